@@ -1,0 +1,4 @@
+//! The resources that users see: types, documentation and the rules of names; no I/O.
+
+pub mod names;
+pub mod v1alpha1;

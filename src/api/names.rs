@@ -1,0 +1,250 @@
+//! The rules of names: from a Route to its label, its system name, its alias, and the claims on them.
+//!
+//! A Route's *label* is `<namespace>-<name>` (or its `subdomain`) in lower case with dots as dashes. Joining with a dash
+//! is not injective (`foo` + `bar-baz` and `foo-bar` + `baz`), so a label is used only after it was claimed, and whoever
+//! comes second, or whose label is over 63 octets, gets the *shortened* label: a prefix, a dash, and ten base32 characters
+//! of a hash over namespace and name, 50 bits. It differs for different Routes whatever the prefix.
+//!
+//! Names are text without the dot at the end, as Kubernetes objects hold them.
+
+use aws_lc_rs::digest;
+use data_encoding::{BASE32HEX_NOPAD, Encoding, Specification};
+use std::sync::LazyLock;
+
+/// Longest label in octets (RFC 1035 §2.3.4).
+pub const LABEL_OCTETS_MAX: usize = 63;
+/// Longest host name in octets as text without the dot at the end (RFC 1035 §2.3.4: 255 on the wire).
+pub const NAME_OCTETS_MAX: usize = 253;
+/// How many base32 characters of the hash a shortened label ends in.
+const HASH_CHARACTERS: usize = 10;
+/// The label below the platform's domain under which the aliases are: `<label>.routes.<domain>`.
+pub const ALIAS_LABEL: &str = "routes";
+
+/// Lower-case base32 of RFC 4648 §6 without padding: letters and the digits 2 to 7, all of them good in host names.
+static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
+    let mut specification = Specification::new();
+    specification.symbols.push_str("abcdefghijklmnopqrstuvwxyz234567");
+    specification.encoding().expect("32 distinct symbols")
+});
+
+/// The label a Route would like: its `subdomain`, or `<namespace>-<name>`; lower case, dots as dashes. It may be too long.
+pub fn wanted_label(namespace: &str, name: &str, subdomain: Option<&str>) -> String {
+    let joined = match subdomain {
+        Some(subdomain) => subdomain.to_owned(),
+        None => format!("{namespace}-{name}"),
+    };
+    joined.to_ascii_lowercase().replace('.', "-")
+}
+
+/// The label a Route gets when its wanted one is too long or someone else's: a prefix of it and ten characters of a hash
+/// over namespace and name.
+pub fn shortened_label(namespace: &str, name: &str, wanted: &str) -> String {
+    // The length of the namespace stands first, so that no two pairs hash the same octets.
+    let mut context = digest::Context::new(&digest::SHA256);
+    context.update(&(namespace.len() as u64).to_be_bytes());
+    context.update(namespace.as_bytes());
+    context.update(name.as_bytes());
+    let hash = BASE32.encode(context.finish().as_ref());
+    let room = LABEL_OCTETS_MAX - HASH_CHARACTERS - 1;
+    let prefix = wanted.get(..room.min(wanted.len())).unwrap_or_default().trim_end_matches('-');
+    format!("{prefix}-{}", &hash[..HASH_CHARACTERS])
+}
+
+/// Whether `label` can be used as a label of a host name: 1 to 63 letters, digits and inner dashes (RFC 1123 §2.1).
+pub fn is_host_label(label: &str) -> bool {
+    let bytes = label.as_bytes();
+    let inner = |octet: &u8| octet.is_ascii_alphanumeric() || *octet == b'-';
+    matches!(bytes, [first, .., last] if first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric())
+        && bytes.len() <= LABEL_OCTETS_MAX
+        && bytes.iter().all(inner)
+        || matches!(bytes, [only] if only.is_ascii_alphanumeric())
+}
+
+/// The Route's name on its shard: `<label>.<router dns>`; `None` over 253 octets.
+pub fn system_name(label: &str, router_dns: &str) -> Option<String> {
+    let name = format!("{label}.{router_dns}");
+    (name.len() <= NAME_OCTETS_MAX).then_some(name)
+}
+
+/// The apex of the zone of aliases: `routes.<platform domain>`.
+pub fn alias_zone(domain: &str) -> String {
+    format!("{ALIAS_LABEL}.{domain}")
+}
+
+/// The Route's stable alias: `<label>.routes.<platform domain>`.
+pub fn alias_name(label: &str, domain: &str) -> String {
+    format!("{label}.{}", alias_zone(domain))
+}
+
+/// The record that leads `host` to the Route with that alias, as a line of a zone file.
+pub fn record_for_host(host: &str, alias: &str) -> String {
+    format!("{host}. IN CNAME {alias}.")
+}
+
+/// The name of the NameClaim on a label: the label.
+pub fn label_claim_name(label: &str) -> String {
+    label.to_owned()
+}
+
+/// The name of the NameClaim on a custom host: `host.` and 32 characters of a hash, since a host may hold what an object's
+/// name may not (`*`, `_`). No label holds a dot, so the two never meet.
+pub fn host_claim_name(host: &str) -> String {
+    let hash = digest::digest(&digest::SHA256, host.to_ascii_lowercase().as_bytes());
+    format!("host.{}", BASE32HEX_NOPAD.encode(&hash.as_ref()[..20]).to_ascii_lowercase())
+}
+
+/// Whether `name` is `ancestor` or below it, by whole labels and without regard to case.
+pub fn is_at_or_below(name: &str, ancestor: &str) -> bool {
+    let Some(start) = name.len().checked_sub(ancestor.len()) else { return false };
+    let bytes = name.as_bytes();
+    bytes[start..].eq_ignore_ascii_case(ancestor.as_bytes()) && (start == 0 || bytes[start - 1] == b'.')
+}
+
+/// What is wrong with a host name or a domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    /// It is empty.
+    #[error("must not be empty")]
+    Empty,
+    /// It ends in a dot.
+    #[error("must not end with a dot")]
+    TrailingDot,
+    /// It is over 253 octets.
+    #[error("must be no more than 253 octets")]
+    TooLong,
+    /// A label is empty or over 63 octets.
+    #[error("each label must have 1 to 63 octets")]
+    LabelLength,
+    /// A label holds something other than letters, digits, dashes, and an underscore at its start, or a dash at an end.
+    #[error("labels must be letters, digits and inner dashes, with at most a leading underscore")]
+    LabelCharacters,
+    /// A character outside ASCII.
+    #[error("must be ASCII; write an internationalized name as its A-label, such as xn--bcher-kva.example")]
+    NotAscii,
+    /// An asterisk that is not the whole first label.
+    #[error("an asterisk is allowed only as the whole first label")]
+    Asterisk,
+    /// Only one label.
+    #[error("must have at least two labels")]
+    SingleLabel,
+    /// It looks like an IP address.
+    #[error("must be a name, not an IP address")]
+    Address,
+    /// A label with the prefix `xn--` that is no A-label.
+    #[error("a label that starts with xn-- must be a valid A-label")]
+    BadALabel,
+}
+
+/// Checks a custom host: at least two labels, each of letters, digits and inner dashes with at most a leading underscore,
+/// an optional whole `*` in front, no dot at the end, at most 253 octets.
+pub fn check_host(host: &str) -> Result<(), HostError> {
+    if host.contains('*') && !host.starts_with("*.") || host.matches('*').count() > 1 {
+        return Err(HostError::Asterisk);
+    }
+    let plain = host.strip_prefix("*.").unwrap_or(host);
+    check_domain(plain)?;
+    if host.len() > NAME_OCTETS_MAX {
+        return Err(HostError::TooLong);
+    }
+    if !plain.contains('.') {
+        return Err(HostError::SingleLabel);
+    }
+    if plain.rsplit('.').next().is_some_and(|last| last.bytes().all(|octet| octet.is_ascii_digit())) {
+        return Err(HostError::Address);
+    }
+    Ok(())
+}
+
+/// Checks a domain such as a Router's `dns`: one label or more, no asterisk, no dot at the end, at most 253 octets.
+pub fn check_domain(domain: &str) -> Result<(), HostError> {
+    match domain {
+        "" => return Err(HostError::Empty),
+        _ if !domain.is_ascii() => return Err(HostError::NotAscii),
+        _ if domain.contains('*') => return Err(HostError::Asterisk),
+        _ if domain.ends_with('.') => return Err(HostError::TrailingDot),
+        _ if domain.len() > NAME_OCTETS_MAX => return Err(HostError::TooLong),
+        _ => {}
+    }
+    domain.split('.').try_for_each(check_label)
+}
+
+fn check_label(label: &str) -> Result<(), HostError> {
+    if label.is_empty() || label.len() > LABEL_OCTETS_MAX {
+        return Err(HostError::LabelLength);
+    }
+    if !is_host_label(label.strip_prefix('_').unwrap_or(label)) {
+        return Err(HostError::LabelCharacters);
+    }
+    let is_a_label = label.get(..4).is_some_and(|prefix| prefix.eq_ignore_ascii_case("xn--"));
+    if is_a_label && (label.len() == 4 || !label[4..].bytes().any(|octet| octet.is_ascii_alphanumeric())) {
+        return Err(HostError::BadALabel);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_of_routes() {
+        assert_eq!(wanted_label("myapp", "test", None), "myapp-test");
+        assert_eq!(wanted_label("ns", "My.App", None), "ns-my-app");
+        assert_eq!(wanted_label("ns", "x", Some("Shop")), "shop");
+        assert_eq!(
+            system_name("myapp-test", "shard1.v3.rhcloud.com").as_deref(),
+            Some("myapp-test.shard1.v3.rhcloud.com")
+        );
+        assert_eq!(system_name("x", &"a".repeat(252)), None);
+    }
+
+    #[test]
+    fn shortened_labels_are_labels_and_differ() {
+        let long = "n".repeat(63);
+        for (namespace, name) in [("foo", "bar-baz"), ("foo-bar", "baz"), (long.as_str(), long.as_str()), ("a", "b")] {
+            let label = shortened_label(namespace, name, &wanted_label(namespace, name, None));
+            assert!(is_host_label(&label), "{label}");
+            assert_eq!(label, shortened_label(namespace, name, &wanted_label(namespace, name, None)));
+        }
+        assert_ne!(shortened_label("foo", "bar-baz", "foo-bar-baz"), shortened_label("foo-bar", "baz", "foo-bar-baz"));
+    }
+
+    #[test]
+    fn hosts() {
+        let long = format!("{}.example", "a".repeat(64));
+        for (host, verdict) in [
+            ("www.example.com", Ok(())),
+            ("*.shop.example", Ok(())),
+            ("_service.example.com", Ok(())),
+            ("xn--bcher-kva.example", Ok(())),
+            ("WWW.Example.COM", Ok(())),
+            ("", Err(HostError::Empty)),
+            ("localhost", Err(HostError::SingleLabel)),
+            ("www.example.com.", Err(HostError::TrailingDot)),
+            ("www..example.com", Err(HostError::LabelLength)),
+            (long.as_str(), Err(HostError::LabelLength)),
+            ("-a.example", Err(HostError::LabelCharacters)),
+            ("a_b.example", Err(HostError::LabelCharacters)),
+            ("a.*.example", Err(HostError::Asterisk)),
+            ("*", Err(HostError::Asterisk)),
+            ("*.*.example", Err(HostError::Asterisk)),
+            ("bücher.example", Err(HostError::NotAscii)),
+            ("192.0.2.1", Err(HostError::Address)),
+            ("xn--.example", Err(HostError::LabelCharacters)),
+        ] {
+            assert_eq!(check_host(host), verdict, "{host}");
+        }
+    }
+
+    #[test]
+    fn suffixes_are_whole_labels() {
+        for (name, ancestor, verdict) in [
+            ("a.v3.example", "v3.example", true),
+            ("V3.example", "v3.EXAMPLE", true),
+            ("av3.example", "v3.example", false),
+            ("example", "v3.example", false),
+        ] {
+            assert_eq!(is_at_or_below(name, ancestor), verdict, "{name} {ancestor}");
+        }
+    }
+}

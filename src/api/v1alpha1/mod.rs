@@ -1,0 +1,17 @@
+//! Group `signpost.dev`, version `v1alpha1`: the kinds, field by field.
+//!
+//! These types are the one source of the API: the server's validation, defaults, OpenAPI documents, `kubectl explain` and
+//! the CRDs are made from their schemas, so each field's documentation is written for users. They hold no behaviour.
+
+pub mod name_claim;
+pub mod route;
+pub mod route_binding;
+pub mod router;
+pub mod zone;
+
+/// API group of all kinds here.
+pub const GROUP: &str = "signpost.dev";
+/// API version of all kinds here.
+pub const VERSION: &str = "v1alpha1";
+/// The category all kinds carry: `kubectl get signpost` lists them.
+pub const CATEGORY: &str = "signpost";

@@ -1,0 +1,169 @@
+//! A Route: the wish for a name that leads to an application.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Condition of a Route: a Router was chosen for it.
+pub const SCHEDULED: &str = "Scheduled";
+/// Condition of a Route: its host may be used by it.
+pub const ADMITTED: &str = "Admitted";
+/// Condition of a Route: its names are in a published zone.
+pub const PUBLISHED: &str = "Published";
+/// Condition of a Route: every listed name server was asked for its name and answered right.
+pub const RESOLVABLE: &str = "Resolvable";
+
+/// A Route asks for a DNS name that leads, through one of the platform's Routers, to an application. The scheduler places
+/// it on a Router; `status` says under which name it is reached.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "signpost.dev",
+    version = "v1alpha1",
+    kind = "Route",
+    plural = "routes",
+    singular = "route",
+    shortname = "rt",
+    category = "signpost",
+    namespaced,
+    status = "RouteStatus",
+    doc = "A Route asks for a DNS name that leads, through one of the platform's Routers, to an application."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteSpec {
+    /// A name of your own, such as `www.example.com` or `*.example.com`, without a dot at the end. It is used as it is and
+    /// never changed by the platform; `status` says what to put into its DNS. Empty: the platform gives a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub host: Option<String>,
+    /// The label to use in the platform's name instead of `<namespace>-<name>`; one DNS label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub subdomain: Option<String>,
+    /// Path prefix that the router matches, such as `/shop`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub path: Option<String>,
+    /// What the router sends the traffic to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<Target>,
+    /// The target's port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<RoutePort>,
+    /// How the router ends TLS; kept for the router's own use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+}
+
+/// What the router sends the traffic to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Target {
+    /// The target's kind, `Service` as a rule.
+    #[serde(default = "default_target_kind")]
+    pub kind: String,
+    /// The target's name in the Route's namespace.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The target's share of the traffic; 0 to 256.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 256))]
+    pub weight: Option<u32>,
+}
+
+fn default_target_kind() -> String {
+    "Service".to_owned()
+}
+
+/// The port of a Route's target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RoutePort {
+    /// Port of the target: its number or its name.
+    pub target_port: k8s_openapi::apimachinery::pkg::util::intstr::IntOrString,
+}
+
+/// How the router ends TLS.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Tls {
+    /// Where TLS ends: at the router (`edge`), at the application (`passthrough`), or at both (`reencrypt`).
+    pub termination: Termination,
+    /// Name of the Secret with the certificate; absent: the router's default certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_name: Option<String>,
+}
+
+/// Where TLS ends.
+#[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Termination {
+    Edge,
+    Passthrough,
+    Reencrypt,
+}
+
+/// Where a Route stands. Only a RouteBinding changes `phase`, `dns`, `router`, `canonicalName` and `names`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteStatus {
+    /// `new` until a Router was chosen, then `scheduled`.
+    #[serde(default)]
+    pub phase: Phase,
+    /// The final DNS name: `spec.host` where that is given, else the platform's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<String>,
+    /// The Router that serves the Route.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router: Option<String>,
+    /// The stable name to point a CNAME of your own at; it stays the same when the Route moves to another Router.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canonical_name: Option<String>,
+    /// Every name by which the Route is reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub names: Vec<AssignedName>,
+    /// The `metadata.generation` that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// What is true of the Route at the moment: `Scheduled`, `Admitted`, `Published`, `Resolvable`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// Whether a Route has a Router.
+#[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    #[default]
+    New,
+    Scheduled,
+}
+
+/// A name by which a Route is reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AssignedName {
+    /// The DNS name, without a dot at the end.
+    pub name: String,
+    /// What kind of name it is.
+    #[serde(rename = "type")]
+    pub kind: NameKind,
+    /// For a custom name: the record to create in its zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<String>,
+}
+
+/// What kind of name a Route is reached by: the platform's name on its shard (`system`), the stable alias (`alias`), or
+/// the user's own (`custom`).
+#[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NameKind {
+    System,
+    Alias,
+    Custom,
+}

@@ -1,0 +1,93 @@
+//! A RouteBinding: the decision that puts a Route on a Router.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::route::AssignedName;
+
+/// A RouteBinding puts a Route on a Router. It has its Route's name. The scheduler creates it, and creating it sets the
+/// Route's phase, names and Router in the same transaction; nothing else can.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "signpost.dev",
+    version = "v1alpha1",
+    kind = "RouteBinding",
+    plural = "routebindings",
+    singular = "routebinding",
+    shortname = "rtb",
+    category = "signpost",
+    namespaced,
+    doc = "A RouteBinding puts a Route on a Router; creating it sets the Route's status."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteBindingSpec {
+    /// Namespace of the Route: the binding's own.
+    pub route_namespace: String,
+    /// Name of the Route: the binding's own.
+    pub route_name: String,
+    /// `metadata.uid` of the Route that was looked at; a Route deleted and made anew has another.
+    #[serde(rename = "routeUID")]
+    pub route_uid: String,
+    /// `metadata.resourceVersion` of the Route that was looked at. The binding is refused if the Route has changed since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route_resource_version: Option<String>,
+    /// Name of the Router.
+    pub router: String,
+    /// The Router's zone.
+    pub dns: String,
+    /// The label claimed for the Route, unique on the platform: the first label of its system name and of its alias.
+    pub label: String,
+    /// Every name assigned to the Route: its system name, its alias, its custom host.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub names: Vec<AssignedName>,
+    /// The strategy that chose the Router.
+    pub strategy: String,
+    /// Why this Router was chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<Explanation>,
+}
+
+/// Why a Router was chosen: what every Router's chances were, when the choice was made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// One sentence for people.
+    pub summary: String,
+    /// How many Routers were looked at.
+    pub considered: u32,
+    /// How many of them could have taken the Route.
+    pub eligible: u32,
+    /// The Routers, the chosen one first, then by score, then those that were filtered out; at most 32.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub routers: Vec<RouterVerdict>,
+    /// How a tie between equal scores was broken, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tie_break: Option<String>,
+    /// The newest resource version of any Router in the snapshot that was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+}
+
+/// What was found of one Router.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RouterVerdict {
+    /// Name of the Router.
+    pub name: String,
+    /// Whether it could have taken the Route.
+    pub eligible: bool,
+    /// If not: the reason in one word, such as `Cordoned`, `RouteSelectorMismatch`, `CapacityReached`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The reason in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The strategy's score; higher is better.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<i64>,
+    /// How many routes were bound to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routes: Option<u32>,
+}

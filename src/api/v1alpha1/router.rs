@@ -1,0 +1,159 @@
+//! A Router: one shard of the platform's routers.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Condition of a Router: it can take and serve routes.
+pub const READY: &str = "Ready";
+/// Condition of a Router: its zone is published on the name servers.
+pub const ZONE_PUBLISHED: &str = "ZonePublished";
+
+/// A Router is one shard: a group of HTTP routers that serve the same routes behind one wildcard DNS name. Routes are
+/// placed on it by the scheduler, and its zone answers every name below `spec.dns` with its addresses.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "signpost.dev",
+    version = "v1alpha1",
+    kind = "Router",
+    plural = "routers",
+    singular = "router",
+    shortname = "rtr",
+    category = "signpost",
+    status = "RouterStatus",
+    doc = "A Router is one shard: a group of HTTP routers that serve the same routes behind one wildcard DNS name."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct RouterSpec {
+    /// A note for people; it has no effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub description: Option<String>,
+    /// The shard's zone, such as `shard1.v3.rhcloud.com`, without a dot at the end. Defaults to the Router's name below the
+    /// platform domain. It cannot be changed: make a new Router and move the routes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub dns: Option<String>,
+    /// Which routes may be placed here, by their labels. Empty or absent: any. A route must match this and
+    /// `namespaceSelector`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route_selector: Option<LabelSelector>,
+    /// Which routes may be placed here, by the labels of their namespace. Empty or absent: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<LabelSelector>,
+    /// The addresses of the shard's instances, which the wildcard answers with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["ip"]))]
+    pub addresses: Vec<Address>,
+    /// How addresses are used together. `active-active` answers with all of them, rotated; `active-passive` with those of
+    /// the lowest `priority` number that has an active address.
+    #[serde(default)]
+    pub mode: Mode,
+    /// Share of new routes under the `weighted` strategy, against the other Routers' weights; 0 to 1000.
+    #[serde(default = "default_weight")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub weight: u32,
+    /// How many routes the shard is meant for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<Capacity>,
+    /// Time to live of the wildcard's addresses, in seconds; 0 to 86400.
+    #[serde(default = "default_ttl")]
+    #[schemars(range(min = 0, max = 86400))]
+    pub ttl: u32,
+    /// Whether new routes come here: `active` takes them, `cordoned` keeps its routes and takes no new ones, `draining`
+    /// is being emptied.
+    #[serde(default)]
+    pub state: RouterState,
+    /// Further records of the shard's zone in zone-file syntax, relative to `dns`, such as `@ CAA 0 issue "ca.example"`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    pub records: Vec<String>,
+}
+
+fn default_weight() -> u32 {
+    1
+}
+
+fn default_ttl() -> u32 {
+    30
+}
+
+/// One instance of a shard.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Address {
+    /// IPv4 or IPv6 address, such as `192.0.2.1` or `2001:db8::1`.
+    #[schemars(length(min = 2, max = 45))]
+    pub ip: String,
+    /// How often the address is part of an answer, against the shard's other addresses of its family; 1 to 1000.
+    #[serde(default = "default_weight")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub weight: u32,
+    /// Whether the address is answered with: `active` is, `drained` is not.
+    #[serde(default)]
+    pub state: AddressState,
+    /// Order of use under mode `active-passive`: the lowest number with an active address is answered; 0 to 100.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 100))]
+    pub priority: u32,
+}
+
+/// Whether an address is answered with.
+#[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AddressState {
+    #[default]
+    Active,
+    Drained,
+}
+
+/// How the addresses of a shard are used together.
+#[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    #[default]
+    ActiveActive,
+    ActivePassive,
+}
+
+/// Whether a shard takes new routes.
+#[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RouterState {
+    #[default]
+    Active,
+    Cordoned,
+    Draining,
+}
+
+/// How many routes a shard is meant for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Capacity {
+    /// Above this many routes, other shards are preferred.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soft: Option<u32>,
+    /// At this many routes, no more are placed here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hard: Option<u32>,
+}
+
+/// What the platform says of a Router.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RouterStatus {
+    /// The `metadata.generation` that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// What is true of the Router at the moment: `Ready`, `ZonePublished`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// How many routes are bound to the shard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routes: Option<u32>,
+}

@@ -1,0 +1,56 @@
+//! A Zone: the serial that every name server uses for the same contents.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A Zone records which serial belongs to which contents of a zone that is made from the API's objects. Its name is the
+/// zone's apex. The leading controller writes it; every name server that has the same contents publishes them under that
+/// serial, so that all of them, and their restarts, agree.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "signpost.dev",
+    version = "v1alpha1",
+    kind = "Zone",
+    plural = "zones",
+    singular = "zone",
+    shortname = "zn",
+    category = "signpost",
+    doc = "A Zone records which serial belongs to which contents of a zone that is made from the API's objects."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ZoneSpec {
+    /// What the zone is made for: the platform's `parent` zone, the `alias` zone, or a `shard`.
+    #[serde(rename = "type")]
+    pub kind: ZoneKind,
+    /// The Router whose shard it is, for a shard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router: Option<String>,
+    /// The newest versions of the zone, newest first; at most 16.
+    #[serde(default)]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
+    pub versions: Vec<ZoneVersion>,
+}
+
+/// What a zone is made for.
+#[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ZoneKind {
+    Parent,
+    Alias,
+    Shard,
+}
+
+/// One version of a zone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ZoneVersion {
+    /// SOA serial, an RFC 1982 number.
+    pub serial: u32,
+    /// Digest of what the zone was made from, in hexadecimal.
+    pub digest: String,
+    /// When the serial was given out.
+    pub at: Time,
+}

@@ -1,0 +1,3 @@
+//! The program `signpost`.
+
+fn main() {}

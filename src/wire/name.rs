@@ -1,0 +1,452 @@
+//! Domain names (RFC 1034 §3.1, RFC 1035 §3.1) in wire form.
+//!
+//! A [`Name`] is always absolute, uncompressed and within the bounds of the standard, so code that holds one checks
+//! nothing any more. The case of its letters is kept (RFC 4343 §2: "output case preservation"), while equality, hashing
+//! and ordering ignore the case of ASCII letters and of nothing else. The order is the canonical one of RFC 4034 §6.1:
+//! by labels from the root, so a zone's names sort with every name directly before those below it.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
+
+/// Longest name in octets, length octets and root label included (RFC 1035 §2.3.4).
+pub const NAME_OCTETS_MAX: usize = 255;
+/// Longest label in octets (RFC 1035 §2.3.4).
+pub const LABEL_OCTETS_MAX: usize = 63;
+/// Most labels a name can have, the root not counted: 127 labels of one octet fill 255 octets.
+pub const LABELS_MAX: usize = 127;
+
+/// An absolute domain name, uncompressed, 1 to 255 octets, as it stands on the wire.
+#[derive(Clone)]
+pub struct Name(Box<[u8]>);
+
+/// Why octets or text are not a domain name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// A label is longer than 63 octets.
+    #[error("a label is longer than 63 octets")]
+    LabelTooLong,
+    /// The name is longer than 255 octets.
+    #[error("the name is longer than 255 octets")]
+    TooLong,
+    /// Two dots in a row, or a dot at the start.
+    #[error("a label is empty")]
+    EmptyLabel,
+    /// The text is empty.
+    #[error("the name is empty")]
+    Empty,
+    /// A backslash is followed by neither a character nor a number up to 255.
+    #[error("a backslash needs a character or three digits up to 255 after it")]
+    BadEscape,
+    /// The octets end inside the name.
+    #[error("the name runs past the end")]
+    Truncated,
+    /// A compression pointer or a reserved label type where plain labels are needed.
+    #[error("a label type other than a plain label")]
+    LabelType,
+}
+
+impl Name {
+    /// The root, one octet long.
+    pub fn root() -> Self {
+        Name(Box::new([0]))
+    }
+
+    /// The name that starts at the beginning of `octets`, with what follows it. Pointers are refused.
+    pub fn split_from(octets: &[u8]) -> Result<(Self, &[u8]), NameError> {
+        let end = wire_end(octets)?;
+        Ok((Name(octets[..end].into()), &octets[end..]))
+    }
+
+    /// The name that `octets` are, whole.
+    pub fn from_wire(octets: &[u8]) -> Result<Self, NameError> {
+        match Self::split_from(octets)? {
+            (name, []) => Ok(name),
+            _ => Err(NameError::TooLong),
+        }
+    }
+
+    /// A name of these labels, leftmost first, under `suffix`.
+    pub fn from_labels<'a>(labels: impl IntoIterator<Item = &'a [u8]>, suffix: &Name) -> Result<Self, NameError> {
+        let mut wire = Vec::with_capacity(NAME_OCTETS_MAX);
+        for label in labels {
+            push_label(&mut wire, label)?;
+        }
+        Self::finish(wire, suffix)
+    }
+
+    /// This name with one label put before it.
+    pub fn prepend(&self, label: &[u8]) -> Result<Self, NameError> {
+        Self::from_labels([label], self)
+    }
+
+    /// `*.` before this name (RFC 4592 §2.1.1).
+    pub fn wildcard(&self) -> Result<Self, NameError> {
+        self.prepend(b"*")
+    }
+
+    /// Reads presentation format (RFC 1035 §5.1) relative to `origin`: text without a dot at its end is below `origin`.
+    pub fn parse(text: &[u8], origin: &Name) -> Result<Self, NameError> {
+        match text {
+            b"" => return Err(NameError::Empty),
+            b"." => return Ok(Name::root()),
+            b"@" => return Ok(origin.clone()),
+            _ => {}
+        }
+        let mut wire = Vec::with_capacity(text.len() + 2);
+        let mut label = Vec::with_capacity(LABEL_OCTETS_MAX);
+        let mut rest = text;
+        let mut absolute = false;
+        while let Some((&octet, tail)) = rest.split_first() {
+            rest = tail;
+            match octet {
+                b'.' => {
+                    push_label(&mut wire, &label)?;
+                    label.clear();
+                    absolute = rest.is_empty();
+                }
+                b'\\' => {
+                    let (value, tail) = unescape(rest)?;
+                    rest = tail;
+                    label.push(value);
+                }
+                _ => label.push(octet),
+            }
+        }
+        if !absolute {
+            push_label(&mut wire, &label)?;
+        }
+        Self::finish(wire, if absolute { root_ref() } else { origin })
+    }
+
+    fn finish(mut wire: Vec<u8>, suffix: &Name) -> Result<Self, NameError> {
+        wire.extend_from_slice(&suffix.0);
+        if wire.len() > NAME_OCTETS_MAX {
+            return Err(NameError::TooLong);
+        }
+        Ok(Name(wire.into_boxed_slice()))
+    }
+
+    /// The octets of the name, root label included.
+    pub fn as_wire(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether this is the root.
+    pub fn is_root(&self) -> bool {
+        self.0.len() == 1
+    }
+
+    /// Whether the leftmost label is the single octet `*` (RFC 4592 §2.1.1).
+    pub fn is_wildcard(&self) -> bool {
+        self.0.starts_with(b"\x01*")
+    }
+
+    /// The labels from the leftmost on, without the root label.
+    pub fn labels(&self) -> Labels<'_> {
+        Labels(&self.0)
+    }
+
+    /// How many labels the name has, the root label not counted.
+    pub fn label_count(&self) -> usize {
+        self.labels().count()
+    }
+
+    /// The name without its leftmost label; `None` for the root.
+    pub fn parent(&self) -> Option<Name> {
+        let first = usize::from(self.0[0]);
+        (first != 0).then(|| Name(self.0[first + 1..].into()))
+    }
+
+    /// Whether this name is `ancestor` or lies below it.
+    pub fn is_at_or_below(&self, ancestor: &Name) -> bool {
+        let Some(start) = self.0.len().checked_sub(ancestor.0.len()) else { return false };
+        self.0[start..].eq_ignore_ascii_case(&ancestor.0) && is_label_start(&self.0, start)
+    }
+
+    /// Whether this name lies strictly below `ancestor`.
+    pub fn is_below(&self, ancestor: &Name) -> bool {
+        self.0.len() > ancestor.0.len() && self.is_at_or_below(ancestor)
+    }
+
+    /// This name with its ASCII letters in lower case (RFC 4034 §6.2), borrowed where it already is.
+    pub fn to_lowercase(&self) -> Cow<'_, Name> {
+        if self.0.iter().any(u8::is_ascii_uppercase) {
+            // Length octets are at most 63, below 'A': the fold cannot touch them.
+            Cow::Owned(Name(self.0.to_ascii_lowercase().into_boxed_slice()))
+        } else {
+            Cow::Borrowed(self)
+        }
+    }
+}
+
+/// The labels of a name, leftmost first.
+#[derive(Clone)]
+pub struct Labels<'a>(&'a [u8]);
+
+impl<'a> Iterator for Labels<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let length = usize::from(*self.0.first()?);
+        if length == 0 {
+            return None;
+        }
+        let label = &self.0[1..=length];
+        self.0 = &self.0[length + 1..];
+        Some(label)
+    }
+}
+
+/// Where the uncompressed name at the start of `octets` ends.
+fn wire_end(octets: &[u8]) -> Result<usize, NameError> {
+    let mut at = 0;
+    loop {
+        let length = usize::from(*octets.get(at).ok_or(NameError::Truncated)?);
+        if length > LABEL_OCTETS_MAX {
+            return Err(NameError::LabelType);
+        }
+        at += length + 1;
+        if at > NAME_OCTETS_MAX {
+            return Err(NameError::TooLong);
+        }
+        if length == 0 {
+            return Ok(at);
+        }
+    }
+}
+
+fn is_label_start(wire: &[u8], position: usize) -> bool {
+    let mut at = 0;
+    while at < position {
+        at += usize::from(wire[at]) + 1;
+    }
+    at == position
+}
+
+fn push_label(wire: &mut Vec<u8>, label: &[u8]) -> Result<(), NameError> {
+    if label.is_empty() {
+        return Err(NameError::EmptyLabel);
+    }
+    if label.len() > LABEL_OCTETS_MAX {
+        return Err(NameError::LabelTooLong);
+    }
+    wire.push(label.len() as u8);
+    wire.extend_from_slice(label);
+    Ok(())
+}
+
+/// The octet that an escape stands for (RFC 1035 §5.1), given what follows the backslash, and the rest.
+pub fn unescape(after_backslash: &[u8]) -> Result<(u8, &[u8]), NameError> {
+    match after_backslash {
+        [first, rest @ ..] if !first.is_ascii_digit() => Ok((*first, rest)),
+        [a @ b'0'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', rest @ ..] => {
+            let value = u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0');
+            Ok((u8::try_from(value).map_err(|_| NameError::BadEscape)?, rest))
+        }
+        _ => Err(NameError::BadEscape),
+    }
+}
+
+fn root_ref() -> &'static Name {
+    static ROOT: std::sync::LazyLock<Name> = std::sync::LazyLock::new(Name::root);
+    &ROOT
+}
+
+impl FromStr for Name {
+    type Err = NameError;
+
+    /// Reads an absolute name; a missing dot at the end is taken as there.
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        match text {
+            "@" => Name::from_labels([&b"@"[..]], root_ref()),
+            _ => Name::parse(text.as_bytes(), root_ref()),
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    /// Presentation format with the dot at the end; octets that zone files or people would misread are escaped.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_root() {
+            return f.write_str(".");
+        }
+        for label in self.labels() {
+            for &octet in label {
+                match octet {
+                    b'.' | b'"' | b';' | b'\\' | b'(' | b')' | b'@' | b'$' => write!(f, "\\{}", octet as char)?,
+                    0x21..=0x7e => write!(f, "{}", octet as char)?,
+                    _ => write!(f, "\\{octet:03}")?,
+                }
+            }
+            f.write_str(".")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Name({self})")
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.eq_ignore_ascii_case(&other.0)
+    }
+}
+
+impl Eq for Name {}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for octet in &self.0 {
+            state.write_u8(octet.to_ascii_lowercase());
+        }
+    }
+}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Name {
+    /// Canonical order (RFC 4034 §6.1).
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (mine, my_count) = label_starts(&self.0);
+        let (theirs, their_count) = label_starts(&other.0);
+        for back in 1..=my_count.min(their_count) {
+            let a = label_at(&self.0, mine[my_count - back]);
+            let b = label_at(&other.0, theirs[their_count - back]);
+            let order = a.iter().map(u8::to_ascii_lowercase).cmp(b.iter().map(u8::to_ascii_lowercase));
+            if order.is_ne() {
+                return order;
+            }
+        }
+        my_count.cmp(&their_count)
+    }
+}
+
+fn label_starts(wire: &[u8]) -> ([u8; LABELS_MAX], usize) {
+    let mut starts = [0; LABELS_MAX];
+    let (mut at, mut count) = (0usize, 0);
+    while wire[at] != 0 {
+        starts[count] = at as u8;
+        count += 1;
+        at += usize::from(wire[at]) + 1;
+    }
+    (starts, count)
+}
+
+fn label_at(wire: &[u8], start: u8) -> &[u8] {
+    let start = usize::from(start);
+    &wire[start + 1..=start + usize::from(wire[start])]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("a name of a test")
+    }
+
+    #[test]
+    fn text_reads_and_writes_back() {
+        for (text, printed) in [
+            ("example.org.", "example.org."),
+            ("example.org", "example.org."),
+            (".", "."),
+            (r"a\.b.example.", r"a\.b.example."),
+            (r"a\065b.", "aAb."),
+            (r"\000\255.x.", r"\000\255.x."),
+            (r"\*.z.", "*.z."),
+            (r"sp\032ce.z.", r"sp\032ce.z."),
+            ("@", r"\@."),
+        ] {
+            assert_eq!(name(text).to_string(), printed, "{text}");
+            assert_eq!(name(printed), name(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn bad_text_is_refused() {
+        let long_label = "a".repeat(64);
+        let long_name = "abcdefg.".repeat(32);
+        for (text, error) in [
+            ("", NameError::Empty),
+            ("a..b.", NameError::EmptyLabel),
+            (".a.", NameError::EmptyLabel),
+            (r"a\25.", NameError::BadEscape),
+            (r"a\256.", NameError::BadEscape),
+            ("a\\", NameError::BadEscape),
+            (long_label.as_str(), NameError::LabelTooLong),
+            (long_name.as_str(), NameError::TooLong),
+        ] {
+            assert_eq!(text.parse::<Name>(), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn relative_text_is_below_the_origin() {
+        let origin = name("example.org.");
+        for (text, whole) in
+            [("www", "www.example.org."), ("@", "example.org."), ("www.", "www."), ("a.b", "a.b.example.org.")]
+        {
+            assert_eq!(Name::parse(text.as_bytes(), &origin), Ok(name(whole)), "{text}");
+        }
+    }
+
+    #[test]
+    fn case_is_kept_and_ignored() {
+        assert_eq!(name("Example.ORG."), name("example.org."));
+        assert_eq!(name("Example.ORG.").to_string(), "Example.ORG.");
+        assert_ne!(name(r"\192."), name(r"\224."), "octets above 127 have no case");
+    }
+
+    /// The example of RFC 4034 §6.1.
+    #[test]
+    fn canonical_order() {
+        let sorted = [
+            "example.",
+            "a.example.",
+            "yljkjljk.a.example.",
+            "Z.a.example.",
+            "zABC.a.EXAMPLE.",
+            "z.example.",
+            r"\001.z.example.",
+            "*.z.example.",
+            r"\200.z.example.",
+        ];
+        let mut names: Vec<Name> = sorted.iter().rev().map(|text| name(text)).collect();
+        names.sort();
+        assert_eq!(names, sorted.iter().map(|text| name(text)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn ancestors() {
+        let zone = name("v3.example.");
+        for (text, at_or_below, below) in [
+            ("v3.example.", true, false),
+            ("a.V3.example.", true, true),
+            ("xv3.example.", false, false),
+            ("example.", false, false),
+            (r"a\002v3.example.", false, false),
+        ] {
+            assert_eq!((name(text).is_at_or_below(&zone), name(text).is_below(&zone)), (at_or_below, below), "{text}");
+        }
+    }
+
+    #[test]
+    fn wire_is_checked() {
+        assert_eq!(Name::from_wire(b"\x01a"), Err(NameError::Truncated));
+        assert_eq!(Name::from_wire(b"\xc0\x0c"), Err(NameError::LabelType));
+        assert_eq!(Name::from_wire(b"\x40"), Err(NameError::LabelType));
+        assert_eq!(Name::split_from(b"\x01a\x00rest"), Ok((name("a."), &b"rest"[..])));
+    }
+}

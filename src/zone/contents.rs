@@ -1,0 +1,161 @@
+//! A zone's data before it is compiled: owners in canonical order, each with its RRsets.
+//!
+//! Zone files, transfers and the compiler produce a [`Contents`]; checks, differences and the writer of zone files read
+//! it; [`super::builder`] turns it into the immutable image that queries are answered from.
+
+use std::collections::BTreeMap;
+
+use super::rrset::{Rdata, Rrset, Ttl};
+use crate::wire::{Name, RecordType};
+
+/// The records of one zone, class IN.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contents {
+    apex: Name,
+    owners: BTreeMap<Name, Vec<Rrset>>,
+}
+
+/// Why a record cannot be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AddError {
+    /// The owner is neither the apex nor below it.
+    #[error("the owner is outside the zone")]
+    OutOfZone,
+    /// The type exists in questions and messages only.
+    #[error("the type cannot be stored in a zone")]
+    MetaType,
+}
+
+/// What became of a record that was added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Added {
+    /// It is new.
+    New,
+    /// The same record was there already; nothing changed (RFC 2181 §5).
+    Duplicate,
+    /// It is new, and its TTL differed from the RRset's, whose lower TTL now holds for all (RFC 2181 §5.2).
+    TtlAdjusted,
+}
+
+impl Contents {
+    /// A zone without records.
+    pub fn new(apex: Name) -> Self {
+        Contents { apex, owners: BTreeMap::new() }
+    }
+
+    /// The name at the zone's top.
+    pub fn apex(&self) -> &Name {
+        &self.apex
+    }
+
+    /// Adds one record. `rdata` is uncompressed and valid for its type: who made it has checked that.
+    pub fn add(&mut self, owner: Name, rtype: RecordType, ttl: Ttl, rdata: Rdata) -> Result<Added, AddError> {
+        if !owner.is_at_or_below(&self.apex) {
+            return Err(AddError::OutOfZone);
+        }
+        if rtype.is_meta() {
+            return Err(AddError::MetaType);
+        }
+        let rrsets = self.owners.entry(owner).or_default();
+        let Some(rrset) = rrsets.iter_mut().find(|rrset| rrset.rtype == rtype) else {
+            rrsets.push(Rrset { rtype, ttl, rdata: vec![rdata] });
+            return Ok(Added::New);
+        };
+        // RRSIGs of one owner cover different types and carry the TTL of what they cover (RFC 4034 §3).
+        let differs = rrset.ttl != ttl && rtype != RecordType::RRSIG;
+        rrset.ttl = rrset.ttl.min(ttl);
+        if rrset.rdata.contains(&rdata) {
+            return Ok(Added::Duplicate);
+        }
+        rrset.rdata.push(rdata);
+        Ok(if differs { Added::TtlAdjusted } else { Added::New })
+    }
+
+    /// Puts `rrset` in the place of what the owner has of its type. `rrset.rdata` is not empty.
+    pub fn set(&mut self, owner: Name, rrset: Rrset) -> Result<(), AddError> {
+        if !owner.is_at_or_below(&self.apex) {
+            return Err(AddError::OutOfZone);
+        }
+        if rrset.rtype.is_meta() {
+            return Err(AddError::MetaType);
+        }
+        let rrsets = self.owners.entry(owner).or_default();
+        match rrsets.iter_mut().find(|existing| existing.rtype == rrset.rtype) {
+            Some(existing) => *existing = rrset,
+            None => rrsets.push(rrset),
+        }
+        Ok(())
+    }
+
+    /// Takes all records of `owner` away and returns them.
+    pub fn remove_owner(&mut self, owner: &Name) -> Option<Vec<Rrset>> {
+        self.owners.remove(owner)
+    }
+
+    /// Takes one RRset away and returns it.
+    pub fn remove(&mut self, owner: &Name, rtype: RecordType) -> Option<Rrset> {
+        let rrsets = self.owners.get_mut(owner)?;
+        let at = rrsets.iter().position(|rrset| rrset.rtype == rtype)?;
+        let removed = rrsets.remove(at);
+        if rrsets.is_empty() {
+            self.owners.remove(owner);
+        }
+        Some(removed)
+    }
+
+    /// The RRset of `owner` and `rtype`.
+    pub fn get(&self, owner: &Name, rtype: RecordType) -> Option<&Rrset> {
+        self.owner(owner).iter().find(|rrset| rrset.rtype == rtype)
+    }
+
+    /// All RRsets of `owner`; none if it has no records.
+    pub fn owner(&self, owner: &Name) -> &[Rrset] {
+        self.owners.get(owner).map_or(&[], Vec::as_slice)
+    }
+
+    /// Owners with their RRsets, in canonical order: the apex first if it has records.
+    pub fn owners(&self) -> impl Iterator<Item = (&Name, &[Rrset])> {
+        self.owners.iter().map(|(name, rrsets)| (name, rrsets.as_slice()))
+    }
+
+    /// Whether records exist strictly below `name`.
+    pub fn has_below(&self, name: &Name) -> bool {
+        use std::ops::Bound::{Excluded, Unbounded};
+        self.owners.range::<Name, _>((Excluded(name), Unbounded)).next().is_some_and(|(next, _)| next.is_below(name))
+    }
+
+    /// How many owners have records.
+    pub fn owner_count(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// How many records there are.
+    pub fn record_count(&self) -> usize {
+        self.owners.values().flatten().map(|rrset| rrset.rdata.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("a name of a test")
+    }
+
+    #[test]
+    fn records_gather_in_rrsets() {
+        let mut zone = Contents::new(name("z.example."));
+        let ttl = |seconds| Ttl::new(seconds).expect("small");
+        let mut add =
+            |owner: &str, ttl_seconds, data: &[u8]| zone.add(name(owner), RecordType::A, ttl(ttl_seconds), data.into());
+        assert_eq!(add("a.z.example.", 60, &[192, 0, 2, 1]), Ok(Added::New));
+        assert_eq!(add("A.Z.example.", 60, &[192, 0, 2, 1]), Ok(Added::Duplicate));
+        assert_eq!(add("a.z.example.", 30, &[192, 0, 2, 2]), Ok(Added::TtlAdjusted));
+        assert_eq!(add("example.", 30, &[192, 0, 2, 2]), Err(AddError::OutOfZone));
+        let rrset = zone.get(&name("a.z.example."), RecordType::A).expect("was added");
+        assert_eq!((rrset.ttl.seconds(), rrset.rdata.len()), (30, 2));
+        assert!(zone.has_below(&name("z.example.")) && !zone.has_below(&name("a.z.example.")));
+        assert_eq!(zone.add(name("z.example."), RecordType::ANY, Ttl::MAX, Box::new([])), Err(AddError::MetaType));
+    }
+}

@@ -1,0 +1,41 @@
+//! RRsets (RFC 2181 §5): the records of one owner and type, which are served, changed and signed as a whole.
+
+use crate::wire::RecordType;
+
+/// Time to live in seconds, at most 2^31 - 1 (RFC 2181 §8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Ttl(u32);
+
+impl Ttl {
+    /// The largest TTL, some 68 years.
+    pub const MAX: Ttl = Ttl(i32::MAX as u32);
+
+    /// A TTL of `seconds`; `None` beyond the bound of RFC 2181 §8.
+    pub const fn new(seconds: u32) -> Option<Ttl> {
+        if seconds <= Self::MAX.0 { Some(Ttl(seconds)) } else { None }
+    }
+
+    /// A TTL from a message, where a set top bit means zero (RFC 2181 §8).
+    pub const fn from_wire(seconds: u32) -> Ttl {
+        if seconds <= Self::MAX.0 { Ttl(seconds) } else { Ttl(0) }
+    }
+
+    /// In seconds.
+    pub const fn seconds(self) -> u32 {
+        self.0
+    }
+}
+
+/// The data of one record, as it stands in a message without compression: at most 65,535 octets.
+pub type Rdata = Box<[u8]>;
+
+/// The records of one type at one owner. RDATA are distinct octet strings in the order in which they were added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rrset {
+    /// The type of every record here; never a meta-type.
+    pub rtype: RecordType,
+    /// The TTL of every record here (RFC 2181 §5.2).
+    pub ttl: Ttl,
+    /// At least one record's data.
+    pub rdata: Vec<Rdata>,
+}
