@@ -17,4 +17,5 @@ pub mod zone;
 
 // --- control plane ---
 pub mod api;
+pub mod apiserver;
 pub mod store;

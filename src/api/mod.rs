@@ -1,4 +1,5 @@
 //! The resources that users see: types, documentation and the rules of names; no I/O.
 
+pub mod identity;
 pub mod names;
 pub mod v1alpha1;

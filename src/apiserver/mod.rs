@@ -1,0 +1,4 @@
+//! The API server: Kubernetes API conventions over a [`crate::store::Store`].
+
+pub mod error;
+pub mod registry;

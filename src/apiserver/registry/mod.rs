@@ -1,0 +1,153 @@
+//! The kinds that are served, a file each: names, schema, columns, defaults, validation and what else a write entails.
+//!
+//! The handlers know no kind; all that is particular stands here.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::error::{ApiError, Cause};
+use crate::api::identity::Identity;
+
+/// A kind with all that the handlers need to serve it.
+pub struct Kind {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// API version.
+    pub version: &'static str,
+    /// Kind, such as `Route`.
+    pub kind: &'static str,
+    /// Lower-case plural, such as `routes`.
+    pub plural: &'static str,
+    /// Lower-case singular.
+    pub singular: &'static str,
+    /// Short names.
+    pub short_names: &'static [&'static str],
+    /// Categories.
+    pub categories: &'static [&'static str],
+    /// Whether objects live in a namespace.
+    pub namespaced: bool,
+    /// Whether it has the subresource `status`.
+    pub has_status: bool,
+    /// The first segment of its keys and the plural, e.g. `/signpost.dev/routes/`. Two views of one kind (events) share it.
+    pub key_prefix: &'static str,
+    /// Structural OpenAPI v3 schema of the whole object, with defaults and descriptions.
+    pub schema: Arc<Value>,
+    /// Table columns after `Name`.
+    pub columns: &'static [Column],
+    /// Field selectors beside `metadata.name` and `metadata.namespace`, as dotted paths.
+    pub selectable_fields: &'static [&'static str],
+    /// How long objects live (events).
+    pub time_to_live: Option<std::time::Duration>,
+    /// Its rules.
+    pub rules: &'static dyn Rules,
+}
+
+/// A column of `kubectl get`.
+pub struct Column {
+    /// Heading.
+    pub name: &'static str,
+    /// `string`, `integer`, `date` or `boolean`.
+    pub kind: &'static str,
+    /// 0 is always shown, 1 with `-o wide`.
+    pub priority: u8,
+    /// For `kubectl explain` and tools.
+    pub description: &'static str,
+    /// The cell of an object; `Value::Null` prints blank. `now` is for ages, in seconds since the epoch.
+    pub cell: fn(object: &Value, now: i64) -> Value,
+}
+
+/// What a rule may know of the request.
+pub struct Context<'a> {
+    /// Who sends it.
+    pub identity: &'a Identity,
+    /// The platform's domain, such as `v3.rhcloud.com`.
+    pub domain: &'a str,
+    /// Namespace of the object, if it has one.
+    pub namespace: Option<&'a str>,
+}
+
+/// A write, as the rules of the kind see it before the commit.
+pub enum Operation<'a> {
+    /// A new object.
+    Create(&'a Value),
+    /// A changed object, main resource or status.
+    Update {
+        /// As stored.
+        old: &'a Value,
+        /// As it will be.
+        new: &'a Value,
+    },
+    /// The object goes (its finalizers are empty).
+    Delete {
+        /// As stored.
+        old: &'a Value,
+        /// The query parameters and body of the DELETE, such as the number of routes to lose.
+        options: &'a Value,
+    },
+}
+
+/// Reads of other objects during a write.
+pub trait Reader: Send + Sync {
+    /// One object as stored, `None` if it is not there.
+    fn get<'a>(
+        &'a self,
+        kind: &'a str,
+        namespace: Option<&'a str>,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Value>, ApiError>>;
+    /// All objects of a kind, of a namespace or of all.
+    fn list<'a>(&'a self, kind: &'a str, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
+}
+
+/// A further write that a write entails, committed in the same transaction.
+pub struct SideWrite {
+    /// Kind of the other object.
+    pub kind: &'static str,
+    /// Its namespace, if it has one.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// The `metadata.resourceVersion` it must still have; `None`: it must not exist.
+    pub expect: Option<String>,
+    /// The object as it will be; `None`: it is deleted.
+    pub object: Option<Value>,
+}
+
+/// What is particular to a kind. All objects are whole: `apiVersion`, `kind`, `metadata`, and so on; defaults of the schema
+/// are filled in and the schema is met before any rule is asked.
+pub trait Rules: Send + Sync {
+    /// Sets what the server sets on a new object.
+    fn prepare_create(&self, _context: &Context<'_>, _object: &mut Value) {}
+
+    /// The faults of a new object beyond its schema.
+    fn validate_create(&self, _context: &Context<'_>, _object: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    /// The faults of a change by the main resource, beyond the schema; the status is the stored one already.
+    fn validate_update(&self, _context: &Context<'_>, _old: &Value, _new: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    /// The faults of the `status` that a client sent to the main resource (create: `old` is `None`), which is to be dropped.
+    fn validate_sent_status(&self, _old: Option<&Value>, _sent: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    /// The faults of a change by the `status` subresource.
+    fn validate_status_update(&self, _context: &Context<'_>, _old: &Value, _new: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    /// What else must be written with this, or why it cannot be done.
+    fn before_commit<'a>(
+        &'a self,
+        _context: &'a Context<'a>,
+        _operation: Operation<'a>,
+        _reader: &'a dyn Reader,
+    ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
