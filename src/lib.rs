@@ -19,3 +19,12 @@ pub mod zone;
 pub mod api;
 pub mod apiserver;
 pub mod store;
+
+// --- edges ---
+pub mod config;
+pub mod httpd;
+pub mod tls;
+
+// --- below everything ---
+pub mod clock;
+pub mod telemetry;
