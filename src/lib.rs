@@ -21,7 +21,9 @@ pub mod apiserver;
 pub mod store;
 
 // --- edges ---
+pub mod admin;
 pub mod config;
+pub mod daemon;
 pub mod httpd;
 pub mod tls;
 
