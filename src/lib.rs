@@ -22,6 +22,7 @@ pub mod store;
 
 // --- edges ---
 pub mod admin;
+pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod httpd;
