@@ -38,12 +38,24 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// Modules that open no socket, read no file and ask for neither time nor chance: these come as arguments.
-const PURE: &[&str] = &["wire/", "zone/", "zonefile/", "nameserver/", "compiler/", "api/", "scheduler/strategy/", "dnssec/", "tsig"];
+const PURE: &[&str] =
+    &["wire/", "zone/", "zonefile/", "nameserver/", "compiler/", "api/", "scheduler/strategy/", "dnssec/", "tsig"];
 
 /// What a pure module does not name.
 const IMPURE: &[&str] = &[
-    "std::fs", "TcpListener", "TcpStream", "UdpSocket", "SystemTime", "Instant", "tokio", "crate::clock", "crate::telemetry",
-    "tracing::", "std::env", "std::process", "rand::",
+    "std::fs",
+    "TcpListener",
+    "TcpStream",
+    "UdpSocket",
+    "SystemTime",
+    "Instant",
+    "tokio",
+    "crate::clock",
+    "crate::telemetry",
+    "tracing::",
+    "std::env",
+    "std::process",
+    "rand::",
 ];
 
 /// Where a pure module departs from that, and why.
@@ -234,7 +246,8 @@ fn the_parser_of_paths_sees_all_forms() {
 fn unsafe_is_in_sys_alone() {
     for (file, text) in sources("src") {
         let code = code(&text);
-        let names_it = code.split(|character: char| !character.is_alphanumeric() && character != '_').any(|word| word == "unsafe");
+        let names_it =
+            code.split(|character: char| !character.is_alphanumeric() && character != '_').any(|word| word == "unsafe");
         assert!(!names_it || module(&file) == "sys", "src/{file} holds unsafe code; it belongs in src/sys/");
     }
 }

@@ -1,6 +1,6 @@
 //! The data directory: made private, and held by one process at a time.
 //!
-//! The lock is the system's lock on the file `lock`, so it ends with the process, however that ends. The file's text names
+//! The lock is the system's lock on the file `pid`, so it ends with the process, however that ends. The file's text names
 //! the holder for whoever comes second. `format` holds the version of the layout of the directory; a newer one is refused
 //! before anything is touched.
 
@@ -64,7 +64,7 @@ impl DataDir {
     /// Takes hold of the directory, making it if it is not there.
     pub fn open(path: &Path) -> Result<DataDir, DataDirError> {
         tls::files::private_folder(path)?;
-        let lock_path = path.join("lock");
+        let lock_path = path.join("pid");
         let at = |path: &Path| {
             let path = path.to_owned();
             move |source| DataDirError::File { path, source }

@@ -1,26 +1,23 @@
 //! Bearer tokens: 256 random bits, kept by the server only as their SHA-256.
 //!
-//! `tokens.json` is an array of `{"sha256": "<64 hex digits>", "user": "…", "groups": ["…"]}`. A plain hash is enough, since
-//! nobody can guess 256 random bits. Taking an entry out revokes the token at the next start.
+//! The file `tokens` has a line for each: the hash in hexadecimal, the user's name, and groups, parted by spaces; `#` begins
+//! a comment. A plain hash is enough, since nobody can guess 256 random bits. Taking a line out revokes the token at the
+//! next start.
 
 use std::path::Path;
 
+use super::{Error, files};
 use aws_lc_rs::{digest, rand};
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
-use serde::{Deserialize, Serialize};
 
-use super::{Error, files};
-
-/// One line of `tokens.json`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// One line of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenEntry {
     /// SHA-256 of the token's text, in lower-case hexadecimal.
     pub sha256: String,
-    /// User name of who has the token.
+    /// User name of who has the token, without spaces.
     pub user: String,
-    /// Groups of that user.
-    #[serde(default)]
+    /// Groups of that user, without spaces.
     pub groups: Vec<String>,
 }
 
@@ -39,18 +36,29 @@ pub fn sha256(token: &str) -> String {
 /// The entries of the file; none if it is not there.
 pub fn load(path: &Path) -> Result<Vec<TokenEntry>, Error> {
     let Some(text) = files::read(path)? else { return Ok(Vec::new()) };
-    let damaged = |reason: String| Error::Damaged { path: path.to_owned(), reason };
-    let entries: Vec<TokenEntry> = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
-    let is_hash = |text: &str| HEXLOWER.decode(text.as_bytes()).is_ok_and(|octets| octets.len() == 32);
-    match entries.iter().find(|entry| !is_hash(&entry.sha256)) {
-        Some(entry) => Err(damaged(format!("\"sha256\" of {} is not 64 lower-case hexadecimal digits", entry.user))),
-        None => Ok(entries),
+    let mut entries = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let mut words = line.split('#').next().unwrap_or_default().split_whitespace().map(str::to_owned);
+        let Some(sha256) = words.next() else { continue };
+        let damaged = |what: &str| Error::Damaged { path: path.to_owned(), reason: format!("line {number}: {what}") };
+        if !HEXLOWER.decode(sha256.as_bytes()).is_ok_and(|octets| octets.len() == 32) {
+            return Err(damaged("the first word must be 64 lower-case hexadecimal digits"));
+        }
+        let user = words.next().ok_or_else(|| damaged("after the hash a user name must follow"))?;
+        entries.push(TokenEntry { sha256, user, groups: words.collect() });
     }
+    Ok(entries)
 }
 
 /// Replaces the file.
 pub fn save(path: &Path, entries: &[TokenEntry]) -> Result<(), Error> {
-    let text = serde_json::to_string_pretty(entries).expect("strings alone, which JSON can hold");
+    let mut text =
+        "# SHA-256 of a token, user, groups. Take a line out and start again to revoke its token.\n".to_owned();
+    for entry in entries {
+        let words = [&entry.sha256, &entry.user].into_iter().chain(&entry.groups);
+        text.push_str(&words.map(String::as_str).collect::<Vec<_>>().join(" "));
+        text.push('\n');
+    }
     files::write_private(path, text.as_bytes())
 }
 
@@ -61,7 +69,7 @@ mod tests {
     #[test]
     fn tokens_differ_and_only_their_hash_is_kept() {
         let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("tokens.json");
+        let path = folder.path().join("tokens");
         let (one, two) = (generate().expect("makes"), generate().expect("makes"));
         assert_ne!(one, two);
         let entries = vec![TokenEntry { sha256: sha256(&one), user: "u".to_owned(), groups: vec!["g".to_owned()] }];
@@ -73,11 +81,12 @@ mod tests {
     #[test]
     fn damage_is_named() {
         let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("tokens.json");
-        for text in ["", "{}", r#"[{"sha256": "00", "user": "u"}]"#, r#"[{"sha256": "", "user": "u", "more": 1}]"#] {
-            std::fs::write(&path, text).expect("writes");
-            let error = load(&path).expect_err(text).to_string();
-            assert!(error.contains("tokens.json"), "{error}");
+        let path = folder.path().join("tokens");
+        let hash = "0".repeat(64);
+        for text in ["\n00 u".to_owned(), format!("# x\n{hash}"), format!("\n{hash}0 u")] {
+            std::fs::write(&path, &text).expect("writes");
+            let error = load(&path).expect_err(&text).to_string();
+            assert!(error.contains("tokens: line 2: "), "{error}");
         }
     }
 }
