@@ -2,6 +2,7 @@
 //!
 //! [`contents::Contents`] is a zone as the control plane, zone files and transfers see it: plain, ordered, editable.
 
+pub mod check;
 pub mod contents;
 pub mod db;
 pub mod rrset;
