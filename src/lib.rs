@@ -18,4 +18,5 @@ pub mod zone;
 // --- control plane ---
 pub mod api;
 pub mod apiserver;
+pub mod client;
 pub mod store;
