@@ -18,6 +18,7 @@ pub mod zone;
 // --- control plane ---
 pub mod api;
 pub mod apiserver;
+pub mod client;
 pub mod store;
 
 // --- edges ---
