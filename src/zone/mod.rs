@@ -2,9 +2,15 @@
 //!
 //! [`contents::Contents`] is a zone as the control plane, zone files and transfers see it: plain, ordered, editable.
 
+pub mod builder;
 pub mod contents;
 pub mod db;
+pub mod image;
 pub mod rrset;
+pub mod serial;
 
+pub use builder::OwnerChange;
 pub use contents::Contents;
+pub use image::Zone;
 pub use rrset::{Rrset, Ttl};
+pub use serial::Serial;
