@@ -4,6 +4,7 @@
 //! data plane speaks.
 
 pub mod name;
+pub mod rdata;
 pub mod rtype;
 
 pub use name::Name;

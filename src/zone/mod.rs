@@ -3,6 +3,7 @@
 //! [`contents::Contents`] is a zone as the control plane, zone files and transfers see it: plain, ordered, editable.
 
 pub mod builder;
+pub mod check;
 pub mod contents;
 pub mod db;
 pub mod image;
