@@ -19,6 +19,7 @@ pub mod zone;
 pub mod api;
 pub mod apiserver;
 pub mod client;
+pub mod compiler;
 pub mod store;
 
 // --- edges ---
