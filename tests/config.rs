@@ -28,10 +28,7 @@ fn an_empty_file_gives_loopback_defaults() {
     assert_eq!(settings.roles, Role::ALL);
     let all = settings.dns_listen.iter().chain(&settings.api_listen).chain(&settings.admin_listen);
     assert!(all.into_iter().all(|address| address.ip().is_loopback() && address.port() > 1023));
-    assert_eq!(
-        (settings.domain.as_str(), settings.hostmaster.as_str()),
-        ("v3.rhcloud.com", "hostmaster.v3.rhcloud.com")
-    );
+    assert_eq!(settings.domain, "v3.rhcloud.com");
 }
 
 #[test]
@@ -40,7 +37,7 @@ fn flags_win_over_variables_over_the_file() {
     let variables = [("SIGNPOST_DOMAIN", "variable.example"), ("SIGNPOST_DNS_WORKERS", "2")];
     let settings = load(file, &variables, &[("domain", "Flag.Example.")]).expect("loads");
     assert_eq!((settings.domain.as_str(), settings.dns_workers), ("flag.example", 2));
-    assert_eq!((settings.log_level.as_str(), settings.hostmaster.as_str()), ("warn", "hostmaster.flag.example"));
+    assert_eq!(settings.log_level, "warn");
 }
 
 #[test]
@@ -150,7 +147,7 @@ fn a_reload_knows_what_it_can_change() {
     let new = load("log-level = \"debug\"\ndomain = \"other.example\"", &[], &[]).expect("loads");
     let (now, restart) = config::changed(&old, &new);
     assert_eq!(now, ["log-level"]);
-    assert_eq!(restart, ["domain", "hostmaster"]);
+    assert_eq!(restart, ["domain"]);
 }
 
 #[test]

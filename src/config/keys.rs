@@ -175,14 +175,6 @@ pub static KEYS: &[Key] = &[
                outside the domain may go without addresses. All processes need the same list.",
     },
     Key {
-        name: "hostmaster",
-        shape: Shape::Text,
-        value_name: "NAME",
-        default: "hostmaster.<domain>",
-        reloads: false,
-        help: "Mailbox in the SOA records, as a domain name: `hostmaster.example.com` is hostmaster@example.com.",
-    },
-    Key {
         name: "api-name",
         shape: WORDS,
         value_name: "NAME",

@@ -79,8 +79,6 @@ pub struct Settings {
     pub domain: String,
     /// `nameserver`; empty until the daemon knows its own addresses, if none was given.
     pub nameservers: Vec<NameServer>,
-    /// `hostmaster`, without a dot at the end.
-    pub hostmaster: String,
     /// `api-name`.
     pub api_names: Vec<String>,
     /// `log-level`.
@@ -189,7 +187,6 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "dns-workers" => old.dns_workers != new.dns_workers,
         "domain" => old.domain != new.domain,
         "nameserver" => old.nameservers != new.nameservers,
-        "hostmaster" => old.hostmaster != new.hostmaster,
         "api-name" => old.api_names != new.api_names,
         "log-level" => old.log_level != new.log_level,
         "log-format" => old.log_format != new.log_format,
@@ -205,7 +202,6 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
 fn settings(layer: &Layer) -> Result<Settings, Errors> {
     let mut reader = Reader { layer, errors: Vec::new() };
     let domain = reader.one("domain", "v3.rhcloud.com", domain_name);
-    let hostmaster = reader.one("hostmaster", &format!("hostmaster.{domain}"), domain_name);
     let mut roles = reader.list("roles", &["api", "scheduler", "dns", "admin"], role);
     roles.sort();
     roles.dedup();
@@ -222,7 +218,6 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         dns_workers: reader.one("dns-workers", "0", workers),
         nameservers: reader.list("nameserver", &[], |text| name_server(text, &domain)),
         domain,
-        hostmaster,
         api_names: reader.list("api-name", &[], api_name),
         log_level: reader.one("log-level", "info", log_level),
         log_format: reader.one("log-format", "human", log_format),

@@ -2,6 +2,8 @@
 
 pub mod data_dir;
 pub mod manifests;
+pub mod sockets;
+pub mod tasks;
 
 use crate::config::{Places, Settings};
 
