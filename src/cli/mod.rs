@@ -8,6 +8,7 @@ mod check;
 mod completion;
 mod serve;
 mod version;
+mod zone;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -46,6 +47,7 @@ struct Entry {
 const COMMANDS: &[Entry] = &[
     Entry { command: serve::command, run: serve::run },
     Entry { command: check::command, run: check::run },
+    Entry { command: zone::command, run: zone::run },
     Entry { command: completion::command, run: completion::run },
     Entry { command: version::command, run: version::run },
 ];

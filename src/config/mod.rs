@@ -153,8 +153,18 @@ pub struct Places {
     pub environment: Vec<(String, String)>,
 }
 
-/// Reads the file, if one was named, and makes settings of all places.
+/// Reads the file, if one was named, and makes settings of all places, which fit together.
 pub fn load(places: &Places) -> Result<Settings, Errors> {
+    let settings = read(places)?;
+    let faults = together(&settings);
+    if faults.is_empty() {
+        return Ok(settings);
+    }
+    Err(Errors(faults.into_iter().map(|text| Error::Together(text.to_owned())).collect()))
+}
+
+/// As [`load`], for commands other than `serve`: what keys mean is checked, and not whether one process can do it all.
+pub fn read(places: &Places) -> Result<Settings, Errors> {
     let file = match &places.config {
         None => Layer::new(),
         Some(path) => read_file(path)?,
@@ -222,11 +232,7 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         log_level: reader.one("log-level", "info", log_level),
         log_format: reader.one("log-format", "human", log_format),
     };
-    let mut errors = reader.errors;
-    if errors.is_empty() {
-        errors.extend(together(&settings).into_iter().map(|text| Error::Together(text.to_owned())));
-    }
-    if errors.is_empty() { Ok(settings) } else { Err(Errors(errors)) }
+    if reader.errors.is_empty() { Ok(settings) } else { Err(Errors(reader.errors)) }
 }
 
 /// Faults between values that are each valid.

@@ -1,8 +1,12 @@
 //! One process: configure, build, run, drain.
 
+pub mod access;
 pub mod data_dir;
 pub mod manifests;
+pub mod platform;
+pub mod signals;
 pub mod sockets;
+pub mod static_zones;
 pub mod tasks;
 
 use crate::config::{Places, Settings};
