@@ -20,4 +20,5 @@ pub mod api;
 pub mod apiserver;
 pub mod client;
 pub mod compiler;
+pub mod controller;
 pub mod store;

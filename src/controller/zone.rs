@@ -1,0 +1,3 @@
+//! x
+pub mod timeline;
+pub mod zones;
