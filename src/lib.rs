@@ -21,6 +21,7 @@ pub mod api;
 pub mod apiserver;
 pub mod client;
 pub mod compiler;
+pub mod controller;
 pub mod store;
 
 // --- edges ---

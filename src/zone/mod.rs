@@ -7,6 +7,9 @@
 pub mod builder;
 pub mod check;
 pub mod contents;
+pub mod db;
+pub mod image;
+pub mod journal;
 pub mod rrset;
 
 pub mod builder;

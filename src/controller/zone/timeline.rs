@@ -47,6 +47,8 @@ pub struct Published {
 #[derive(Debug, Clone)]
 pub struct Timeline<S> {
     published: Option<Published>,
+    /// Whether that is answered from in this process; not so after a restart, or while a zone file has the apex.
+    served: bool,
     /// The state before the first step: the published one, or what was there when the zone came to be known.
     start: Digest,
     start_at: Instant,
@@ -83,7 +85,14 @@ pub enum Decision {
 impl<S> Timeline<S> {
     /// A zone of the state `start`; `last` is what was published of it before a restart.
     pub fn new(start: Digest, last: Option<Published>, now: Instant) -> Self {
-        Timeline { published: last, start, start_at: now, steps: VecDeque::new(), ledger: Box::default() }
+        Timeline {
+            published: last,
+            served: false,
+            start,
+            start_at: now,
+            steps: VecDeque::new(),
+            ledger: Box::default(),
+        }
     }
 
     /// The objects have come to another state.
@@ -99,6 +108,16 @@ impl<S> Timeline<S> {
     /// What is published, as far as is known.
     pub fn published(&self) -> Option<&Published> {
         self.published.as_ref()
+    }
+
+    /// Whether what is published is answered from.
+    pub fn is_served(&self) -> bool {
+        self.served
+    }
+
+    /// What was published is not answered from any more.
+    pub fn unserve(&mut self) {
+        self.served = false;
     }
 
     /// The state that the objects are in now.
@@ -129,7 +148,7 @@ impl<S> Timeline<S> {
         let next = Serial(published.serial.0.wrapping_add(1));
         if self.digest() == published.digest {
             return match (published.config == config, self.steps.len()) {
-                (true, 0) => Decision::Nothing,
+                (true, 0) if self.served => Decision::Nothing,
                 // There and back again.
                 (true, steps) => {
                     let (serial, provisional) = (published.serial, published.provisional);
@@ -147,6 +166,21 @@ impl<S> Timeline<S> {
             return Decision::WaitUntil(deadline);
         }
         own(next)
+    }
+
+    /// What is to be done at once after a restart: what was served then is served again, changed or not.
+    pub fn resume(&self, config: Digest) -> Decision {
+        match &self.published {
+            Some(last) if last.config == config && last.digest == self.digest() => {
+                Decision::Publish { steps: self.steps.len(), serial: last.serial, provisional: last.provisional }
+            }
+            Some(last) => Decision::Publish {
+                steps: self.steps.len(),
+                serial: Serial(last.serial.0.wrapping_add(1)),
+                provisional: true,
+            },
+            None => Decision::Nothing,
+        }
     }
 
     /// The newest version of the ledger that is newer than what is published and is one of our states, with the number of
@@ -172,6 +206,7 @@ impl<S> Timeline<S> {
         self.start = steps.checked_sub(1).map_or(self.start, |last| self.steps[last].digest);
         debug_assert_eq!(self.start, published.digest, "a state is published under its own digest");
         self.published = Some(published);
+        self.served = true;
         self.steps.drain(..steps).map(|step| step.what)
     }
 
@@ -180,9 +215,9 @@ impl<S> Timeline<S> {
         steps.checked_sub(1).map_or(self.start, |last| self.steps[last].digest)
     }
 
-    /// The steps that wait, oldest first.
-    pub fn steps(&self) -> impl Iterator<Item = &S> {
-        self.steps.iter().map(|step| &step.what)
+    /// The first `count` steps that wait, oldest first.
+    pub fn steps(&self, count: usize) -> impl DoubleEndedIterator<Item = &S> {
+        self.steps.range(..count).map(|step| &step.what)
     }
 }
 
@@ -231,8 +266,10 @@ mod tests {
                 provisional: false,
             });
             let mut timeline = Timeline::new(Digest(case.start), last, start);
+            timeline.served = last.is_some();
             case.steps.iter().for_each(|digest| timeline.push((), Digest(*digest), start));
-            timeline.set_ledger(case.ledger.iter().map(|(serial, digest)| (Serial(*serial), Digest(*digest))).collect());
+            timeline
+                .set_ledger(case.ledger.iter().map(|(serial, digest)| (Serial(*serial), Digest(*digest))).collect());
             for (now, expected) in [(start, case.at_once), (start + LEDGER_PATIENCE, case.at_last)] {
                 let decided = match timeline.decide(CONFIG, now, unix_now) {
                     Decision::Publish { steps, serial, provisional } => Some((steps, serial.0, provisional)),
@@ -248,6 +285,8 @@ mod tests {
         let now = Instant::now();
         let published = Published { serial: Serial(7), digest: Digest(1), config: CONFIG, provisional: false };
         let mut timeline: Timeline<()> = Timeline::new(Digest(1), Some(published), now);
+        let same = Decision::Publish { steps: 0, serial: Serial(7), provisional: false };
+        assert_eq!((timeline.decide(CONFIG, now, 0), timeline.resume(CONFIG)), (same, same), "it is not served yet");
         timeline.set_ledger(Box::from([(Serial(7), Digest(1))]));
         let decision = timeline.decide(Digest(9), now, 0);
         assert_eq!(decision, Decision::Publish { steps: 0, serial: Serial(8), provisional: true });

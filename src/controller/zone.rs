@@ -1,0 +1,5 @@
+//! x
+pub mod last_good;
+pub mod record;
+pub mod timeline;
+pub mod zones;
