@@ -5,7 +5,6 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgMatches, Command, ValueHint};

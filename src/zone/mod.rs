@@ -4,12 +4,8 @@
 //! [`builder`] compiles it into a [`Zone`]: immutable, laid out for answering. [`lookup`] finds in one what a query asks for,
 //! and [`db::ZoneDb`] holds them all.
 
-pub mod builder;
 pub mod check;
 pub mod contents;
-pub mod db;
-pub mod image;
-pub mod journal;
 pub mod rrset;
 
 pub mod builder;
@@ -23,6 +19,7 @@ pub mod lookup;
 
 pub mod db;
 pub mod diff;
+pub mod journal;
 pub mod serial;
 
 pub use builder::OwnerChange;
