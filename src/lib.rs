@@ -19,4 +19,5 @@ pub mod zone;
 pub mod api;
 pub mod apiserver;
 pub mod client;
+pub mod scheduler;
 pub mod store;
