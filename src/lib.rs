@@ -24,6 +24,7 @@ pub mod apiserver;
 pub mod client;
 pub mod compiler;
 pub mod controller;
+pub mod scheduler;
 pub mod store;
 
 // --- edges ---

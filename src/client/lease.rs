@@ -101,8 +101,12 @@ impl Term {
 
     /// Whether no one else can lead at this moment. To be asked right before each write.
     pub fn is_current(&self) -> bool {
+        self.is_current_at(Instant::now())
+    }
+
+    fn is_current_at(&self, now: Instant) -> bool {
         let ends = self.ends_millis.load(Ordering::Acquire);
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX) < ends
+        u64::try_from(now.duration_since(self.started).as_millis()).unwrap_or(u64::MAX) < ends
     }
 
     fn new(fencing: u64, sent: Instant, length: Duration) -> Self {
@@ -358,26 +362,19 @@ impl Lease {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_term_ends_by_itself_unless_extended() {
+    #[test]
+    fn a_term_ends_by_itself_unless_extended() {
         let started = Instant::now();
+        let after = |seconds| started + Duration::from_secs(seconds);
         let term = Term::new(7, started, Duration::from_secs(10));
         assert_eq!(term.fencing(), 7);
-        tokio::time::advance(Duration::from_secs(9)).await;
-        assert!(term.is_current());
-        term.extend(Instant::now(), Duration::from_secs(10));
-        tokio::time::advance(Duration::from_secs(9)).await;
-        assert!(term.is_current(), "extended from when the renewal was sent");
-        tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(!term.is_current());
-        assert!(Leadership::Leader(term).term().is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_ended_term_stays_ended() {
-        let term = Term::new(1, Instant::now(), Duration::from_secs(10));
+        assert!(term.is_current_at(after(9)) && !term.is_current_at(after(10)));
+        term.extend(after(9), Duration::from_secs(10));
+        assert!(term.is_current_at(after(18)), "counted from when the renewal was sent");
+        assert!(!term.is_current_at(after(19)));
         term.end();
-        assert!(!term.is_current());
-        assert!(Term::unlimited().is_current());
+        assert!(!term.is_current_at(started), "what has ended stays so");
+        assert!(Leadership::Leader(term).term().is_none());
+        assert!(Term::unlimited().is_current_at(after(1_000_000_000)));
     }
 }

@@ -23,6 +23,7 @@ use crate::api::identity::Identity;
 pub mod backoff;
 pub mod lease;
 pub mod reflector;
+pub mod status;
 
 /// How long connecting may take. The API is near; a longer wait only delays the next try.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

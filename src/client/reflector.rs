@@ -232,6 +232,15 @@ impl<V> Store<V> {
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
+    /// [`Store::health`] as a function, for those who do not care what is mirrored.
+    pub fn probe(&self) -> HealthProbe
+    where
+        V: Send + Sync + 'static,
+    {
+        let store = self.clone();
+        Arc::new(move || store.health())
+    }
+
     /// How the mirror fares at the moment.
     pub fn health(&self) -> Health {
         let state = self.shared.state();
@@ -248,6 +257,9 @@ impl<V> Store<V> {
         }
     }
 }
+
+/// Asks a mirror for its health, whatever it holds.
+pub type HealthProbe = Arc<dyn Fn() -> Health + Send + Sync>;
 
 /// How a mirror fares.
 #[derive(Debug, Clone)]
