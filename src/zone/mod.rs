@@ -13,6 +13,7 @@ pub mod serial;
 
 pub use builder::OwnerChange;
 pub use contents::Contents;
+pub use db::ZoneDb;
 pub use image::Zone;
 pub use rrset::{Rrset, Ttl};
 pub use serial::Serial;
