@@ -14,6 +14,7 @@
 pub mod nameserver;
 pub mod wire;
 pub mod zone;
+pub mod zonefile;
 
 // --- control plane ---
 pub mod api;

@@ -178,7 +178,9 @@ impl<'a> Scanner<'a> {
                     escaped |= self.quoted_word()?.escaped;
                     break;
                 }
-                Kind::Quote => return Err(self.fault("a quote inside a word: write \\\" or put the whole word in quotes")),
+                Kind::Quote => {
+                    return Err(self.fault("a quote inside a word: write \\\" or put the whole word in quotes"));
+                }
                 Kind::Return if !self.is_line_end() => return Err(self.control_character()),
                 Kind::Control => return Err(self.control_character()),
                 _ => break,
