@@ -24,7 +24,7 @@ impl fmt::Display for Object {
 }
 
 /// One fault of one object: where it is and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Verdict {
     /// The object at fault.
     pub object: Object,

@@ -217,6 +217,8 @@ impl Zones {
             if let Some(shard) = self.shards.get_mut(&apex) {
                 shard.timeline.unserve();
             }
+            // The file's zone is ours to take away.
+            self.gone.insert(apex.clone());
             self.dirty.insert(apex);
         }
         self.files = files;
