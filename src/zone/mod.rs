@@ -9,7 +9,6 @@ pub mod contents;
 pub mod rrset;
 
 pub mod builder;
-pub mod check;
 pub mod image;
 mod leaf;
 pub mod node;
