@@ -4,7 +4,6 @@ use json_patch::PatchOperation;
 use serde_json::Value;
 
 use super::error::ApiError;
-use super::registry::field;
 
 /// Most operations of one patch, as in Kubernetes: each may move the whole document.
 const OPERATIONS_MAX: usize = 10_000;
@@ -19,9 +18,9 @@ const LEVELS_MAX: usize = 128;
 /// and leaves `target` as it was; a patch that copies too much is 413.
 pub fn json_patch(target: &mut Value, body: &[u8]) -> Result<(), ApiError> {
     let operations: Vec<PatchOperation> = serde_json::from_slice(body)
-        .map_err(|error| field::bad_request(format!("the body is no JSON patch, a list of operations: {error}")))?;
+        .map_err(|error| ApiError::bad_request(format!("the body is no JSON patch, a list of operations: {error}")))?;
     if operations.len() > OPERATIONS_MAX {
-        return Err(too_large(format!(
+        return Err(ApiError::too_large(format!(
             "The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {}",
             operations.len()
         )));
@@ -40,7 +39,7 @@ pub fn json_patch(target: &mut Value, body: &[u8]) -> Result<(), ApiError> {
             if matches!(operation, PatchOperation::Copy(_) | PatchOperation::Move(_)) {
                 copied_octets += source.to_string().len();
                 if copied_octets > COPIED_OCTETS_MAX {
-                    return Err(too_large(format!("the patch copies more than {COPIED_OCTETS_MAX} octets")));
+                    return Err(ApiError::too_large(format!("the patch copies more than {COPIED_OCTETS_MAX} octets")));
                 }
             }
             if levels(source) + operation.path().count() > LEVELS_MAX {
@@ -82,11 +81,7 @@ fn levels(value: &Value) -> usize {
 
 /// 422 without an object: Kubernetes gives no details here.
 fn unprocessable(message: String) -> ApiError {
-    ApiError { code: 422, reason: "Invalid", ..field::bad_request(message) }
-}
-
-fn too_large(message: String) -> ApiError {
-    ApiError { code: 413, reason: "RequestEntityTooLarge", ..field::bad_request(message) }
+    ApiError::new(422, "Invalid", message)
 }
 
 #[cfg(test)]

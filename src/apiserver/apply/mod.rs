@@ -26,12 +26,12 @@ pub fn server_side_apply(
 /// Sets `new.metadata.managedFields` for a write that is no apply (`old` is `None`: a create): `manager` owns what it changed.
 /// `new` may carry the `managedFields` that the client sent. Fills in the schema's defaults, which nobody owns.
 pub fn track_update(
-    _kind: &Kind,
+    kind: &Kind,
     _old: Option<&Value>,
-    _new: &mut Value,
+    new: &mut Value,
     _manager: &str,
     _subresource: Option<&str>,
     _now: Timestamp,
 ) {
-    todo!()
+    super::schema::apply_defaults(&kind.schema, new);
 }

@@ -1,9 +1,8 @@
-//! Faults of single fields, and the answers made of them, in Kubernetes' words.
+//! Faults of single fields, in Kubernetes' words.
 
 use serde_json::Value;
 
-use super::Kind;
-use crate::apiserver::error::{ApiError, Cause};
+use crate::apiserver::error::Cause;
 
 /// A field that must be set is absent.
 pub fn required(path: &str, what: &str) -> Cause {
@@ -93,70 +92,4 @@ fn shown(value: &Value) -> String {
         return text;
     }
     text.chars().take(CHARACTERS_MAX).chain("…".chars()).collect()
-}
-
-/// 422: the object `name` has these faults.
-pub fn invalid_object(kind: &Kind, name: &str, causes: Vec<Cause>) -> ApiError {
-    let told: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
-    let told = if told.len() == 1 { told.concat() } else { format!("[{}]", told.join(", ")) };
-    ApiError {
-        code: 422,
-        reason: "Invalid",
-        message: format!("{} \"{name}\" is invalid: {told}", qualified(kind.kind, kind.group)),
-        kind: Some(kind.kind.to_owned()),
-        group: Some(kind.group.to_owned()),
-        name: Some(name.to_owned()),
-        causes,
-        retry_after_seconds: None,
-    }
-}
-
-/// 409: the object is not in the state that the request needs. `what` says what to do.
-pub fn conflict(kind: &Kind, name: &str, what: &str) -> ApiError {
-    let message = format!("Operation cannot be fulfilled on {} \"{name}\": {what}", qualified(kind.plural, kind.group));
-    of_object(409, "Conflict", kind, name, message)
-}
-
-/// 403: nobody may do this to the object. `what` says why, and what to do instead.
-pub fn forbidden_object(kind: &Kind, name: &str, what: &str) -> ApiError {
-    let message = format!("{} \"{name}\" is forbidden: {what}", qualified(kind.plural, kind.group));
-    of_object(403, "Forbidden", kind, name, message)
-}
-
-/// 404: there is no such object.
-pub fn object_not_found(kind: &Kind, name: &str) -> ApiError {
-    let message = format!("{} \"{name}\" not found", qualified(kind.plural, kind.group));
-    of_object(404, "NotFound", kind, name, message)
-}
-
-/// 400: the request cannot be understood.
-pub fn bad_request(message: impl Into<String>) -> ApiError {
-    ApiError {
-        code: 400,
-        reason: "BadRequest",
-        message: message.into(),
-        kind: None,
-        group: None,
-        name: None,
-        causes: Vec::new(),
-        retry_after_seconds: None,
-    }
-}
-
-fn of_object(code: u16, reason: &'static str, kind: &Kind, name: &str, message: String) -> ApiError {
-    ApiError {
-        code,
-        reason,
-        message,
-        kind: Some(kind.plural.to_owned()),
-        group: Some(kind.group.to_owned()),
-        name: Some(name.to_owned()),
-        causes: Vec::new(),
-        retry_after_seconds: None,
-    }
-}
-
-/// `routes.signpost.dev`, or `namespaces` in the core group.
-fn qualified(what: &str, group: &str) -> String {
-    if group.is_empty() { what.to_owned() } else { format!("{what}.{group}") }
 }

@@ -9,8 +9,23 @@
 //! 4. `schema::validate`, [`metadata::validate`], and the kind's own `validate_…`: all causes together make one answer;
 //! 5. [`Rules::before_commit`], and the commit with all the side writes.
 
+pub mod event;
+pub mod lease;
+pub mod name_claim;
+pub mod namespace;
+pub mod route;
+pub mod route_binding;
+pub mod router;
+pub mod zone;
+
+pub mod columns;
+pub mod crd;
 pub mod field;
+pub mod labels;
 pub mod metadata;
+
+#[cfg(test)]
+pub(in crate::apiserver) mod fixture;
 
 use std::sync::{Arc, LazyLock};
 
@@ -45,7 +60,7 @@ pub struct Kind {
     pub key_prefix: &'static str,
     /// Structural OpenAPI v3 schema of the whole object, with defaults and descriptions.
     pub schema: Arc<Value>,
-    /// Table columns after `Name`.
+    /// Table columns after `Name`. Where one of them is itself called `Name` (events, as in Kubernetes), none is put first.
     pub columns: &'static [Column],
     /// Field selectors beside `metadata.name` and `metadata.namespace`, as dotted paths.
     pub selectable_fields: &'static [&'static str],
@@ -69,7 +84,19 @@ pub struct View {
 
 /// All kinds that are served.
 pub fn kinds() -> &'static [Kind] {
-    static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(Vec::new);
+    static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| {
+        vec![
+            router::kind(),
+            route::kind(),
+            route_binding::kind(),
+            name_claim::kind(),
+            zone::kind(),
+            namespace::kind(),
+            lease::kind(),
+            event::core_kind(),
+            event::new_kind(),
+        ]
+    });
     &KINDS
 }
 
@@ -81,6 +108,11 @@ pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
 /// The kind with this name, such as `Route`; of the two views of events, the stored one (core `v1`).
 pub fn find_kind(name: &str) -> Option<&'static Kind> {
     kinds().iter().find(|kind| kind.kind == name && kind.view.is_none())
+}
+
+/// A kind that is known to be served.
+fn known(name: &str) -> &'static Kind {
+    find_kind(name).expect("the name of a kind in kinds()")
 }
 
 impl Kind {
@@ -225,5 +257,47 @@ pub trait Rules: Send + Sync {
         _reader: &'a dyn Reader,
     ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
         Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apiserver::schema::structural::without_description;
+
+    #[test]
+    fn every_field_of_every_kind_has_a_description() {
+        for kind in kinds() {
+            let mut found = Vec::new();
+            without_description(&kind.schema, "", &mut found);
+            assert_eq!(found, Vec::<String>::new(), "{} {}", kind.group, kind.kind);
+        }
+    }
+
+    #[test]
+    fn kinds_are_found_by_their_names() {
+        assert_eq!(find("signpost.dev", "v1alpha1", "routes").map(|kind| kind.kind), Some("Route"));
+        assert_eq!(find("", "v1", "events").map(Kind::api_version).as_deref(), Some("v1"));
+        assert_eq!(find("events.k8s.io", "v1", "events").map(Kind::api_version).as_deref(), Some("events.k8s.io/v1"));
+        assert_eq!(find_kind("Event").map(|kind| kind.group), Some(""));
+        assert!(find("", "v1", "routes").is_none());
+        for kind in kinds() {
+            assert!(kind.key_prefix.starts_with('/') && kind.key_prefix.ends_with('/'));
+            let same = kinds().iter().filter(|other| other.key_prefix == kind.key_prefix && other.view.is_none());
+            assert_eq!(same.count(), 1, "{}", kind.key_prefix);
+        }
+    }
+
+    #[test]
+    fn cells_of_an_empty_object_are_blank_and_do_not_panic() {
+        for kind in kinds() {
+            for object in
+                [serde_json::json!({}), Value::Null, serde_json::json!({"spec": [], "status": 1, "metadata": "x"})]
+            {
+                for column in kind.columns {
+                    let _ = (column.cell)(&object, 0);
+                }
+            }
+        }
     }
 }
