@@ -7,6 +7,7 @@
 //! [`Engine`] is the one type that callers hold: [`Engine::memory`] keeps objects as long as the process lives,
 //! [`Engine::open`] keeps them in a data directory. `tests/store.rs` is the suite that every engine passes.
 
+pub mod backup;
 pub mod embedded;
 mod engine;
 mod feed;

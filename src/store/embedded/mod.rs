@@ -4,7 +4,7 @@
 //! to one thread ([`writer`]) that commits them in groups, each group with one fsync, and only then answers. So revisions
 //! have one order, and an acknowledged write survives `kill -9` and loss of power. [`tables`] holds the layout of the file.
 
-mod tables;
+pub(super) mod tables;
 mod writer;
 
 use std::fs::{File, TryLockError};

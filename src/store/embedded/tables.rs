@@ -42,7 +42,7 @@ const HISTORY_OCTETS_MAX: usize = 4 * 1024 * 1024;
 
 /// Why [`prepare`] failed.
 #[derive(Debug)]
-pub(super) enum PrepareError {
+pub(in crate::store) enum PrepareError {
     NewerFormat(u64),
     Redb(redb::Error),
 }
@@ -54,7 +54,7 @@ impl<E: Into<redb::Error>> From<E> for PrepareError {
 }
 
 impl PrepareError {
-    pub(super) fn at(self, path: &Path) -> OpenError {
+    pub(in crate::store) fn at(self, path: &Path) -> OpenError {
         match self {
             PrepareError::NewerFormat(found) => OpenError::NewerFormat { path: path.into(), found, supported: FORMAT },
             PrepareError::Redb(redb::Error::Io(source)) => OpenError::Io { path: path.into(), source },
@@ -64,7 +64,7 @@ impl PrepareError {
 }
 
 /// Makes the tables of a new file, checks the format of another, and returns the newest revision.
-pub(super) fn prepare(database: &Database) -> std::result::Result<Revision, PrepareError> {
+pub(in crate::store) fn prepare(database: &Database) -> std::result::Result<Revision, PrepareError> {
     if let Some((format, newest)) = written(database)? {
         return if format > FORMAT { Err(PrepareError::NewerFormat(format)) } else { Ok(Revision(newest)) };
     }
@@ -104,7 +104,7 @@ fn written(database: &Database) -> std::result::Result<Option<(u64, u64)>, redb:
 }
 
 /// What a caller is told about a fault of the file when nothing was written.
-pub(super) fn unavailable(error: redb::Error) -> Error {
+pub(in crate::store) fn unavailable(error: redb::Error) -> Error {
     match error {
         redb::Error::Corrupted(reason) => Error::Corrupt(reason),
         _ => Error::Unavailable,
@@ -112,7 +112,7 @@ pub(super) fn unavailable(error: redb::Error) -> Error {
 }
 
 /// The file as it was at one moment.
-pub(crate) struct Reader {
+pub(in crate::store) struct Reader {
     versions: ReadOnlyTable<(&'static str, u64), &'static [u8]>,
     log: ReadOnlyTable<u64, &'static [u8]>,
     expiry: ReadOnlyTable<(u64, &'static str), u64>,
@@ -121,7 +121,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(transaction: &ReadTransaction) -> std::result::Result<Self, redb::Error> {
+    pub(in crate::store) fn new(transaction: &ReadTransaction) -> std::result::Result<Self, redb::Error> {
         let meta = transaction.open_table(META)?;
         let number = |name| -> std::result::Result<u64, redb::Error> {
             let missing = || redb::Error::Corrupted(format!("meta has no {name}"));
@@ -137,11 +137,11 @@ impl Reader {
     }
 
     /// The newest revision.
-    pub(crate) fn newest(&self) -> Revision {
+    pub(in crate::store) fn newest(&self) -> Revision {
         Revision(self.newest)
     }
 
-    pub(super) fn compacted(&self) -> Revision {
+    pub(in crate::store) fn compacted(&self) -> Revision {
         Revision(self.compacted)
     }
 
@@ -157,13 +157,13 @@ impl Reader {
         Ok(at)
     }
 
-    pub(super) fn get(&self, key: &Key, at: Option<Revision>) -> Result<(Revision, Option<KeyValue>)> {
+    pub(in crate::store) fn get(&self, key: &Key, at: Option<Revision>) -> Result<(Revision, Option<KeyValue>)> {
         let at = self.readable(at)?;
         Ok((Revision(at), version_at(&self.versions, &key.0, at).map_err(unavailable)?))
     }
 
     /// See `Store::list`. How many remain is not counted: that would cost as much as reading them.
-    pub(crate) fn list(
+    pub(in crate::store) fn list(
         &self,
         prefix: &Key,
         from: Option<&Key>,
@@ -205,7 +205,7 @@ impl Reader {
         Ok(page)
     }
 
-    pub(super) fn history(&self, after: Revision) -> Result<Vec<Committed>> {
+    pub(in crate::store) fn history(&self, after: Revision) -> Result<Vec<Committed>> {
         if after.0 < self.compacted {
             return Err(Error::Compacted { oldest: Revision(self.compacted) });
         }
@@ -228,7 +228,7 @@ impl Reader {
     }
 
     /// When which key ends, and the revision that said so.
-    pub(crate) fn deadlines(&self) -> Result<Vec<(u64, Key, Revision)>> {
+    pub(in crate::store) fn deadlines(&self) -> Result<Vec<(u64, Key, Revision)>> {
         let fault = |error: redb::StorageError| unavailable(error.into());
         let entries = self.expiry.range::<(u64, &str)>(..).map_err(fault)?;
         entries
@@ -253,7 +253,7 @@ fn push(page: &mut Page, limit: usize, (key, revision): (&str, u64), version: &[
 }
 
 /// The tables, open for writing in one transaction.
-pub(super) struct WriteTables<'t> {
+pub(in crate::store) struct WriteTables<'t> {
     versions: redb::Table<'t, (&'static str, u64), &'static [u8]>,
     heads: redb::Table<'t, &'static str, (u64, u64)>,
     log: redb::Table<'t, u64, &'static [u8]>,
@@ -262,7 +262,7 @@ pub(super) struct WriteTables<'t> {
 }
 
 /// What applying a transaction did.
-pub(super) enum Applied {
+pub(in crate::store) enum Applied {
     /// An expectation failed; what each key holds.
     Refused(Vec<Option<KeyValue>>),
     /// It changed nothing and got no revision.
@@ -272,7 +272,7 @@ pub(super) enum Applied {
 }
 
 impl<'t> WriteTables<'t> {
-    pub(super) fn open(transaction: &'t WriteTransaction) -> std::result::Result<Self, redb::Error> {
+    pub(in crate::store) fn open(transaction: &'t WriteTransaction) -> std::result::Result<Self, redb::Error> {
         Ok(WriteTables {
             versions: transaction.open_table(VERSIONS)?,
             heads: transaction.open_table(HEADS)?,
@@ -283,7 +283,7 @@ impl<'t> WriteTables<'t> {
     }
 
     /// Judges `txn` by what is there, this transaction's own writes included, and does it as `revision`.
-    pub(super) fn apply(
+    pub(in crate::store) fn apply(
         &mut self,
         txn: &Txn,
         revision: u64,
@@ -300,11 +300,7 @@ impl<'t> WriteTables<'t> {
             match write {
                 Write::Put { value, ttl, .. } => {
                     let created = head.map_or(revision, |(created, _)| created);
-                    let mut version = Vec::with_capacity(9 + value.len());
-                    version.push(1);
-                    version.extend_from_slice(&created.to_le_bytes());
-                    version.extend_from_slice(value);
-                    self.versions.insert((key, revision), &*version)?;
+                    self.versions.insert((key, revision), &*encode(created, value))?;
                     self.heads.insert(key, (created, revision))?;
                     if let Some(ttl) = ttl {
                         self.expiry.insert((milliseconds(now, *ttl), key), revision)?;
@@ -354,19 +350,36 @@ impl<'t> WriteTables<'t> {
         version_at(&self.versions, &key.0, u64::MAX)
     }
 
+    /// Puts back a value of a backup; `deadline` in milliseconds since the epoch, 0 for none.
+    pub(in crate::store) fn restore(&mut self, item: &KeyValue, deadline: u64) -> std::result::Result<(), redb::Error> {
+        let (key, created, modified) = (&*item.key.0, item.created.0, item.modified.0);
+        self.versions.insert((key, modified), &*encode(created, &item.value))?;
+        self.heads.insert(key, (created, modified))?;
+        if deadline > 0 {
+            self.expiry.insert((deadline, key), modified)?;
+        }
+        Ok(())
+    }
+
+    /// Lets a restored store begin at `revision`, with no history before.
+    pub(in crate::store) fn start_at(&mut self, revision: u64) -> std::result::Result<(), redb::Error> {
+        self.meta.insert("compacted", revision)?;
+        self.set_newest(revision)
+    }
+
     /// Notes the newest revision.
-    pub(super) fn set_newest(&mut self, revision: u64) -> std::result::Result<(), redb::Error> {
+    pub(in crate::store) fn set_newest(&mut self, revision: u64) -> std::result::Result<(), redb::Error> {
         self.meta.insert("revision", revision)?;
         Ok(())
     }
 
-    pub(super) fn compacted(&self) -> std::result::Result<u64, redb::Error> {
+    pub(in crate::store) fn compacted(&self) -> std::result::Result<u64, redb::Error> {
         Ok(self.meta.get("compacted")?.map_or(FIRST, |value| value.value()))
     }
 
     /// Deletions of the keys whose time has passed, from at most `limit` entries, which are taken away with that; `None`
     /// if there was no such entry. A key that was written again since has another deadline, or none.
-    pub(super) fn expired(
+    pub(in crate::store) fn expired(
         &mut self,
         now: SystemTime,
         limit: usize,
@@ -392,13 +405,13 @@ impl<'t> WriteTables<'t> {
     }
 
     /// When the first key ends.
-    pub(super) fn first_deadline(&self) -> std::result::Result<Option<SystemTime>, redb::Error> {
+    pub(in crate::store) fn first_deadline(&self) -> std::result::Result<Option<SystemTime>, redb::Error> {
         let Some((deadline, _)) = self.expiry.first()? else { return Ok(None) };
         Ok(Some(SystemTime::UNIX_EPOCH + Duration::from_millis(deadline.value().0)))
     }
 
     /// Forgets history up to `upto`, at most `limit` revisions of it; returns how far it came.
-    pub(super) fn compact(&mut self, upto: u64, limit: usize) -> std::result::Result<u64, redb::Error> {
+    pub(in crate::store) fn compact(&mut self, upto: u64, limit: usize) -> std::result::Result<u64, redb::Error> {
         let from = self.compacted()?;
         let mut reached = upto;
         let mut gone = Vec::new();
@@ -446,6 +459,14 @@ fn version_at(
     let Some(entry) = versions.range((key, 0)..=(key, at))?.next_back() else { return Ok(None) };
     let (version, value) = entry?;
     decode(key, version.value().1, value.value())
+}
+
+fn encode(created: u64, value: &[u8]) -> Vec<u8> {
+    let mut version = Vec::with_capacity(9 + value.len());
+    version.push(1);
+    version.extend_from_slice(&created.to_le_bytes());
+    version.extend_from_slice(value);
+    version
 }
 
 fn decode(key: &str, revision: u64, version: &[u8]) -> std::result::Result<Option<KeyValue>, redb::Error> {
@@ -511,6 +532,7 @@ fn changes(mut entry: &[u8]) -> impl Iterator<Item = std::result::Result<(&str, 
     })
 }
 
-fn number(octets: &[u8]) -> u64 {
+/// A little-endian number of up to eight octets.
+pub(in crate::store) fn number(octets: &[u8]) -> u64 {
     octets.iter().rev().fold(0, |number, octet| number << 8 | u64::from(*octet))
 }
