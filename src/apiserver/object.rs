@@ -141,15 +141,34 @@ impl Object {
         parse(&self.json).unwrap_or_default()
     }
 
+    /// Takes `metadata.resourceVersion` away: how a dry run shows what was not written.
+    pub fn forget_revision(&mut self) {
+        let start = self.metadata.0 as usize + 1;
+        let mut end = start + REVISION.len() + decimal_len(self.revision) + 1;
+        end += usize::from(self.json.get(end) == Some(&b','));
+        let json = [&self.json[..start], &self.json[end..]].concat();
+        self.metadata = metadata_range(&json).unwrap_or(self.metadata);
+        self.json = json.into();
+    }
+
     /// The same content under another revision: how a watch tells that an object has left its selector.
-    pub fn json_at(&self, revision: u64) -> Bytes {
+    pub fn at(&self, revision: u64) -> Object {
         let start = self.metadata.0 as usize + 1 + REVISION.len();
         let end = start + decimal_len(self.revision);
-        let mut json = Vec::with_capacity(self.json.len() + 4);
-        json.extend_from_slice(&self.json[..start]);
-        json.extend_from_slice(revision.to_string().as_bytes());
-        json.extend_from_slice(&self.json[end..]);
-        json.into()
+        let number = revision.to_string();
+        let json = [&self.json[..start], number.as_bytes(), &self.json[end..]].concat();
+        let metadata = metadata_range(&json).unwrap_or(self.metadata);
+        Object {
+            key: self.key.clone(),
+            json: json.into(),
+            revision,
+            uid: self.uid.clone(),
+            labels: self.labels.clone(),
+            fields: self.fields.clone(),
+            owners: self.owners.clone(),
+            deleting: self.deleting,
+            metadata,
+        }
     }
 }
 

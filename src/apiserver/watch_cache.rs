@@ -207,14 +207,31 @@ impl WatchCache {
         Snapshot { revision: applied.max(state.last), objects: state.range(prefix).cloned().collect() }
     }
 
-    /// As [`Self::snapshot`], at most `limit` objects that `wanted` takes, and the rest's number where all are taken.
-    pub fn page(&self, kind: &Kind, prefix: &str, limit: usize, wanted: impl Fn(&Object) -> bool) -> (Snapshot, usize) {
+    /// As [`Self::snapshot`], but at most `limit` objects, of those that `wanted` takes; and how many follow. With `wanted`
+    /// that is only whether any follow.
+    pub fn page(
+        &self,
+        kind: &Kind,
+        prefix: &str,
+        limit: usize,
+        wanted: Option<&dyn Fn(&Object) -> bool>,
+    ) -> (Snapshot, usize) {
         let applied = self.applied();
         let state = self.shelf(kind).read();
-        let mut matching = state.range(prefix).filter(|object| wanted(object));
-        let objects: Vec<_> = matching.by_ref().take(limit).cloned().collect();
-        let remaining = matching.count();
-        (Snapshot { revision: applied.max(state.last), objects }, remaining)
+        let revision = applied.max(state.last);
+        let mut range = state.range(prefix);
+        match wanted {
+            None => {
+                let objects = range.by_ref().take(limit).cloned().collect();
+                (Snapshot { revision, objects }, range.count())
+            }
+            Some(wanted) => {
+                let mut matching = range.filter(|object| wanted(object));
+                let objects = matching.by_ref().take(limit).cloned().collect();
+                let more = usize::from(matching.next().is_some());
+                (Snapshot { revision, objects }, more)
+            }
+        }
     }
 
     /// The objects as [`Self::snapshot`], and a cursor at the changes after it.
