@@ -39,7 +39,11 @@ pub(super) fn command() -> Command {
         )
         .arg(out)
         .args(serve::arguments());
-    Command::new("zone").about("Looks at zones").subcommand_required(true).arg_required_else_help(true).subcommand(export)
+    Command::new("zone")
+        .about("Looks at zones")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(export)
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Exit {
@@ -86,9 +90,9 @@ async fn zones(settings: &config::Settings) -> Result<Vec<Contents>, String> {
     let listened: Vec<_> = settings.dns_listen.iter().map(|address| address.ip()).collect();
     let base = files.take(&settings.domain);
     let platform = platform::settings(settings, &listened, base).map_err(|error| error.to_string())?;
-    let (inputs, ledger) = objects(client, &settings.domain).await.map_err(|error| {
-        format!("the API of {} does not answer as needed: {error}", kubeconfig.display())
-    })?;
+    let (inputs, ledger) = objects(client, &settings.domain)
+        .await
+        .map_err(|error| format!("the API of {} does not answer as needed: {error}", kubeconfig.display()))?;
     let compiled = compiler::compile(&inputs, &platform);
     let mut zones: Vec<Contents> = compiled.zones.into_iter().map(|zone| with_serial(zone, &ledger)).collect();
     let statics = files.into_zones();

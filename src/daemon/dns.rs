@@ -137,7 +137,8 @@ fn follow_api(
     tasks: &mut Tasks,
     admin: &Admin,
 ) {
-    let check = admin.health.add("dns", "zones", "the objects have not been listed yet, and there is no last-good state");
+    let check =
+        admin.health.add("dns", "zones", "the objects have not been listed yet, and there is no last-good state");
     tasks.spawn("readiness of zones", ready_when_published(status.clone(), check, tasks.stop_token()));
     let (sender, settings) = watch::channel(follow.platform);
     let options = zone::Options { settings, state: follow.state, apexes, status };

@@ -10,7 +10,6 @@ use prometheus_client::metrics::MetricType;
 
 use super::zone_files::Counts;
 use crate::controller::zone::status::Status;
-use crate::nameserver::stats::{self, Stats};
 use crate::transport::Running;
 use crate::zone::ZoneDb;
 
@@ -50,12 +49,15 @@ impl Collector for DnsMetrics {
     fn encode(&self, encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let mut page = Page(encoder);
         if let Some(running) = self.running.upgrade() {
-            queries(&mut page, running.engine_stats())?;
             sockets(&mut page, &running)?;
         }
         page.gauge("dns_zones", "Zones that are served", &[(vec![], self.db.zone_count() as i64)])?;
         let ready = i64::from(self.db.is_ready());
-        page.gauge("dns_ready", "Whether queries are answered from zones (1) or with SERVFAIL (0)", &[(vec![], ready)])?;
+        page.gauge(
+            "dns_ready",
+            "Whether queries are answered from zones (1) or with SERVFAIL (0)",
+            &[(vec![], ready)],
+        )?;
         if let Some(counts) = &self.files {
             let value = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
             page.gauge("zone_files", "Zones that files give", &[(vec![], value(&counts.zones) as i64)])?;
@@ -68,26 +70,6 @@ impl Collector for DnsMetrics {
             None => Ok(()),
         }
     }
-}
-
-/// What the query engine counted.
-fn queries<'a>(page: &mut Page<'_>, all: impl Iterator<Item = &'a Arc<Stats>>) -> Result<(), fmt::Error> {
-    let mut sum = stats::Counts::default();
-    all.for_each(|stats| sum += stats.counts());
-    let mut rows: Rows<u64> = Vec::new();
-    for (transport, families) in stats::TRANSPORTS.iter().zip(sum.queries) {
-        for (family, count) in stats::FAMILIES.iter().zip(families) {
-            rows.push((vec![("transport", transport), ("family", family)], count));
-        }
-    }
-    page.counter("dns_requests", "Queries received", &rows)?;
-    page.counter("dns_request_types", "Questions by type", &by("type", &stats::QTYPES, &sum.qtypes))?;
-    page.counter("dns_responses", "Responses sent by response code", &by("rcode", &stats::RCODES, &sum.rcodes))?;
-    page.counter("dns_answers", "Answers from zones by what was found", &by("kind", &stats::KINDS, &sum.kinds))?;
-    page.counter("dns_dropped", "Queries that got no response", &by("reason", &stats::DROPS, &sum.drops))?;
-    page.counter("dns_truncated", "Responses that were truncated", &[(vec![], sum.truncated)])?;
-    page.counter("dns_request_bytes", "Octets of queries", &[(vec![], sum.query_octets)])?;
-    page.counter("dns_response_bytes", "Octets of responses", &[(vec![], sum.response_octets)])
 }
 
 /// What the listeners counted.
@@ -135,7 +117,11 @@ fn synced(page: &mut Page<'_>, status: &Status) -> Result<(), fmt::Error> {
     let by_kind = |value: fn(&crate::client::reflector::Health) -> i64| -> Rows<i64> {
         mirrors.iter().map(|mirror| (vec![("kind", mirror.kind.as_str())], value(mirror))).collect()
     };
-    page.gauge("watch_synced", "Whether all objects of a kind were listed", &by_kind(|mirror| i64::from(mirror.synced)))?;
+    page.gauge(
+        "watch_synced",
+        "Whether all objects of a kind were listed",
+        &by_kind(|mirror| i64::from(mirror.synced)),
+    )?;
     page.gauge("watch_connected", "Whether a watch is open", &by_kind(|mirror| i64::from(mirror.connected)))?;
     page.gauge("watch_objects", "Objects of a kind", &by_kind(|mirror| mirror.objects as i64))?;
     let age = by_kind(|mirror| mirror.age.map_or(-1, |age| age.as_secs() as i64));

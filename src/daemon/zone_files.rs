@@ -179,9 +179,7 @@ fn watch(folder: &Path, changed: mpsc::Sender<()>) -> Option<notify::Recommended
         watcher.watch(folder, RecursiveMode::NonRecursive)?;
         Ok(watcher)
     });
-    watcher
-        .inspect_err(|error| tracing::warn!(%error, "changes of zone files will be read on SIGHUP alone"))
-        .ok()
+    watcher.inspect_err(|error| tracing::warn!(%error, "changes of zone files will be read on SIGHUP alone")).ok()
 }
 
 /// Tells findings to the log, up to a bound.
