@@ -49,12 +49,12 @@ pub fn read_zone(text: &[u8], file: &Arc<Path>, origin: Option<Name>, includes: 
     let (zone, places) = stage.finish();
     let start = Place { file: 0, at: Position::START };
     match &zone {
+        // What is missing may be in an entry that could not be read: one error is not to make others.
+        _ if findings.has_errors() => {}
         None => {
             let message = "there is no SOA record: a zone file needs one, at the zone's apex".to_owned();
             findings.push(finding(&files, start, Severity::Error, check::Code::SoaMissing.as_str(), message));
         }
-        // What is missing may be in an entry that could not be read: one error is not to make others.
-        Some(_) if findings.has_errors() => {}
         Some(zone) => {
             for found in check::check(zone) {
                 let place = places.find(&found.owner, found.rtype).unwrap_or(start);
