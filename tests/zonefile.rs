@@ -375,7 +375,7 @@ fn includes_stay_in_their_folder() {
     std::fs::write(zones.join("sub/in"), "a A 192.0.2.1\n").unwrap();
     std::os::unix::fs::symlink("../secret", zones.join("link")).unwrap();
     let file: Arc<Path> = zones.join("example.org.zone").into();
-    let mut read = |include: &str| {
+    let read = |include: &str| {
         let text = format!("{HEAD}$INCLUDE {include}\n");
         read_zone(text.as_bytes(), &file, Some(name("example.org.")), &mut FolderIncludes::new(&zones))
     };

@@ -150,8 +150,13 @@ pub(super) fn write_portable(rtype: RecordType, rdata: &[u8], out: &mut Vec<u8>)
     if is_portable(rtype) { write(rtype, rdata, out) } else { write_generic(rdata, out) }
 }
 
+/// Whether Knot 3.2, NSD 4.6 and BIND 9.18 all read the type's own text: they do not know those of these types, or refuse
+/// them as obsolete.
 fn is_portable(rtype: RecordType) -> bool {
-    rdata::fields(rtype) != [Field::Opaque] && rtype != RecordType::RESINFO
+    use RecordType as T;
+    const OWN_TEXT_REFUSED: [RecordType; 13] =
+        [T::MD, T::MF, T::MB, T::MG, T::MR, T::X25, T::ISDN, T::NSAP, T::SIG, T::PX, T::GPOS, T::HIP, T::RESINFO];
+    rdata::fields(rtype) != [Field::Opaque] && !OWN_TEXT_REFUSED.contains(&rtype)
 }
 
 /// Appends a mnemonic, or `TYPEnnn` where other readers may not know it.
