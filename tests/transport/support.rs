@@ -57,6 +57,12 @@ impl Server {
         self.running.as_ref().unwrap().stats()
     }
 
+    /// How many queries the engine counted: by UDP, by TCP.
+    pub fn queries(&self) -> (u64, u64) {
+        let queries = self.running.as_ref().unwrap().counts().queries;
+        (queries[0].iter().sum(), queries[1].iter().sum())
+    }
+
     /// Waits until the counters say so.
     pub fn wait(&self, what: &str, done: impl Fn(&Totals) -> bool) {
         let deadline = std::time::Instant::now() + PATIENCE;
