@@ -563,12 +563,14 @@ impl Scheduler {
         for name in names {
             let holder = self.host_claims.get(&ObjectKey::cluster(&name)).and_then(|claim| claim.holder_uid.clone());
             let Some(waiting) = self.waiting_for_host.get(&name) else { continue };
-            for key in waiting.clone() {
-                // Held by someone: only that one need look. Free: all may try.
-                let uid = self.routes.get(&key).map(|route| route.uid.clone());
-                if holder.is_none() || holder == uid {
-                    self.queue.push(key);
-                }
+            let waiting = waiting.iter().filter_map(|key| self.routes.get(key).map(|route| (key, route)));
+            let next = match holder {
+                Some(holder) => waiting.filter(|(_, route)| route.uid == holder).map(|(key, _)| key).next(),
+                // Free: the one that has waited longest takes over, and the others go on waiting.
+                None => waiting.min_by_key(|(key, route)| (route.created, *key)).map(|(key, _)| key),
+            };
+            if let Some(key) = next.cloned() {
+                self.queue.push(key);
             }
         }
     }
