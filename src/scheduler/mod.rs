@@ -73,6 +73,10 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Failures in a row before a route's conditions tell of them; fewer are over before anyone could read it.
 const FAILURES_TOLD: u32 = 3;
 
+/// When no more routes than this wait, a change of any Router makes them all say anew why they wait. When more do, each such
+/// change would write to all of them; they then say so at their next look.
+const TOLD_AT_ONCE_MAX: usize = 1000;
+
 /// How to schedule.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -439,9 +443,14 @@ impl Scheduler {
         differs.then(|| applied.key.name.clone())
     }
 
-    /// Wakes the routes that one of these Routers can take now.
+    /// Wakes the routes that one of these Routers can take now; when few wait, all of them, to tell of these Routers too.
     fn wake_for_routers(&mut self, names: &[String]) {
         if names.is_empty() {
+            return;
+        }
+        if self.queue.depths().unschedulable <= TOLD_AT_ONCE_MAX {
+            let woken = self.queue.wake(|_| true);
+            self.metrics.woken.inc_by(woken as u64);
             return;
         }
         let strategy = self.settings.strategy.strategy();

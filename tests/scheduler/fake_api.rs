@@ -55,6 +55,8 @@ struct State {
     forgotten: u64,
     faults: Faults,
     down: bool,
+    /// Grows when every connection is cut.
+    epoch: u64,
     forbidden_watches: bool,
     /// Uids of Routes in the order in which they were bound.
     bound: Vec<String>,
@@ -110,7 +112,11 @@ impl FakeApi {
 
     /// From now on (or no more) every request fails as if there were no server, and open watches end.
     pub fn set_down(&self, down: bool) {
-        self.state().down = down;
+        {
+            let mut state = self.state();
+            state.down = down;
+            state.epoch += 1;
+        }
         self.version.send_modify(|_| ());
     }
 
@@ -287,7 +293,7 @@ impl FakeApi {
                 return stream_response(futures::stream::iter(first.into_iter().map(Ok)));
             }
         }
-        let (api, target) = (self.clone(), Arc::new(target.clone_selection()));
+        let (api, target, epoch) = (self.clone(), Arc::new(target.clone_selection()), self.state().epoch);
         let follow = futures::stream::unfold(
             (api, target, seen, self.version.subscribe(), false),
             move |(api, target, mut seen, mut version, ended)| async move {
@@ -298,7 +304,7 @@ impl FakeApi {
                     version.borrow_and_update();
                     let lines = {
                         let state = api.state();
-                        if state.down || state.forbidden_watches || seen < state.forgotten {
+                        if state.epoch != epoch || state.forbidden_watches || seen < state.forgotten {
                             return None;
                         }
                         let start = state.history.partition_point(|event| event.version <= seen);

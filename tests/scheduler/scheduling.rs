@@ -139,13 +139,11 @@ async fn a_route_without_a_router_says_why_and_is_placed_when_one_comes() {
     until("NoRouter is said", || said("NoRouter")).await;
     api.put("routers", router("shard1", &json!({"state": "cordoned"})));
     api.put("routers", router("shard2", &json!({"routeSelector": {"matchLabels": {"tier": "gold"}}})));
-    // The first is said again when the route itself is looked at again.
-    api.put("routes", {
-        let mut changed = api.get("routes", "ns", "app").expect("it is there");
-        changed["metadata"]["labels"] = json!({"tier": "lead"});
-        changed
-    });
-    until("Unschedulable is said", || said("Unschedulable")).await;
+    let said_of_both = || {
+        let route = api.get("routes", "ns", "app").expect("it is there");
+        condition(&route, "Scheduled").is_some_and(|(_, _, message)| message.contains("none of 2"))
+    };
+    until("both are told of", || said("Unschedulable") && said_of_both()).await;
     let route = api.get("routes", "ns", "app").expect("it is there");
     let (_, _, message) = condition(&route, "Scheduled").expect("it is said");
     assert_eq!(
