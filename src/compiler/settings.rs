@@ -121,6 +121,12 @@ impl Settings {
         })
     }
 
+    /// These settings with another base of the parent zone.
+    #[must_use]
+    pub fn with_base(&self, base: Option<Arc<Contents>>) -> Settings {
+        Settings { base, ..self.clone() }
+    }
+
     /// The platform's domain, the apex of the parent zone.
     pub fn domain(&self) -> &Name {
         &self.domain

@@ -229,7 +229,7 @@ impl Run {
         let settings = Arc::clone(&self.settings.borrow());
         match self.apexes.base() {
             None => settings,
-            base => Arc::new(Settings { base, ..(*settings).clone() }),
+            base => Arc::new(settings.with_base(base)),
         }
     }
 
