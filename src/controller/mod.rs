@@ -2,4 +2,5 @@
 
 pub mod apexes;
 pub mod ledger;
+pub mod static_zones;
 pub mod zone;
