@@ -10,6 +10,7 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgMatches, Command, ValueHint};
 use kube::{Api, Client};
 
+use super::folder::StaticZones;
 use super::{Exit, complain, print, serve};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
@@ -20,7 +21,7 @@ use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::{self, CompiledZone, Inputs, apex};
 use crate::config;
 use crate::daemon::platform;
-use crate::daemon::static_zones::StaticZones;
+
 use crate::zone::Contents;
 use crate::zonefile;
 

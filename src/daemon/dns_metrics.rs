@@ -1,15 +1,15 @@
 //! The numbers of the role `dns`, read at a scrape from counters that belong to the workers. No query thread is touched.
 
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use super::zone_files::Counts;
+use crate::controller::static_zones;
 use crate::controller::zone::status::Status;
+use crate::nameserver::stats;
 use crate::transport::Running;
 use crate::zone::ZoneDb;
 
@@ -18,7 +18,7 @@ pub struct DnsMetrics {
     /// Not held: whoever stops the listeners waits for their threads.
     running: Weak<Running>,
     db: Arc<ZoneDb>,
-    files: Option<Arc<Counts>>,
+    files: Option<Arc<static_zones::Status>>,
     status: Option<Arc<Status>>,
 }
 
@@ -29,8 +29,8 @@ impl DnsMetrics {
     }
 
     /// Adds those of a folder of zone files.
-    pub fn zone_files(&mut self, counts: Arc<Counts>) {
-        self.files = Some(counts);
+    pub fn zone_files(&mut self, status: Arc<static_zones::Status>) {
+        self.files = Some(status);
     }
 
     /// Adds those of the loop that follows the API.
@@ -49,6 +49,7 @@ impl Collector for DnsMetrics {
     fn encode(&self, encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let mut page = Page(encoder);
         if let Some(running) = self.running.upgrade() {
+            queries(&mut page, &running.counts())?;
             sockets(&mut page, &running)?;
         }
         page.gauge("dns_zones", "Zones that are served", &[(vec![], self.db.zone_count() as i64)])?;
@@ -58,18 +59,35 @@ impl Collector for DnsMetrics {
             "Whether queries are answered from zones (1) or with SERVFAIL (0)",
             &[(vec![], ready)],
         )?;
-        if let Some(counts) = &self.files {
-            let value = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-            page.gauge("zone_files", "Zones that files give", &[(vec![], value(&counts.zones) as i64)])?;
-            let refused = value(&counts.refused) as i64;
-            page.gauge("zone_files_refused", "Zone files that cannot be served as they are", &[(vec![], refused)])?;
-            page.counter("zone_file_scans", "Scans of the folder of zone files", &[(vec![], value(&counts.scans))])?;
+        if let Some(files) = &self.files {
+            page.gauge("zone_files", "Zones that files give", &[(vec![], files.zones() as i64)])?;
+            let broken = [(vec![], files.broken() as i64)];
+            page.gauge("zone_files_broken", "Zone files with errors that never had a good version", &broken)?;
+            page.counter("zone_file_reads", "Readings of the zones folder", &[(vec![], files.reloads() as u64)])?;
         }
         match &self.status {
             Some(status) => synced(&mut page, status),
             None => Ok(()),
         }
     }
+}
+
+/// What the query engine counted.
+fn queries(page: &mut Page<'_>, sum: &stats::Counts) -> Result<(), fmt::Error> {
+    let mut rows: Rows<u64> = Vec::new();
+    for (transport, families) in stats::TRANSPORTS.iter().zip(sum.queries) {
+        for (family, count) in stats::FAMILIES.iter().zip(families) {
+            rows.push((vec![("transport", transport), ("family", family)], count));
+        }
+    }
+    page.counter("dns_requests", "Queries received", &rows)?;
+    page.counter("dns_request_types", "Questions by type", &by("type", &stats::QTYPES, &sum.qtypes))?;
+    page.counter("dns_responses", "Responses sent by response code", &by("rcode", &stats::RCODES, &sum.rcodes))?;
+    page.counter("dns_answers", "Answers from zones by what was found", &by("kind", &stats::KINDS, &sum.kinds))?;
+    page.counter("dns_dropped", "Queries that got no response", &by("reason", &stats::DROPS, &sum.drops))?;
+    page.counter("dns_truncated", "Responses that were truncated", &[(vec![], sum.truncated)])?;
+    page.counter("dns_request_bytes", "Octets of queries", &[(vec![], sum.query_octets)])?;
+    page.counter("dns_response_bytes", "Octets of responses", &[(vec![], sum.response_octets)])
 }
 
 /// What the listeners counted.

@@ -16,9 +16,7 @@ pub mod platform;
 pub mod scheduling;
 pub mod signals;
 pub mod sockets;
-pub mod static_zones;
 pub mod tasks;
-pub mod zone_files;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -40,7 +38,7 @@ use crate::api::identity::{
 use crate::config::{self, Places, Role, Settings};
 use crate::httpd::{self, Limits};
 use crate::telemetry::{self, Log};
-use crate::{apiserver, client, compiler, store, tls, transport};
+use crate::{apiserver, client, compiler, controller, store, tls, transport};
 
 /// How long the loops may take to end.
 const DRAIN: Duration = Duration::from_secs(4);
@@ -81,8 +79,8 @@ pub enum Error {
     #[error(transparent)]
     Platform(#[from] compiler::settings::SettingsError),
     /// The zone files cannot be read.
-    #[error(transparent)]
-    ZoneFiles(#[from] zone_files::FolderError),
+    #[error("{0} (--zones)")]
+    ZoneFiles(#[from] controller::static_zones::FolderError),
     /// Manifests were refused; nothing of them was applied.
     #[error("nothing of the manifests was applied:\n{}", lines(.0))]
     Manifests(Vec<manifests::ManifestError>),

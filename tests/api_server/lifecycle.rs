@@ -115,7 +115,10 @@ async fn deletion_and_finalizers() {
     let path = format!("{ROUTES}/a");
     let status = server.delete(&path).await.expect(200);
     assert_eq!(status["status"], "Success");
-    assert_eq!(status["details"], json!({"name": "a", "group": "signpost.dev", "kind": "routes", "uid": made["metadata"]["uid"]}));
+    assert_eq!(
+        status["details"],
+        json!({"name": "a", "group": "signpost.dev", "kind": "routes", "uid": made["metadata"]["uid"]})
+    );
 
     let mut held = route("a");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
@@ -123,12 +126,18 @@ async fn deletion_and_finalizers() {
     let marked = server.delete(&path).await.expect(200);
     assert_eq!(marked["kind"], "Route");
     assert!(marked["metadata"]["deletionTimestamp"].is_string());
-    assert_eq!((&marked["metadata"]["deletionGracePeriodSeconds"], &marked["metadata"]["generation"]), (&json!(0), &json!(2)));
+    assert_eq!(
+        (&marked["metadata"]["deletionGracePeriodSeconds"], &marked["metadata"]["generation"]),
+        (&json!(0), &json!(2))
+    );
     let again = server.delete(&path).await.expect(200);
     assert_eq!(again, marked, "a second delete changes nothing");
     let more = json!({"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}});
     let refused = server.merge(&path, &more).await.expect(422);
-    assert!(refused["message"].as_str().is_some_and(|message| message.contains("metadata.finalizers: Forbidden")), "{refused}");
+    assert!(
+        refused["message"].as_str().is_some_and(|message| message.contains("metadata.finalizers: Forbidden")),
+        "{refused}"
+    );
     let mut watch = server.watch(&format!("{ROUTES}?watch=true&resourceVersion={}", version(&marked))).await;
     let released = server.merge(&path, &json!({"metadata": {"finalizers": null}})).await.expect(200);
     assert_eq!(released["metadata"]["uid"], held["metadata"]["uid"]);
@@ -189,7 +198,8 @@ async fn a_foreground_deletion_waits() {
     assert_eq!(held["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     let mut deleting = false;
     for _ in 0..200 {
-        deleting = server.get(&format!("{ROUTES}/dependent")).await.expect(200)["metadata"]["deletionTimestamp"].is_string();
+        deleting =
+            server.get(&format!("{ROUTES}/dependent")).await.expect(200)["metadata"]["deletionTimestamp"].is_string();
         if deleting {
             break;
         }
@@ -237,7 +247,10 @@ async fn events_have_two_views() {
     let viewed = server.get(&format!("{new_view}/a.1")).await.expect(200);
     assert_eq!((&viewed["apiVersion"], &viewed["kind"]), (&json!("events.k8s.io/v1"), &json!("Event")));
     assert_eq!((&viewed["regarding"]["name"], &viewed["note"]), (&json!("a"), &json!("on shard1")));
-    let selected = server.get(&format!("{EVENTS}?fieldSelector=involvedObject.name%3Da,involvedObject.kind%3DRoute")).await.expect(200);
+    let selected = server
+        .get(&format!("{EVENTS}?fieldSelector=involvedObject.name%3Da,involvedObject.kind%3DRoute"))
+        .await
+        .expect(200);
     assert_eq!(selected["items"].as_array().map(Vec::len), Some(1));
     let selected = server.get(&format!("{new_view}?fieldSelector=regarding.name%3Db")).await.expect(200);
     assert_eq!(selected["items"], json!([]));
