@@ -2,6 +2,7 @@
 //! and no revision is given out twice.
 //!
 //! The test runs itself once more as the process to be killed; `SIGNPOST_CRASH_ROUNDS` sets how often (30 if unset).
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write as _};

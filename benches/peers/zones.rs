@@ -40,12 +40,13 @@ pub fn write(directory: &Path, suffix: &str) -> std::io::Result<Vec<String>> {
     let mut names = Vec::with_capacity(ZONES);
     for zone in 0..ZONES {
         let name = format!("z{zone:04}.bench.test");
-        let mut text =
-            format!("$TTL 30\n@ SOA ns.bench.test. hostmaster.bench.test. 1 3600 600 86400 30\n@ NS ns.bench.test.\n");
+        let mut text = String::from(
+            "$TTL 30\n@ SOA ns.bench.test. hostmaster.bench.test. 1 3600 600 86400 30\n@ NS ns.bench.test.\n",
+        );
         for number in 0..addresses(zone) {
             writeln!(text, "* A 192.0.2.{number}").expect("a string takes all");
         }
-        if zone % 4 == 0 {
+        if zone.is_multiple_of(4) {
             text.push_str("* AAAA 2001:db8::1\n* AAAA 2001:db8::2\n");
         }
         std::fs::write(directory.join(format!("{name}{suffix}")), text)?;
@@ -71,7 +72,7 @@ fn compile(zone: usize) -> Zone {
     add(&apex, 6, &soa);
     add(&apex, 2, b"\x02ns\x05bench\x04test\0");
     (0..addresses(zone)).for_each(|number| add(&wildcard, 1, &[192, 0, 2, number]));
-    if zone % 4 == 0 {
+    if zone.is_multiple_of(4) {
         for last in [1, 2] {
             let mut address = [0; 16];
             address[..4].copy_from_slice(&[0x20, 1, 0x0d, 0xb8]);

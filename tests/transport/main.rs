@@ -1,4 +1,5 @@
 //! The listeners on real loopback sockets, with a real zone behind them.
+#![allow(clippy::unwrap_used)]
 
 mod bind;
 mod stream;

@@ -34,6 +34,9 @@ const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 const EXPIRY: TableDefinition<(u64, &str), u64> = TableDefinition::new("expiry");
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
+/// An entry of `versions`.
+type Version<'a> = (AccessGuard<'a, (&'static str, u64)>, AccessGuard<'a, &'static [u8]>);
+
 /// The first revision of a new store. An empty store has one, too, since clients take 0 for "any".
 const FIRST: u64 = 1;
 
@@ -176,7 +179,7 @@ impl Reader {
         let limit = limit.unwrap_or(usize::MAX);
         let fault = |error: redb::StorageError| unavailable(error.into());
         // The newest version up to `at` of the key at hand; it is known to be the newest when the next key comes.
-        let mut candidate: Option<(AccessGuard<'_, (&'static str, u64)>, AccessGuard<'_, &'static [u8]>)> = None;
+        let mut candidate: Option<Version<'_>> = None;
         let mut full = false;
         for entry in self.versions.range((&*start.0, 0)..).map_err(fault)? {
             let (version, value) = entry.map_err(fault)?;
