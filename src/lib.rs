@@ -12,6 +12,8 @@
 
 // --- data plane ---
 pub mod nameserver;
+pub mod sys;
+pub mod transport;
 pub mod wire;
 pub mod zone;
 

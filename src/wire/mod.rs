@@ -6,5 +6,13 @@
 pub mod name;
 pub mod rtype;
 
+pub mod header;
+pub mod question;
+
+pub mod edns;
+pub mod message;
+
+pub mod build;
+
 pub use name::Name;
 pub use rtype::{Class, RecordType};
