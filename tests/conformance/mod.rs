@@ -1,0 +1,5 @@
+//! The stage on which zones are asked, and the standards.
+
+pub mod stage;
+
+mod rfc4592;
