@@ -33,7 +33,7 @@ async fn what_the_server_sets() {
     assert!(dry["metadata"]["uid"].is_string() && dry["metadata"].get("resourceVersion").is_none(), "{dry}");
     server.get(&format!("{ROUTES}/dry")).await.expect(404);
 
-    let yaml = "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata:\n  name: y\nspec:\n  path: /y\n";
+    let yaml = "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata:\n  name: written\nspec:\n  path: /y\n";
     let made = server.send("POST", ROUTES, &["content-type: application/yaml"], yaml).await.expect(201);
     assert_eq!(made["spec"]["path"], "/y");
 }

@@ -3,11 +3,11 @@
 //! Each manager has a set of fields, stored in `metadata.managedFields`. An *apply* sends the fields that its manager cares
 //! for: they are merged into the object; what the manager named before and does not name now is removed unless another one
 //! owns it too; a changed field that another one owns is a conflict, unless forced. Every other write (an *update*) owns what
-//! it changed and never conflicts. What has parts, and what is one value, says the kind's schema ([`structure`]).
+//! it changed and never conflicts. What has parts, and what is one value, says the kind's schema (`structure`).
 //!
 //! This follows Kubernetes' structured-merge-diff and its field manager step by step, for one version of each kind:
-//! [`field_set`] holds the sets, [`compare`] finds what changed, [`merge`] puts together and takes out, [`managers`] reads
-//! and writes `managedFields`, [`last_applied`] serves users who move from client-side apply.
+//! [`field_set`] holds the sets, `compare` finds what changed, `merge` puts together and takes out, `managers` reads and
+//! writes `managedFields`, `last_applied` serves users who move from client-side apply.
 //!
 //! One departure: fields that the schema's defaults fill in are owned by nobody, also after a create or an update. Else the
 //! next one to apply a value of their own would have to fight whoever created the object.
