@@ -19,5 +19,6 @@ pub mod zone;
 pub mod api;
 pub mod apiserver;
 pub mod client;
+pub mod controller;
 pub mod scheduler;
 pub mod store;

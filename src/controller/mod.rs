@@ -1,0 +1,6 @@
+//! The control loops that make it so: what the API's objects say comes to be what the name server answers.
+
+pub mod claim;
+pub mod placement;
+pub mod route;
+pub mod router;
