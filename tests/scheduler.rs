@@ -6,6 +6,8 @@ mod fake_api;
 mod lease;
 #[path = "scheduler/names.rs"]
 mod names;
+#[path = "scheduler/placement.rs"]
+mod placement;
 #[path = "scheduler/reflector.rs"]
 mod reflector;
 #[path = "scheduler/scheduling.rs"]

@@ -65,7 +65,7 @@ async fn a_dead_leader_is_replaced_and_never_two_lead() {
     let api = FakeApi::new(3);
     api.set_faults(Faults { conflicts: 100, failures: 100, lost_answers: 100, ..Faults::default() });
     let mut candidates: Vec<_> = ["a", "b", "c"].into_iter().map(|holder| candidate(&api, holder)).collect();
-    for _ in 0..3 {
+    for round in 0..3 {
         until("someone leads", || candidates.iter().any(|(leadership, _)| term(leadership).is_some())).await;
         for _ in 0..50 {
             let leaders = candidates.iter().filter(|(leadership, _)| term(leadership).is_some()).count();
@@ -76,7 +76,7 @@ async fn a_dead_leader_is_replaced_and_never_two_lead() {
         if let Some(index) = candidates.iter().position(|(leadership, _)| term(leadership).is_some()) {
             let (_, stop) = candidates.remove(index);
             stop.cancel();
-            candidates.push(candidate(&api, &format!("again-{index}")));
+            candidates.push(candidate(&api, &format!("again-{round}")));
         }
     }
     for (_, stop) in candidates {
