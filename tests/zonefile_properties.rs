@@ -1,6 +1,8 @@
 //! Properties of zone files: writing and reading give the same zone for any data; no octets make the reader panic; what it
 //! accepts writes back; and where the `domain` crate reads the same text, it reads the same records.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by its panic")]
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -272,6 +274,18 @@ proptest! {
         }
     }
 
+    /// RFC 4034 §6.1, word for word: labels from the root as octet strings in lower case, absence before anything.
+    #[test]
+    fn names_have_the_canonical_order(a in name(), b in name()) {
+        let key = |name: &Name| {
+            let mut labels: Vec<Vec<u8>> = name.labels().map(<[u8]>::to_ascii_lowercase).collect();
+            labels.reverse();
+            labels
+        };
+        let (a, b) = (Name::from_wire(&a).unwrap(), Name::from_wire(&b).unwrap());
+        prop_assert_eq!(a.cmp(&b), key(&a).cmp(&key(&b)));
+    }
+
     /// The `domain` crate shares no code with ours. It reads what we write to the same octets, in the types it knows.
     #[test]
     fn another_parser_reads_the_same(zone in zone()) {
@@ -291,9 +305,9 @@ proptest! {
             }
         }
         let text = to_text(&reduced);
-        let mut theirs: Vec<(Vec<u8>, u16, Vec<u8>)> = domain_records(&text)
+        let mut theirs: Vec<Flat> = domain_records(&text)
             .map_err(|error| TestCaseError::fail(format!("{error}\n{}", String::from_utf8_lossy(&text))))?;
-        let mut ours: Vec<(Vec<u8>, u16, Vec<u8>)> = Vec::new();
+        let mut ours: Vec<Flat> = Vec::new();
         for (owner, rrsets) in reduced.owners() {
             for rrset in rrsets {
                 for rdata in &rrset.rdata {
@@ -307,7 +321,10 @@ proptest! {
     }
 }
 
-fn domain_records(text: &[u8]) -> Result<Vec<(Vec<u8>, u16, Vec<u8>)>, String> {
+/// A record as owner in wire form, type and data.
+type Flat = (Vec<u8>, u16, Vec<u8>);
+
+fn domain_records(text: &[u8]) -> Result<Vec<Flat>, String> {
     use domain::base::ToName as _;
     use domain::base::rdata::ComposeRecordData as _;
     use domain::zonefile::inplace::{Entry, Zonefile};
