@@ -1,7 +1,7 @@
 //! The scheduler: puts Routes on Routers, and says why.
 //!
 //! One task holds the queue and the snapshot and makes every decision, one after the other; carrying them out (claims and
-//! bindings, which wait for the API) goes on beside it, many at once. The way of a route, in [`Scheduler::schedule_one`]:
+//! bindings, which wait for the API) goes on beside it, many at once. The way of a route, in `Scheduler::schedule_one`:
 //!
 //! ```text
 //!   pop ─► snapshot ─► filter ─► score ─► pick ─► explain ─► assume ─► claim names ─► create RouteBinding ─► confirmed
