@@ -1,0 +1,62 @@
+//! How long to wait before the next try: exponential, bounded, with jitter, so that many who failed together do not come
+//! back together.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::time::Duration;
+
+/// Waits between tries: about `first`, then twice as long each time up to `longest`, each shortened at random by up to
+/// half.
+#[derive(Debug, Clone)]
+pub struct Backoff {
+    first: Duration,
+    longest: Duration,
+    failures: u32,
+}
+
+impl Backoff {
+    /// Waits from `first` to `longest`.
+    pub fn new(first: Duration, longest: Duration) -> Self {
+        Backoff { first, longest, failures: 0 }
+    }
+
+    /// The wait after one more failure.
+    pub fn next_wait(&mut self) -> Duration {
+        let wait = delay(self.first, self.longest, self.failures, random());
+        self.failures = self.failures.saturating_add(1);
+        wait
+    }
+
+    /// After a success: the next wait is the first again.
+    pub fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+/// The wait after `failures` earlier failures: between half and the whole of `first` × 2^`failures`, at most `longest`.
+/// `random` chooses where between.
+pub fn delay(first: Duration, longest: Duration, failures: u32, random: u64) -> Duration {
+    let whole = first.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX)).min(longest);
+    let half = whole / 2;
+    // The upper 32 bits as a fraction of the half.
+    half + half.mul_f64((random >> 32) as f64 / f64::from(u32::MAX))
+}
+
+/// A number no one can foresee across processes; good enough to spread waits, not for secrets.
+pub fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_longest() {
+        let (first, longest) = (Duration::from_millis(100), Duration::from_secs(3));
+        for (failures, whole_millis) in [(0, 100), (1, 200), (4, 1600), (5, 3000), (31, 3000), (40, 3000)] {
+            let whole = Duration::from_millis(whole_millis);
+            assert_eq!(delay(first, longest, failures, 0), whole / 2, "{failures}");
+            assert_eq!(delay(first, longest, failures, u64::MAX), whole, "{failures}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The one way by which our own control loops speak to the API: a [`kube::Client`], got in three ways.
+//!
+//! - [`in_process`]: in one process with the API server the client calls its dispatcher directly, without a socket. The
+//!   caller's [`Identity`] travels as an extension of the HTTP request, which no request from a network can carry.
+//! - [`from_kubeconfig`]: over TLS with what a kubeconfig file says.
+//! - [`in_cluster`]: over TLS with a Kubernetes service account.
+//!
+//! Above it stand [`reflector`], which mirrors a kind of objects and tells what changed, and [`lease`], which elects one
+//! leader among several processes. Nothing here knows what the objects mean.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use axum::Router;
+use http::Request;
+use kube::Config;
+use kube::client::Body;
+use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use tower::ServiceExt as _;
+
+use crate::api::identity::Identity;
+
+pub mod backoff;
+pub mod lease;
+pub mod reflector;
+pub mod status;
+
+/// How long connecting may take. The API is near; a longer wait only delays the next try.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A client of the API server in this process: each request goes straight into `service`, sent by `identity`.
+///
+/// Answers stream, watches included. A request runs in its caller's task, and ends with it.
+pub fn in_process(service: Router, identity: Identity) -> kube::Client {
+    let service = tower::service_fn(move |mut request: Request<Body>| {
+        request.extensions_mut().insert(identity.clone());
+        service.clone().oneshot(request)
+    });
+    kube::Client::new(service, "default")
+}
+
+/// A client of the API server that the kubeconfig file at `path` names, by its current context: server address, certificate
+/// authority, and token or client certificate, as data in the file or as paths relative to it.
+///
+/// Nothing is sent yet: an API server that does not answer shows at the first request. Repeating is left to the caller.
+pub async fn from_kubeconfig(path: &Path) -> Result<kube::Client, ClientError> {
+    let unusable = |source| ClientError::Kubeconfig { path: path.to_owned(), source };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(unusable)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(unusable)?;
+    connect(config).map_err(|source| ClientError::Build { from: path.display().to_string(), source: Box::new(source) })
+}
+
+/// A client of the Kubernetes API server of the cluster whose pod this process runs in, by the pod's service account.
+pub fn in_cluster() -> Result<kube::Client, ClientError> {
+    let config = Config::incluster().map_err(ClientError::InCluster)?;
+    connect(config)
+        .map_err(|source| ClientError::Build { from: "the pod's service account".to_owned(), source: Box::new(source) })
+}
+
+fn connect(mut config: Config) -> kube::Result<kube::Client> {
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    // Each of our loops repeats in its own manner and counts it. The client's own repeats, up to fifteen, would hide an
+    // outage from them, and hold a lease's renewal for longer than the lease lives.
+    config.default_retry = false;
+    kube::Client::try_from(config)
+}
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The kubeconfig cannot be read, or does not say what is needed.
+    #[error(
+        "cannot use the kubeconfig {}: {source}; it must name a current context with a cluster and a user", path.display()
+    )]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: KubeconfigError,
+    },
+    /// This process does not run in a cluster's pod, or the pod has no service account.
+    #[error("cannot use the pod's service account: {0}; outside a cluster give a kubeconfig")]
+    InCluster(#[source] InClusterError),
+    /// Certificates, keys or addresses do not make a client.
+    #[error("cannot make an API client from {from}: {source}")]
+    Build {
+        /// The file, or what else the settings came from.
+        from: String,
+        /// What is wrong.
+        #[source]
+        source: Box<kube::Error>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Extension;
+    use axum::routing::get;
+    use k8s_openapi::api::core::v1::Namespace;
+    use kube::Api;
+
+    #[tokio::test]
+    async fn in_process_requests_carry_the_identity() {
+        let service = Router::new().route(
+            "/api/v1/namespaces/{name}",
+            get(|Extension(identity): Extension<Identity>| async move {
+                format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{}"}}}}"#, identity.user)
+            }),
+        );
+        let client = in_process(service, Identity::user("someone"));
+        let namespace: Namespace = Api::all(client).get("x").await.expect("it is there");
+        assert_eq!(namespace.metadata.name.as_deref(), Some("someone"));
+    }
+
+    #[tokio::test]
+    async fn errors_name_the_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("kubeconfig");
+        let message = async |path: &Path| match from_kubeconfig(path).await {
+            Ok(_) => panic!("it cannot be used"),
+            Err(error) => error.to_string(),
+        };
+        assert!(message(&path).await.contains(&path.display().to_string()));
+        std::fs::write(&path, "apiVersion: v1\nkind: Config\nclusters: 7\n").expect("written");
+        assert!(message(&path).await.contains("kubeconfig"));
+        std::fs::write(&path, "apiVersion: v1\nkind: Config\n").expect("written");
+        assert!(message(&path).await.contains("current context"));
+    }
+}

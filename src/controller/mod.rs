@@ -1,0 +1,5 @@
+//! The control loops that make it so: what the API's objects say comes to be what the name server answers.
+
+pub mod apexes;
+pub mod ledger;
+pub mod zone;

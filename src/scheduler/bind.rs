@@ -1,0 +1,264 @@
+//! Carrying out a decision: claim the names, then create the RouteBinding.
+//!
+//! Each step is safe to repeat, and to repeat after a crash at any point: a claim that is ours already is a success, and so
+//! is a binding of this very Route (by uid), whoever made it. The binding has the Route's name, so creating it is the lock:
+//! of two schedulers one gets AlreadyExists. It carries the resourceVersion of the Route that was looked at; our own server
+//! refuses it if the Route has changed since, and the Route is read again.
+//!
+//! On the ordinary way that is two writes a route: one claim and one binding.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+use tokio::time::timeout;
+
+use super::claim::{Claimed, claim};
+use super::decision::Placement;
+use super::facts::RouteFacts;
+use super::strategy::StrategyName;
+use crate::api::names;
+use crate::api::v1alpha1::name_claim::{ClaimKind, Holder, NameClaim};
+use crate::api::v1alpha1::route::{AssignedName, NameKind, Route};
+use crate::api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
+use crate::client::lease::Term;
+use crate::client::reflector::ObjectKey;
+
+/// Annotation of a binding: the fencing number of the leader that made it.
+pub const FENCING_ANNOTATION: &str = "signpost.dev/fencing";
+/// How long one attempt may take.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);
+/// How often the Route may change under one attempt, in ways that leave the decision as it is.
+const CHANGES_MAX: u32 = 4;
+
+/// What is needed to bind any route.
+#[derive(Clone)]
+pub struct Binder {
+    /// Speaks as the scheduler.
+    pub client: kube::Client,
+    /// The platform's domain.
+    pub domain: Arc<str>,
+}
+
+/// A route with the Router chosen for it.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Where the Route is.
+    pub key: ObjectKey,
+    /// The Route as it was looked at.
+    pub route: Arc<RouteFacts>,
+    /// Whether its host is the platform's own name for it.
+    pub host_is_own: bool,
+    /// The Router.
+    pub placement: Placement,
+    /// Who chose it.
+    pub strategy: StrategyName,
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The route is bound, by this attempt.
+    Bound,
+    /// It was bound already.
+    AlreadyBound,
+    /// It must not have its host.
+    NotAdmitted {
+        /// In one word.
+        reason: &'static str,
+        /// In a sentence.
+        message: String,
+    },
+    /// The Route is not what was looked at any more.
+    Changed,
+    /// This process leads no more; nothing was written since.
+    Deposed,
+    /// The API does not answer, or refuses.
+    Failed {
+        /// Whether it was the API's answer, rather than none.
+        answered: bool,
+        /// What it said.
+        error: String,
+    },
+}
+
+impl Outcome {
+    /// As a metric's label.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Outcome::Bound => "bound",
+            Outcome::AlreadyBound => "already_bound",
+            Outcome::NotAdmitted { .. } => "not_admitted",
+            Outcome::Changed => "changed",
+            Outcome::Deposed => "deposed",
+            Outcome::Failed { .. } => "failed",
+        }
+    }
+
+    fn not_admitted(reason: &'static str, message: String) -> Self {
+        Outcome::NotAdmitted { reason, message }
+    }
+}
+
+impl Binder {
+    /// Binds a route as planned, while `term` lasts.
+    pub async fn bind(&self, plan: &Plan, term: &Term) -> Outcome {
+        match timeout(ATTEMPT_TIMEOUT, self.attempt(plan, term)).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(kube::Error::Api(status))) => {
+                Outcome::Failed { answered: true, error: format!("{} ({})", status.message, status.code) }
+            }
+            Ok(Err(error)) => Outcome::Failed { answered: false, error: error.to_string() },
+            Err(_) => Outcome::Failed { answered: false, error: "the API did not answer in time".to_owned() },
+        }
+    }
+
+    async fn attempt(&self, plan: &Plan, term: &Term) -> kube::Result<Outcome> {
+        let holder = Holder {
+            namespace: plan.key.namespace.clone().unwrap_or_default(),
+            name: plan.key.name.clone(),
+            uid: plan.route.uid.clone(),
+        };
+        if !term.is_current() {
+            return Ok(Outcome::Deposed);
+        }
+        if let Some(host) = plan.route.host.as_deref().filter(|_| !plan.host_is_own)
+            && let Some(refusal) = self.claim_host(host, &holder).await?
+        {
+            return Ok(refusal);
+        }
+        if !term.is_current() {
+            return Ok(Outcome::Deposed);
+        }
+        let label = match self.claim_label(plan, &holder).await? {
+            Ok(label) => label,
+            Err(refusal) => return Ok(refusal),
+        };
+        let Some(binding) = self.binding(plan, &label, term.fencing()) else {
+            let error = format!("{label}.{} would be over 253 octets", plan.placement.dns);
+            return Ok(Outcome::Failed { answered: true, error });
+        };
+        self.create(plan, binding, term).await
+    }
+
+    async fn claim_host(&self, host: &str, holder: &Holder) -> kube::Result<Option<Outcome>> {
+        let taken_by = match claim(&self.claims(), ClaimKind::Host, host, holder, Timestamp::now()).await? {
+            Claimed::Ours => return Ok(None),
+            Claimed::Taken(by) => by,
+        };
+        // Who it is concerns only those who may see it.
+        let message = if taken_by.namespace == holder.namespace {
+            format!("{host} is held by the route {}, which was there first", taken_by.name)
+        } else {
+            format!("{host} is held by a route of another namespace, which was there first")
+        };
+        Ok(Some(Outcome::not_admitted("HostAlreadyClaimed", message)))
+    }
+
+    /// The label that the route has from now on.
+    async fn claim_label(&self, plan: &Plan, holder: &Holder) -> kube::Result<Result<String, Outcome>> {
+        let wanted = names::wanted_label(&holder.namespace, &holder.name, plan.route.subdomain.as_deref());
+        let claims = self.claims();
+        if names::is_host_label(&wanted)
+            && claim(&claims, ClaimKind::Label, &wanted, holder, Timestamp::now()).await? == Claimed::Ours
+        {
+            return Ok(Ok(wanted));
+        }
+        if plan.host_is_own {
+            let message = "the host is a name of the platform that belongs to another route".to_owned();
+            return Ok(Err(Outcome::not_admitted("HostInPlatformDomain", message)));
+        }
+        let shortened = names::shortened_label(&holder.namespace, &holder.name, &wanted);
+        // Somebody may have asked for just this label as a subdomain: cut and hashed once more it is a third try, as stable
+        // as the second.
+        let other = names::shortened_label(&holder.namespace, &holder.name, &format!("x-{shortened}"));
+        for label in [shortened, other] {
+            if claim(&claims, ClaimKind::Label, &label, holder, Timestamp::now()).await? == Claimed::Ours {
+                return Ok(Ok(label));
+            }
+        }
+        Ok(Err(Outcome::Failed { answered: true, error: "every label for the route is another route's".to_owned() }))
+    }
+
+    fn binding(&self, plan: &Plan, label: &str, fencing: u64) -> Option<RouteBinding> {
+        let Placement { router, dns, explanation } = &plan.placement;
+        let namespace = plan.key.namespace.clone().unwrap_or_default();
+        let system = names::system_name(label, dns)?;
+        let alias = names::alias_name(label, &self.domain);
+        let mut assigned = vec![
+            AssignedName { name: system, kind: NameKind::System, record: None },
+            AssignedName { name: alias.clone(), kind: NameKind::Alias, record: None },
+        ];
+        if let Some(host) = plan.route.host.as_deref().filter(|_| !plan.host_is_own) {
+            let record = Some(names::record_for_host(host, &alias));
+            assigned.push(AssignedName { name: host.to_owned(), kind: NameKind::Custom, record });
+        }
+        let spec = RouteBindingSpec {
+            route_namespace: namespace.clone(),
+            route_name: plan.key.name.clone(),
+            route_uid: plan.route.uid.clone(),
+            route_resource_version: Some(plan.route.version.clone()).filter(|version| !version.is_empty()),
+            router: router.clone(),
+            dns: dns.clone(),
+            label: label.to_owned(),
+            names: assigned,
+            strategy: plan.strategy.to_string(),
+            explanation: Some(explanation.clone()),
+        };
+        let mut binding = RouteBinding::new(&plan.key.name, spec);
+        binding.metadata = ObjectMeta {
+            name: Some(plan.key.name.clone()),
+            namespace: Some(namespace),
+            annotations: Some([(FENCING_ANNOTATION.to_owned(), fencing.to_string())].into()),
+            ..ObjectMeta::default()
+        };
+        Some(binding)
+    }
+
+    async fn create(&self, plan: &Plan, mut binding: RouteBinding, term: &Term) -> kube::Result<Outcome> {
+        let namespace = plan.key.namespace.as_deref().unwrap_or_default();
+        let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), namespace);
+        let routes: Api<Route> = Api::namespaced(self.client.clone(), namespace);
+        let mut changes = 0;
+        loop {
+            if !term.is_current() {
+                return Ok(Outcome::Deposed);
+            }
+            let status = match bindings.create(&PostParams::default(), &binding).await {
+                Ok(_) => return Ok(Outcome::Bound),
+                Err(kube::Error::Api(status)) => status,
+                Err(error) => return Err(error),
+            };
+            match status.code {
+                409 if status.is_already_exists() => {
+                    return Ok(match bindings.get_opt(&plan.key.name).await? {
+                        Some(existing) if existing.spec.route_uid == plan.route.uid => Outcome::AlreadyBound,
+                        // An earlier Route's, which is about to be cleared away.
+                        _ => Outcome::Changed,
+                    });
+                }
+                404 => return Ok(Outcome::Changed),
+                409 if changes < CHANGES_MAX => {
+                    changes += 1;
+                    let Some(route) = routes.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
+                    let version = route.metadata.resource_version.clone();
+                    let facts = RouteFacts::from(route);
+                    if facts.uid == plan.route.uid && facts.bound {
+                        return Ok(Outcome::AlreadyBound);
+                    }
+                    if !facts.decides_as(&plan.route) {
+                        return Ok(Outcome::Changed);
+                    }
+                    binding.spec.route_resource_version = version;
+                }
+                _ => return Err(kube::Error::Api(status)),
+            }
+        }
+    }
+
+    fn claims(&self) -> Api<NameClaim> {
+        Api::all(self.client.clone())
+    }
+}

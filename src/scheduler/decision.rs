@@ -1,0 +1,221 @@
+//! One scheduling decision: filter → score → pick → explain, as a pure function of what is known.
+
+use super::explain;
+use super::facts::RouterFacts;
+use super::filter::{Rejection, Wish, candidate, judge};
+use super::snapshot::{Shard, Snapshot};
+use super::strategy::{Candidate, Pick, RouteName, Strategy, pick};
+use crate::api::v1alpha1::route_binding::Explanation;
+
+/// The Router for a route, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Placement {
+    /// The Router.
+    pub router: String,
+    /// Its zone.
+    pub dns: String,
+    /// Why this one.
+    pub explanation: Explanation,
+}
+
+/// Why there is no Router for a route, as a condition says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nowhere {
+    /// `NoRouter` or `Unschedulable`.
+    pub reason: &'static str,
+    /// The verdicts, Router by Router.
+    pub message: String,
+}
+
+/// What was found of one Router.
+pub struct Verdict<'a> {
+    /// The Router.
+    pub router: &'a RouterFacts,
+    /// What is bound to it.
+    pub shard: &'a Shard,
+    /// Whether it may take the route.
+    pub fit: Fit,
+}
+
+/// Whether a Router may take the route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fit {
+    /// It may, with this score of the strategy.
+    Eligible(i64),
+    /// It may, but others have not reached their soft capacity, and it has.
+    AboveSoftCapacity,
+    /// It may not.
+    Rejected(Rejection),
+}
+
+/// Chooses a Router for the route that `wish` speaks of.
+pub fn decide(wish: &Wish<'_>, snapshot: &Snapshot, strategy: &dyn Strategy) -> Result<Placement, Nowhere> {
+    let mut verdicts = filter(wish, snapshot, strategy);
+    prefer_below_soft_capacity(&mut verdicts);
+    let Some(best) = score(wish, &mut verdicts, strategy) else { return Err(explain::nowhere(&verdicts)) };
+    let chosen = verdicts[best.index].router;
+    Ok(Placement {
+        router: chosen.name.clone(),
+        dns: chosen.dns.clone(),
+        explanation: explain::placement(&verdicts, best, strategy.name(), snapshot.revision()),
+    })
+}
+
+fn filter<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot, strategy: &dyn Strategy) -> Vec<Verdict<'a>> {
+    let verdict = |(router, shard)| {
+        let fit = match judge(wish, router, shard, strategy) {
+            Ok(()) => Fit::Eligible(0),
+            Err(rejection) => Fit::Rejected(rejection),
+        };
+        Verdict { router, shard, fit }
+    };
+    snapshot.routers().map(verdict).collect()
+}
+
+/// Soft capacity is a preference, the same under every strategy: who is above it is chosen only when all are.
+fn prefer_below_soft_capacity(verdicts: &mut [Verdict<'_>]) {
+    let is_full = |verdict: &Verdict<'_>| verdict.router.capacity_soft.is_some_and(|soft| verdict.shard.routes >= soft);
+    let is_eligible = |verdict: &Verdict<'_>| verdict.fit == Fit::Eligible(0);
+    if verdicts.iter().any(|verdict| is_eligible(verdict) && !is_full(verdict)) {
+        for verdict in verdicts.iter_mut().filter(|verdict| is_eligible(verdict) && is_full(verdict)) {
+            verdict.fit = Fit::AboveSoftCapacity;
+        }
+    }
+}
+
+/// Writes the scores into the verdicts; the pick's index is into them.
+fn score(wish: &Wish<'_>, verdicts: &mut [Verdict<'_>], strategy: &dyn Strategy) -> Option<Pick> {
+    let eligible: Vec<usize> = (0..verdicts.len()).filter(|index| verdicts[*index].fit == Fit::Eligible(0)).collect();
+    let candidates: Vec<Candidate<'_>> =
+        eligible.iter().map(|index| candidate(verdicts[*index].router, verdicts[*index].shard)).collect();
+    let namespace = wish.key.namespace.as_deref().unwrap_or_default();
+    let scores = strategy.score(RouteName { namespace, name: &wish.key.name }, &candidates);
+    let best = pick(&candidates, &scores)?;
+    for (index, score) in eligible.iter().zip(scores) {
+        verdicts[*index].fit = Fit::Eligible(score);
+    }
+    Some(Pick { index: eligible[best.index], ..best })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::reflector::ObjectKey;
+    use crate::scheduler::facts::{BindingFacts, NamespaceFacts, RouteFacts};
+    use crate::scheduler::filter::tests::router;
+    use crate::scheduler::strategy::StrategyName;
+    use serde_json::json;
+    use tokio::time::Instant;
+
+    fn decide_for(name: &str, snapshot: &Snapshot, strategy: StrategyName) -> Result<Placement, Nowhere> {
+        let (route, namespace) = (RouteFacts::default(), NamespaceFacts::default());
+        let key = ObjectKey::namespaced("ns", name);
+        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None };
+        decide(&wish, snapshot, strategy.strategy())
+    }
+
+    fn bind(snapshot: &mut Snapshot, router: &str, routes: u32) {
+        for i in 0..routes {
+            let binding = BindingFacts { router: router.to_owned(), turn: u64::from(i), ..BindingFacts::default() };
+            snapshot.bound(&ObjectKey::namespaced("old", &format!("{router}-{i}")), &binding);
+        }
+    }
+
+    #[test]
+    fn no_router_and_no_fit() {
+        let mut snapshot = Snapshot::default();
+        let nowhere = decide_for("a", &snapshot, StrategyName::RoundRobin).expect_err("there is none");
+        assert_eq!(nowhere.reason, "NoRouter");
+        snapshot.set_router(router("shard1", json!({"state": "cordoned"})));
+        snapshot.set_router(router("shard2", json!({"addresses": []})));
+        let nowhere = decide_for("a", &snapshot, StrategyName::RoundRobin).expect_err("none fits");
+        assert_eq!(nowhere.reason, "Unschedulable");
+        assert_eq!(
+            nowhere.message,
+            "none of 2 Routers can take the route: shard1 is cordoned; shard2 has no active address"
+        );
+    }
+
+    #[test]
+    fn the_explanation_tells_of_every_router() {
+        let mut snapshot = Snapshot::default();
+        for (name, spec) in [
+            ("shard1", json!({})),
+            ("shard2", json!({"state": "draining"})),
+            ("shard3", json!({})),
+            ("shard4", json!({"capacity": {"soft": 1}})),
+        ] {
+            snapshot.set_router(router(name, spec));
+        }
+        bind(&mut snapshot, "shard4", 3);
+        let placement = decide_for("a", &snapshot, StrategyName::LeastRoutes).expect("two fit");
+        assert_eq!((placement.router.as_str(), placement.dns.as_str()), ("shard1", "shard1.v3.example"));
+        let explanation = placement.explanation;
+        assert_eq!((explanation.considered, explanation.eligible), (4, 3));
+        assert_eq!(explanation.snapshot.as_deref(), Some("7"));
+        assert!(explanation.tie_break.is_some(), "shard3 was as good");
+        let told: Vec<_> = explanation
+            .routers
+            .iter()
+            .map(|verdict| (verdict.name.as_str(), verdict.eligible, verdict.reason.as_deref(), verdict.score))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("shard1", true, None, Some(0)),
+                ("shard3", true, None, Some(0)),
+                ("shard4", true, Some("AboveSoftCapacity"), None),
+                ("shard2", false, Some("Draining"), None),
+            ]
+        );
+    }
+
+    #[test]
+    fn soft_capacity_yields_when_all_are_above_it() {
+        let mut snapshot = Snapshot::default();
+        snapshot.set_router(router("shard1", json!({"capacity": {"soft": 1}})));
+        snapshot.set_router(router("shard2", json!({"capacity": {"soft": 1}})));
+        bind(&mut snapshot, "shard1", 4);
+        bind(&mut snapshot, "shard2", 5);
+        let placement = decide_for("a", &snapshot, StrategyName::LeastRoutes).expect("both may");
+        assert_eq!(placement.router, "shard1");
+    }
+
+    #[test]
+    fn decisions_in_a_row_see_each_other() {
+        for strategy in [StrategyName::RoundRobin, StrategyName::LeastRoutes, StrategyName::Weighted] {
+            let mut snapshot = Snapshot::default();
+            for name in ["shard1", "shard2", "shard3"] {
+                snapshot.set_router(router(name, json!({"capacity": {"hard": 2}})));
+            }
+            for i in 0..6 {
+                let placement = decide_for(&format!("r{i}"), &snapshot, strategy).expect("there is room");
+                snapshot.assume(ObjectKey::namespaced("ns", &format!("r{i}")), &placement.router, Instant::now());
+            }
+            assert!(["shard1", "shard2", "shard3"].iter().all(|name| snapshot.routes(name) == 2), "{strategy}");
+            assert!(decide_for("r6", &snapshot, strategy).is_err(), "all are full");
+        }
+    }
+
+    #[test]
+    fn explanations_stay_bounded_with_a_thousand_routers() {
+        let mut snapshot = Snapshot::default();
+        for i in 0..1000 {
+            let state = if i % 10 == 0 { "active" } else { "cordoned" };
+            snapshot.set_router(router(&format!("shard{i:04}"), json!({"state": state})));
+        }
+        let placement = decide_for("a", &snapshot, StrategyName::RoundRobin).expect("a hundred fit");
+        assert_eq!((placement.explanation.considered, placement.explanation.eligible), (1000, 100));
+        assert_eq!(placement.explanation.routers.len(), 32);
+        assert!(placement.explanation.summary.contains("900 Cordoned"), "{}", placement.explanation.summary);
+        for i in 0..1000 {
+            snapshot.set_router(router(&format!("shard{i:04}"), json!({"state": "cordoned"})));
+        }
+        let nowhere = decide_for("a", &snapshot, StrategyName::RoundRobin).expect_err("none fits");
+        assert!(
+            nowhere.message.len() < 1024 && nowhere.message.contains("992 more: 992 Cordoned"),
+            "{}",
+            nowhere.message
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! Decisions in words: the explanation kept on a RouteBinding, and the message of an unschedulable route.
+//!
+//! Both are bounded, however many Routers there are: the best few stand in full, the others as counts by reason, so that
+//! no class of verdict goes unmentioned.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::decision::{Fit, Nowhere, Verdict};
+use super::strategy::{Pick, StrategyName};
+use crate::api::v1alpha1::route_binding::{Explanation, RouterVerdict};
+
+/// Routers told of in an explanation; the schema says so too.
+const VERDICTS_MAX: usize = 32;
+/// Routers told of by name in a condition's message, which people read as one line.
+const MESSAGE_ROUTERS_MAX: usize = 8;
+
+/// Why the Router at `best` was chosen.
+pub fn placement(
+    verdicts: &[Verdict<'_>],
+    best: Pick,
+    strategy: StrategyName,
+    revision: Option<String>,
+) -> Explanation {
+    let eligible = verdicts.iter().filter(|verdict| !matches!(verdict.fit, Fit::Rejected(_))).count();
+    let mut order: Vec<usize> = (0..verdicts.len()).collect();
+    // The chosen one, the eligible ones by score, those above their soft capacity, those filtered out; each by name.
+    order.sort_by_key(|index| match verdicts[*index].fit {
+        _ if *index == best.index => (0, Reverse(0)),
+        Fit::Eligible(score) => (1, Reverse(score)),
+        Fit::AboveSoftCapacity => (2, Reverse(0)),
+        Fit::Rejected(_) => (3, Reverse(0)),
+    });
+    let chosen = &verdicts[best.index].router.name;
+    let mut summary = format!("{strategy} chose {chosen} among {eligible} eligible of {}", routers(verdicts.len()));
+    let reasons = reasons(verdicts.iter());
+    if !reasons.is_empty() {
+        let _ = write!(summary, "; filtered out: {reasons}");
+    }
+    let tie_break =
+        (best.tied > 0).then(|| format!("{} with the same score; the first by name was taken", routers(best.tied + 1)));
+    Explanation {
+        summary,
+        considered: bounded(verdicts.len()),
+        eligible: bounded(eligible),
+        routers: order.into_iter().take(VERDICTS_MAX).map(|index| verdict(&verdicts[index])).collect(),
+        tie_break,
+        snapshot: revision,
+    }
+}
+
+/// Why there is no Router for the route.
+pub fn nowhere(verdicts: &[Verdict<'_>]) -> Nowhere {
+    if verdicts.is_empty() {
+        return Nowhere { reason: "NoRouter", message: "there is no Router yet".to_owned() };
+    }
+    let mut message = format!("none of {} can take the route", routers(verdicts.len()));
+    for (index, verdict) in verdicts.iter().take(MESSAGE_ROUTERS_MAX).enumerate() {
+        let Fit::Rejected(rejection) = verdict.fit else { continue };
+        let separator = if index == 0 { ": " } else { "; " };
+        let _ = write!(message, "{separator}{} {}", verdict.router.name, rejection.message());
+    }
+    if let Some(others) = verdicts.get(MESSAGE_ROUTERS_MAX..).filter(|others| !others.is_empty()) {
+        let _ = write!(message, "; and {} more: {}", others.len(), reasons(others.iter()));
+    }
+    Nowhere { reason: "Unschedulable", message }
+}
+
+fn verdict(verdict: &Verdict<'_>) -> RouterVerdict {
+    let (eligible, reason, message, score) = match verdict.fit {
+        Fit::Eligible(score) => (true, None, None, Some(score)),
+        Fit::AboveSoftCapacity => (true, Some("AboveSoftCapacity"), Some("others are below their soft capacity"), None),
+        Fit::Rejected(rejection) => (false, Some(rejection.reason()), Some(rejection.message()), None),
+    };
+    RouterVerdict {
+        name: verdict.router.name.clone(),
+        eligible,
+        reason: reason.map(str::to_owned),
+        message: message.map(str::to_owned),
+        score,
+        routes: Some(verdict.shard.routes),
+    }
+}
+
+/// How many were rejected for which reason: `2 Cordoned, 1 Draining`.
+fn reasons<'a>(verdicts: impl Iterator<Item = &'a Verdict<'a>>) -> String {
+    let mut counts: BTreeMap<&'static str, usize> = BTreeMap::new();
+    for verdict in verdicts {
+        if let Fit::Rejected(rejection) = verdict.fit {
+            *counts.entry(rejection.reason()).or_default() += 1;
+        }
+    }
+    let texts: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    texts.join(", ")
+}
+
+fn routers(count: usize) -> String {
+    if count == 1 { "1 Router".to_owned() } else { format!("{count} Routers") }
+}
+
+fn bounded(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

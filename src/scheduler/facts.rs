@@ -1,0 +1,242 @@
+//! What the scheduler keeps of each object: the few fields that decide, so that 100,000 of them stay small.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use kube::core::{Selector, SelectorExt as _};
+
+use crate::api::v1alpha1::name_claim::NameClaim;
+use crate::api::v1alpha1::route::{ADMITTED, Phase, Route, SCHEDULED};
+use crate::api::v1alpha1::route_binding::RouteBinding;
+use crate::api::v1alpha1::router::{AddressState, Router, RouterState};
+
+/// Labels of an object.
+pub type Labels = BTreeMap<String, String>;
+
+/// A Route.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RouteFacts {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub version: String,
+    /// `metadata.generation`; 0 if the server keeps none.
+    pub generation: i64,
+    /// `metadata.creationTimestamp` in seconds since the epoch.
+    pub created: i64,
+    /// Its labels.
+    pub labels: Labels,
+    /// `spec.host`, if it is not empty.
+    pub host: Option<String>,
+    /// `spec.subdomain`.
+    pub subdomain: Option<String>,
+    /// Whether its status says that it has a Router.
+    pub bound: bool,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Its condition `Scheduled`.
+    pub scheduled: Option<Mark>,
+    /// Its condition `Admitted`.
+    pub admitted: Option<Mark>,
+}
+
+impl RouteFacts {
+    /// Whether scheduling would look at both alike: status and version aside, they are the same.
+    pub fn decides_as(&self, other: &RouteFacts) -> bool {
+        self.uid == other.uid
+            && self.deleting == other.deleting
+            && self.bound == other.bound
+            && self.host == other.host
+            && self.subdomain == other.subdomain
+            && self.labels == other.labels
+    }
+}
+
+/// A condition, small enough to compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Whether its status is `True`.
+    pub is_true: bool,
+    /// Digest of status, reason and message.
+    pub digest: u64,
+}
+
+impl Mark {
+    /// The mark of a condition that says this.
+    pub fn of(status: &str, reason: &str, message: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (status, reason, message).hash(&mut hasher);
+        Mark { is_true: status == "True", digest: hasher.finish() }
+    }
+
+    fn find(conditions: &[Condition], kind: &str) -> Option<Self> {
+        let condition = conditions.iter().find(|condition| condition.type_ == kind)?;
+        Some(Mark::of(&condition.status, &condition.reason, &condition.message))
+    }
+}
+
+impl From<Route> for RouteFacts {
+    fn from(route: Route) -> Self {
+        let status = route.status.unwrap_or_default();
+        RouteFacts {
+            uid: route.metadata.uid.unwrap_or_default(),
+            version: route.metadata.resource_version.unwrap_or_default(),
+            generation: route.metadata.generation.unwrap_or_default(),
+            created: route.metadata.creation_timestamp.map_or(0, |time| time.0.as_second()),
+            labels: route.metadata.labels.unwrap_or_default(),
+            host: route.spec.host.filter(|host| !host.is_empty()),
+            subdomain: route.spec.subdomain,
+            bound: status.phase == Phase::Scheduled,
+            deleting: route.metadata.deletion_timestamp.is_some(),
+            scheduled: Mark::find(&status.conditions, SCHEDULED),
+            admitted: Mark::find(&status.conditions, ADMITTED),
+        }
+    }
+}
+
+/// A Router.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RouterFacts {
+    /// Its name.
+    pub name: String,
+    /// `metadata.resourceVersion`.
+    pub version: String,
+    /// Its zone.
+    pub dns: String,
+    /// Which routes it takes, by their labels. An error says why the selector cannot be read.
+    pub route_selector: Result<Selector, String>,
+    /// Which routes it takes, by the labels of their namespace.
+    pub namespace_selector: Result<Selector, String>,
+    /// Whether it takes new routes.
+    pub state: RouterState,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Share of new routes.
+    pub weight: u32,
+    /// Above this many routes others are preferred.
+    pub capacity_soft: Option<u32>,
+    /// At this many routes no more are placed here.
+    pub capacity_hard: Option<u32>,
+    /// Whether it has an address that is answered with.
+    pub has_active_address: bool,
+}
+
+impl RouterFacts {
+    /// What decides of a Router on the platform `domain`, below which its zone is if it names none.
+    pub fn new(router: Router, domain: &str) -> Self {
+        let spec = router.spec;
+        let name = router.metadata.name.unwrap_or_default();
+        let capacity = spec.capacity.unwrap_or_default();
+        RouterFacts {
+            dns: spec.dns.filter(|dns| !dns.is_empty()).unwrap_or_else(|| format!("{name}.{domain}")),
+            version: router.metadata.resource_version.unwrap_or_default(),
+            route_selector: selector(spec.route_selector),
+            namespace_selector: selector(spec.namespace_selector),
+            state: spec.state,
+            deleting: router.metadata.deletion_timestamp.is_some(),
+            weight: spec.weight,
+            capacity_soft: capacity.soft,
+            capacity_hard: capacity.hard,
+            has_active_address: spec.addresses.iter().any(|address| address.state == AddressState::Active),
+            name,
+        }
+    }
+
+    /// Whether anything that decides is different, the version aside.
+    pub fn differs_from(&self, other: &RouterFacts) -> bool {
+        let unversioned = |facts: &RouterFacts| RouterFacts { version: String::new(), ..facts.clone() };
+        unversioned(self) != unversioned(other)
+    }
+}
+
+fn selector(selector: Option<LabelSelector>) -> Result<Selector, String> {
+    Selector::try_from(selector.unwrap_or_default()).map_err(|error| error.to_string())
+}
+
+/// Whether `labels` meet a selector; one that cannot be read matches nothing.
+pub fn matches(selector: &Result<Selector, String>, labels: &Labels) -> bool {
+    selector.as_ref().is_ok_and(|selector| selector.matches(labels))
+}
+
+/// A Namespace.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NamespaceFacts {
+    /// Its labels.
+    pub labels: Labels,
+    /// Whether it is being deleted.
+    pub terminating: bool,
+}
+
+impl From<Namespace> for NamespaceFacts {
+    fn from(namespace: Namespace) -> Self {
+        let phase = namespace.status.and_then(|status| status.phase);
+        NamespaceFacts {
+            terminating: namespace.metadata.deletion_timestamp.is_some() || phase.as_deref() == Some("Terminating"),
+            labels: namespace.metadata.labels.unwrap_or_default(),
+        }
+    }
+}
+
+/// A RouteBinding.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct BindingFacts {
+    /// Uid of the Route that it binds.
+    pub route_uid: String,
+    /// The Router.
+    pub router: String,
+    /// A number that grows with each commit, to order bindings by.
+    pub turn: u64,
+}
+
+impl From<RouteBinding> for BindingFacts {
+    fn from(binding: RouteBinding) -> Self {
+        // Versions are opaque by the API's conventions, and numbers on every known server; else the time must do.
+        let version = binding.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
+        let created = binding.metadata.creation_timestamp.map_or(0, |time| time.0.as_second());
+        BindingFacts {
+            route_uid: binding.spec.route_uid,
+            router: binding.spec.router,
+            turn: version.unwrap_or_else(|| u64::try_from(created).unwrap_or(0)),
+        }
+    }
+}
+
+/// A NameClaim on a custom host.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HostClaimFacts {
+    /// Uid of the Route that holds it; `None` once it was let go.
+    pub holder_uid: Option<String>,
+}
+
+impl From<NameClaim> for HostClaimFacts {
+    fn from(claim: NameClaim) -> Self {
+        let held = claim.spec.released_at.is_none();
+        HostClaimFacts { holder_uid: held.then_some(claim.spec.holder.uid) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_match_as_kubernetes_says() {
+        let labels: Labels = [("tier", "gold"), ("zone", "eu")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        for (json, verdict) in [
+            (r"{}", true),
+            (r#"{"matchLabels":{"tier":"gold"}}"#, true),
+            (r#"{"matchLabels":{"tier":"gold","x":"y"}}"#, false),
+            (r#"{"matchExpressions":[{"key":"tier","operator":"In","values":["gold","silver"]}]}"#, true),
+            (r#"{"matchExpressions":[{"key":"tier","operator":"NotIn","values":["gold"]}]}"#, false),
+            (r#"{"matchExpressions":[{"key":"absent","operator":"NotIn","values":["gold"]}]}"#, true),
+            (r#"{"matchExpressions":[{"key":"tier","operator":"Exists"}]}"#, true),
+            (r#"{"matchExpressions":[{"key":"tier","operator":"DoesNotExist"}]}"#, false),
+            (r#"{"matchExpressions":[{"key":"tier","operator":"Like","values":["g"]}]}"#, false),
+        ] {
+            let parsed: LabelSelector = serde_json::from_str(json).expect("a selector");
+            assert_eq!(matches(&selector(Some(parsed)), &labels), verdict, "{json}");
+        }
+    }
+}

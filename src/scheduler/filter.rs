@@ -1,0 +1,194 @@
+//! Which Routers may take a route, and why the others may not.
+//!
+//! The checks stand in one order, the most deliberate first, and the first that fails is the verdict: an operator who
+//! cordoned a shard is told just that, not also that it is full.
+
+use super::facts::{NamespaceFacts, RouteFacts, RouterFacts, matches};
+use super::snapshot::Shard;
+use super::strategy::{Candidate, Strategy};
+use crate::api::names::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_host_label, wanted_label};
+use crate::api::v1alpha1::router::RouterState;
+use crate::client::reflector::ObjectKey;
+
+/// The route to be placed, with what it brings along.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish<'a> {
+    /// Where the Route is.
+    pub key: &'a ObjectKey,
+    /// The Route.
+    pub route: &'a RouteFacts,
+    /// Its Namespace.
+    pub namespace: &'a NamespaceFacts,
+    /// The platform's own name that its `spec.host` asks for, if it asks for one of those.
+    pub platform_host: Option<&'a str>,
+}
+
+/// Why a Router may not take a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rejection {
+    /// It is being deleted.
+    Deleting,
+    /// `spec.state: cordoned`.
+    Cordoned,
+    /// `spec.state: draining`.
+    Draining,
+    /// A selector cannot be read.
+    InvalidSelector,
+    /// `spec.routeSelector` does not match.
+    RouteSelectorMismatch,
+    /// `spec.namespaceSelector` does not match.
+    NamespaceSelectorMismatch,
+    /// It has `spec.capacity.hard` routes.
+    CapacityReached,
+    /// None of its addresses is active, so that the route's name would lead nowhere.
+    NoActiveAddress,
+    /// The route's name on it would be over 253 octets.
+    NameTooLong,
+    /// The route asks, by its host, for a name of the platform that is not on this Router.
+    HostElsewhere,
+    /// The strategy does not choose Routers of weight 0.
+    ZeroWeight,
+}
+
+impl Rejection {
+    /// In one word.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Rejection::Deleting => "Deleting",
+            Rejection::Cordoned => "Cordoned",
+            Rejection::Draining => "Draining",
+            Rejection::InvalidSelector => "InvalidSelector",
+            Rejection::RouteSelectorMismatch => "RouteSelectorMismatch",
+            Rejection::NamespaceSelectorMismatch => "NamespaceSelectorMismatch",
+            Rejection::CapacityReached => "CapacityReached",
+            Rejection::NoActiveAddress => "NoActiveAddress",
+            Rejection::NameTooLong => "NameTooLong",
+            Rejection::HostElsewhere => "HostElsewhere",
+            Rejection::ZeroWeight => "ZeroWeight",
+        }
+    }
+
+    /// In words that follow the Router's name. No numbers that change by themselves: the text is compared to see whether
+    /// there is news.
+    pub fn message(self) -> &'static str {
+        match self {
+            Rejection::Deleting => "is being deleted",
+            Rejection::Cordoned => "is cordoned",
+            Rejection::Draining => "is draining",
+            Rejection::InvalidSelector => "has a selector that cannot be read",
+            Rejection::RouteSelectorMismatch => "selects other routes by their labels",
+            Rejection::NamespaceSelectorMismatch => "selects other namespaces by their labels",
+            Rejection::CapacityReached => "has reached its hard capacity",
+            Rejection::NoActiveAddress => "has no active address",
+            Rejection::NameTooLong => "would make the route's name longer than 253 octets",
+            Rejection::HostElsewhere => "is not the Router that the host names",
+            Rejection::ZeroWeight => "has weight 0",
+        }
+    }
+}
+
+/// Whether `router` may take the route that `wish` speaks of.
+pub fn judge(wish: &Wish<'_>, router: &RouterFacts, shard: &Shard, strategy: &dyn Strategy) -> Result<(), Rejection> {
+    let refuse = |refused: bool, rejection: Rejection| if refused { Err(rejection) } else { Ok(()) };
+    refuse(router.deleting, Rejection::Deleting)?;
+    refuse(router.state == RouterState::Cordoned, Rejection::Cordoned)?;
+    refuse(router.state == RouterState::Draining, Rejection::Draining)?;
+    refuse(router.route_selector.is_err() || router.namespace_selector.is_err(), Rejection::InvalidSelector)?;
+    refuse(!matches(&router.route_selector, &wish.route.labels), Rejection::RouteSelectorMismatch)?;
+    refuse(!matches(&router.namespace_selector, &wish.namespace.labels), Rejection::NamespaceSelectorMismatch)?;
+    refuse(router.capacity_hard.is_some_and(|hard| shard.routes >= hard), Rejection::CapacityReached)?;
+    refuse(!router.has_active_address, Rejection::NoActiveAddress)?;
+    // The shortened label may be the one in the end, and is at most this long.
+    refuse(LABEL_OCTETS_MAX + 1 + router.dns.len() > NAME_OCTETS_MAX, Rejection::NameTooLong)?;
+    refuse(wish.platform_host.is_some_and(|host| !is_own_name(wish, router, host)), Rejection::HostElsewhere)?;
+    refuse(!strategy.admits(&candidate(router, shard)), Rejection::ZeroWeight)
+}
+
+/// What a strategy sees of a Router.
+pub fn candidate<'a>(router: &'a RouterFacts, shard: &Shard) -> Candidate<'a> {
+    Candidate { name: &router.name, weight: router.weight, routes: shard.routes, last_turn: shard.last_turn }
+}
+
+/// Whether `host` is the very system name that the route would have on this Router.
+pub fn is_own_name(wish: &Wish<'_>, router: &RouterFacts, host: &str) -> bool {
+    let namespace = wish.key.namespace.as_deref().unwrap_or_default();
+    let label = wanted_label(namespace, &wish.key.name, wish.route.subdomain.as_deref());
+    is_host_label(&label) && format!("{label}.{}", router.dns).eq_ignore_ascii_case(host)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::api::v1alpha1::router::Router;
+    use crate::scheduler::strategy::StrategyName;
+
+    /// A Router of this name with one active address and the given fields of its spec.
+    pub fn router(name: &str, spec: serde_json::Value) -> RouterFacts {
+        let mut object = serde_json::json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+            "metadata": {"name": name, "resourceVersion": "7"},
+            "spec": {"addresses": [{"ip": "192.0.2.1"}]},
+        });
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][field] = value.clone();
+        }
+        RouterFacts::new(serde_json::from_value::<Router>(object).expect("a Router"), "v3.example")
+    }
+
+    #[test]
+    fn verdicts() {
+        use serde_json::json;
+        let long = format!("{}.{}.{}.example", "a".repeat(63), "b".repeat(63), "c".repeat(60));
+        for (spec, verdict) in [
+            (json!({}), Ok(())),
+            (json!({"state": "cordoned", "addresses": []}), Err(Rejection::Cordoned)),
+            (json!({"state": "draining"}), Err(Rejection::Draining)),
+            (json!({"routeSelector": {"matchLabels": {"tier": "gold"}}}), Ok(())),
+            (json!({"routeSelector": {"matchLabels": {"tier": "lead"}}}), Err(Rejection::RouteSelectorMismatch)),
+            (
+                json!({"routeSelector": {"matchExpressions": [{"key": "x", "operator": "?"}]}}),
+                Err(Rejection::InvalidSelector),
+            ),
+            (json!({"namespaceSelector": {"matchLabels": {"team": "a"}}}), Ok(())),
+            (json!({"namespaceSelector": {"matchLabels": {"team": "b"}}}), Err(Rejection::NamespaceSelectorMismatch)),
+            (json!({"capacity": {"hard": 5}}), Err(Rejection::CapacityReached)),
+            (json!({"capacity": {"hard": 6}}), Ok(())),
+            (json!({"capacity": {"soft": 1}}), Ok(())),
+            (json!({"addresses": []}), Err(Rejection::NoActiveAddress)),
+            (json!({"addresses": [{"ip": "192.0.2.1", "state": "drained"}]}), Err(Rejection::NoActiveAddress)),
+            (json!({"dns": long}), Err(Rejection::NameTooLong)),
+            (json!({"weight": 0}), Ok(())),
+        ] {
+            let labels = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
+            let route = RouteFacts { labels: labels("tier", "gold"), ..RouteFacts::default() };
+            let namespace = NamespaceFacts { labels: labels("team", "a"), terminating: false };
+            let key = ObjectKey::namespaced("ns", "app");
+            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None };
+            let shard = Shard { routes: 5, ..Shard::default() };
+            let strategy = StrategyName::RoundRobin.strategy();
+            assert_eq!(judge(&wish, &router("shard1", spec.clone()), &shard, strategy), verdict, "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_platform_host_goes_to_its_own_router_only() {
+        let route = RouteFacts::default();
+        let namespace = NamespaceFacts::default();
+        let key = ObjectKey::namespaced("myapp", "test");
+        for (host, shard, verdict) in [
+            ("myapp-test.shard1.v3.example", "shard1", Ok(())),
+            ("MyApp-test.shard1.v3.EXAMPLE", "shard1", Ok(())),
+            ("myapp-test.shard1.v3.example", "shard2", Err(Rejection::HostElsewhere)),
+            ("other.shard1.v3.example", "shard1", Err(Rejection::HostElsewhere)),
+        ] {
+            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: Some(host) };
+            let facts = router(shard, serde_json::Value::Null);
+            let strategy = StrategyName::RoundRobin.strategy();
+            assert_eq!(judge(&wish, &facts, &Shard::default(), strategy), verdict, "{host} on {shard}");
+        }
+        let weightless = router("shard1", serde_json::json!({"weight": 0}));
+        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None };
+        let verdict = judge(&wish, &weightless, &Shard::default(), StrategyName::Weighted.strategy());
+        assert_eq!(verdict, Err(Rejection::ZeroWeight));
+    }
+}

@@ -1,0 +1,120 @@
+//! What the scheduler counts.
+
+use std::sync::atomic::AtomicI64;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use super::queue::Depths;
+
+type Label = [(&'static str, &'static str); 1];
+
+/// The scheduler's metrics; clones share them.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    attempts: Family<Label, Counter>,
+    attempt_seconds: Histogram,
+    decision_seconds: Histogram,
+    routes: Family<Label, Gauge>,
+    pub(super) woken: Counter,
+    pub(super) missed: Counter,
+    pub(super) status_writes: Counter,
+    pub(super) events: Counter,
+    pub(super) events_dropped: Counter,
+    leading: Gauge<i64, AtomicI64>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics {
+            attempts: Family::default(),
+            // 0.5 ms to 16 s.
+            attempt_seconds: Histogram::new(exponential_buckets(0.0005, 2.0, 16)),
+            // 1 µs to 4 ms.
+            decision_seconds: Histogram::new(exponential_buckets(0.000_001, 2.0, 13)),
+            routes: Family::default(),
+            woken: Counter::default(),
+            missed: Counter::default(),
+            status_writes: Counter::default(),
+            events: Counter::default(),
+            events_dropped: Counter::default(),
+            leading: Gauge::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Adds them all to `registry`, under names that begin with `scheduler_` (and the registry's own prefix).
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("scheduler");
+        registry.register("attempts", "Attempts to schedule a route, by how they ended", self.attempts.clone());
+        registry.register(
+            "attempt_seconds",
+            "Time from taking a route out of the queue until its binding was confirmed, or it failed",
+            self.attempt_seconds.clone(),
+        );
+        registry.register(
+            "decision_seconds",
+            "Time to filter, score and pick, without the API",
+            self.decision_seconds.clone(),
+        );
+        registry.register("waiting_routes", "Routes without a Router, by where they are", self.routes.clone());
+        registry.register("woken_routes", "Routes looked at again since a change could help", self.woken.clone());
+        registry.register("missed_routes", "Routes that only the periodic search found", self.missed.clone());
+        registry.register("status_writes", "Writes of conditions to Routes", self.status_writes.clone());
+        registry.register("events", "Events recorded", self.events.clone());
+        registry.register("events_dropped", "Events not recorded since too many waited", self.events_dropped.clone());
+        registry.register("leading", "Whether this process leads (1) or not (0)", self.leading.clone());
+    }
+
+    pub(super) fn attempt(&self, result: &'static str, seconds: f64) {
+        self.attempts.get_or_create(&[("result", result)]).inc();
+        self.attempt_seconds.observe(seconds);
+    }
+
+    pub(super) fn decision(&self, seconds: f64) {
+        self.decision_seconds.observe(seconds);
+    }
+
+    pub(super) fn depths(&self, depths: Depths) {
+        for (place, count) in [
+            ("active", depths.active),
+            ("backing_off", depths.backing_off),
+            ("unschedulable", depths.unschedulable),
+            ("in_flight", depths.in_flight),
+        ] {
+            self.routes.get_or_create(&[("place", place)]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+
+    pub(super) fn leading(&self, leads: bool) {
+        self.leading.set(i64::from(leads));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_are_exposed() {
+        let metrics = Metrics::default();
+        let mut registry = Registry::with_prefix("signpost");
+        metrics.register(&mut registry);
+        metrics.attempt("bound", 0.002);
+        metrics.leading(true);
+        metrics.depths(Depths { active: 3, ..Depths::default() });
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).expect("it is text");
+        for line in [
+            "signpost_scheduler_attempts_total{result=\"bound\"} 1",
+            "signpost_scheduler_leading 1",
+            "signpost_scheduler_waiting_routes{place=\"active\"} 3",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    }
+}

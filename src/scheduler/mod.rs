@@ -1,0 +1,650 @@
+//! The scheduler: puts Routes on Routers, and says why.
+//!
+//! One task holds the queue and the snapshot and makes every decision, one after the other; carrying them out (claims and
+//! bindings, which wait for the API) goes on beside it, many at once. The way of a route, in [`Scheduler::schedule_one`]:
+//!
+//! ```text
+//!   pop ─► snapshot ─► filter ─► score ─► pick ─► explain ─► assume ─► claim names ─► create RouteBinding ─► confirmed
+//!          └───────────────── decision::decide ─────────┘            └──────────── bind::Binder ────────┘
+//! ```
+//!
+//! It mirrors Routers, Namespaces, Routes, RouteBindings and the claims on custom hosts at all times, so that a process
+//! that becomes leader starts at once, and decides only while it leads.
+//!
+//! A route that no Router can take waits for a change that could help: of a Router, its Namespace, itself, or the claim on
+//! its host; and tries again by itself now and then, since a guard costs little and a missed change a route. Its conditions
+//! say why.
+//!
+//! A custom host that another Route holds is not admitted, and its Route **is not bound until it holds the host**. It might
+//! be bound by its system name alone; but then its `status.dns`, which never changes by allocation, would say a name that
+//! leads to someone else's application, and `Scheduled=True` would promise what is not so.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use tokio::sync::watch;
+use tokio::task::{self, JoinError, JoinSet, yield_now};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use self::bind::{Binder, Outcome, Plan};
+use self::claim::{CLAIM_LABEL, CLAIM_LABEL_HOST};
+use self::decision::decide;
+use self::events::{Events, Notice};
+use self::facts::{BindingFacts, HostClaimFacts, NamespaceFacts, RouteFacts, RouterFacts};
+use self::filter::{Wish, is_own_name, judge};
+use self::metrics::Metrics;
+use self::queue::{Queue, Waits};
+use self::report::{Report, Reporter};
+use self::snapshot::Snapshot;
+use self::strategy::StrategyName;
+use crate::api::names::{host_claim_name, is_at_or_below};
+use crate::api::v1alpha1::name_claim::NameClaim;
+use crate::api::v1alpha1::route::Route;
+use crate::api::v1alpha1::route_binding::RouteBinding;
+use crate::api::v1alpha1::router::Router;
+use crate::client::backoff::random;
+use crate::client::lease::{Leadership, Term};
+use crate::client::reflector::{self, Change, Changes, HealthProbe, ObjectKey, Store, reflect};
+
+pub mod bind;
+pub mod claim;
+pub mod decision;
+pub mod events;
+pub mod explain;
+pub mod facts;
+pub mod filter;
+pub mod metrics;
+pub mod queue;
+pub mod report;
+pub mod snapshot;
+pub mod strategy;
+
+/// Decisions in a row before events are looked at again: 256 take well under a millisecond.
+const DECISIONS_IN_A_ROW: usize = 256;
+/// Conditions being written at a time. They must not take the API from bindings.
+const REPORTS_AT_A_TIME: usize = 8;
+/// How long after its binding was made a route's status is looked at, to repair it on a server that does not set it.
+const SETTLE: Duration = Duration::from_secs(1);
+/// How long attempts under way may take to end when the scheduler stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Failures in a row before a route's conditions tell of them; fewer are over before anyone could read it.
+const FAILURES_TOLD: u32 = 3;
+
+/// How to schedule.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The platform's domain, such as `v3.rhcloud.com`.
+    pub domain: String,
+    /// The strategy.
+    pub strategy: StrategyName,
+    /// How many routes are being bound at a time. Bindings wait for the disk, and the more wait together the fewer times
+    /// it is written to; beyond some dozens nothing is gained.
+    pub concurrency: usize,
+    /// Name of this process in events.
+    pub instance: String,
+    /// How long routes wait that could not be bound.
+    pub waits: Waits,
+    /// How often all Routes are searched for one that was missed.
+    pub search: Duration,
+}
+
+impl Settings {
+    /// The defaults for the platform `domain`.
+    pub fn new(domain: &str) -> Self {
+        Settings {
+            domain: domain.to_owned(),
+            strategy: StrategyName::default(),
+            concurrency: 64,
+            instance: "signpost".to_owned(),
+            waits: Waits::default(),
+            search: Duration::from_secs(60),
+        }
+    }
+}
+
+/// The scheduler, before and while it runs.
+pub struct Scheduler {
+    settings: Settings,
+    metrics: Metrics,
+    binder: Binder,
+    reporter: Reporter,
+    client: kube::Client,
+    watched: Watched,
+    routes: Store<RouteFacts>,
+    bindings: Store<BindingFacts>,
+    namespaces: Store<NamespaceFacts>,
+    host_claims: Store<HostClaimFacts>,
+    routers: Store<RouterFacts>,
+    snapshot: Snapshot,
+    queue: Queue,
+    /// Routes that wait for a custom host, by the name of its claim.
+    waiting_for_host: HashMap<String, BTreeSet<ObjectKey>>,
+    /// Routes just bound, with the time at which their status shall say so.
+    settling: VecDeque<(Instant, ObjectKey)>,
+    /// What is to be written to Routes, the newest for each.
+    reports: HashMap<ObjectKey, Report>,
+    /// The attempts under way, to know whose it was if one panics.
+    flights: HashMap<task::Id, ObjectKey>,
+    term: Option<Term>,
+}
+
+struct Watched {
+    routers: Changes<RouterFacts>,
+    namespaces: Changes<NamespaceFacts>,
+    routes: Changes<RouteFacts>,
+    bindings: Changes<BindingFacts>,
+    host_claims: Changes<HostClaimFacts>,
+}
+
+enum Finished {
+    Attempt { plan: Plan, outcome: Outcome, started: Instant },
+    Repair { key: ObjectKey, result: kube::Result<()> },
+}
+
+impl Scheduler {
+    /// A scheduler that speaks through `client`, whose identity must be allowed to create NameClaims and RouteBindings, to
+    /// change the status of Routes, and to record Events.
+    pub fn new(client: kube::Client, settings: Settings, metrics: Metrics) -> Self {
+        let mirror = reflector::Settings::default;
+        let domain: Arc<str> = settings.domain.as_str().into();
+        let router_facts = {
+            let domain = Arc::clone(&domain);
+            move |router: Router| RouterFacts::new(router, &domain)
+        };
+        let only_hosts =
+            reflector::Settings { label_selector: Some(format!("{CLAIM_LABEL}={CLAIM_LABEL_HOST}")), ..mirror() };
+        let (routers, router_changes) = reflect(client.clone(), mirror(), router_facts);
+        let (namespaces, namespace_changes) = reflect::<Namespace, _>(client.clone(), mirror(), NamespaceFacts::from);
+        let (routes, route_changes) = reflect::<Route, _>(client.clone(), mirror(), RouteFacts::from);
+        let (bindings, binding_changes) = reflect::<RouteBinding, _>(client.clone(), mirror(), BindingFacts::from);
+        let (host_claims, claim_changes) = reflect::<NameClaim, _>(client.clone(), only_hosts, HostClaimFacts::from);
+        Scheduler {
+            queue: Queue::new(settings.waits.clone()),
+            settings,
+            metrics,
+            binder: Binder { client: client.clone(), domain },
+            reporter: Reporter { client: client.clone() },
+            client,
+            watched: Watched {
+                routers: router_changes,
+                namespaces: namespace_changes,
+                routes: route_changes,
+                bindings: binding_changes,
+                host_claims: claim_changes,
+            },
+            routes,
+            bindings,
+            namespaces,
+            host_claims,
+            routers,
+            snapshot: Snapshot::default(),
+            waiting_for_host: HashMap::new(),
+            settling: VecDeque::new(),
+            reports: HashMap::new(),
+            flights: HashMap::new(),
+            term: None,
+        }
+    }
+
+    /// The health of each mirror, for metrics and readiness.
+    pub fn mirrors(&self) -> Vec<HealthProbe> {
+        vec![
+            self.routers.probe(),
+            self.namespaces.probe(),
+            self.routes.probe(),
+            self.bindings.probe(),
+            self.host_claims.probe(),
+        ]
+    }
+
+    /// Schedules whenever `leadership` says that this process leads, until `stop`; then waits for what is under way, for
+    /// at most five seconds.
+    pub async fn run(mut self, mut leadership: watch::Receiver<Leadership>, stop: CancellationToken) {
+        let (events, recording) =
+            Events::new(self.client.clone(), self.settings.instance.clone(), self.metrics.clone());
+        let mut beside = JoinSet::new();
+        beside.spawn(recording);
+        let mut attempts: JoinSet<Finished> = JoinSet::new();
+        let mut writes: JoinSet<(ObjectKey, kube::Result<()>)> = JoinSet::new();
+        let mut search = interval(self.settings.search);
+        search.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut election_runs = true;
+        loop {
+            self.term = leadership.borrow_and_update().term().cloned();
+            self.metrics.leading(self.term.is_some());
+            let more = self.schedule_some(&mut attempts, &events);
+            self.write_reports(&mut writes);
+            self.metrics.depths(self.queue.depths());
+            let wake_at = self.next_time();
+            tokio::select! {
+                () = stop.cancelled() => break,
+                change = self.watched.routers.next() => self.on_routers(change),
+                change = self.watched.namespaces.next() => self.on_namespaces(change),
+                change = self.watched.routes.next() => self.on_routes(change),
+                change = self.watched.bindings.next() => self.on_bindings(change),
+                change = self.watched.host_claims.next() => self.on_host_claims(change),
+                Some(finished) = attempts.join_next_with_id() => self.on_landed(finished, &events),
+                Some(written) = writes.join_next() => on_written(written),
+                changed = leadership.changed(), if election_runs => election_runs = changed.is_ok(),
+                () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => self.on_time(),
+                _ = search.tick() => self.search_missed(),
+                () = yield_now(), if more => {}
+            }
+        }
+        self.metrics.leading(false);
+        let _ = timeout(STOP_TIMEOUT, async { while attempts.join_next().await.is_some() {} }).await;
+        drop(events);
+        let _ = timeout(Duration::from_secs(1), async { while beside.join_next().await.is_some() {} }).await;
+    }
+
+    /// Takes routes out of the queue as long as more may be bound at a time. The answer is whether there are more that
+    /// could be looked at now.
+    fn schedule_some(&mut self, attempts: &mut JoinSet<Finished>, events: &Events) -> bool {
+        if !self.is_synced() {
+            return false;
+        }
+        let Some(term) = self.term.clone().filter(Term::is_current) else { return false };
+        for _ in 0..DECISIONS_IN_A_ROW {
+            if attempts.len() >= self.settings.concurrency {
+                return false;
+            }
+            let Some(key) = self.queue.pop() else { return false };
+            self.schedule_one(key, &term, attempts, events);
+        }
+        true
+    }
+
+    /// Decides where one route goes, and begins to carry it out.
+    fn schedule_one(&mut self, key: ObjectKey, term: &Term, attempts: &mut JoinSet<Finished>, events: &Events) {
+        let started = Instant::now();
+        let Some(route) = self.routes.get(&key).filter(|route| !route.bound && !route.deleting) else {
+            self.queue.done(&key);
+            return;
+        };
+        if self.bindings.get(&key).is_some_and(|binding| binding.route_uid == route.uid) {
+            let reporter = self.reporter.clone();
+            let flying = key.clone();
+            let task = attempts.spawn(async move { Finished::Repair { result: reporter.repair(&key).await, key } });
+            self.flights.insert(task.id(), flying);
+            return;
+        }
+        let namespace = self.namespace(&key);
+        if namespace.terminating {
+            self.queue.unschedulable(&key, started, random());
+            return;
+        }
+        let platform_host = route.host.as_deref().filter(|host| self.is_platform_name(host));
+        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host };
+        if let Some(host) = platform_host
+            && !self.snapshot.routers().any(|(router, _)| is_own_name(&wish, router, host))
+        {
+            let message = format!("{host} is below the platform's domain, and not this route's own name there");
+            self.refuse(&key, &route, "HostInPlatformDomain", message, events);
+            self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
+            return;
+        }
+        let decided = decide(&wish, &self.snapshot, self.settings.strategy.strategy());
+        self.metrics.decision(started.elapsed().as_secs_f64());
+        let placement = match decided {
+            Ok(placement) => placement,
+            Err(nowhere) => {
+                self.metrics.attempt("unschedulable", started.elapsed().as_secs_f64());
+                self.queue.unschedulable(&key, started, random());
+                let report = Report::unscheduled(&route.uid, nowhere.reason, nowhere.message, route.host.is_some());
+                self.report(&key, &route, report, events);
+                return;
+            }
+        };
+        let host_is_own = platform_host.is_some();
+        self.snapshot.assume(key.clone(), &placement.router, started);
+        if let Some(host) = route.host.as_deref().filter(|_| !host_is_own) {
+            // Before the attempt, so that a release of the host during it is not missed.
+            self.waiting_for_host.entry(host_claim_name(host)).or_default().insert(key.clone());
+        }
+        let plan = Plan { key, route, host_is_own, placement, strategy: self.settings.strategy };
+        let (binder, term, flying) = (self.binder.clone(), term.clone(), plan.key.clone());
+        let task = attempts.spawn(async move {
+            let outcome = binder.bind(&plan, &term).await;
+            Finished::Attempt { plan, outcome, started }
+        });
+        self.flights.insert(task.id(), flying);
+    }
+
+    fn on_landed(&mut self, landed: Result<(task::Id, Finished), JoinError>, events: &Events) {
+        match landed {
+            Ok((id, finished)) => {
+                self.flights.remove(&id);
+                self.on_finished(finished, events);
+            }
+            Err(error) => {
+                tracing::error!(%error, "binding a route panicked");
+                if let Some(key) = self.flights.remove(&error.id()) {
+                    self.snapshot.forget(&key);
+                    self.queue.failed(&key, Instant::now(), random());
+                }
+            }
+        }
+    }
+
+    fn on_finished(&mut self, finished: Finished, events: &Events) {
+        let (plan, outcome, started) = match finished {
+            Finished::Attempt { plan, outcome, started } => (plan, outcome, started),
+            Finished::Repair { key, result: Ok(()) } => return self.queue.done(&key),
+            Finished::Repair { key, result: Err(error) } => {
+                tracing::warn!(route = %key, %error, "the route's status cannot be written");
+                self.queue.failed(&key, Instant::now(), random());
+                return;
+            }
+        };
+        let (key, route) = (&plan.key, &plan.route);
+        self.metrics.attempt(outcome.label(), started.elapsed().as_secs_f64());
+        if !matches!(outcome, Outcome::Bound) {
+            self.snapshot.forget(key);
+            self.wake_for_room(&plan.placement.router);
+        }
+        match outcome {
+            Outcome::Bound => {
+                let note = format!("placed on {}: {}", plan.placement.router, plan.placement.explanation.summary);
+                self.tell(events, key, route, "Scheduled", note, false);
+                self.settle(key.clone(), route);
+            }
+            Outcome::AlreadyBound => self.settle(key.clone(), route),
+            Outcome::NotAdmitted { reason, message } => self.refuse(key, route, reason, message, events),
+            Outcome::Changed | Outcome::Deposed => {
+                self.queue.failed(key, Instant::now(), random());
+            }
+            Outcome::Failed { answered, error } => {
+                tracing::warn!(route = %key, router = %plan.placement.router, %error, "the route cannot be bound");
+                let failures = self.queue.failed(key, Instant::now(), random());
+                if answered && failures >= FAILURES_TOLD {
+                    let report = Report::unscheduled(&route.uid, "BindingFailed", error, route.host.is_some());
+                    self.report(key, route, report, events);
+                }
+            }
+        }
+    }
+
+    /// The route must not have its host, and waits until that changes.
+    fn refuse(&mut self, key: &ObjectKey, route: &RouteFacts, reason: &'static str, message: String, events: &Events) {
+        self.queue.unschedulable(key, Instant::now(), random());
+        self.report(key, route, Report::not_admitted(&route.uid, reason, message), events);
+    }
+
+    fn settle(&mut self, key: ObjectKey, route: &RouteFacts) {
+        self.queue.done(&key);
+        self.stop_waiting_for_host(&key, route);
+        self.settling.push_back((Instant::now() + SETTLE, key));
+    }
+
+    fn report(&mut self, key: &ObjectKey, route: &RouteFacts, report: Report, events: &Events) {
+        // What the mirror shows may lag behind a report that is on its way; that one then finds nothing to do.
+        if report.is_said_by(route) || self.reports.get(key) == Some(&report) {
+            return;
+        }
+        if let Some(statement) = report.statements.iter().find(|statement| !statement.is_true) {
+            let note = format!("{}: {}", statement.reason, statement.message);
+            self.tell(events, key, route, "FailedScheduling", note, true);
+        }
+        self.reports.insert(key.clone(), report);
+    }
+
+    fn tell(
+        &self,
+        events: &Events,
+        key: &ObjectKey,
+        route: &RouteFacts,
+        reason: &'static str,
+        note: String,
+        is_warning: bool,
+    ) {
+        events.tell(Notice { route: key.clone(), uid: route.uid.clone(), is_warning, reason, note });
+    }
+
+    fn write_reports(&mut self, writes: &mut JoinSet<(ObjectKey, kube::Result<()>)>) {
+        let Some(term) = self.term.as_ref().filter(|term| term.is_current()) else { return };
+        while writes.len() < REPORTS_AT_A_TIME {
+            let Some(key) = self.reports.keys().next().cloned() else { return };
+            let Some(report) = self.reports.remove(&key) else { return };
+            let (reporter, term) = (self.reporter.clone(), term.clone());
+            self.metrics.status_writes.inc();
+            writes.spawn(async move {
+                let result = if term.is_current() { reporter.report(&key, &report).await } else { Ok(()) };
+                (key, result)
+            });
+        }
+    }
+
+    fn on_routers(&mut self, change: Change<RouterFacts>) {
+        let mut helpful = Vec::new();
+        match change {
+            Change::Applied(applied) => helpful.extend(self.set_router(&applied)),
+            Change::Deleted { key, .. } => self.snapshot.remove_router(&key.name),
+            Change::Resynced(resync) => {
+                for (key, _) in &resync.vanished {
+                    self.snapshot.remove_router(&key.name);
+                }
+                helpful.extend(resync.applied.iter().filter_map(|applied| self.set_router(applied)));
+            }
+        }
+        self.wake_for_routers(&helpful);
+    }
+
+    /// Takes a Router in; the answer is its name if it is new or decides differently.
+    fn set_router(&mut self, applied: &reflector::Applied<RouterFacts>) -> Option<String> {
+        let differs = applied.before.as_ref().is_none_or(|before| before.differs_from(&applied.now));
+        self.snapshot.set_router((*applied.now).clone());
+        differs.then(|| applied.key.name.clone())
+    }
+
+    /// Wakes the routes that one of these Routers can take now.
+    fn wake_for_routers(&mut self, names: &[String]) {
+        if names.is_empty() {
+            return;
+        }
+        let strategy = self.settings.strategy.strategy();
+        let (routes, namespaces, snapshot) = (&self.routes, &self.namespaces, &self.snapshot);
+        let fits = |key: &ObjectKey| {
+            let Some(route) = routes.get(key) else { return false };
+            // Whether a host is the platform's own depends on all Routers.
+            if route.host.is_some() {
+                return true;
+            }
+            let namespace = namespaces.get(&namespace_key(key)).unwrap_or_default();
+            let wish = Wish { key, route: &route, namespace: &namespace, platform_host: None };
+            let takes = |name: &String| {
+                snapshot.router(name).is_some_and(|(router, shard)| judge(&wish, router, shard, strategy).is_ok())
+            };
+            names.iter().any(takes)
+        };
+        let woken = self.queue.wake(fits);
+        self.metrics.woken.inc_by(woken as u64);
+    }
+
+    /// A route less on a Router makes room, if it was full.
+    fn wake_for_room(&mut self, router: &str) {
+        let made_room = self.snapshot.router(router).is_some_and(|(facts, shard)| {
+            facts.capacity_hard.is_some_and(|hard| shard.routes.saturating_add(1) >= hard && shard.routes < hard)
+        });
+        if made_room {
+            self.wake_for_routers(&[router.to_owned()]);
+        }
+    }
+
+    fn on_namespaces(&mut self, change: Change<NamespaceFacts>) {
+        let changed: BTreeSet<String> = match change {
+            Change::Applied(applied) => [applied.key.name].into(),
+            Change::Deleted { .. } => return,
+            Change::Resynced(resync) => resync.applied.into_iter().map(|applied| applied.key.name).collect(),
+        };
+        let woken = self.queue.wake(|key| key.namespace.as_ref().is_some_and(|name| changed.contains(name)));
+        self.metrics.woken.inc_by(woken as u64);
+    }
+
+    fn on_routes(&mut self, change: Change<RouteFacts>) {
+        match change {
+            Change::Applied(applied) => self.on_route(applied),
+            Change::Deleted { key, last } => self.on_route_gone(&key, &last),
+            Change::Resynced(mut resync) => {
+                for (key, last) in &resync.vanished {
+                    self.on_route_gone(key, last);
+                }
+                // The oldest first, in an order that a restart does not change.
+                resync.applied.sort_by(|a, b| (a.now.created, &a.key).cmp(&(b.now.created, &b.key)));
+                for applied in resync.applied {
+                    self.on_route(applied);
+                }
+            }
+        }
+    }
+
+    fn on_route(&mut self, applied: reflector::Applied<RouteFacts>) {
+        let reflector::Applied { key, now, before, recreated } = applied;
+        if let Some(before) = before.as_ref().filter(|before| recreated || before.host != now.host) {
+            self.stop_waiting_for_host(&key, before);
+        }
+        if now.bound || now.deleting {
+            self.reports.remove(&key);
+            self.stop_waiting_for_host(&key, &now);
+            self.queue.remove(&key);
+        } else if before.is_none_or(|before| !now.decides_as(&before)) {
+            self.queue.push(key);
+        }
+    }
+
+    fn on_route_gone(&mut self, key: &ObjectKey, last: &RouteFacts) {
+        self.reports.remove(key);
+        self.stop_waiting_for_host(key, last);
+        self.queue.remove(key);
+    }
+
+    fn on_bindings(&mut self, change: Change<BindingFacts>) {
+        match change {
+            Change::Applied(applied) => self.on_binding(&applied),
+            Change::Deleted { key, last } => self.on_binding_gone(key, &last),
+            Change::Resynced(resync) => {
+                for (key, last) in resync.vanished {
+                    self.on_binding_gone(key, &last);
+                }
+                for applied in &resync.applied {
+                    self.on_binding(applied);
+                }
+            }
+        }
+    }
+
+    fn on_binding(&mut self, applied: &reflector::Applied<BindingFacts>) {
+        if let Some(before) = &applied.before {
+            self.snapshot.unbound(before);
+        }
+        self.snapshot.bound(&applied.key, &applied.now);
+    }
+
+    fn on_binding_gone(&mut self, key: ObjectKey, last: &BindingFacts) {
+        self.snapshot.unbound(last);
+        self.wake_for_room(&last.router);
+        // A binding of an earlier Route of the name stood in the way, or this one shall be placed anew.
+        if self.routes.get(&key).is_some_and(|route| !route.bound && !route.deleting) {
+            self.queue.push(key);
+        }
+    }
+
+    fn on_host_claims(&mut self, change: Change<HostClaimFacts>) {
+        let names: Vec<String> = match change {
+            Change::Applied(applied) => vec![applied.key.name],
+            Change::Deleted { key, .. } => vec![key.name],
+            Change::Resynced(resync) => {
+                let applied = resync.applied.into_iter().map(|applied| applied.key.name);
+                applied.chain(resync.vanished.into_iter().map(|(key, _)| key.name)).collect()
+            }
+        };
+        for name in names {
+            let holder = self.host_claims.get(&ObjectKey::cluster(&name)).and_then(|claim| claim.holder_uid.clone());
+            let Some(waiting) = self.waiting_for_host.get(&name) else { continue };
+            for key in waiting.clone() {
+                // Held by someone: only that one need look. Free: all may try.
+                let uid = self.routes.get(&key).map(|route| route.uid.clone());
+                if holder.is_none() || holder == uid {
+                    self.queue.push(key);
+                }
+            }
+        }
+    }
+
+    fn stop_waiting_for_host(&mut self, key: &ObjectKey, route: &RouteFacts) {
+        let Some(host) = &route.host else { return };
+        let claim = host_claim_name(host);
+        if let Some(waiting) = self.waiting_for_host.get_mut(&claim) {
+            waiting.remove(key);
+            if waiting.is_empty() {
+                self.waiting_for_host.remove(&claim);
+            }
+        }
+    }
+
+    fn next_time(&self) -> Option<Instant> {
+        let settled = self.settling.front().map(|(time, _)| *time);
+        [settled, self.queue.next_time()].into_iter().flatten().min()
+    }
+
+    fn on_time(&mut self) {
+        let now = Instant::now();
+        self.queue.ripen(now);
+        while let Some((_, key)) = self.settling.pop_front_if(|(time, _)| *time <= now) {
+            let unsettled = self.routes.get(&key).is_some_and(|route| !route.bound && !route.deleting);
+            if unsettled && !self.queue.holds(&key) {
+                self.queue.push(key);
+            }
+        }
+    }
+
+    /// Looks through all Routes for one that waits nowhere. There should be none.
+    fn search_missed(&mut self) {
+        if !self.is_synced() {
+            return;
+        }
+        let queue = &self.queue;
+        self.snapshot.expire(Instant::now(), |key| queue.is_in_flight(key));
+        let settling: HashSet<ObjectKey> = self.settling.iter().map(|(_, key)| key.clone()).collect();
+        for (key, route) in self.routes.all() {
+            let waits = !route.bound && !route.deleting;
+            if waits && !self.queue.holds(&key) && !settling.contains(&key) {
+                self.metrics.missed.inc();
+                self.queue.push(key);
+            }
+        }
+    }
+
+    fn is_synced(&self) -> bool {
+        self.routers.is_synced()
+            && self.namespaces.is_synced()
+            && self.routes.is_synced()
+            && self.bindings.is_synced()
+            && self.host_claims.is_synced()
+    }
+
+    fn namespace(&self, key: &ObjectKey) -> Arc<NamespaceFacts> {
+        self.namespaces.get(&namespace_key(key)).unwrap_or_default()
+    }
+
+    /// Whether a host is at or below the platform's domain, or a Router's zone.
+    fn is_platform_name(&self, host: &str) -> bool {
+        let below = |apex: &str| is_at_or_below(host, apex);
+        below(&self.settings.domain) || self.snapshot.routers().any(|(router, _)| below(&router.dns))
+    }
+}
+
+fn namespace_key(key: &ObjectKey) -> ObjectKey {
+    ObjectKey::cluster(key.namespace.as_deref().unwrap_or_default())
+}
+
+fn on_written(written: Result<(ObjectKey, kube::Result<()>), JoinError>) {
+    // The route is looked at again in any case, and will say the same again if it was not written.
+    match written {
+        Ok((_, Ok(()))) => {}
+        Ok((key, Err(error))) => tracing::warn!(route = %key, %error, "the route's conditions cannot be written"),
+        Err(error) => tracing::error!(%error, "writing a route's conditions panicked"),
+    }
+}

@@ -1,0 +1,436 @@
+//! The routes that wait for a Router.
+//!
+//! ```text
+//!                 ┌────────── a change that could help, or its time ──────────┐
+//!                 ▼                                                           │
+//!   new ──►   active   ──pop──►   (in flight)  ──┬── bound: out               │
+//!                 ▲                              ├── no Router ──►  unschedulable
+//!                 │                              └── failed    ──►  backing off
+//!                 └───────────────────── its time ─────────────────────────┘
+//! ```
+//!
+//! What is active stands in two lines, fresh and woken, that take turns: when a new Router wakes 100,000 waiting routes, a
+//! route created at that moment does not wait behind them. Within a line it is first come, first served.
+//!
+//! A route is at one place only. Each wait is longer than the one before, up to a bound, and shortened at random, so that
+//! routes which failed together do not come back together. The queue holds no more than there are routes.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::client::backoff::delay;
+use crate::client::reflector::ObjectKey;
+
+/// Names of removed routes that may stand in the lines, beyond as many as there are active ones.
+const STALE_NAMES_MAX: usize = 1024;
+
+/// How long routes wait.
+#[derive(Debug, Clone)]
+pub struct Waits {
+    /// After the first failure in a row.
+    pub failed_first: Duration,
+    /// After many failures.
+    pub failed_longest: Duration,
+    /// After the first time no Router could take it; changes that could help end the wait.
+    pub unschedulable_first: Duration,
+    /// After many such times: the guard against a missed change.
+    pub unschedulable_longest: Duration,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Waits {
+            failed_first: Duration::from_millis(200),
+            failed_longest: Duration::from_secs(60),
+            unschedulable_first: Duration::from_secs(10),
+            unschedulable_longest: Duration::from_secs(300),
+        }
+    }
+}
+
+/// How many routes are where.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Depths {
+    /// To be looked at now.
+    pub active: usize,
+    /// Waiting after a failure.
+    pub backing_off: usize,
+    /// Waiting for a Router that can take them.
+    pub unschedulable: usize,
+    /// Being scheduled.
+    pub in_flight: usize,
+}
+
+/// The queue. Times come from the caller.
+#[derive(Debug)]
+pub struct Queue {
+    waits: Waits,
+    places: HashMap<ObjectKey, Place>,
+    fresh: VecDeque<ObjectKey>,
+    woken: VecDeque<ObjectKey>,
+    /// When waits end, soonest first.
+    times: BTreeSet<(Instant, ObjectKey)>,
+    woken_next: bool,
+    depths: Depths,
+}
+
+#[derive(Debug)]
+struct Place {
+    stage: Stage,
+    /// Failures, or times without a Router, in a row.
+    attempts: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Active,
+    BackingOff(Instant),
+    Unschedulable(Instant),
+    /// `again`: the route changed meanwhile.
+    InFlight {
+        again: bool,
+    },
+}
+
+impl Queue {
+    /// An empty queue.
+    pub fn new(waits: Waits) -> Self {
+        Queue {
+            waits,
+            places: HashMap::new(),
+            fresh: VecDeque::new(),
+            woken: VecDeque::new(),
+            times: BTreeSet::new(),
+            woken_next: false,
+            depths: Depths::default(),
+        }
+    }
+
+    /// The route is new or has changed: it is to be looked at, whatever it waited for.
+    pub fn push(&mut self, key: ObjectKey) {
+        match self.places.get_mut(&key) {
+            Some(Place { stage: Stage::Active, .. }) => {}
+            Some(Place { stage: stage @ Stage::InFlight { .. }, .. }) => *stage = Stage::InFlight { again: true },
+            Some(place) => {
+                place.attempts = 0;
+                self.activate(key, Line::Fresh);
+            }
+            None => {
+                self.places.insert(key.clone(), Place { stage: Stage::Active, attempts: 0 });
+                self.depths.active += 1;
+                self.fresh.push_back(key);
+            }
+        }
+    }
+
+    /// The route is bound or gone: it need not be looked at.
+    pub fn remove(&mut self, key: &ObjectKey) {
+        match self.places.get_mut(key).map(|place| &mut place.stage) {
+            // Its attempt is under way and will report; it shall not be tried again.
+            Some(Stage::InFlight { again }) => *again = false,
+            Some(_) => {
+                self.leave(key);
+                self.places.remove(key);
+                // Its name stays in its line, where `pop` passes over it.
+                self.compact();
+            }
+            None => {}
+        }
+    }
+
+    /// The next route to look at; it is then in flight, until one of the methods below tells how that ended.
+    pub fn pop(&mut self) -> Option<ObjectKey> {
+        loop {
+            let (first, second) =
+                if self.woken_next { (&mut self.woken, &mut self.fresh) } else { (&mut self.fresh, &mut self.woken) };
+            let key = first.pop_front().or_else(|| second.pop_front())?;
+            if let Some(place) = self.places.get_mut(&key)
+                && place.stage == Stage::Active
+            {
+                self.woken_next = !self.woken_next;
+                place.stage = Stage::InFlight { again: false };
+                self.depths.active -= 1;
+                self.depths.in_flight += 1;
+                return Some(key);
+            }
+        }
+    }
+
+    /// The attempt ended, and the route needs no Router any more.
+    pub fn done(&mut self, key: &ObjectKey) {
+        if let Some(again) = self.land(key) {
+            self.places.remove(key);
+            if again {
+                self.push(key.clone());
+            }
+        }
+    }
+
+    /// The attempt failed: the route is tried again after a wait, or at once if it changed meanwhile. The answer is how
+    /// many failures in a row that makes.
+    pub fn failed(&mut self, key: &ObjectKey, now: Instant, random: u64) -> u32 {
+        let (first, longest) = (self.waits.failed_first, self.waits.failed_longest);
+        self.wait(key, now, |attempts| delay(first, longest, attempts, random), Stage::BackingOff)
+    }
+
+    /// No Router could take the route: it waits for a change that could help.
+    pub fn unschedulable(&mut self, key: &ObjectKey, now: Instant, random: u64) {
+        let (first, longest) = (self.waits.unschedulable_first, self.waits.unschedulable_longest);
+        self.wait(key, now, |attempts| delay(first, longest, attempts, random), Stage::Unschedulable);
+    }
+
+    /// Something changed: of the routes that wait for a Router, those for which it `could_help` are looked at again. The
+    /// answer is how many those are.
+    pub fn wake(&mut self, could_help: impl Fn(&ObjectKey) -> bool) -> usize {
+        if self.depths.unschedulable == 0 {
+            return 0;
+        }
+        let waiting = |(key, place): (&ObjectKey, &Place)| {
+            (matches!(place.stage, Stage::Unschedulable(_)) && could_help(key)).then(|| key.clone())
+        };
+        let mut keys: Vec<ObjectKey> = self.places.iter().filter_map(waiting).collect();
+        // Hash order would be another one after each restart.
+        keys.sort_unstable();
+        let count = keys.len();
+        for key in keys {
+            self.activate(key, Line::Woken);
+        }
+        count
+    }
+
+    /// Makes those active whose wait is over.
+    pub fn ripen(&mut self, now: Instant) {
+        while let Some((time, key)) = self.times.first().filter(|(time, _)| *time <= now).cloned() {
+            self.times.remove(&(time, key.clone()));
+            self.activate(key, Line::Woken);
+        }
+    }
+
+    /// When the next wait is over.
+    pub fn next_time(&self) -> Option<Instant> {
+        self.times.first().map(|(time, _)| *time)
+    }
+
+    /// Whether the queue knows the route, wherever it is.
+    pub fn holds(&self, key: &ObjectKey) -> bool {
+        self.places.contains_key(key)
+    }
+
+    /// Whether the route is being scheduled.
+    pub fn is_in_flight(&self, key: &ObjectKey) -> bool {
+        matches!(self.places.get(key), Some(Place { stage: Stage::InFlight { .. }, .. }))
+    }
+
+    /// How many routes are where.
+    pub fn depths(&self) -> Depths {
+        self.depths
+    }
+
+    fn wait(
+        &mut self,
+        key: &ObjectKey,
+        now: Instant,
+        length: impl Fn(u32) -> Duration,
+        stage: impl Fn(Instant) -> Stage,
+    ) -> u32 {
+        let Some(again) = self.land(key) else { return 0 };
+        let Some(place) = self.places.get_mut(key) else { return 0 };
+        let until = now + length(place.attempts);
+        place.attempts = place.attempts.saturating_add(1);
+        let attempts = place.attempts;
+        place.stage = stage(until);
+        match place.stage {
+            Stage::Unschedulable(_) => self.depths.unschedulable += 1,
+            _ => self.depths.backing_off += 1,
+        }
+        self.times.insert((until, key.clone()));
+        if again {
+            self.push(key.clone());
+        }
+        attempts
+    }
+
+    /// Ends a flight; `None` if there was none.
+    fn land(&mut self, key: &ObjectKey) -> Option<bool> {
+        match self.places.get(key)?.stage {
+            Stage::InFlight { again } => {
+                self.depths.in_flight -= 1;
+                Some(again)
+            }
+            _ => None,
+        }
+    }
+
+    fn activate(&mut self, key: ObjectKey, line: Line) {
+        self.leave(&key);
+        let Some(place) = self.places.get_mut(&key) else { return };
+        place.stage = Stage::Active;
+        self.depths.active += 1;
+        match line {
+            Line::Fresh => self.fresh.push_back(key),
+            Line::Woken => self.woken.push_back(key),
+        }
+    }
+
+    /// Keeps the lines from filling with names that were removed: a process that does not lead never pops.
+    fn compact(&mut self) {
+        let names = self.fresh.len() + self.woken.len();
+        if names > 2 * self.depths.active + STALE_NAMES_MAX {
+            let mut seen = HashSet::new();
+            let places = &self.places;
+            let mut stays = |key: &ObjectKey| {
+                places.get(key).is_some_and(|place| place.stage == Stage::Active) && seen.insert(key.clone())
+            };
+            self.fresh.retain(&mut stays);
+            self.woken.retain(&mut stays);
+        }
+    }
+
+    /// Takes the route out of the counts, and out of the times, of where it is.
+    fn leave(&mut self, key: &ObjectKey) {
+        let Some(place) = self.places.get(key) else { return };
+        let until = match place.stage {
+            Stage::Active => {
+                self.depths.active -= 1;
+                return;
+            }
+            Stage::InFlight { .. } => {
+                self.depths.in_flight -= 1;
+                return;
+            }
+            Stage::BackingOff(until) => {
+                self.depths.backing_off -= 1;
+                until
+            }
+            Stage::Unschedulable(until) => {
+                self.depths.unschedulable -= 1;
+                until
+            }
+        };
+        self.times.remove(&(until, key.clone()));
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Line {
+    Fresh,
+    Woken,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::namespaced("ns", name)
+    }
+
+    fn names(queue: &mut Queue) -> Vec<String> {
+        std::iter::from_fn(|| queue.pop()).map(|key| key.name).collect()
+    }
+
+    #[test]
+    fn first_come_first_served_each_once() {
+        let mut queue = Queue::new(Waits::default());
+        for name in ["a", "b", "a", "c"] {
+            queue.push(key(name));
+        }
+        queue.remove(&key("b"));
+        assert_eq!(queue.depths(), Depths { active: 2, ..Depths::default() });
+        assert_eq!(names(&mut queue), ["a", "c"]);
+        queue.push(key("a"));
+        assert_eq!(queue.pop(), None, "it is in flight");
+        queue.done(&key("a"));
+        assert_eq!(names(&mut queue), ["a"], "it changed during its flight");
+        queue.done(&key("a"));
+        queue.done(&key("c"));
+        assert_eq!(queue.depths(), Depths::default());
+        assert!(!queue.holds(&key("a")));
+    }
+
+    #[test]
+    fn failures_wait_longer_each_time() {
+        let mut queue = Queue::new(Waits::default());
+        queue.push(key("a"));
+        for (failures, millis) in [(1, 200), (2, 400), (3, 800)] {
+            assert!(queue.pop().is_some());
+            let now = Instant::now();
+            assert_eq!(queue.failed(&key("a"), now, u64::MAX), failures);
+            assert_eq!(queue.next_time(), Some(now + Duration::from_millis(millis)));
+            assert_eq!(queue.wake(|_| true), 0, "a change of Routers does not mend a failure");
+            queue.ripen(now + Duration::from_millis(millis - 1));
+            assert_eq!(queue.depths().backing_off, 1);
+            queue.ripen(now + Duration::from_millis(millis));
+        }
+        assert_eq!(names(&mut queue), ["a"]);
+    }
+
+    #[test]
+    fn what_could_help_wakes_and_fresh_ones_do_not_wait_behind() {
+        let mut queue = Queue::new(Waits::default());
+        for name in ["a", "b", "c", "d"] {
+            queue.push(key(name));
+        }
+        while let Some(key) = queue.pop() {
+            queue.unschedulable(&key, Instant::now(), 0);
+        }
+        assert_eq!(queue.depths().unschedulable, 4);
+        assert_eq!(queue.wake(|key| key.name != "b"), 3);
+        queue.push(key("fresh1"));
+        queue.push(key("fresh2"));
+        let order = names(&mut queue);
+        assert_eq!(order.len(), 5);
+        assert!(order[..4].contains(&"fresh1".to_owned()) && order[..4].contains(&"fresh2".to_owned()), "{order:?}");
+        assert_eq!(queue.depths().unschedulable, 1);
+        queue.push(key("b"));
+        assert_eq!(names(&mut queue), ["b"], "the route itself changed");
+    }
+
+    #[test]
+    fn removed_names_do_not_pile_up() {
+        let mut queue = Queue::new(Waits::default());
+        queue.push(key("stays"));
+        for i in 0..10_000 {
+            queue.push(key(&i.to_string()));
+            queue.remove(&key(&i.to_string()));
+        }
+        assert!(queue.fresh.len() <= STALE_NAMES_MAX + 8, "{}", queue.fresh.len());
+        assert_eq!(names(&mut queue), ["stays"]);
+    }
+
+    proptest! {
+        /// Whatever happens, each route is at one place, the counts are right, and none is lost.
+        #[test]
+        fn counts_are_right(steps in proptest::collection::vec((0_u8..8, 0_u8..6), 0..200)) {
+            let mut queue = Queue::new(Waits::default());
+            let mut now = Instant::now();
+            let mut flying: Vec<ObjectKey> = Vec::new();
+            for (action, which) in steps {
+                let key = key(&which.to_string());
+                match action {
+                    0 | 1 => queue.push(key),
+                    2 => queue.remove(&key),
+                    3 => flying.extend(queue.pop()),
+                    4 => { queue.wake(|key| key.name.as_str() < "3"); }
+                    5 => { now += Duration::from_millis(150); queue.ripen(now); }
+                    6 => if let Some(key) = flying.pop() { queue.failed(&key, now, 0); },
+                    _ => if let Some(key) = flying.pop() {
+                        if which % 2 == 0 { queue.done(&key) } else { queue.unschedulable(&key, now, 0) }
+                    },
+                }
+                let depths = queue.depths();
+                prop_assert_eq!(depths.in_flight, flying.len());
+                prop_assert_eq!(
+                    depths.active + depths.backing_off + depths.unschedulable + depths.in_flight,
+                    queue.places.len()
+                );
+                prop_assert_eq!(depths.backing_off + depths.unschedulable, queue.times.len());
+            }
+            let active = queue.depths().active;
+            prop_assert_eq!(names(&mut queue).len(), active);
+        }
+    }
+}

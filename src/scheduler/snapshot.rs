@@ -1,0 +1,223 @@
+//! What one scheduling decision sees: the Routers, and how many routes each has.
+//!
+//! Bindings count from the moment they are *assumed*: from the decision, before the API has confirmed the binding. Else
+//! many decisions in a row would all see the same emptiest Router. An assumption ends when the mirror shows the binding
+//! (it is then counted for good), when binding fails, or when the mirror stays silent about it for too long.
+//!
+//! A [`Snapshot`] is changed by events and read by decisions, never both at once; the decision itself takes it by shared
+//! reference and is a pure function.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::facts::{BindingFacts, RouterFacts};
+use crate::client::reflector::ObjectKey;
+
+/// How long an assumption is kept that was confirmed by the API, and not by the mirror: its binding was most likely deleted
+/// again before the mirror told of it.
+const ASSUMPTION_LONGEST: Duration = Duration::from_secs(60);
+
+/// Routers with their routes.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    shards: BTreeMap<String, Shard>,
+    assumed: HashMap<ObjectKey, Assumed>,
+    last_turn: u64,
+}
+
+/// A Router, or what is bound to a Router that does not exist (any more).
+#[derive(Debug, Default)]
+pub struct Shard {
+    /// The Router, if it exists.
+    pub router: Option<RouterFacts>,
+    /// Routes bound to it, assumed ones included.
+    pub routes: u32,
+    /// When it was last given a route; 0: never.
+    pub last_turn: u64,
+}
+
+#[derive(Debug)]
+struct Assumed {
+    router: String,
+    turn: u64,
+    /// The Router's last turn before.
+    previous_turn: u64,
+    since: Instant,
+}
+
+impl Snapshot {
+    /// The Routers, by name.
+    pub fn routers(&self) -> impl Iterator<Item = (&RouterFacts, &Shard)> {
+        self.shards.values().filter_map(|shard| shard.router.as_ref().map(|router| (router, shard)))
+    }
+
+    /// The Router of this name.
+    pub fn router(&self, name: &str) -> Option<(&RouterFacts, &Shard)> {
+        self.shards.get(name).and_then(|shard| shard.router.as_ref().map(|router| (router, shard)))
+    }
+
+    /// How many routes a Router has, assumed ones included.
+    pub fn routes(&self, router: &str) -> u32 {
+        self.shards.get(router).map_or(0, |shard| shard.routes)
+    }
+
+    /// The newest version of any Router, where versions are numbers.
+    pub fn revision(&self) -> Option<String> {
+        let versions = self.routers().filter_map(|(router, _)| router.version.parse::<u64>().ok());
+        versions.max().map(|version| version.to_string())
+    }
+
+    /// A Router appeared or changed.
+    pub fn set_router(&mut self, router: RouterFacts) {
+        let name = router.name.clone();
+        self.shards.entry(name).or_default().router = Some(router);
+    }
+
+    /// A Router is gone; its bindings stay counted.
+    pub fn remove_router(&mut self, name: &str) {
+        if let Some(shard) = self.shards.get_mut(name) {
+            shard.router = None;
+        }
+        self.forget_empty(name);
+    }
+
+    /// The mirror shows a binding.
+    pub fn bound(&mut self, key: &ObjectKey, binding: &BindingFacts) {
+        let assumed = self.assumed.remove(key);
+        if let Some(assumed) = &assumed {
+            self.discount(&assumed.router);
+        }
+        // A turn of our own was counted when it was decided, in the order of decisions. The store's order may differ a
+        // little, and taking it over would break the circle.
+        let ours = assumed.is_some_and(|assumed| assumed.router == binding.router);
+        self.last_turn = self.last_turn.max(binding.turn);
+        let shard = self.shards.entry(binding.router.clone()).or_default();
+        shard.routes += 1;
+        if !ours {
+            shard.last_turn = shard.last_turn.max(binding.turn);
+        }
+    }
+
+    /// The mirror shows that a binding is gone.
+    pub fn unbound(&mut self, binding: &BindingFacts) {
+        self.discount(&binding.router);
+    }
+
+    /// A decision was made, and is being carried out.
+    pub fn assume(&mut self, key: ObjectKey, router: &str, now: Instant) {
+        self.forget(&key);
+        self.last_turn += 1;
+        let shard = self.shards.entry(router.to_owned()).or_default();
+        shard.routes += 1;
+        let previous_turn = std::mem::replace(&mut shard.last_turn, self.last_turn);
+        let assumed = Assumed { router: router.to_owned(), turn: self.last_turn, previous_turn, since: now };
+        self.assumed.insert(key, assumed);
+    }
+
+    /// It was not carried out. The Router gets its turn back, unless it had another since.
+    pub fn forget(&mut self, key: &ObjectKey) {
+        let Some(assumed) = self.assumed.remove(key) else { return };
+        if let Some(shard) = self.shards.get_mut(&assumed.router)
+            && shard.last_turn == assumed.turn
+        {
+            shard.last_turn = assumed.previous_turn;
+        }
+        self.discount(&assumed.router);
+    }
+
+    /// Whether a route's binding is assumed.
+    pub fn is_assumed(&self, key: &ObjectKey) -> bool {
+        self.assumed.contains_key(key)
+    }
+
+    /// Ends assumptions that the mirror never confirmed; `in_flight` says which are still being carried out.
+    pub fn expire(&mut self, now: Instant, in_flight: impl Fn(&ObjectKey) -> bool) {
+        let expired = |(key, assumed): (&ObjectKey, &Assumed)| {
+            (now.duration_since(assumed.since) > ASSUMPTION_LONGEST && !in_flight(key)).then(|| key.clone())
+        };
+        let expired: Vec<ObjectKey> = self.assumed.iter().filter_map(expired).collect();
+        for key in expired {
+            if let Some(assumed) = self.assumed.remove(&key) {
+                self.discount(&assumed.router);
+            }
+        }
+    }
+
+    fn discount(&mut self, router: &str) {
+        if let Some(shard) = self.shards.get_mut(router) {
+            shard.routes = shard.routes.saturating_sub(1);
+        }
+        self.forget_empty(router);
+    }
+
+    fn forget_empty(&mut self, name: &str) {
+        if self.shards.get(name).is_some_and(|shard| shard.router.is_none() && shard.routes == 0) {
+            self.shards.remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn binding(router: &str, turn: u64) -> BindingFacts {
+        BindingFacts { route_uid: String::new(), router: router.to_owned(), turn }
+    }
+
+    #[test]
+    fn assumed_bindings_count_once() {
+        let mut snapshot = Snapshot::default();
+        let key = ObjectKey::namespaced("ns", "a");
+        snapshot.assume(key.clone(), "shard1", Instant::now());
+        assert_eq!(snapshot.routes("shard1"), 1);
+        snapshot.bound(&key, &binding("shard1", 7));
+        assert_eq!(snapshot.routes("shard1"), 1);
+        assert!(!snapshot.is_assumed(&key));
+        snapshot.forget(&key);
+        assert_eq!(snapshot.routes("shard1"), 1, "what was confirmed is not forgotten");
+        snapshot.unbound(&binding("shard1", 7));
+        assert_eq!(snapshot.routes("shard1"), 0);
+    }
+
+    #[test]
+    fn a_failed_assumption_gives_its_turn_back() {
+        let mut snapshot = Snapshot::default();
+        snapshot.bound(&ObjectKey::namespaced("ns", "old"), &binding("shard1", 40));
+        let key = ObjectKey::namespaced("ns", "a");
+        snapshot.assume(key.clone(), "shard1", Instant::now());
+        assert_eq!(snapshot.shards["shard1"].last_turn, 41);
+        snapshot.forget(&key);
+        assert_eq!(snapshot.shards["shard1"].last_turn, 40);
+        // Another scheduler chose another Router meanwhile: ours is forgotten, theirs counts.
+        snapshot.assume(key.clone(), "shard1", Instant::now());
+        snapshot.bound(&key, &binding("shard2", 50));
+        assert_eq!((snapshot.routes("shard1"), snapshot.routes("shard2")), (1, 1));
+    }
+
+    #[test]
+    fn assumptions_expire_when_no_longer_in_flight() {
+        let mut snapshot = Snapshot::default();
+        let key = ObjectKey::namespaced("ns", "a");
+        let now = Instant::now();
+        snapshot.assume(key.clone(), "shard1", now);
+        snapshot.expire(now, |_| false);
+        let later = now + ASSUMPTION_LONGEST * 2;
+        snapshot.expire(later, |_| true);
+        assert!(snapshot.is_assumed(&key));
+        snapshot.expire(later, |_| false);
+        assert!(!snapshot.is_assumed(&key));
+        assert_eq!(snapshot.routes("shard1"), 0);
+    }
+
+    #[test]
+    fn bindings_of_a_router_that_is_gone_stay_counted() {
+        let mut snapshot = Snapshot::default();
+        snapshot.bound(&ObjectKey::namespaced("ns", "a"), &binding("shard1", 1));
+        snapshot.remove_router("shard1");
+        assert_eq!(snapshot.routers().count(), 0);
+        assert_eq!(snapshot.routes("shard1"), 1);
+    }
+}

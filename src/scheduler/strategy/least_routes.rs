@@ -1,0 +1,16 @@
+//! `least-routes`: whoever has the fewest routes. A new Router takes every new route until it has caught up.
+
+use super::{Candidate, RouteName, Strategy, StrategyName};
+
+pub struct LeastRoutes;
+
+impl Strategy for LeastRoutes {
+    fn name(&self) -> StrategyName {
+        StrategyName::LeastRoutes
+    }
+
+    /// The score is the number of routes, negative.
+    fn score(&self, _route: RouteName<'_>, candidates: &[Candidate<'_>]) -> Vec<i64> {
+        candidates.iter().map(|candidate| -i64::from(candidate.routes)).collect()
+    }
+}
