@@ -12,13 +12,29 @@
 
 // --- data plane ---
 pub mod nameserver;
+pub mod sys;
+pub mod transport;
 pub mod wire;
 pub mod zone;
+pub mod zonefile;
 
 // --- control plane ---
 pub mod api;
 pub mod apiserver;
 pub mod client;
+pub mod compiler;
 pub mod controller;
 pub mod scheduler;
 pub mod store;
+
+// --- edges ---
+pub mod admin;
+pub mod cli;
+pub mod config;
+pub mod daemon;
+pub mod httpd;
+pub mod tls;
+
+// --- below everything ---
+pub mod clock;
+pub mod telemetry;

@@ -1,3 +1,7 @@
-//! The program `signpost`.
+//! The program `signpost`; all of it is in the library.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    signpost::cli::run(std::env::args_os())
+}

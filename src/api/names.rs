@@ -60,6 +60,16 @@ pub fn is_host_label(label: &str) -> bool {
         || matches!(bytes, [only] if only.is_ascii_alphanumeric())
 }
 
+/// Labels that no Route may choose as its `subdomain`: [`ALIAS_LABEL`]; `localhost` (RFC 6761 §6.3); and the two names by
+/// which machines look for a proxy or a tunnel in their search domain, and would trust whoever has them.
+const RESERVED_LABELS: [&str; 4] = [ALIAS_LABEL, "localhost", "wpad", "isatap"];
+
+/// Whether a Route may not choose `label` as its `subdomain`. The labels made of namespace and name have a dash, so none of
+/// them is ever reserved.
+pub fn is_reserved_label(label: &str) -> bool {
+    RESERVED_LABELS.iter().any(|reserved| reserved.eq_ignore_ascii_case(label))
+}
+
 /// The Route's name on its shard: `<label>.<router dns>`; `None` over 253 octets.
 pub fn system_name(label: &str, router_dns: &str) -> Option<String> {
     let name = format!("{label}.{router_dns}");

@@ -1,4 +1,14 @@
 //! Failures as Kubernetes tells them: `Status` objects.
+//!
+//! Every fault that leaves the API server is an [`ApiError`]; its constructors are the cases of the Kubernetes API
+//! conventions, with the messages that `kubectl` and client libraries know.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Map, Value, json};
+
+use super::registry::Kind;
+use crate::store;
 
 /// One fault in an object, at one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,4 +41,276 @@ pub struct ApiError {
     pub causes: Vec<Cause>,
     /// When to try again, in seconds.
     pub retry_after_seconds: Option<u32>,
+}
+
+impl ApiError {
+    /// A failure about nothing in particular.
+    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        ApiError {
+            code,
+            reason,
+            message: message.into(),
+            kind: None,
+            group: None,
+            name: None,
+            causes: Vec::new(),
+            retry_after_seconds: None,
+        }
+    }
+
+    fn about(mut self, kind: &Kind, name: &str) -> Self {
+        self.kind = Some(kind.plural.to_owned());
+        self.group = Some(kind.group.to_owned());
+        self.name = Some(name.to_owned());
+        self
+    }
+
+    /// 400: the request cannot be understood.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// 401: the credentials are wrong.
+    pub fn unauthorized() -> Self {
+        Self::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    /// 404: there is no such object.
+    pub fn not_found(kind: &Kind, name: &str) -> Self {
+        Self::new(404, "NotFound", format!("{} {name:?} not found", qualified(kind.plural, kind.group)))
+            .about(kind, name)
+    }
+
+    /// 409: the object exists.
+    pub fn already_exists(kind: &Kind, name: &str) -> Self {
+        Self::new(409, "AlreadyExists", format!("{} {name:?} already exists", qualified(kind.plural, kind.group)))
+            .about(kind, name)
+    }
+
+    /// 409: someone else was faster.
+    pub fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
+        let what = qualified(kind.plural, kind.group);
+        Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {what} {name:?}: {why}")).about(kind, name)
+    }
+
+    /// 409: the object is not at the resource version the client wrote against.
+    pub fn modified(kind: &Kind, name: &str) -> Self {
+        Self::conflict(
+            kind,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    /// 403: it may not be done, for a reason of the object's own rather than of the sender's rights.
+    pub fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
+        let what = qualified(kind.plural, kind.group);
+        let message = match name {
+            "" => format!("{what} is forbidden: {why}"),
+            name => format!("{what} {name:?} is forbidden: {why}"),
+        };
+        Self::new(403, "Forbidden", message).about(kind, name)
+    }
+
+    /// 422: the object breaks its schema or its rules.
+    pub fn invalid(kind: &Kind, name: &str, causes: Vec<Cause>) -> Self {
+        Self::invalid_of(kind.kind, kind.group, name, causes)
+    }
+
+    /// 422 for a thing that is no served kind, such as `CreateOptions` of the group `meta.k8s.io`.
+    pub fn invalid_of(kind: &str, group: &str, name: &str, causes: Vec<Cause>) -> Self {
+        let told: Vec<String> = causes.iter().map(Cause::to_string).collect();
+        let told = match told.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let mut error = Self::new(422, "Invalid", format!("{} {name:?} is invalid: {told}", qualified(kind, group)));
+        error.kind = Some(kind.to_owned());
+        error.group = Some(group.to_owned());
+        error.name = Some(name.to_owned());
+        error.causes = causes;
+        error
+    }
+
+    /// 405: the resource has no such verb.
+    pub fn method_not_allowed() -> Self {
+        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+    }
+
+    /// 406: no answer in a format the client takes.
+    pub fn not_acceptable(offered: &str) -> Self {
+        Self::new(406, "NotAcceptable", format!("only the following media types are accepted: {offered}"))
+    }
+
+    /// 410: the resource version is older than the history that is kept.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message)
+    }
+
+    /// 413: the request or the object is too large.
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Self::new(413, "RequestEntityTooLarge", message)
+    }
+
+    /// 415: the body's media type is not taken here.
+    pub fn unsupported_media_type(taken: &str) -> Self {
+        Self::new(
+            415,
+            "UnsupportedMediaType",
+            format!("the body of the request was in an unknown format - accepted media types include: {taken}"),
+        )
+    }
+
+    /// 429: too much at once.
+    pub fn too_many_requests() -> Self {
+        let mut error = Self::new(429, "TooManyRequests", "too many requests at once, please try again later");
+        error.retry_after_seconds = Some(1);
+        error
+    }
+
+    /// 500: our own fault.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(500, "InternalError", format!("Internal error occurred: {}", message.into()))
+    }
+
+    /// 503: not at the moment.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        let mut error = Self::new(503, "ServiceUnavailable", message);
+        error.retry_after_seconds = Some(1);
+        error
+    }
+
+    /// 504: no answer in time.
+    pub fn timeout(message: impl Into<String>) -> Self {
+        let mut error = Self::new(504, "Timeout", message);
+        error.retry_after_seconds = Some(1);
+        error
+    }
+
+    /// 504: the resource version asked for has not happened yet.
+    pub fn version_too_large(wanted: u64, newest: u64) -> Self {
+        let message = format!("Too large resource version: {wanted}, current: {newest}");
+        let mut error = Self::timeout(message.clone());
+        error.causes.push(Cause { reason: "ResourceVersionTooLarge", field: String::new(), message });
+        error
+    }
+
+    /// The object `Status` of this failure.
+    pub fn status(&self) -> Value {
+        let mut details = Map::new();
+        let mut set = |key: &str, value: &Option<String>| {
+            if let Some(value) = value.as_deref().filter(|value| !value.is_empty()) {
+                details.insert(key.to_owned(), Value::from(value));
+            }
+        };
+        set("name", &self.name);
+        set("group", &self.group);
+        set("kind", &self.kind);
+        if !self.causes.is_empty() {
+            details.insert("causes".to_owned(), self.causes.iter().map(Cause::to_value).collect());
+        }
+        if let Some(seconds) = self.retry_after_seconds {
+            details.insert("retryAfterSeconds".to_owned(), Value::from(seconds));
+        }
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason, "code": self.code,
+        });
+        if !details.is_empty() {
+            status["details"] = Value::Object(details);
+        }
+        status
+    }
+}
+
+impl Cause {
+    /// A fault at `field`.
+    pub fn new(reason: &'static str, field: impl Into<String>, message: impl Into<String>) -> Self {
+        Cause { reason, field: field.into(), message: message.into() }
+    }
+
+    /// The value at `field` is not one that is taken; `value` is printed as JSON.
+    pub fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
+        Self::new("FieldValueInvalid", field, format!("Invalid value: {value}: {why}"))
+    }
+
+    /// `field` must be there.
+    pub fn required(field: impl Into<String>, why: &str) -> Self {
+        let message = if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
+        Self::new("FieldValueRequired", field, message)
+    }
+
+    /// `field` may not be set or changed.
+    pub fn forbidden(field: impl Into<String>, why: &str) -> Self {
+        Self::new("FieldValueForbidden", field, format!("Forbidden: {why}"))
+    }
+
+    fn to_value(&self) -> Value {
+        let mut cause = json!({"reason": self.reason, "message": self.message});
+        if !self.field.is_empty() {
+            cause["field"] = Value::from(self.field.as_str());
+        }
+        cause
+    }
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.field.as_str() {
+            "" => formatter.write_str(&self.message),
+            field => write!(formatter, "{field}: {}", self.message),
+        }
+    }
+}
+
+impl std::fmt::Display for ApiError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+impl From<store::Error> for ApiError {
+    fn from(error: store::Error) -> Self {
+        match error {
+            store::Error::Compacted { .. } => Self::expired("The resourceVersion for the provided list is too old."),
+            store::Error::Future { newest } => {
+                Self::timeout(format!("Too large resource version, current: {}", newest.0))
+            }
+            store::Error::TooLarge { limit } => {
+                Self::too_large(format!("the object is larger than the store takes: the limit is {limit} bytes"))
+            }
+            store::Error::Unavailable => Self::unavailable("the store is not available, please try again later"),
+            store::Error::OutcomeUnknown => Self::timeout(
+                "the store gave no answer in time; the write may or may not have happened: look before trying again",
+            ),
+            store::Error::Corrupt(what) => Self::internal(format!("the store is damaged: {what}")),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(axum::body::Body::from(self.status().to_string()));
+        *response.status_mut() = StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        if let Some(seconds) = self.retry_after_seconds {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.code == 401 {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"signpost\""));
+        }
+        response
+    }
+}
+
+/// `routes.signpost.dev`, or `namespaces` in the core group.
+pub fn qualified(resource: &str, group: &str) -> String {
+    match group {
+        "" => resource.to_owned(),
+        group => format!("{resource}.{group}"),
+    }
 }

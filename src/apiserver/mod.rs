@@ -1,4 +1,296 @@
 //! The API server: Kubernetes API conventions over a [`crate::store::Store`].
+//!
+//! A request passes the doors in this order ([`ApiServer::answer`]): what does it ask for ([`request`]), who asks
+//! ([`auth`]), may they ([`auth::rules`]), and then the [`handlers`], a file a verb. All that is particular to a kind stands
+//! in [`registry`]. Reads come from the [`watch_cache`]; writes go to the store as one transaction and are answered when the
+//! cache shows them. Beside the requests run three loops ([`ApiServer::run`]): the cache, the [`garbage`] collector, and the
+//! end of [`namespaces`].
 
+pub mod apply;
+pub mod auth;
+pub mod continue_token;
+pub mod discovery;
+pub mod engine;
 pub mod error;
+pub mod garbage;
+pub mod handlers;
+pub mod health;
+pub mod namespaces;
+pub mod negotiate;
+pub mod object;
+pub mod openapi;
+pub mod patch;
+pub mod protobuf;
 pub mod registry;
+pub mod request;
+pub mod respond;
+pub mod review;
+pub mod schema;
+pub mod selector;
+pub mod table;
+pub mod watch_cache;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderValue, Method, Request};
+use http_body_util::{BodyExt, Limited};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use self::auth::Authenticator;
+use self::auth::rules::{self, Access};
+use self::engine::Engine;
+use self::error::ApiError;
+use self::handlers::Call;
+use self::request::{Query, Target, Verb};
+use self::watch_cache::WatchCache;
+use crate::api::identity::Identity;
+use crate::store::Store;
+
+/// Largest body of a request in octets: what kube-apiserver takes.
+pub const BODY_OCTETS_MAX: usize = 3 * 1024 * 1024;
+/// How long a client may take to send a body.
+const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long anything but a watch may take.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
+/// How many requests other than watches are worked on at once; each holds at most a body and a few copies of it.
+const REQUESTS_MAX: usize = 1_024;
+/// How many watches there may be; each is a cursor and a connection's share.
+const WATCHES_MAX: usize = 20_000;
+
+/// What an [`ApiServer`] is told when it is made.
+pub struct Settings {
+    /// The platform's domain, such as `v3.rhcloud.com`.
+    pub domain: String,
+    /// Who is who. Keep a clone to replace the tokens later.
+    pub authenticator: Arc<Authenticator>,
+}
+
+/// The API server. Clones are handles to one server.
+#[derive(Clone)]
+pub struct ApiServer {
+    shared: Arc<Shared>,
+}
+
+/// What handlers share.
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Engine>,
+    pub(crate) cache: WatchCache,
+    pub(crate) domain: String,
+    pub(crate) authenticator: Arc<Authenticator>,
+    /// Fires when the server stops; ends watches.
+    pub(crate) stopping: CancellationToken,
+    requests: Semaphore,
+    pub(crate) watches: Arc<Semaphore>,
+}
+
+impl ApiServer {
+    /// A server over `store`. It answers 503 until [`Self::run`] has filled its cache.
+    pub fn new(store: Arc<impl Store>, settings: Settings) -> Self {
+        let shared = Shared {
+            store,
+            cache: WatchCache::new(),
+            domain: settings.domain,
+            authenticator: settings.authenticator,
+            stopping: CancellationToken::new(),
+            requests: Semaphore::new(REQUESTS_MAX),
+            watches: Arc::new(Semaphore::new(WATCHES_MAX)),
+        };
+        ApiServer { shared: Arc::new(shared) }
+    }
+
+    /// Keeps the cache, collects garbage and ends namespaces until `cancel` fires; then watches end, too.
+    pub async fn run(&self, cancel: CancellationToken) {
+        let shared = &self.shared;
+        let _stop = shared.stopping.clone().drop_guard();
+        tokio::join!(
+            shared.cache.run(&*shared.store, &cancel),
+            namespaces::run(shared, &cancel),
+            garbage::run(shared, &cancel),
+            async {
+                cancel.cancelled().await;
+                shared.stopping.cancel();
+            }
+        );
+    }
+
+    /// Whether requests can be answered: the cache is filled and the first namespaces are there.
+    pub fn is_ready(&self) -> bool {
+        self.shared.is_ready()
+    }
+
+    /// Waits until [`Self::is_ready`].
+    pub async fn ready(&self) {
+        while !self.is_ready() {
+            self.shared.cache.reaches(self.shared.cache.applied() + 1, Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The server as a service: behind the TLS listener, or as the service of a [`kube::Client`] in this process, whose
+    /// requests then carry an [`Identity`] in their extensions.
+    pub fn router(&self) -> axum::Router {
+        axum::Router::new().fallback(serve).with_state(self.shared.clone())
+    }
+}
+
+/// Answers one request, whatever it is.
+async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Response {
+    let (parts, body) = request.into_parts();
+    let head = parts.method == Method::HEAD;
+    let mut response = match shared.answer(&parts, body).await {
+        Ok(response) => response,
+        Err(error) => error.into_response(),
+    };
+    if let Ok(id) = HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()) {
+        response.headers_mut().insert("audit-id", id);
+    }
+    if head { response.map(|_| Body::empty()) } else { response }
+}
+
+impl Shared {
+    /// The doors, in their order.
+    async fn answer(self: &Arc<Self>, parts: &Parts, body: Body) -> Result<Response, ApiError> {
+        let target = Target::parse(&parts.uri)?;
+        let query = Query::parse(&parts.uri);
+        let sender = self.authenticator.authenticate(parts)?;
+        let identity = auth::impersonate(parts, sender.clone())?;
+        let verb = match &target {
+            Target::Resource(resource) => Some(resource.verb(&parts.method, &query)?),
+            Target::Review { .. } if parts.method != Method::POST => return Err(ApiError::method_not_allowed()),
+            Target::Review { .. } => Some(Verb::Create),
+            Target::Path(_) => None,
+        };
+        let outcome = async {
+            authorize(&identity, &target, verb, &parts.method)?;
+            self.dispatch(target, verb, query, &identity, parts, body).await
+        };
+        let result = outcome.await;
+        audit(&sender, &identity, verb, parts, &result);
+        result
+    }
+
+    async fn dispatch(
+        self: &Arc<Self>,
+        target: Target,
+        verb: Option<Verb>,
+        query: Query,
+        identity: &Identity,
+        parts: &Parts,
+        body: Body,
+    ) -> Result<Response, ApiError> {
+        let resource = match target {
+            Target::Path(path) => return self.path(&path, &query, parts),
+            Target::Review { review, namespace } => {
+                let asked = handlers::body::read_review(&parts.headers, &read(body).await?)?;
+                let answer = review.answer(identity, namespace.as_deref(), asked)?;
+                return Ok(respond::json(http::StatusCode::CREATED, answer.to_string()));
+            }
+            Target::Resource(resource) => resource,
+        };
+        if !self.is_ready() {
+            return Err(ApiError::unavailable("the server is starting, please try again"));
+        }
+        let verb = verb.ok_or_else(ApiError::method_not_allowed)?;
+        let call = Call { server: self, resource, query, identity, headers: &parts.headers };
+        if verb == Verb::Watch {
+            return handlers::watch::watch(&call).await;
+        }
+        let _permit = self.requests.try_acquire().map_err(|_| ApiError::too_many_requests())?;
+        let answer = async {
+            match verb {
+                Verb::Get => handlers::get::get(&call).await,
+                Verb::List => handlers::list::list(&call).await,
+                Verb::Create => handlers::create::create(&call, &read(body).await?).await,
+                Verb::Update => handlers::update::update(&call, &read(body).await?).await,
+                Verb::Patch => handlers::patch::patch(&call, &read(body).await?).await,
+                Verb::Delete => handlers::delete::delete(&call, &read(body).await?).await,
+                Verb::DeleteCollection => handlers::delete::delete_collection(&call, &read(body).await?).await,
+                Verb::Watch => Err(ApiError::method_not_allowed()),
+            }
+        };
+        tokio::time::timeout(REQUEST_TIME_MAX, answer)
+            .await
+            .unwrap_or_else(|_| Err(ApiError::timeout("the request took longer than a minute")))
+    }
+
+    /// Everything that is no object.
+    fn path(&self, path: &str, query: &Query, parts: &Parts) -> Result<Response, ApiError> {
+        let found = health::answer(self, path, query)
+            .or_else(|| discovery::answer(path, &parts.headers))
+            .or_else(|| openapi::answer(path, query, &parts.headers));
+        match found {
+            Some(_) if parts.method != Method::GET && parts.method != Method::HEAD => {
+                Err(ApiError::method_not_allowed())
+            }
+            Some(response) => response,
+            None => Ok(respond::not_found()),
+        }
+    }
+
+    /// Whether requests can be answered.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.cache.applied() > 0 && namespaces::are_there(self)
+    }
+}
+
+fn authorize(identity: &Identity, target: &Target, verb: Option<Verb>, method: &Method) -> Result<(), ApiError> {
+    let verb = verb.map(Verb::as_str);
+    match target {
+        Target::Resource(resource) => {
+            let path = resource.path();
+            let (namespace, name) = (resource.namespace.as_deref(), resource.name.as_deref());
+            let access = Access::resource(verb.unwrap_or_default(), resource.kind.group, &path, namespace, name);
+            rules::authorize(identity, &access)
+        }
+        Target::Review { review, namespace } => {
+            let access = Access::resource("create", review.group, review.plural, namespace.as_deref(), None);
+            rules::authorize(identity, &access)
+        }
+        Target::Path(path) => {
+            let verb = method.as_str().to_ascii_lowercase();
+            let verb = if verb == "head" { "get" } else { verb.as_str() };
+            // Health names its checks below its path: `/readyz/cache`.
+            rules::authorize(identity, &Access::Path { verb, path: health::root_of(path) })
+        }
+    }
+}
+
+/// Reads a whole body within its bounds.
+async fn read(body: Body) -> Result<Bytes, ApiError> {
+    let collected = tokio::time::timeout(BODY_TIME_MAX, Limited::new(body, BODY_OCTETS_MAX).collect()).await;
+    match collected {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            Err(ApiError::too_large(format!("Request entity is too large: limit is {BODY_OCTETS_MAX}")))
+        }
+        Ok(Err(error)) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
+        Err(_) => Err(ApiError::new(408, "Timeout", "the body did not arrive in time")),
+    }
+}
+
+/// Writes down who changed what, and who was refused.
+fn audit(
+    sender: &Identity,
+    identity: &Identity,
+    verb: Option<Verb>,
+    parts: &Parts,
+    result: &Result<Response, ApiError>,
+) {
+    let code = result.as_ref().map_or_else(|error| error.code, |response| response.status().as_u16());
+    let writes = verb.is_some_and(|verb| !matches!(verb, Verb::Get | Verb::List | Verb::Watch));
+    if !writes && code != 403 {
+        return;
+    }
+    let (verb, user, path) = (verb.map_or("", Verb::as_str), &identity.user, parts.uri.path());
+    let message = result.as_ref().err().map_or("", |error| error.message.as_str());
+    match sender == identity {
+        true => tracing::debug!(target: "signpost::audit", user, verb, path, code, message),
+        false => tracing::info!(target: "signpost::audit", user, by = sender.user, verb, path, code, message),
+    }
+}

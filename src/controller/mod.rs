@@ -1,6 +1,9 @@
 //! The control loops that make it so: what the API's objects say comes to be what the name server answers.
 
+pub mod apexes;
 pub mod claim;
+pub mod ledger;
 pub mod placement;
 pub mod route;
 pub mod router;
+pub mod zone;

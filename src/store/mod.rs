@@ -3,12 +3,36 @@
 //! A [`Store`] gives every committed transaction one [`Revision`], lets any number of keys be compared and written at
 //! once, lists a prefix as it was at a revision, and hands out a gapless stream of what happened since one. Nothing above
 //! this module knows which engine is below.
+//!
+//! [`Engine`] is the one type that callers hold: [`Engine::memory`] keeps objects as long as the process lives,
+//! [`Engine::open`] keeps them in a data directory. `tests/store.rs` is the suite that every engine passes.
+
+pub mod backup;
+pub mod embedded;
+mod engine;
+mod feed;
+pub mod memory;
 
 use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
+
+pub use engine::Engine;
+
+/// How many octets the keys and values of one transaction may have together: what etcd takes in one request by default,
+/// so that an object that fits one engine fits all.
+pub const TXN_OCTETS_MAX: usize = 1_536 * 1024;
+
+/// How many expectations, and how many writes, one transaction may hold: etcd's bound, for the same reason.
+pub const TXN_OPERATIONS_MAX: usize = 128;
+
+/// How many octets a key may have. Names of objects are bounded by the API far below.
+pub const KEY_OCTETS_MAX: usize = 2_048;
+
+/// How many revisions an engine keeps at least when it forgets history on its own.
+pub const HISTORY_REVISIONS_MIN: u64 = 10_000;
 
 /// The number of a committed transaction: greater than 0, growing, never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,6 +94,48 @@ pub struct Txn {
     pub writes: Vec<Write>,
 }
 
+impl Txn {
+    /// Checks the bounds that hold for every engine.
+    ///
+    /// # Panics
+    ///
+    /// If a key is written twice: that is a fault of the program, and what it should mean is not defined.
+    fn check(&self) -> Result<()> {
+        let mut octets = 0;
+        let mut written = Vec::with_capacity(self.writes.len());
+        for write in &self.writes {
+            octets += match write {
+                Write::Put { key, value, .. } => key.0.len() + value.len(),
+                Write::Delete { key } => key.0.len(),
+            };
+            written.push(write.key());
+        }
+        octets += self.expect.iter().map(|(key, _)| key.0.len()).sum::<usize>();
+        let operations = self.expect.len().max(self.writes.len());
+        if octets > TXN_OCTETS_MAX || operations > TXN_OPERATIONS_MAX {
+            return Err(Error::TooLarge { limit: TXN_OCTETS_MAX });
+        }
+        let keys = self.expect.iter().map(|(key, _)| key).chain(written.iter().copied());
+        if keys.into_iter().any(|key| key.0.len() > KEY_OCTETS_MAX) {
+            return Err(Error::TooLarge { limit: KEY_OCTETS_MAX });
+        }
+        written.sort_unstable();
+        if let Some(twice) = written.windows(2).find(|pair| pair[0] == pair[1]) {
+            panic!("a transaction writes the key {} twice", twice[0].0);
+        }
+        Ok(())
+    }
+}
+
+impl Write {
+    /// The key it writes.
+    pub fn key(&self) -> &Key {
+        match self {
+            Write::Put { key, .. } | Write::Delete { key } => key,
+        }
+    }
+}
+
 /// How a transaction ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
@@ -128,14 +194,14 @@ pub enum Error {
         /// The oldest revision that can still be asked for.
         oldest: Revision,
     },
-    /// The revision has not happened yet.
+    /// The revision has not happened yet. (A watch waits for it instead.)
     #[error("revision is in the future; the newest is {}", newest.0)]
     Future {
         /// The newest revision.
         newest: Revision,
     },
     /// A value or a transaction is over the engine's bound.
-    #[error("larger than {limit} octets")]
+    #[error("larger than {limit} octets or {TXN_OPERATIONS_MAX} operations")]
     TooLarge {
         /// The bound in octets.
         limit: usize,
@@ -154,7 +220,7 @@ pub enum Error {
 /// Result of a store's operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An engine that keeps objects.
+/// An engine that keeps objects. Its methods are called within a Tokio runtime.
 pub trait Store: Send + Sync + 'static {
     /// The newest revision (linearizable).
     fn revision(&self) -> impl Future<Output = Result<Revision>> + Send;
@@ -175,9 +241,13 @@ pub trait Store: Send + Sync + 'static {
     /// Commits `txn`; when this returns `Committed`, it is durable.
     fn commit(&self, txn: Txn) -> impl Future<Output = Result<Outcome>> + Send;
 
-    /// What happens under `prefix` after revision `after`: whole revisions, in order, none left out.
+    /// What happens under `prefix` after revision `after`: whole revisions, one an item, in order, none left out.
+    ///
+    /// A watcher that reads slowly holds up nobody and costs no memory: it reads from history until it has caught up. If
+    /// what it still needs was compacted meanwhile, it gets [`Error::Compacted`] and the stream ends. An `after` that has
+    /// not happened yet is waited for. When the engine goes away the stream gives [`Error::Unavailable`] and ends.
     fn watch(&self, prefix: &Key, after: Revision) -> impl Stream<Item = Result<Vec<Event>>> + Send + 'static;
 
-    /// Forgets history before `upto`.
+    /// Forgets history before `upto`: what was then is still readable as of `upto`, and watches may start after it.
     fn compact(&self, upto: Revision) -> impl Future<Output = Result<()>> + Send;
 }

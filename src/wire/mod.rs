@@ -4,7 +4,16 @@
 //! data plane speaks.
 
 pub mod name;
+pub mod rdata;
 pub mod rtype;
+
+pub mod header;
+pub mod question;
+
+pub mod edns;
+pub mod message;
+
+pub mod build;
 
 pub use name::Name;
 pub use rtype::{Class, RecordType};

@@ -13,6 +13,8 @@ use crate::wire::{Name, RecordType};
 pub struct Contents {
     apex: Name,
     owners: BTreeMap<Name, Vec<Rrset>>,
+    /// By owner and type, one weight for each record of the RRset. Few zones have any.
+    weights: BTreeMap<(Name, RecordType), Vec<u16>>,
 }
 
 /// Why a record cannot be added.
@@ -24,6 +26,22 @@ pub enum AddError {
     /// The type exists in questions and messages only.
     #[error("the type cannot be stored in a zone")]
     MetaType,
+}
+
+/// Why weights cannot be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WeightsError {
+    /// Only RRsets of type A or AAAA can have weights.
+    #[error("only A and AAAA records can have weights")]
+    NotAddresses,
+    /// There is no such RRset, or it has another number of records.
+    #[error("the RRset has {records} records, and {weights} weights were given")]
+    Count {
+        /// Records of the RRset.
+        records: usize,
+        /// Weights given.
+        weights: usize,
+    },
 }
 
 /// What became of a record that was added.
@@ -40,7 +58,7 @@ pub enum Added {
 impl Contents {
     /// A zone without records.
     pub fn new(apex: Name) -> Self {
-        Contents { apex, owners: BTreeMap::new() }
+        Contents { apex, owners: BTreeMap::new(), weights: BTreeMap::new() }
     }
 
     /// The name at the zone's top.
@@ -56,6 +74,8 @@ impl Contents {
         if rtype.is_meta() {
             return Err(AddError::MetaType);
         }
+        // Almost no zone has weights: only then is the owner needed twice.
+        let weighted = (!self.weights.is_empty()).then(|| owner.clone());
         let rrsets = self.owners.entry(owner).or_default();
         let Some(rrset) = rrsets.iter_mut().find(|rrset| rrset.rtype == rtype) else {
             rrsets.push(Rrset { rtype, ttl, rdata: vec![rdata] });
@@ -68,6 +88,9 @@ impl Contents {
             return Ok(Added::Duplicate);
         }
         rrset.rdata.push(rdata);
+        if let Some(owner) = weighted {
+            self.forget_weights(&owner, rtype);
+        }
         Ok(if differs { Added::TtlAdjusted } else { Added::New })
     }
 
@@ -79,6 +102,7 @@ impl Contents {
         if rrset.rtype.is_meta() {
             return Err(AddError::MetaType);
         }
+        self.forget_weights(&owner, rrset.rtype);
         let rrsets = self.owners.entry(owner).or_default();
         match rrsets.iter_mut().find(|existing| existing.rtype == rrset.rtype) {
             Some(existing) => *existing = rrset,
@@ -89,6 +113,9 @@ impl Contents {
 
     /// Takes all records of `owner` away and returns them.
     pub fn remove_owner(&mut self, owner: &Name) -> Option<Vec<Rrset>> {
+        for rtype in [RecordType::A, RecordType::AAAA] {
+            self.forget_weights(owner, rtype);
+        }
         self.owners.remove(owner)
     }
 
@@ -100,7 +127,41 @@ impl Contents {
         if rrsets.is_empty() {
             self.owners.remove(owner);
         }
+        self.forget_weights(owner, rtype);
         Some(removed)
+    }
+
+    /// Gives each record of an A or AAAA RRset, in the order of its RDATA, the weight by which it takes part in answers: a
+    /// record is included with probability weight ÷ largest weight, so that at least one always is. Equal weights, as
+    /// none, include all. A later change of the RRset forgets them.
+    pub fn set_weights(&mut self, owner: &Name, rtype: RecordType, weights: Vec<u16>) -> Result<(), WeightsError> {
+        if !matches!(rtype, RecordType::A | RecordType::AAAA) {
+            return Err(WeightsError::NotAddresses);
+        }
+        let records = self.get(owner, rtype).map_or(0, |rrset| rrset.rdata.len());
+        if records == 0 || records != weights.len() {
+            return Err(WeightsError::Count { records, weights: weights.len() });
+        }
+        if weights.iter().all(|weight| *weight == weights[0]) {
+            self.forget_weights(owner, rtype);
+        } else {
+            self.weights.insert((owner.clone(), rtype), weights);
+        }
+        Ok(())
+    }
+
+    /// The weights of an RRset's records, in the order of its RDATA; `None` where all take part alike.
+    pub fn weights(&self, owner: &Name, rtype: RecordType) -> Option<&[u16]> {
+        if self.weights.is_empty() {
+            return None;
+        }
+        self.weights.get(&(owner.clone(), rtype)).map(Vec::as_slice)
+    }
+
+    fn forget_weights(&mut self, owner: &Name, rtype: RecordType) {
+        if !self.weights.is_empty() {
+            self.weights.remove(&(owner.clone(), rtype));
+        }
     }
 
     /// The RRset of `owner` and `rtype`.

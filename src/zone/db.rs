@@ -1,4 +1,351 @@
 //! The lock-free map of zones: where the control plane publishes and the data plane reads.
+//!
+//! A [`Snapshot`] is persistent: 256 parts by the hash of the apex, each a table of small buckets. Publishing a zone copies
+//! the list of parts, one part's list of buckets and one bucket, a few microseconds among a million zones, and
+//! swaps the whole in one step; readers take it up with their next batch and never wait.
+//!
+//! Old versions are freed by who publishes, never by a query thread: the publisher keeps each replaced snapshot until
+//! no reader holds it any more. A reader that sleeps pins one version, not all that came after it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::{ArcSwap, Cache};
+
+use super::image::Zone;
+use super::qname::{NameHash, Qname};
+use crate::wire::Name;
+use crate::wire::name::LABELS_MAX;
 
 /// What one batch of queries is answered from: the zones as they were at one moment.
-pub struct Snapshot {}
+#[derive(Clone)]
+pub struct Snapshot {
+    ready: bool,
+    /// A bit for each number of labels that some apex has: other suffixes need no probe.
+    depths: u128,
+    zone_count: usize,
+    parts: Box<[Arc<Part>]>,
+}
+
+/// One of 256 parts of the map, chosen by the hash's top octet.
+#[derive(Clone)]
+struct Part {
+    /// A power of two of them, chosen by the hash's bits from 40 on.
+    buckets: Box<[Option<Bucket>]>,
+    zone_count: usize,
+}
+
+type Bucket = Arc<[Entry]>;
+
+#[derive(Clone)]
+struct Entry {
+    hash: NameHash,
+    zone: Arc<Zone>,
+}
+
+const PARTS: usize = 256;
+/// Zones of a bucket on average when its part was laid out, and twice as many before it is laid out again. Two entries
+/// share a cache line.
+const BUCKET_ZONES: usize = 2;
+/// Most buckets of a part: the bits of the hash that choose one.
+const PART_BUCKETS_MAX: usize = 1 << 16;
+
+/// All zones of a name server.
+pub struct ZoneDb {
+    current: Arc<ArcSwap<Snapshot>>,
+    publisher: Mutex<Publisher>,
+}
+
+/// What belongs to whoever publishes.
+struct Publisher {
+    /// Replaced snapshots that readers may still hold: at most one a reader after each sweep.
+    retired: Vec<Arc<Snapshot>>,
+    /// How many apexes have this many labels.
+    depth_counts: [usize; LABELS_MAX + 1],
+}
+
+/// A worker's view of the zones: one atomic load a batch while nothing changes.
+pub struct Reader {
+    cache: Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>,
+}
+
+/// One step of [`ZoneDb::apply`].
+pub enum Change {
+    /// Serve this zone, in the place of what its apex had.
+    Publish(Arc<Zone>),
+    /// Serve this apex no more.
+    Remove(Name),
+}
+
+/// What [`ZoneDb::apply`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Applied {
+    /// Zones whose apex was not there before.
+    pub added: usize,
+    /// Zones that took the place of another version.
+    pub replaced: usize,
+    /// Zones that are there no more.
+    pub removed: usize,
+}
+
+impl Reader {
+    /// The zones of now. Take it once a batch.
+    #[inline]
+    pub fn snapshot(&mut self) -> &Snapshot {
+        self.cache.load()
+    }
+}
+
+impl Snapshot {
+    /// Whether names outside all zones may be said to be so.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    /// How many zones there are.
+    pub fn zone_count(&self) -> usize {
+        self.zone_count
+    }
+
+    /// The zone whose apex is the closest at or above `qname`, not counting its first `skipped` labels.
+    #[inline]
+    pub fn enclosing(&self, qname: &Qname, skipped: usize) -> Option<&Arc<Zone>> {
+        let labels = qname.labels().checked_sub(skipped)?;
+        // Bits up to and with `labels`, which is at most 127.
+        let mut depths = self.depths & (u128::MAX >> (LABELS_MAX - labels));
+        while depths != 0 {
+            let depth = LABELS_MAX - depths.leading_zeros() as usize;
+            if let Some(zone) = self.at(qname, qname.labels() - depth) {
+                return Some(zone);
+            }
+            depths &= !(1 << depth);
+        }
+        None
+    }
+
+    /// The zone whose apex is the suffix of `qname` that is left after `skipped` labels.
+    #[inline]
+    fn at(&self, qname: &Qname, skipped: usize) -> Option<&Arc<Zone>> {
+        let hash = qname.hash(skipped);
+        let bucket = self.parts[part_index(hash)].bucket(hash)?;
+        let suffix = qname.suffix(skipped);
+        let entry = bucket.iter().find(|entry| entry.hash == hash && entry.zone.apex_octets() == suffix)?;
+        Some(&entry.zone)
+    }
+
+    /// All zones, in no order.
+    pub fn zones(&self) -> impl Iterator<Item = &Arc<Zone>> {
+        self.parts.iter().flat_map(|part| part.entries()).map(|entry| &entry.zone)
+    }
+}
+
+impl Part {
+    fn empty() -> Part {
+        Part { buckets: Box::new([]), zone_count: 0 }
+    }
+
+    #[inline]
+    fn bucket(&self, hash: NameHash) -> Option<&Bucket> {
+        self.buckets.get(bucket_index(hash, self.buckets.len()))?.as_ref()
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.buckets.iter().flatten().flat_map(|bucket| bucket.iter())
+    }
+
+    /// The same zones over as many buckets as `zone_count` zones need.
+    fn laid_out_for(&self, zone_count: usize) -> Part {
+        let bucket_count = zone_count.div_ceil(BUCKET_ZONES).next_power_of_two().min(PART_BUCKETS_MAX);
+        let mut buckets: Vec<Vec<Entry>> = vec![Vec::new(); bucket_count];
+        for entry in self.entries() {
+            buckets[bucket_index(entry.hash, bucket_count)].push(entry.clone());
+        }
+        let buckets = buckets.into_iter().map(|entries| (!entries.is_empty()).then(|| entries.into())).collect();
+        Part { buckets, zone_count: self.zone_count }
+    }
+}
+
+#[inline]
+fn part_index(hash: NameHash) -> usize {
+    (hash >> 56) as usize
+}
+
+#[inline]
+fn bucket_index(hash: NameHash, buckets: usize) -> usize {
+    (hash >> 40) as usize & buckets.wrapping_sub(1)
+}
+
+impl ZoneDb {
+    /// No zones, not ready.
+    pub fn new() -> Self {
+        let empty = Arc::new(Part::empty());
+        let parts = (0..PARTS).map(|_| Arc::clone(&empty)).collect();
+        let snapshot = Snapshot { ready: false, depths: 0, zone_count: 0, parts };
+        ZoneDb {
+            current: Arc::new(ArcSwap::from_pointee(snapshot)),
+            publisher: Mutex::new(Publisher { retired: Vec::new(), depth_counts: [0; LABELS_MAX + 1] }),
+        }
+    }
+
+    /// A view for one worker.
+    pub fn reader(&self) -> Reader {
+        Reader { cache: Cache::new(Arc::clone(&self.current)) }
+    }
+
+    /// The zones of now, for who looks once; workers have a [`Reader`]. Do not keep it: it pins this version.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.current.load_full()
+    }
+
+    /// Applies all `changes` in one step: readers see none or all of them. Of several changes of one apex the last counts.
+    pub fn apply(&self, changes: impl IntoIterator<Item = Change>) -> Applied {
+        let mut by_part: Vec<(Qname, Change)> = Vec::new();
+        for change in changes {
+            let apex = match &change {
+                Change::Publish(zone) => zone.apex(),
+                Change::Remove(apex) => apex,
+            };
+            by_part.push((Qname::of(apex.as_wire()), change));
+        }
+        // Stable, so that of two changes of one apex the later stays the later.
+        by_part.sort_by_key(|(qname, _)| part_index(qname.hash(0)));
+
+        let mut publisher = self.lock();
+        let mut next = Snapshot::clone(&self.current.load());
+        let mut applied = Applied::default();
+        for changes in by_part.chunk_by(|(a, _), (b, _)| part_index(a.hash(0)) == part_index(b.hash(0))) {
+            let part = &mut next.parts[part_index(changes[0].0.hash(0))];
+            let zones_after = part.zone_count + changes.len();
+            let mut changed = if zones_after > 2 * BUCKET_ZONES * part.buckets.len() {
+                part.laid_out_for(zones_after)
+            } else {
+                Part::clone(part)
+            };
+            for (qname, change) in changes {
+                changed.change(qname, change, &mut applied, &mut publisher.depth_counts);
+            }
+            *part = Arc::new(changed);
+        }
+        next.zone_count = next.zone_count + applied.added - applied.removed;
+        next.depths = (0..=LABELS_MAX)
+            .filter(|depth| publisher.depth_counts[*depth] > 0)
+            .fold(0, |bits, depth| bits | 1 << depth);
+        self.swap(publisher, next);
+        applied
+    }
+
+    /// Serves `zone` in the place of what its apex had.
+    pub fn publish(&self, zone: impl Into<Arc<Zone>>) {
+        self.apply([Change::Publish(zone.into())]);
+    }
+
+    /// Serves all of `zones`, in one step.
+    pub fn publish_many(&self, zones: impl IntoIterator<Item = Zone>) {
+        self.apply(zones.into_iter().map(|zone| Change::Publish(Arc::new(zone))));
+    }
+
+    /// Serves `apex` no more; whether it was there.
+    pub fn remove(&self, apex: &Name) -> bool {
+        self.apply([Change::Remove(apex.clone())]).removed > 0
+    }
+
+    /// The zone at `apex`.
+    pub fn get(&self, apex: &Name) -> Option<Arc<Zone>> {
+        self.current.load().at(&Qname::of(apex.as_wire()), 0).cloned()
+    }
+
+    /// All zones, in canonical order of their apexes.
+    pub fn zones(&self) -> Vec<Arc<Zone>> {
+        let mut zones: Vec<Arc<Zone>> = self.current.load().zones().cloned().collect();
+        zones.sort_by(|a, b| a.apex().cmp(b.apex()));
+        zones
+    }
+
+    /// How many zones there are.
+    pub fn zone_count(&self) -> usize {
+        self.current.load().zone_count
+    }
+
+    /// From now on a name outside all zones is REFUSED; before, every query is answered SERVFAIL with EDE 14 (Not Ready).
+    pub fn set_ready(&self) {
+        let publisher = self.lock();
+        let current = self.current.load();
+        if !current.ready {
+            let next = Snapshot { ready: true, ..Snapshot::clone(&current) };
+            drop(current);
+            self.swap(publisher, next);
+        }
+    }
+
+    /// Whether [`Self::set_ready`] was called.
+    pub fn is_ready(&self) -> bool {
+        self.current.load().ready
+    }
+
+    /// Frees versions that no reader holds any more; how many are still held. Every publish does so too; call it from
+    /// a housekeeping loop, so that the last version before a quiet hour does not stay.
+    pub fn reclaim(&self) -> usize {
+        let mut publisher = self.lock();
+        let unused = publisher.take_unused();
+        let held = publisher.retired.len();
+        drop(publisher);
+        drop(unused);
+        held
+    }
+
+    fn swap(&self, mut publisher: MutexGuard<'_, Publisher>, next: Snapshot) {
+        publisher.retired.push(self.current.swap(Arc::new(next)));
+        let unused = publisher.take_unused();
+        // Freeing a large zone takes milliseconds, and needs no lock.
+        drop(publisher);
+        drop(unused);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Publisher> {
+        // Nothing is left half done by a panic: the one step that readers see is the swap at the end.
+        self.publisher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for ZoneDb {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Publisher {
+    fn take_unused(&mut self) -> Vec<Arc<Snapshot>> {
+        // A snapshot that was swapped out is given to no new reader, so a count of one stays one.
+        self.retired.extract_if(.., |snapshot| Arc::strong_count(snapshot) == 1).collect()
+    }
+}
+
+impl Part {
+    fn change(&mut self, qname: &Qname, change: &Change, applied: &mut Applied, depth_counts: &mut [usize]) {
+        let hash = qname.hash(0);
+        let index = bucket_index(hash, self.buckets.len());
+        let Some(bucket) = self.buckets.get_mut(index) else { return };
+        let mut entries: Vec<Entry> = bucket.as_deref().unwrap_or_default().to_vec();
+        let at = entries.iter().position(|entry| entry.hash == hash && entry.zone.apex_octets() == qname.octets());
+        match (change, at) {
+            (Change::Publish(zone), Some(at)) => {
+                entries[at].zone = Arc::clone(zone);
+                applied.replaced += 1;
+            }
+            (Change::Publish(zone), None) => {
+                entries.push(Entry { hash, zone: Arc::clone(zone) });
+                applied.added += 1;
+                self.zone_count += 1;
+                depth_counts[qname.labels()] += 1;
+            }
+            (Change::Remove(_), Some(at)) => {
+                entries.swap_remove(at);
+                applied.removed += 1;
+                self.zone_count -= 1;
+                depth_counts[qname.labels()] -= 1;
+            }
+            (Change::Remove(_), None) => return,
+        }
+        *bucket = (!entries.is_empty()).then(|| entries.into());
+    }
+}

@@ -1,10 +1,36 @@
 //! The kinds that are served, a file each: names, schema, columns, defaults, validation and what else a write entails.
 //!
-//! The handlers know no kind; all that is particular stands here.
+//! The handlers know no kind; all that is particular stands here. A write goes through a kind in this order:
+//!
+//! 1. `schema::parse_json`, `schema::prune` (unknown fields), and the verb's own work (patch, merge, server-side apply);
+//! 2. [`Rules::validate_sent_status`] on what the client sent as `status`, then the stored status takes its place;
+//! 3. [`Rules::prepare_create`] or [`Rules::prepare_update`], then `apply::track_update` (which fills in the defaults of the
+//!    schema) unless it was a server-side apply, then `schema::apply_defaults`;
+//! 4. `schema::validate`, [`metadata::validate`], and the kind's own `validate_…`: all causes together make one answer;
+//! 5. [`Rules::before_commit`], and the commit with all the side writes.
 
-use std::sync::Arc;
+pub mod event;
+pub mod lease;
+pub mod name_claim;
+pub mod namespace;
+pub mod route;
+pub mod route_binding;
+pub mod router;
+pub mod zone;
+
+pub mod columns;
+pub mod crd;
+pub mod field;
+pub mod labels;
+pub mod metadata;
+
+#[cfg(test)]
+pub(in crate::apiserver) mod fixture;
+
+use std::sync::{Arc, LazyLock};
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::error::{ApiError, Cause};
@@ -34,14 +60,88 @@ pub struct Kind {
     pub key_prefix: &'static str,
     /// Structural OpenAPI v3 schema of the whole object, with defaults and descriptions.
     pub schema: Arc<Value>,
-    /// Table columns after `Name`.
+    /// Table columns after `Name`. Where one of them is itself called `Name` (events, as in Kubernetes), none is put first.
     pub columns: &'static [Column],
     /// Field selectors beside `metadata.name` and `metadata.namespace`, as dotted paths.
     pub selectable_fields: &'static [&'static str],
     /// How long objects live (events).
     pub time_to_live: Option<std::time::Duration>,
+    /// For a kind that is another view of a stored kind (events): how the two are made from each other.
+    pub view: Option<View>,
     /// Its rules.
     pub rules: &'static dyn Rules,
+}
+
+/// A second representation of objects that are stored as another kind. Rules, schema, columns and selectors of the view
+/// speak of the view's representation.
+#[derive(Clone, Copy)]
+pub struct View {
+    /// From the stored representation to this one.
+    pub from_stored: fn(Value) -> Value,
+    /// From this representation to the stored one.
+    pub to_stored: fn(Value) -> Value,
+}
+
+/// All kinds that are served.
+pub fn kinds() -> &'static [Kind] {
+    static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| {
+        vec![
+            router::kind(),
+            route::kind(),
+            route_binding::kind(),
+            name_claim::kind(),
+            zone::kind(),
+            namespace::kind(),
+            lease::kind(),
+            event::core_kind(),
+            event::new_kind(),
+        ]
+    });
+    &KINDS
+}
+
+/// The kind served at `/apis/<group>/<version>/<plural>` (core: empty group).
+pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
+    kinds().iter().find(|kind| kind.plural == plural && kind.version == version && kind.group == group)
+}
+
+/// The kind with this name, such as `Route`; of the two views of events, the stored one (core `v1`).
+pub fn find_kind(name: &str) -> Option<&'static Kind> {
+    kinds().iter().find(|kind| kind.kind == name && kind.view.is_none())
+}
+
+/// A kind that is known to be served.
+fn known(name: &str) -> &'static Kind {
+    find_kind(name).expect("the name of a kind in kinds()")
+}
+
+impl Kind {
+    /// `apiVersion` of its objects: `signpost.dev/v1alpha1`, or `v1` in the core group.
+    pub fn api_version(&self) -> String {
+        match self.group {
+            "" => self.version.to_owned(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+
+    /// The value of a field that can be selected by, `""` where it is absent; `None` if `path` cannot be selected by. All
+    /// kinds can be selected by `metadata.name` and, in a namespace, `metadata.namespace`.
+    pub fn field(&self, object: &Value, path: &str) -> Option<String> {
+        let declared = path == "metadata.name"
+            || path == "metadata.namespace" && self.namespaced
+            || self.selectable_fields.contains(&path);
+        if !declared {
+            return None;
+        }
+        // `kubectl get events --field-selector source=kubelet` means the component, as it always did.
+        let path = if path == "source" { "source.component" } else { path };
+        let found = path.split('.').try_fold(object, |value, segment| value.get(segment));
+        Some(match found {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        })
+    }
 }
 
 /// A column of `kubectl get`.
@@ -66,6 +166,10 @@ pub struct Context<'a> {
     pub domain: &'a str,
     /// Namespace of the object, if it has one.
     pub namespace: Option<&'a str>,
+    /// The field manager of the request.
+    pub manager: &'a str,
+    /// The time of the request.
+    pub now: Timestamp,
 }
 
 /// A write, as the rules of the kind see it before the commit.
@@ -79,7 +183,8 @@ pub enum Operation<'a> {
         /// As it will be.
         new: &'a Value,
     },
-    /// The object goes (its finalizers are empty).
+    /// The object goes. Also asked when a deletion only begins, since finalizers still hold the object; the side writes of
+    /// that are to be dropped.
     Delete {
         /// As stored.
         old: &'a Value,
@@ -121,6 +226,9 @@ pub trait Rules: Send + Sync {
     /// Sets what the server sets on a new object.
     fn prepare_create(&self, _context: &Context<'_>, _object: &mut Value) {}
 
+    /// Sets what the server keeps of an object when it is replaced.
+    fn prepare_update(&self, _context: &Context<'_>, _old: &Value, _new: &mut Value) {}
+
     /// The faults of a new object beyond its schema.
     fn validate_create(&self, _context: &Context<'_>, _object: &Value) -> Vec<Cause> {
         Vec::new()
@@ -149,5 +257,47 @@ pub trait Rules: Send + Sync {
         _reader: &'a dyn Reader,
     ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
         Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apiserver::schema::structural::without_description;
+
+    #[test]
+    fn every_field_of_every_kind_has_a_description() {
+        for kind in kinds() {
+            let mut found = Vec::new();
+            without_description(&kind.schema, "", &mut found);
+            assert_eq!(found, Vec::<String>::new(), "{} {}", kind.group, kind.kind);
+        }
+    }
+
+    #[test]
+    fn kinds_are_found_by_their_names() {
+        assert_eq!(find("signpost.dev", "v1alpha1", "routes").map(|kind| kind.kind), Some("Route"));
+        assert_eq!(find("", "v1", "events").map(Kind::api_version).as_deref(), Some("v1"));
+        assert_eq!(find("events.k8s.io", "v1", "events").map(Kind::api_version).as_deref(), Some("events.k8s.io/v1"));
+        assert_eq!(find_kind("Event").map(|kind| kind.group), Some(""));
+        assert!(find("", "v1", "routes").is_none());
+        for kind in kinds() {
+            assert!(kind.key_prefix.starts_with('/') && kind.key_prefix.ends_with('/'));
+            let same = kinds().iter().filter(|other| other.key_prefix == kind.key_prefix && other.view.is_none());
+            assert_eq!(same.count(), 1, "{}", kind.key_prefix);
+        }
+    }
+
+    #[test]
+    fn cells_of_an_empty_object_are_blank_and_do_not_panic() {
+        for kind in kinds() {
+            for object in
+                [serde_json::json!({}), Value::Null, serde_json::json!({"spec": [], "status": 1, "metadata": "x"})]
+            {
+                for column in kind.columns {
+                    let _ = (column.cell)(&object, 0);
+                }
+            }
+        }
     }
 }

@@ -1,0 +1,60 @@
+//! The registry behind `/metrics`, in the OpenMetrics text format that Prometheus reads.
+//!
+//! Every name begins with `signpost_`. Parts that count for themselves (the DNS workers) are read at a scrape through a
+//! [`Collector`]; nothing is counted twice.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+/// The content type of the text.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The numbers of a process.
+pub struct Metrics {
+    registry: Mutex<Registry>,
+}
+
+impl Metrics {
+    /// Numbers of a process that starts now: `signpost_build_info` and `signpost_start_time_seconds` at first.
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("signpost");
+        registry.register("build", "The running program", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        registry.register(
+            "start_time_seconds",
+            "When the process started, in seconds since the epoch",
+            ConstGauge::new(started),
+        );
+        Metrics { registry: Mutex::new(registry) }
+    }
+
+    /// Lets `register` add to the registry; names get the prefix `signpost_`.
+    pub fn register(&self, register: impl FnOnce(&mut Registry)) {
+        register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Adds numbers that are read at each scrape.
+    pub fn collect(&self, collector: impl Collector) {
+        self.register(|registry| registry.register_collector(Box::new(collector)));
+    }
+
+    /// The text of a scrape.
+    pub fn encode(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        prometheus_client::encoding::text::encode(&mut text, &registry)?;
+        Ok(text)
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}

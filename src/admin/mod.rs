@@ -1,0 +1,103 @@
+//! The operator's window into a running process, over plain HTTP: `/livez`, `/readyz`, `/metrics`.
+//!
+//! Nothing here changes anything. Each role adds what it must have before it is of use to [`health::Health`], and its
+//! numbers to the [`metrics::Metrics`]; a scrape reads counters and touches no query thread.
+
+pub mod health;
+pub mod metrics;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use health::Health;
+use metrics::Metrics;
+
+/// What the endpoints show.
+#[derive(Clone)]
+pub struct Admin {
+    /// What is missing.
+    pub health: Arc<Health>,
+    /// Numbers.
+    pub metrics: Arc<Metrics>,
+}
+
+/// The endpoints.
+pub fn router(admin: Admin) -> Router {
+    Router::new()
+        .route("/", get(index))
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(scrape))
+        .with_state(admin)
+}
+
+async fn index() -> &'static str {
+    "signpost\n\n/livez    whether the process runs\n/readyz   whether it is of use, and what is missing if not\n\
+     /metrics  numbers, for Prometheus\n"
+}
+
+/// Whoever answers is alive: being out of touch with the API is no reason to be killed, since the zones still serve.
+async fn livez() -> &'static str {
+    "ok\n"
+}
+
+async fn readyz(State(admin): State<Admin>) -> Response {
+    let report = admin.health.report();
+    let status = if report.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, report.to_string()).into_response()
+}
+
+async fn scrape(State(admin): State<Admin>) -> Response {
+    match admin.metrics.encode() {
+        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    async fn get(admin: &Admin, path: &str) -> (StatusCode, String) {
+        let request = http::Request::get(path).body(Body::empty()).expect("a request");
+        let response = router(admin.clone()).oneshot(request).await.expect("answers");
+        let status = response.status();
+        let body = response.into_body().collect().await.expect("a body").to_bytes();
+        (status, String::from_utf8(body.to_vec()).expect("text"))
+    }
+
+    #[tokio::test]
+    async fn readiness_names_what_is_missing() {
+        let admin = Admin { health: Arc::default(), metrics: Arc::new(Metrics::new()) };
+        let zones = admin.health.add("dns", "zones", "the first list of routers has not come yet");
+        let api = admin.health.add("api", "store", "not open");
+        api.ready();
+        let (status, text) = get(&admin, "/readyz").await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.contains("[-] dns/zones: the first list of routers has not come yet"), "{text}");
+        assert!(text.contains("[+] api/store"), "{text}");
+        assert_eq!(get(&admin, "/livez").await.0, StatusCode::OK);
+        zones.ready();
+        assert_eq!(get(&admin, "/readyz").await.0, StatusCode::OK);
+        zones.missing("the zones were taken away");
+        assert!(get(&admin, "/readyz").await.1.contains("taken away"));
+    }
+
+    #[tokio::test]
+    async fn metrics_are_text_that_ends() {
+        let admin = Admin { health: Arc::default(), metrics: Arc::new(Metrics::new()) };
+        let (status, text) = get(&admin, "/metrics").await;
+        assert_eq!(status, StatusCode::OK);
+        assert!(text.contains("signpost_build_info{") && text.ends_with("# EOF\n"), "{text}");
+        assert_eq!(get(&admin, "/nothing").await.0, StatusCode::NOT_FOUND);
+    }
+}

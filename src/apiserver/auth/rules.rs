@@ -1,0 +1,385 @@
+//! Who may do what: one table of roles, which answers requests and `kubectl auth can-i` alike.
+//!
+//! A [`Role`] is a list of [`Rule`]s; [`grants`] says which roles an identity has, over the whole server or in some
+//! namespaces. What no rule allows is denied. One thing is denied to all but one whatever the rules say: a RouteBinding
+//! is created by the scheduler alone, since creating it is what sets a Route's status. An administrator who must do it by
+//! hand impersonates the scheduler, and so leaves its name in the audit log.
+
+use serde_json::{Value, json};
+
+use crate::api::identity::{
+    GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
+};
+use crate::api::v1alpha1::GROUP;
+use crate::apiserver::error::ApiError;
+
+/// The group whose members may read everything.
+pub const GROUP_VIEWERS: &str = "signpost:viewers";
+/// Groups of this prefix and a namespace: their members manage the routes of that namespace.
+pub const GROUP_TENANT_PREFIX: &str = "signpost:tenant:";
+
+/// A name for a set of rules.
+struct Role {
+    name: &'static str,
+    rules: &'static [Rule],
+}
+
+/// These verbs on these resources of these groups (`*` is any; `routes/status` is the subresource), or on these paths
+/// (`/openapi/*` is all below).
+struct Rule {
+    verbs: &'static [&'static str],
+    groups: &'static [&'static str],
+    resources: &'static [&'static str],
+    paths: &'static [&'static str],
+}
+
+const ANY: &[&str] = &["*"];
+const READ: &[&str] = &["get", "list", "watch"];
+const WRITE: &[&str] = &["create", "update", "patch", "delete"];
+const CHANGE: &[&str] = &["update", "patch"];
+const CORE: &[&str] = &[""];
+const OURS: &[&str] = &[GROUP];
+const EVENTS: &[&str] = &["", "events.k8s.io"];
+const LEASES: &[&str] = &["coordination.k8s.io"];
+
+const fn on(
+    verbs: &'static [&'static str],
+    groups: &'static [&'static str],
+    resources: &'static [&'static str],
+) -> Rule {
+    Rule { verbs, groups, resources, paths: &[] }
+}
+
+const fn path(paths: &'static [&'static str]) -> Rule {
+    Rule { verbs: &["get"], groups: &[], resources: &[], paths }
+}
+
+const ADMIN: Role =
+    Role { name: "admin", rules: &[on(ANY, ANY, ANY), Rule { verbs: ANY, groups: &[], resources: &[], paths: ANY }] };
+
+const PUBLIC: Role = Role { name: "public", rules: &[path(&["/healthz", "/livez", "/readyz", "/version"])] };
+
+const AUTHENTICATED: Role = Role {
+    name: "authenticated",
+    rules: &[
+        on(&["create"], &["authorization.k8s.io"], &["selfsubjectaccessreviews", "selfsubjectrulesreviews"]),
+        on(&["create"], &["authentication.k8s.io"], &["selfsubjectreviews"]),
+        path(&["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]),
+    ],
+};
+
+const SCHEDULER: Role = Role {
+    name: "scheduler",
+    rules: &[
+        on(READ, OURS, ANY),
+        on(READ, CORE, &["namespaces"]),
+        on(&["create", "delete"], OURS, &["routebindings"]),
+        on(WRITE, OURS, &["nameclaims", "zones"]),
+        on(CHANGE, OURS, &["routes/status", "routers/status"]),
+        on(READ, EVENTS, &["events"]),
+        on(WRITE, EVENTS, &["events"]),
+        on(READ, LEASES, &["leases"]),
+        on(WRITE, LEASES, &["leases"]),
+    ],
+};
+
+const CONTROLLER: Role = Role {
+    name: "controller",
+    rules: &[
+        on(READ, OURS, ANY),
+        on(READ, CORE, &["namespaces"]),
+        on(&["delete"], OURS, &["routebindings"]),
+        on(WRITE, OURS, &["nameclaims", "zones"]),
+        on(CHANGE, OURS, &["routes/status", "routers/status"]),
+        on(READ, EVENTS, &["events"]),
+        on(WRITE, EVENTS, &["events"]),
+        on(READ, LEASES, &["leases"]),
+        on(WRITE, LEASES, &["leases"]),
+    ],
+};
+
+const NAME_SERVER: Role = Role {
+    name: "name-server",
+    rules: &[
+        on(READ, OURS, &["routers", "routes", "routebindings", "nameclaims", "zones"]),
+        on(READ, CORE, &["namespaces"]),
+    ],
+};
+
+const VIEWER: Role = Role {
+    name: "viewer",
+    rules: &[
+        on(READ, OURS, ANY),
+        on(READ, CORE, &["namespaces"]),
+        on(READ, EVENTS, &["events"]),
+        on(READ, LEASES, &["leases"]),
+    ],
+};
+
+/// What a tenant may do in its namespaces.
+const TENANT: Role = Role {
+    name: "tenant",
+    rules: &[
+        on(READ, OURS, &["routes", "routes/status", "routebindings"]),
+        on(WRITE, OURS, &["routes"]),
+        on(&["deletecollection"], OURS, &["routes"]),
+        on(READ, EVENTS, &["events"]),
+        on(&["get"], CORE, &["namespaces"]),
+    ],
+};
+
+/// What every tenant may read outside its namespaces: which shards there are, and where they answer.
+const TENANT_AT_LARGE: Role = Role { name: "tenant-at-large", rules: &[on(READ, OURS, &["routers"])] };
+
+/// A role, everywhere (`None`) or in one namespace.
+type Grant<'a> = (&'static Role, Option<&'a str>);
+
+fn grants(identity: &Identity) -> Vec<Grant<'_>> {
+    let mut grants: Vec<Grant<'_>> = vec![(&PUBLIC, None)];
+    for group in &identity.groups {
+        match group.as_str() {
+            GROUP_MASTERS => grants.push((&ADMIN, None)),
+            GROUP_AUTHENTICATED => grants.push((&AUTHENTICATED, None)),
+            GROUP_VIEWERS => grants.push((&VIEWER, None)),
+            other => {
+                if let Some(namespace) = other.strip_prefix(GROUP_TENANT_PREFIX) {
+                    grants.push((&TENANT, Some(namespace)));
+                    grants.push((&TENANT_AT_LARGE, None));
+                }
+            }
+        }
+    }
+    match identity.user.as_str() {
+        USER_SCHEDULER => grants.push((&SCHEDULER, None)),
+        USER_CONTROLLER => grants.push((&CONTROLLER, None)),
+        USER_NAME_SERVER => grants.push((&NAME_SERVER, None)),
+        _ => {}
+    }
+    grants
+}
+
+/// What someone wants to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access<'a> {
+    /// To objects.
+    Resource {
+        /// Such as `list`.
+        verb: &'a str,
+        /// API group.
+        group: &'a str,
+        /// Plural, with the subresource as in `routes/status`.
+        resource: &'a str,
+        /// Namespace, if it is about one.
+        namespace: Option<&'a str>,
+        /// Object, if it is about one.
+        name: Option<&'a str>,
+    },
+    /// To something that is no object.
+    Path {
+        /// Such as `get`.
+        verb: &'a str,
+        /// Such as `/version`.
+        path: &'a str,
+    },
+}
+
+/// Whether it may be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Yes.
+    Allowed {
+        /// The role that allows it.
+        role: &'static str,
+    },
+    /// No.
+    Denied {
+        /// A reason beyond that no rule allows it.
+        why: Option<&'static str>,
+    },
+}
+
+const BINDINGS_ARE_THE_SCHEDULERS: &str = "only the scheduler creates RouteBindings, since creating one sets the status of \
+     its Route; to place a Route by hand, let the selectors and states of the Routers decide";
+
+/// Decides.
+pub fn decide(identity: &Identity, access: &Access<'_>) -> Decision {
+    if let Access::Resource { verb: "create", group: GROUP, resource: "routebindings", .. } = access
+        && identity.user != USER_SCHEDULER
+    {
+        return Decision::Denied { why: Some(BINDINGS_ARE_THE_SCHEDULERS) };
+    }
+    let allows = |(role, scope): &Grant<'_>| role.rules.iter().any(|rule| rule.allows(access, *scope));
+    match grants(identity).iter().find(|grant| allows(grant)) {
+        Some((role, _)) => Decision::Allowed { role: role.name },
+        None => Decision::Denied { why: None },
+    }
+}
+
+/// Allows, or 403.
+pub fn authorize(identity: &Identity, access: &Access<'_>) -> Result<(), ApiError> {
+    match decide(identity, access) {
+        Decision::Allowed { .. } => Ok(()),
+        Decision::Denied { why } => Err(access.forbidden(identity, why)),
+    }
+}
+
+impl Rule {
+    fn allows(&self, access: &Access<'_>, scope: Option<&str>) -> bool {
+        let has = |list: &[&str], one: &str| list.iter().any(|item| *item == "*" || *item == one);
+        match access {
+            Access::Resource { verb, group, resource, namespace, name } => {
+                // A namespace lies in itself.
+                let within = if *resource == "namespaces" { namespace.or(*name) } else { *namespace };
+                has(self.verbs, verb)
+                    && has(self.groups, group)
+                    && has(self.resources, resource)
+                    && (scope.is_none() || scope == within)
+            }
+            Access::Path { verb, path } => {
+                let matches = |pattern: &&str| match pattern.strip_suffix('*') {
+                    Some(prefix) => path.starts_with(prefix),
+                    None => pattern == path || path.strip_prefix(*pattern).is_some_and(|rest| rest == "/"),
+                };
+                has(self.verbs, verb) && self.paths.iter().any(|pattern| matches(pattern))
+            }
+        }
+    }
+}
+
+impl<'a> Access<'a> {
+    /// Access to objects.
+    pub fn resource(
+        verb: &'a str,
+        group: &'a str,
+        resource: &'a str,
+        namespace: Option<&'a str>,
+        name: Option<&'a str>,
+    ) -> Self {
+        let some = |text: Option<&'a str>| text.filter(|text| !text.is_empty());
+        Access::Resource { verb, group, resource, namespace: some(namespace), name: some(name) }
+    }
+
+    /// The 403 that Kubernetes would give.
+    pub fn forbidden(&self, identity: &Identity, why: Option<&str>) -> ApiError {
+        let user = &identity.user;
+        let why = why.map_or(String::new(), |why| format!(": {why}"));
+        match self {
+            Access::Path { verb, path } => {
+                let message = format!("forbidden: User {user:?} cannot {verb} path {path:?}{why}");
+                ApiError::new(403, "Forbidden", message)
+            }
+            Access::Resource { verb, group, resource, namespace, name } => {
+                let plural = resource.split('/').next().unwrap_or_default();
+                let what = crate::apiserver::error::qualified(plural, group);
+                let what = name.map_or(what.clone(), |name| format!("{what} {name:?}"));
+                let place = match namespace {
+                    Some(namespace) => format!("in the namespace {namespace:?}"),
+                    None => "at the cluster scope".to_owned(),
+                };
+                let mut error = ApiError::new(
+                    403,
+                    "Forbidden",
+                    format!(
+                        "{what} is forbidden: User {user:?} cannot {verb} resource {resource:?} in API group {group:?} \
+                         {place}{why}"
+                    ),
+                );
+                error.kind = Some(plural.to_owned());
+                error.group = Some((*group).to_owned());
+                error.name = name.map(str::to_owned);
+                error
+            }
+        }
+    }
+}
+
+/// All that an identity may do in a namespace, as `status` of a SelfSubjectRulesReview.
+pub fn rules_of(identity: &Identity, namespace: &str) -> Value {
+    let (mut resources, mut paths) = (Vec::new(), Vec::new());
+    for (role, scope) in grants(identity) {
+        if scope.is_some_and(|scope| scope != namespace) {
+            continue;
+        }
+        for rule in role.rules {
+            if rule.paths.is_empty() {
+                resources.push(json!({"verbs": rule.verbs, "apiGroups": rule.groups, "resources": rule.resources}));
+            } else {
+                paths.push(json!({"verbs": rule.verbs, "nonResourceURLs": rule.paths}));
+            }
+        }
+    }
+    json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table() {
+        let masters =
+            || Identity { user: "root".into(), groups: vec![GROUP_MASTERS.into(), GROUP_AUTHENTICATED.into()] };
+        let member =
+            |group: &str| Identity { user: "u".into(), groups: vec![group.into(), GROUP_AUTHENTICATED.into()] };
+        let tenant = || member("signpost:tenant:shop");
+        let user = Identity::user;
+        for (identity, verb, group, resource, namespace, name, allowed) in [
+            (masters(), "delete", GROUP, "routers", None, Some("x"), true),
+            (masters(), "impersonate", "", "users", None, Some("x"), true),
+            (masters(), "create", GROUP, "routebindings", Some("a"), None, false),
+            (user(USER_SCHEDULER), "create", GROUP, "routebindings", Some("a"), None, true),
+            (user(USER_SCHEDULER), "patch", GROUP, "routes/status", Some("a"), Some("r"), true),
+            (user(USER_SCHEDULER), "patch", GROUP, "routes", Some("a"), Some("r"), false),
+            (user(USER_SCHEDULER), "impersonate", "", "users", None, Some("x"), false),
+            (user(USER_CONTROLLER), "create", GROUP, "routebindings", Some("a"), None, false),
+            (user(USER_CONTROLLER), "update", GROUP, "zones", None, Some("z"), true),
+            (user(USER_NAME_SERVER), "watch", GROUP, "routes", None, None, true),
+            (user(USER_NAME_SERVER), "list", "", "events", None, None, false),
+            (user(USER_NAME_SERVER), "create", GROUP, "zones", None, None, false),
+            (member(GROUP_VIEWERS), "list", GROUP, "nameclaims", None, None, true),
+            (member(GROUP_VIEWERS), "delete", GROUP, "routes", Some("a"), Some("r"), false),
+            (tenant(), "create", GROUP, "routes", Some("shop"), None, true),
+            (tenant(), "create", GROUP, "routes", Some("other"), None, false),
+            (tenant(), "list", GROUP, "routes", None, None, false),
+            (tenant(), "get", "", "namespaces", None, Some("shop"), true),
+            (tenant(), "get", "", "namespaces", None, Some("other"), false),
+            (tenant(), "delete", "", "namespaces", None, Some("shop"), false),
+            (tenant(), "patch", GROUP, "routes/status", Some("shop"), Some("r"), false),
+            (user("nobody"), "get", GROUP, "routes", Some("a"), Some("r"), false),
+            (user("nobody"), "create", "authorization.k8s.io", "selfsubjectaccessreviews", None, None, true),
+        ] {
+            let access = Access::resource(verb, group, resource, namespace, name);
+            let decision = decide(&identity, &access);
+            let is_allowed = matches!(decision, Decision::Allowed { .. });
+            assert_eq!(is_allowed, allowed, "{} {access:?}", identity.user);
+        }
+    }
+
+    #[test]
+    fn paths() {
+        let anonymous = Identity { user: "system:anonymous".into(), groups: vec![] };
+        for (identity, path, allowed) in [
+            (&anonymous, "/version", true),
+            (&anonymous, "/livez", true),
+            (&anonymous, "/api", false),
+            (&anonymous, "/nothing", false),
+            (&Identity::user("u"), "/apis/signpost.dev", true),
+            (&Identity::user("u"), "/openapi/v3", true),
+            (&Identity::user("u"), "/apisx", false),
+        ] {
+            let decision = decide(identity, &Access::Path { verb: "get", path });
+            assert_eq!(matches!(decision, Decision::Allowed { .. }), allowed, "{path}");
+        }
+    }
+
+    #[test]
+    fn refusals_read_as_in_kubernetes() {
+        let error = authorize(&Identity::user("u"), &Access::resource("list", GROUP, "routes", Some("n"), None));
+        let message = error.expect_err("refused").message;
+        assert_eq!(
+            message,
+            "routes.signpost.dev is forbidden: User \"u\" cannot list resource \"routes\" in API group \"signpost.dev\" in \
+             the namespace \"n\""
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! Bearer tokens: a file with a line for each, which holds a hash of the token and never the token.
+//!
+//! ```text
+//! # SHA-256 of the token   user            groups
+//! 9f86d081…0f00a08         signpost:admin  system:masters
+//! ```
+//!
+//! Tokens are random and long, so one SHA-256 is enough: there is nothing to guess. Every line is compared in constant
+//! time and all of them always, so that time tells nothing.
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{self, SHA256, SHA256_OUTPUT_LEN};
+use aws_lc_rs::rand;
+use data_encoding::{BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
+
+use crate::api::identity::{GROUP_AUTHENTICATED, Identity};
+
+/// How many tokens a file may hold: all are compared for each request, at about 20 ns each.
+pub const TOKENS_MAX: usize = 10_000;
+/// Longest token in octets.
+const TOKEN_OCTETS_MAX: usize = 4_096;
+
+/// The tokens that are taken, hashed.
+#[derive(Debug, Clone, Default)]
+pub struct Tokens(Vec<(Vec<u8>, Identity)>);
+
+/// A line of a token file that cannot be understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct TokenFileError {
+    /// Which line, from 1.
+    pub line: usize,
+    /// What was found, and what should stand there.
+    pub what: String,
+}
+
+impl Tokens {
+    /// Reads a token file.
+    pub fn parse(text: &str) -> Result<Self, TokenFileError> {
+        let mut tokens = Vec::new();
+        for (line, content) in (1..).zip(text.lines()) {
+            let error = |what: String| TokenFileError { line, what };
+            let content = content.split('#').next().unwrap_or_default();
+            let mut words = content.split_whitespace();
+            let Some(hash) = words.next() else { continue };
+            let hash = HEXLOWER_PERMISSIVE
+                .decode(hash.as_bytes())
+                .ok()
+                .filter(|hash| hash.len() == SHA256_OUTPUT_LEN)
+                .ok_or_else(|| error("the first word must be the SHA-256 of a token: 64 hexadecimal digits".into()))?;
+            let user = words.next().ok_or_else(|| error("after the hash a user name must follow".into()))?;
+            let mut groups: Vec<String> = words.map(str::to_owned).collect();
+            groups.push(GROUP_AUTHENTICATED.to_owned());
+            if tokens.len() == TOKENS_MAX {
+                return Err(error(format!("a token file may hold at most {TOKENS_MAX} tokens")));
+            }
+            tokens.push((hash, Identity { user: user.to_owned(), groups }));
+        }
+        Ok(Tokens(tokens))
+    }
+
+    /// Whose token this is.
+    pub fn identify(&self, token: &str) -> Option<Identity> {
+        if token.is_empty() || token.len() > TOKEN_OCTETS_MAX {
+            return None;
+        }
+        let hash = digest::digest(&SHA256, token.as_bytes());
+        let mut found = None;
+        for (index, (known, _)) in self.0.iter().enumerate() {
+            if verify_slices_are_equal(known, hash.as_ref()).is_ok() {
+                found = Some(index);
+            }
+        }
+        found.map(|index| self.0[index].1.clone())
+    }
+}
+
+/// The line of a token file for `token`, with a newline at the end. `user` and `groups` hold no white space and no `#`.
+pub fn line(token: &str, user: &str, groups: &[String]) -> String {
+    let hash = HEXLOWER.encode(digest::digest(&SHA256, token.as_bytes()).as_ref());
+    format!("{hash} {user} {}", groups.join(" ")).trim_end().to_owned() + "\n"
+}
+
+/// A new token: 256 random bits as 43 characters; `None` if the system has no randomness.
+pub fn generate() -> Option<String> {
+    let mut octets = [0_u8; 32];
+    rand::fill(&mut octets).ok()?;
+    Some(BASE64URL_NOPAD.encode(&octets))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files() {
+        let token = generate().expect("randomness");
+        let text = format!("# users\n\n{}{}", line(&token, "a", &["g".into(), "h".into()]), line("x", "b", &[]));
+        let tokens = Tokens::parse(&text).expect("right");
+        assert_eq!(tokens.identify(&token).expect("known").groups, ["g", "h", GROUP_AUTHENTICATED]);
+        assert_eq!(tokens.identify("x").expect("known").user, "b");
+        assert_eq!(tokens.identify("y"), None);
+        assert_eq!(tokens.identify(""), None);
+    }
+
+    #[test]
+    fn faults_name_the_line() {
+        for text in ["\nxyz alice", "\nabcd alice", &format!("\n{}", "0".repeat(64))] {
+            assert_eq!(Tokens::parse(text).map_err(|error| error.line).err(), Some(2), "{text}");
+        }
+    }
+}

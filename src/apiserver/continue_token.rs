@@ -1,0 +1,89 @@
+//! The token between the pages of a list: the snapshot's revision and the key where the next page begins.
+//!
+//! It is URL-safe base64 of the JSON that kube-apiserver writes, though no client may look into it. `start` is relative to
+//! what the list is of, so a token cannot lead a list out of its namespace.
+
+use data_encoding::BASE64URL_NOPAD;
+use serde::{Deserialize, Serialize};
+
+use super::error::ApiError;
+
+/// A place in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContinueToken {
+    /// The revision of the first page; `None`: go on in the newest.
+    pub revision: Option<u64>,
+    /// The key, relative to the list, after which the next page begins.
+    pub after: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written {
+    v: String,
+    rv: i64,
+    start: String,
+}
+
+const FORMAT: &str = "meta.k8s.io/v1";
+/// Longest token in octets; a key has at most 63 + 1 + 253.
+const TOKEN_OCTETS_MAX: usize = 2_048;
+
+impl ContinueToken {
+    /// The token's text.
+    pub fn encode(&self) -> String {
+        let rv = self.revision.map_or(-1, |revision| i64::try_from(revision).unwrap_or(i64::MAX));
+        let written = Written { v: FORMAT.to_owned(), rv, start: format!("{}\0", self.after) };
+        BASE64URL_NOPAD.encode(serde_json::to_string(&written).unwrap_or_default().as_bytes())
+    }
+
+    /// Reads a token; 400 if it is none of ours.
+    pub fn decode(text: &str) -> Result<Self, ApiError> {
+        let broken = || ApiError::bad_request("continue key is not valid: it must be one that a list returned");
+        if text.len() > TOKEN_OCTETS_MAX {
+            return Err(broken());
+        }
+        let octets = BASE64URL_NOPAD.decode(text.trim_end_matches('=').as_bytes()).map_err(|_| broken())?;
+        let written: Written = serde_json::from_slice(&octets).map_err(|_| broken())?;
+        let after = written.start.strip_suffix('\0').unwrap_or(&written.start);
+        let revision = match written.rv {
+            -1 => None,
+            rv => Some(u64::try_from(rv).ok().filter(|rv| *rv > 0).ok_or_else(broken)?),
+        };
+        let sane = |octet: u8| octet.is_ascii_graphic();
+        if written.v != FORMAT || after.is_empty() || !after.bytes().all(sane) || after.contains("..") {
+            return Err(broken());
+        }
+        Ok(ContinueToken { revision, after: after.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_come_back() {
+        for revision in [None, Some(1), Some(518)] {
+            let token = ContinueToken { revision, after: "ns/a.b-c".to_owned() };
+            assert_eq!(ContinueToken::decode(&token.encode()), Ok(token));
+        }
+    }
+
+    #[test]
+    fn others_are_refused() {
+        let bad = |json: &str| BASE64URL_NOPAD.encode(json.as_bytes());
+        for text in [
+            "x".to_owned(),
+            "!!".to_owned(),
+            bad("{}"),
+            bad(r#"{"v":"v2","rv":1,"start":"a"}"#),
+            bad(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#),
+            bad(r#"{"v":"meta.k8s.io/v1","rv":-2,"start":"a"}"#),
+            bad(r#"{"v":"meta.k8s.io/v1","rv":1,"start":""}"#),
+            bad(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"../x"}"#),
+            "a".repeat(3_000),
+        ] {
+            assert_eq!(ContinueToken::decode(&text).map_err(|error| error.code), Err(400), "{text}");
+        }
+    }
+}

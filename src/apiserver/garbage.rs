@@ -1,0 +1,276 @@
+//! The garbage collector: dependents go when their owners are gone.
+//!
+//! One loop follows all kinds in the cache and keeps an index from owner to dependents. What it does is what a real
+//! cluster's does, in the same visible steps: after a *background* deletion it deletes dependents whose owners are all gone;
+//! for a *foreground* one it deletes the dependents first and then takes the finalizer `foregroundDeletion` off the owner;
+//! to *orphan*, it takes the owner out of the dependents' references and then the finalizer `orphan` off the owner.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::error::ApiError;
+use super::handlers::delete::{Deletion, FINALIZER_FOREGROUND, FINALIZER_ORPHAN, Propagation, delete_object};
+use super::handlers::update::change;
+use super::handlers::write::{Part, Writer};
+use super::namespaces::own_identity;
+use super::object::{Object, Owner};
+use super::registry::{Kind, kinds};
+use super::request::object_key;
+use super::watch_cache::{Cursor, TooOld};
+use super::{Shared, engine};
+
+/// How long to let changes gather: dependents usually come and go together.
+const GATHER: Duration = Duration::from_millis(20);
+/// How long until another try of what did not work.
+const RETRY: Duration = Duration::from_secs(1);
+/// How many changes are taken at once.
+const CHANGES_AT_ONCE: usize = 1_024;
+
+/// An object: its stored kind's place among the shelves, and its key.
+type Id = (usize, Arc<str>);
+
+/// Collects until `cancel` fires.
+pub(crate) async fn run(server: &Arc<Shared>, cancel: &CancellationToken) {
+    let work = async {
+        loop {
+            server.cache.reaches(1, RETRY).await;
+            if server.cache.applied() == 0 {
+                continue;
+            }
+            let mut collector = Collector::new(server);
+            // A ring that was overwritten before it was read: begin anew with what is there.
+            while collector.collect().await.is_ok() {}
+        }
+    };
+    cancel.run_until_cancelled(work).await;
+}
+
+struct Collector<'a> {
+    server: &'a Arc<Shared>,
+    cursors: Vec<Cursor>,
+    /// Uid of an owner → who names it.
+    dependents: HashMap<Box<str>, BTreeSet<Id>>,
+    /// What is to be looked at.
+    pending: BTreeSet<Id>,
+}
+
+impl<'a> Collector<'a> {
+    fn new(server: &'a Arc<Shared>) -> Self {
+        let mut collector =
+            Collector { server, cursors: Vec::new(), dependents: HashMap::new(), pending: BTreeSet::new() };
+        for (place, shelf) in server.cache.shelves().iter().enumerate() {
+            let (snapshot, cursor) = server.cache.snapshot_and_follow(shelf.kind, "");
+            collector.cursors.push(cursor);
+            for object in &snapshot.objects {
+                collector.saw(place, None, Some(object));
+            }
+        }
+        collector
+    }
+
+    /// One round: take what has changed, do what is due, sleep until there is more.
+    async fn collect(&mut self) -> Result<(), TooOld> {
+        let seen = self.server.cache.applied();
+        for place in 0..self.cursors.len() {
+            loop {
+                let changes = self.cursors[place].take(CHANGES_AT_ONCE)?;
+                if changes.is_empty() {
+                    break;
+                }
+                for change in changes {
+                    let now = if change.deleted { None } else { Some(&change.now) };
+                    self.saw(place, change.before.as_ref(), now);
+                }
+            }
+        }
+        let mut failed = BTreeSet::new();
+        for id in std::mem::take(&mut self.pending) {
+            if let Err(error) = self.process(&id).await {
+                tracing::debug!(object = &*id.1, %error, "garbage collection tries again");
+                failed.insert(id);
+            }
+        }
+        let wait = if failed.is_empty() { Duration::from_secs(60) } else { RETRY };
+        self.pending.extend(failed);
+        self.server.cache.reaches(seen + 1, wait).await;
+        tokio::time::sleep(if self.pending.is_empty() { GATHER } else { RETRY }).await;
+        Ok(())
+    }
+
+    fn saw(&mut self, place: usize, before: Option<&Arc<Object>>, now: Option<&Arc<Object>>) {
+        let owners = |object: Option<&Arc<Object>>| object.map_or(&[][..], |object| &object.owners).to_vec();
+        let (had, has) = (owners(before), owners(now));
+        let Some(object) = now.or(before) else { return };
+        let id = (place, object.key.clone());
+        for owner in had.iter().filter(|owner| !has.contains(owner)) {
+            if let Some(dependents) = self.dependents.get_mut(&owner.uid) {
+                dependents.remove(&id);
+                if dependents.is_empty() {
+                    self.dependents.remove(&owner.uid);
+                }
+            }
+            // An owner that waits for its dependents may have waited for this one.
+            self.pending.extend(self.find(owner, object.namespace()).filter(|owner| self.is_held(owner)));
+        }
+        for owner in &has {
+            self.dependents.entry(owner.uid.clone()).or_default().insert(id.clone());
+        }
+        if had != has && !has.is_empty() || now.is_some_and(|now| now.deleting) {
+            self.pending.insert(id);
+        }
+        if now.is_none()
+            && let Some(dependents) = self.dependents.get(&object.uid)
+        {
+            self.pending.extend(dependents.iter().cloned());
+        }
+    }
+
+    fn get(&self, (place, key): &Id) -> Option<Arc<Object>> {
+        self.server.cache.shelves()[*place].get(key)
+    }
+
+    fn is_held(&self, id: &Id) -> bool {
+        self.get(id).is_some_and(|object| object.deleting)
+    }
+
+    /// Where an owner would be: in the dependent's namespace, or in none. `None` if no such kind is served.
+    fn find(&self, owner: &Owner, namespace: Option<&str>) -> Option<Id> {
+        let same = |kind: &&Kind| *kind.kind == *owner.kind && *kind.api_version() == *owner.api_version;
+        let kind = kinds().iter().find(same)?;
+        let place = self.server.cache.shelves().iter().position(|shelf| shelf.kind.key_prefix == kind.key_prefix)?;
+        let namespace = if kind.namespaced { Some(namespace.unwrap_or_default()) } else { None };
+        Some((place, object_key(namespace, &owner.name).into()))
+    }
+
+    async fn process(&self, id: &Id) -> Result<(), ApiError> {
+        let Some(object) = self.get(id) else { return Ok(()) };
+        if object.deleting {
+            self.release(id, &object).await?;
+        }
+        if !object.owners.is_empty() {
+            self.judge(id, &object).await?;
+        }
+        Ok(())
+    }
+
+    /// An object that is being deleted and may wait for its dependents.
+    async fn release(&self, id: &Id, object: &Object) -> Result<(), ApiError> {
+        let tree = object.tree_without_managed_fields();
+        let finalizers: Vec<&str> =
+            tree["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let dependents = self.dependents.get(&object.uid).cloned().unwrap_or_default();
+        if finalizers.contains(&FINALIZER_ORPHAN) {
+            for dependent in &dependents {
+                self.strip(dependent, std::slice::from_ref(&object.uid)).await?;
+            }
+            return self.take_finalizer(id, FINALIZER_ORPHAN).await;
+        }
+        if !finalizers.contains(&FINALIZER_FOREGROUND) {
+            return Ok(());
+        }
+        let mut blocked = false;
+        for dependent in &dependents {
+            let Some(found) = self.get(dependent) else { continue };
+            let blocks = found.owners.iter().any(|owner| owner.uid == object.uid && owner.blocks);
+            if !found.deleting {
+                // Those that have dependents of their own are deleted in the foreground, too.
+                let propagation = match self.dependents.contains_key(&found.uid) {
+                    true => Propagation::Foreground,
+                    false => Propagation::Background,
+                };
+                self.delete(dependent, &found, propagation).await?;
+            }
+            blocked |= blocks && self.get(dependent).is_some_and(|still| still.uid == found.uid);
+        }
+        if blocked { Ok(()) } else { self.take_finalizer(id, FINALIZER_FOREGROUND).await }
+    }
+
+    /// An object with owners: it goes when none of them is left, and forgets those that are gone.
+    async fn judge(&self, id: &Id, object: &Object) -> Result<(), ApiError> {
+        let mut gone = Vec::new();
+        for owner in &object.owners {
+            if self.is_gone(owner, object.namespace()).await? {
+                gone.push(owner.uid.clone());
+            }
+        }
+        match gone.len() {
+            0 => Ok(()),
+            all if all == object.owners.len() => {
+                if object.deleting {
+                    Ok(())
+                } else {
+                    self.delete(id, object, Propagation::Background).await
+                }
+            }
+            _ => self.strip(id, &gone).await,
+        }
+    }
+
+    /// Whether an owner does not exist. Of kinds that are not served here nothing is known, so they count as there.
+    async fn is_gone(&self, owner: &Owner, namespace: Option<&str>) -> Result<bool, ApiError> {
+        let Some(id) = self.find(owner, namespace) else { return Ok(false) };
+        if self.get(&id).is_some_and(|found| found.uid == owner.uid) {
+            return Ok(false);
+        }
+        // Nothing is deleted on the word of a cache that another server may be ahead of.
+        let kind = self.server.cache.shelves()[id.0].kind;
+        let (_, found) = self.server.store.get(&engine::key(kind.key_prefix, &id.1)).await?;
+        let Some(found) = found else { return Ok(true) };
+        let found = Object::from_stored(kind, &id.1, &found.value, found.modified.0);
+        Ok(found.is_ok_and(|found| found.uid != owner.uid))
+    }
+
+    async fn delete(&self, id: &Id, object: &Object, propagation: Propagation) -> Result<(), ApiError> {
+        let identity = own_identity();
+        let kind = self.server.cache.shelves()[id.0].kind;
+        let writer = Writer::internal(self.server, kind, object.namespace(), &identity);
+        let deletion =
+            Deletion { uid: Some(object.uid.to_string()), propagation: Some(propagation), ..Deletion::default() };
+        match delete_object(&writer, object.name(), &deletion).await {
+            // Gone, or another object of that name: no garbage of ours.
+            Err(error) if error.code == 404 || error.code == 409 => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Takes references to these owners out of a dependent.
+    async fn strip(&self, id: &Id, gone: &[Box<str>]) -> Result<(), ApiError> {
+        self.edit(id, |metadata| {
+            let is_gone = |owner: &Value| gone.iter().any(|uid| owner["uid"].as_str() == Some(uid));
+            remove_from(metadata, "ownerReferences", is_gone);
+        })
+        .await
+    }
+
+    async fn take_finalizer(&self, id: &Id, finalizer: &str) -> Result<(), ApiError> {
+        self.edit(id, |metadata| remove_from(metadata, "finalizers", |found| found == finalizer)).await
+    }
+
+    async fn edit(&self, id: &Id, edit: impl Fn(&mut Value)) -> Result<(), ApiError> {
+        let Some(object) = self.get(id) else { return Ok(()) };
+        let identity = own_identity();
+        let kind = self.server.cache.shelves()[id.0].kind;
+        let writer = Writer::internal(self.server, kind, object.namespace(), &identity);
+        let edited = change(&writer, object.name(), Part::Main, |live| {
+            let mut new = live.tree.clone();
+            edit(&mut new["metadata"]);
+            Ok((new, false))
+        });
+        edited.await.map(|_| ())
+    }
+}
+
+fn remove_from(metadata: &mut Value, list: &str, unwanted: impl Fn(&Value) -> bool) {
+    let Some(metadata) = metadata.as_object_mut() else { return };
+    if let Some(items) = metadata.get_mut(list).and_then(Value::as_array_mut) {
+        items.retain(|item| !unwanted(item));
+        if items.is_empty() {
+            metadata.remove(list);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! POST to a collection: a new object.
+
+use axum::response::Response;
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::Value;
+
+use super::write::{ATTEMPTS, Lost, Writer, Written, metadata_of, name_of};
+use super::{Call, body};
+use crate::apiserver::engine;
+use crate::apiserver::error::{ApiError, Cause};
+use crate::apiserver::negotiate::{self, Offer};
+use crate::apiserver::registry::{Operation, find};
+use crate::apiserver::request::WriteOptions;
+use crate::apiserver::table::Include;
+use crate::store::{Key, Revision};
+
+/// Characters of generated names: no vowels, so that no words come out, and none that look alike.
+const SUFFIX_CHARACTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// How many of them are appended.
+const SUFFIX_LENGTH: usize = 5;
+/// Longest base of a generated name: 63 in all.
+const BASE_LENGTH_MAX: usize = 58;
+/// How often another name is tried when a generated one is taken.
+const NAMES_TRIED: usize = 8;
+
+/// Answers a create.
+pub(crate) async fn create(call: &Call<'_>, sent: &Bytes) -> Result<Response, ApiError> {
+    let kind = call.resource.kind;
+    let format = negotiate::format(call.headers, Offer::Object)?;
+    let include = Include::parse(&call.query)?;
+    let options = WriteOptions::parse(&call.query, call.headers, "CreateOptions")?;
+    let writer = Writer::new(call.server, &call.resource, call.identity, options);
+    let body::Sent { mut object, duplicates } = body::read(kind, call.headers, sent)?;
+    let mut warnings = Vec::new();
+    writer.prune(&mut object, &duplicates, 400, &mut warnings)?;
+    let mut written = create_object(&writer, object, false).await?;
+    written.warnings.splice(0..0, warnings);
+    Ok(written.respond(kind, format, include))
+}
+
+/// Creates `object`. `managed` says that its field sets are made already (by an apply).
+pub(crate) async fn create_object(writer: &Writer<'_>, mut object: Value, managed: bool) -> Result<Written, ApiError> {
+    let meta = metadata_of(&mut object)?;
+    let text = |key: &str| meta.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (name, base) = (text("name"), text("generateName"));
+    if !text("resourceVersion").is_empty() {
+        return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+    }
+    let namespace = text("namespace");
+    if !namespace.is_empty() && Some(namespace.as_str()) != writer.namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    if let Some(namespace) = writer.namespace {
+        meta.insert("namespace".to_owned(), namespace.into());
+    }
+    let warnings = finalizer_warnings(&object);
+    if name.is_empty() && base.is_empty() {
+        let cause = Cause::required("metadata.name", "name or generateName is required");
+        return Err(ApiError::invalid(writer.kind, "", vec![cause]));
+    }
+    let tries = if name.is_empty() { NAMES_TRIED } else { 1 };
+    let mut result = Err(ApiError::already_exists(writer.kind, &base));
+    for _ in 0..tries {
+        let mut object = object.clone();
+        if name.is_empty() {
+            object["metadata"]["name"] = generated(&base).into();
+        }
+        result = create_named(writer, object, managed).await;
+        if result.as_ref().err().is_none_or(|error| error.reason != "AlreadyExists") {
+            break;
+        }
+    }
+    let mut written = result?;
+    written.warnings.extend(warnings);
+    Ok(written)
+}
+
+async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Result<Written, ApiError> {
+    let name = name_of(&object).to_owned();
+    let exists = || ApiError::already_exists(writer.kind, &name);
+    for _ in 0..ATTEMPTS {
+        let namespace = home(writer, &name).await?;
+        // Said before anything else is judged: whoever comes second hears that, not what the first one's existence breaks.
+        if writer.live(&name, true).await?.is_some() {
+            return Err(exists());
+        }
+        let new = writer.prepare_create(object.clone(), managed)?;
+        let side = writer.before_commit(Operation::Create(&new)).await?;
+        if writer.options.dry_run {
+            let mut object = writer.shown(&name, &new, None)?;
+            object.forget_revision();
+            return Ok(Written { status: StatusCode::CREATED, object, warnings: Vec::new() });
+        }
+        match writer.commit_create(new, side, namespace).await {
+            Ok(object) => return Ok(Written { status: StatusCode::CREATED, object, warnings: Vec::new() }),
+            Err(Lost::Race { main: Some(_) }) => return Err(exists()),
+            Err(Lost::Race { main: None }) => {}
+            Err(Lost::Failed(error)) => return Err(error),
+        }
+    }
+    Err(ApiError::conflict(writer.kind, &name, "what it depends on keeps changing; please try again"))
+}
+
+/// The namespace that a new object goes to, at the revision that the commit demands, so that none is created into a
+/// namespace whose contents were just found to be gone.
+async fn home(writer: &Writer<'_>, name: &str) -> Result<Option<(Key, Revision)>, ApiError> {
+    let Some(namespace) = writer.namespace.filter(|_| writer.kind.namespaced) else { return Ok(None) };
+    let namespaces = find("", "v1", "namespaces").expect("namespaces are always served");
+    let shelf = writer.server.cache.shelf(namespaces);
+    let (revision, deleting) = match shelf.get(namespace) {
+        Some(found) => (found.revision, found.deleting),
+        None => {
+            // Another server may have made it just now.
+            let (_, found) = writer.server.store.get(&engine::key(namespaces.key_prefix, namespace)).await?;
+            (found.ok_or_else(|| ApiError::not_found(namespaces, namespace))?.modified.0, false)
+        }
+    };
+    if deleting {
+        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let mut error = ApiError::forbidden(writer.kind, name, &why);
+        let message = format!("namespace {namespace} is being terminated");
+        error.causes.push(Cause::new("NamespaceTerminating", "metadata.namespace", message));
+        return Err(error);
+    }
+    Ok(Some((engine::key(namespaces.key_prefix, namespace), Revision(revision))))
+}
+
+fn generated(base: &str) -> String {
+    let cut = base.char_indices().take_while(|(at, character)| at + character.len_utf8() <= BASE_LENGTH_MAX).count();
+    let mut name: String = base.chars().take(cut).collect();
+    // 27 characters: the bias of a byte's remainder does not matter here.
+    let random = uuid::Uuid::new_v4();
+    let random = random.as_bytes().iter().take(SUFFIX_LENGTH);
+    name.extend(random.map(|octet| char::from(SUFFIX_CHARACTERS[usize::from(*octet) % SUFFIX_CHARACTERS.len()])));
+    name
+}
+
+fn finalizer_warnings(object: &Value) -> Vec<String> {
+    let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let known = ["orphan", "foregroundDeletion", "kubernetes"];
+    let vague = finalizers.filter(|finalizer| !finalizer.contains('/') && !known.contains(finalizer));
+    vague
+        .map(|finalizer| {
+            format!(
+                "metadata.finalizers: {finalizer:?}: prefer a domain-qualified finalizer name including a path (/) to avoid \
+                 accidental conflicts with other finalizer writers"
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_names() {
+        let name = generated("route-");
+        assert!(name.starts_with("route-") && name.len() == 11, "{name}");
+        assert_eq!(generated(&"a".repeat(100)).len(), 63);
+        assert_ne!(generated("x"), generated("x"));
+    }
+}

@@ -1,0 +1,291 @@
+//! GET of a collection: lists, in pages that are one snapshot.
+//!
+//! The newest state, and the first page of it, comes from the cache. Later pages, and lists at an exact revision, come from
+//! the store's history, so that all pages show the revision of the first.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::Call;
+use super::get::{resource_version, wait_for};
+use crate::apiserver::continue_token::ContinueToken;
+use crate::apiserver::engine;
+use crate::apiserver::error::{ApiError, Cause};
+use crate::apiserver::negotiate::{self, Format, Offer, Text};
+use crate::apiserver::object::Object;
+use crate::apiserver::registry::Kind;
+use crate::apiserver::selector::Selector;
+use crate::apiserver::table::{self, Include};
+use crate::apiserver::{respond, watch_cache::Snapshot};
+use crate::store::{self, Revision};
+
+/// How many objects are read from the store at once.
+const STORE_PAGE_OBJECTS: usize = 1_000;
+/// How large a piece of an answer is made at once: large enough that its cost is copying, small enough that a list of
+/// 100,000 objects is never in memory twice.
+const CHUNK_OCTETS: usize = 256 * 1024;
+
+/// Part of a collection.
+struct Page {
+    revision: u64,
+    objects: Vec<Arc<Object>>,
+    /// Where the next page begins, if there is one.
+    next: Option<ContinueToken>,
+    remaining: Option<u64>,
+}
+
+/// Answers a list.
+pub(crate) async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
+    let kind = call.resource.kind;
+    let format = negotiate::format(call.headers, Offer::Object)?;
+    let include = Include::parse(&call.query)?;
+    let selector = Selector::parse(kind, call.query.text("labelSelector"), call.query.text("fieldSelector"))?;
+    if call.query.get("sendInitialEvents").is_some() {
+        return Err(forbidden_option("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+    }
+    let page = match page(call, &selector).await? {
+        Ok(page) => page,
+        Err(expired) => return Ok(expired),
+    };
+    let mut metadata = json!({"resourceVersion": page.revision.to_string()});
+    if let Some(token) = &page.next {
+        metadata["continue"] = token.encode().into();
+        if let Some(remaining) = page.remaining.filter(|_| selector.is_everything()) {
+            metadata["remainingItemCount"] = remaining.into();
+        }
+    }
+    Ok(write(kind, format, include, metadata, page.objects))
+}
+
+/// The page that is asked for, or the 410 that carries a token to go on with.
+async fn page(call: &Call<'_>, selector: &Selector) -> Result<Result<Page, Response>, ApiError> {
+    let query = &call.query;
+    // 0 is the same as none.
+    let limit =
+        query.number("limit")?.filter(|limit| *limit > 0).map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let version = resource_version(query.get("resourceVersion"))?;
+    let exact = match query.text("resourceVersionMatch") {
+        "" => version.is_some_and(|version| version > 0) && limit.is_some(),
+        _ if query.get("continue").is_some() => {
+            let why = "resourceVersionMatch is forbidden when continue is provided";
+            return Err(forbidden_option("resourceVersionMatch", why));
+        }
+        _ if version.is_none() => {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            return Err(forbidden_option("resourceVersionMatch", why));
+        }
+        "NotOlderThan" => false,
+        "Exact" if version == Some(0) => {
+            let why = "resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"";
+            return Err(forbidden_option("resourceVersionMatch", why));
+        }
+        "Exact" => true,
+        other => {
+            let message = format!("Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\"");
+            return Err(invalid_options(Cause::new("FieldValueNotSupported", "resourceVersionMatch", message)));
+        }
+    };
+    if let Some(token) = query.get("continue") {
+        if version.is_some_and(|version| version > 0) {
+            return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        return continued(call, selector, ContinueToken::decode(token)?, limit).await;
+    }
+    let from_cache = match version {
+        None => call.server.cache.is_current(&*call.server.store).await?,
+        Some(wanted) if exact => {
+            if call.server.cache.applied() < wanted {
+                wait_for(call, wanted).await?;
+            }
+            return from_store(call, selector, Some(wanted), None, limit).await.map(Ok);
+        }
+        Some(0) => true,
+        Some(wanted) => {
+            wait_for(call, wanted).await?;
+            true
+        }
+    };
+    if !from_cache {
+        return from_store(call, selector, None, None, limit).await.map(Ok);
+    }
+    Ok(Ok(cached(call, selector, limit)))
+}
+
+/// The first page, from the cache.
+fn cached(call: &Call<'_>, selector: &Selector, limit: Option<usize>) -> Page {
+    let kind = call.resource.kind;
+    let cache = &call.server.cache;
+    let prefix = call.resource.prefix();
+    let Some(limit) = limit else {
+        let Snapshot { revision, mut objects } = cache.snapshot(kind, &prefix);
+        if !selector.is_everything() {
+            objects.retain(|object| selector.matches(kind, object));
+        }
+        return Page { revision, objects, next: None, remaining: None };
+    };
+    let wanted = |object: &Object| selector.matches(kind, object);
+    let wanted: Option<&dyn Fn(&Object) -> bool> = if selector.is_everything() { None } else { Some(&wanted) };
+    let (Snapshot { revision, objects }, remaining) = cache.page(kind, &prefix, limit, wanted);
+    let next = objects
+        .last()
+        .filter(|_| remaining > 0)
+        .map(|last| ContinueToken { revision: Some(revision), after: last.key[prefix.len()..].to_owned() });
+    Page { revision, objects, next, remaining: Some(remaining as u64) }
+}
+
+/// A later page. When its revision is no longer kept, a 410 that says how to go on.
+async fn continued(
+    call: &Call<'_>,
+    selector: &Selector,
+    token: ContinueToken,
+    limit: Option<usize>,
+) -> Result<Result<Page, Response>, ApiError> {
+    match from_store(call, selector, token.revision, Some(&token.after), limit).await {
+        Err(error) if error.code == 410 => {
+            let go_on = ContinueToken { revision: None, after: token.after };
+            let error = ApiError::expired(
+                "The provided continue parameter is too old: the list it belongs to is no longer kept. Start again \
+                 without it, or go on with the token in this answer, which shows what follows as it is now, so that \
+                 what changed meanwhile may be missing or shown twice.",
+            );
+            let mut status = error.status();
+            status["metadata"]["continue"] = go_on.encode().into();
+            let mut response = error.into_response();
+            *response.body_mut() = Body::from(status.to_string());
+            Ok(Err(response))
+        }
+        other => other.map(Ok),
+    }
+}
+
+/// A page from the store's history.
+async fn from_store(
+    call: &Call<'_>,
+    selector: &Selector,
+    at: Option<u64>,
+    after: Option<&str>,
+    limit: Option<usize>,
+) -> Result<Page, ApiError> {
+    let kind = call.server.cache.shelf(call.resource.kind).kind;
+    let within = call.resource.prefix();
+    let prefix = engine::key(kind.key_prefix, &within);
+    let limit = limit.unwrap_or(usize::MAX);
+    let mut from = after.map(|after| engine::key(&prefix.0, &format!("{after}\0")));
+    let mut at = at.map(Revision);
+    let mut objects: Vec<Arc<Object>> = Vec::new();
+    loop {
+        // Without a selector every value counts; with one the page may need more.
+        let want = match selector.is_everything() {
+            true => STORE_PAGE_OBJECTS.min(limit - objects.len()),
+            false => STORE_PAGE_OBJECTS,
+        };
+        let page = match call.server.store.list(&prefix, from.as_ref(), at, Some(want)).await {
+            Ok(page) => page,
+            Err(store::Error::Future { newest }) => {
+                return Err(ApiError::version_too_large(at.map_or(0, |at| at.0), newest.0));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        at = Some(page.at);
+        let count = page.items.len();
+        for (index, item) in page.items.iter().enumerate() {
+            let key = engine::relative(kind.key_prefix, &item.key);
+            let object = Object::from_stored(kind, key, &item.value, item.modified.0)
+                .map_err(|error| ApiError::internal(error.to_string()))?;
+            if selector.matches(call.resource.kind, &object) {
+                objects.push(Arc::new(object));
+            }
+            if objects.len() == limit {
+                let more = page.more || index + 1 < count;
+                let next =
+                    more.then(|| ContinueToken { revision: Some(page.at.0), after: key[within.len()..].to_owned() });
+                return Ok(Page { revision: page.at.0, objects, next, remaining: page.remaining });
+            }
+        }
+        match page.items.last() {
+            Some(last) if page.more => from = Some(engine::key(&last.key.0, "\0")),
+            _ => return Ok(Page { revision: page.at.0, objects, next: None, remaining: None }),
+        }
+    }
+}
+
+/// Writes a list of objects out, a piece at a time.
+pub(crate) fn write(
+    kind: &'static Kind,
+    format: Format,
+    include: Include,
+    metadata: Value,
+    objects: Vec<Arc<Object>>,
+) -> Response {
+    let list_kind = format!("{}List", kind.kind);
+    let head = match format {
+        Format::Table => table::head(kind, &metadata, true),
+        Format::Metadata => list_head("PartialObjectMetadataList", "meta.k8s.io/v1", &metadata),
+        Format::Objects(Text::Json) => list_head(&list_kind, &kind.api_version(), &metadata),
+        Format::Objects(Text::Yaml) => {
+            let items: Vec<Value> = objects.iter().map(|object| respond::as_tree(kind, object)).collect();
+            let list =
+                json!({"kind": list_kind, "apiVersion": kind.api_version(), "metadata": metadata, "items": items});
+            return respond::yaml(StatusCode::OK, &list);
+        }
+    };
+    let writer = Writer { kind, format, include, chunk: head, objects: objects.into(), first: true, done: false };
+    let chunks = futures::stream::unfold(writer, |mut writer| async move { Some((writer.next()?, writer)) });
+    respond::stream(chunks)
+}
+
+fn list_head(kind: &str, api_version: &str, metadata: &Value) -> Vec<u8> {
+    format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata},"items":["#).into_bytes()
+}
+
+struct Writer {
+    kind: &'static Kind,
+    format: Format,
+    include: Include,
+    chunk: Vec<u8>,
+    objects: VecDeque<Arc<Object>>,
+    first: bool,
+    done: bool,
+}
+
+impl Writer {
+    fn next(&mut self) -> Option<Bytes> {
+        if self.done {
+            return None;
+        }
+        let now = jiff::Timestamp::now().as_second();
+        let mut chunk = std::mem::take(&mut self.chunk);
+        while chunk.len() < CHUNK_OCTETS {
+            let Some(object) = self.objects.pop_front() else {
+                chunk.extend_from_slice(b"]}");
+                self.done = true;
+                break;
+            };
+            if !std::mem::take(&mut self.first) {
+                chunk.push(b',');
+            }
+            match self.format {
+                Format::Table => table::row(&mut chunk, self.kind, self.include, &object, now),
+                Format::Metadata => chunk.extend_from_slice(&respond::metadata(&object)),
+                Format::Objects(_) => chunk.extend_from_slice(&respond::as_json(self.kind, &object)),
+            }
+        }
+        self.chunk = Vec::with_capacity(if self.done { 0 } else { CHUNK_OCTETS + 4096 });
+        Some(chunk.into())
+    }
+}
+
+fn forbidden_option(field: &str, why: &str) -> ApiError {
+    invalid_options(Cause::forbidden(field, why))
+}
+
+/// 422 for an option of a list or a watch.
+pub(crate) fn invalid_options(cause: Cause) -> ApiError {
+    ApiError::invalid_of("ListOptions", "meta.k8s.io", "", vec![cause])
+}

@@ -1,0 +1,528 @@
+//! What all writes share: the live object, preparing and judging the new one, the commit, the answer.
+//!
+//! The order of a write stands in [`crate::apiserver::registry`]. All trees here are in the representation of the request's
+//! kind, a view perhaps; they become the stored one just before the commit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::Response;
+use futures::future::BoxFuture;
+use http::StatusCode;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::api::identity::Identity;
+use crate::apiserver::error::{ApiError, Cause};
+use crate::apiserver::negotiate::Format;
+use crate::apiserver::object::Object;
+use crate::apiserver::registry::{self, Context, Kind, Operation, Reader, SideWrite, metadata};
+use crate::apiserver::request::{FieldValidation, Resource, WriteOptions, is_built_in, is_namespace, object_key};
+use crate::apiserver::table::Include;
+use crate::apiserver::{Shared, apply, engine, object, respond, schema};
+use crate::store::{Error, Expect, Key, KeyValue, Outcome, Revision, Txn, Write};
+
+/// How often a write that lost a race begins anew before it is a conflict.
+pub(crate) const ATTEMPTS: usize = 6;
+/// How long a write waits for the cache to show it. Past that it is answered all the same: it is durable.
+const SHOWN_WAIT: Duration = Duration::from_secs(5);
+
+/// A write under way: by whom, to what, how.
+pub(crate) struct Writer<'a> {
+    pub(crate) server: &'a Arc<Shared>,
+    pub(crate) kind: &'static Kind,
+    pub(crate) namespace: Option<&'a str>,
+    pub(crate) identity: &'a Identity,
+    pub(crate) options: WriteOptions,
+    pub(crate) now: Timestamp,
+}
+
+/// An object as it is before a write.
+pub(crate) struct Live {
+    /// With its `resourceVersion`.
+    pub(crate) tree: Value,
+    /// The revision that wrote it.
+    pub(crate) revision: u64,
+}
+
+/// How a write ended.
+pub(crate) struct Written {
+    pub(crate) status: StatusCode,
+    /// The object as it is now.
+    pub(crate) object: Object,
+    /// What the client should hear.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Which part of an object an update is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All but the status.
+    Main,
+    /// The status.
+    Status,
+    /// The finalizers of a namespace's contents.
+    Finalize,
+}
+
+/// What an update comes to.
+pub(crate) enum Change {
+    /// Nothing.
+    None,
+    /// The object as it will be.
+    Put(Value),
+    /// The last finalizer is gone from an object that is being deleted: it goes. With its last state.
+    Delete(Value),
+}
+
+/// A commit that lost.
+pub(crate) enum Lost {
+    /// Someone else wrote one of the objects first; `main` is what the written key holds.
+    Race {
+        /// What the written key holds now.
+        main: Option<KeyValue>,
+    },
+    /// It failed.
+    Failed(ApiError),
+}
+
+impl From<ApiError> for Lost {
+    fn from(error: ApiError) -> Self {
+        Lost::Failed(error)
+    }
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn new(
+        server: &'a Arc<Shared>,
+        resource: &'a Resource,
+        identity: &'a Identity,
+        options: WriteOptions,
+    ) -> Self {
+        let namespace = resource.namespace.as_deref();
+        Writer { server, kind: resource.kind, namespace, identity, options, now: Timestamp::now() }
+    }
+
+    /// A write of the server itself: by its own loops, which stand above the table of rights.
+    pub(crate) fn internal(
+        server: &'a Arc<Shared>,
+        kind: &'static Kind,
+        namespace: Option<&'a str>,
+        identity: &'a Identity,
+    ) -> Self {
+        let options = WriteOptions {
+            dry_run: false,
+            validation: FieldValidation::Ignore,
+            manager: "signpost".to_owned(),
+            manager_named: true,
+            force: None,
+        };
+        Writer { server, kind, namespace, identity, options, now: Timestamp::now() }
+    }
+
+    fn context(&self) -> Context<'_> {
+        Context {
+            identity: self.identity,
+            domain: &self.server.domain,
+            namespace: self.namespace,
+            manager: &self.options.manager,
+            now: self.now,
+        }
+    }
+
+    /// The kind as it is stored.
+    pub(crate) fn stored_kind(&self) -> &'static Kind {
+        self.server.cache.shelf(self.kind).kind
+    }
+
+    fn store_key(&self, name: &str) -> Key {
+        engine::key(self.kind.key_prefix, &object_key(self.namespace, name))
+    }
+
+    /// The object as the cache has it, or, with `fresh` or if it is not there, as the store has it.
+    pub(crate) async fn live(&self, name: &str, fresh: bool) -> Result<Option<Live>, ApiError> {
+        let key = object_key(self.namespace, name);
+        let cached = if fresh { None } else { self.server.cache.shelf(self.kind).get(&key) };
+        if let Some(object) = cached {
+            return Ok(Some(Live { revision: object.revision, tree: respond::as_tree(self.kind, &object) }));
+        }
+        let (_, found) = self.server.store.get(&self.store_key(name)).await?;
+        let Some(found) = found else { return Ok(None) };
+        let object = self.object(&key, &found.value, found.modified.0)?;
+        Ok(Some(Live { revision: object.revision, tree: respond::as_tree(self.kind, &object) }))
+    }
+
+    pub(crate) fn object(&self, key: &str, value: &[u8], revision: u64) -> Result<Object, ApiError> {
+        Object::from_stored(self.stored_kind(), key, value, revision)
+            .map_err(|error| ApiError::internal(error.to_string()))
+    }
+
+    /// An object that is not committed: a dry run's, or one that did not change.
+    pub(crate) fn shown(&self, name: &str, tree: &Value, revision: Option<u64>) -> Result<Object, ApiError> {
+        let stored = self.to_stored(tree.clone());
+        self.object(&object_key(self.namespace, name), &object::encode(&stored), revision.unwrap_or(0))
+    }
+
+    fn to_stored(&self, tree: Value) -> Value {
+        self.kind.view.map_or_else(|| tree.clone(), |view| (view.to_stored)(tree.clone()))
+    }
+
+    /// Prunes unknown fields; tells of them, or refuses them with `code`.
+    pub(crate) fn prune(
+        &self,
+        object: &mut Value,
+        duplicates: &[String],
+        code: u16,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), ApiError> {
+        let mut faults: Vec<String> = duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
+        faults.extend(schema::prune(&self.kind.schema, object).iter().map(|path| format!("unknown field {path:?}")));
+        match self.options.validation {
+            _ if faults.is_empty() => {}
+            FieldValidation::Ignore => {}
+            FieldValidation::Warn => warnings.extend(faults),
+            FieldValidation::Strict => return Err(self.strict(code, &faults)),
+        }
+        Ok(())
+    }
+
+    fn strict(&self, code: u16, faults: &[String]) -> ApiError {
+        let told = format!("strict decoding error: {}", faults.join(", "));
+        let Kind { kind, version, .. } = self.kind;
+        match code {
+            400 => {
+                ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {told}"))
+            }
+            _ => {
+                let cause = Cause::new("FieldValueInvalid", "patch", format!("Invalid value: {told}"));
+                ApiError::invalid(self.kind, "", vec![cause])
+            }
+        }
+    }
+
+    /// Makes a new object of what the client sent: all of a create but the commit. `managed` says that its field sets are
+    /// made already.
+    pub(crate) fn prepare_create(&self, mut object: Value, managed: bool) -> Result<Value, ApiError> {
+        let mut causes = Vec::new();
+        if self.kind.has_status
+            && let Some(sent) = object.as_object_mut().and_then(|object| object.remove("status"))
+        {
+            causes.extend(self.kind.rules.validate_sent_status(None, &sent));
+        }
+        let meta = metadata_of(&mut object)?;
+        for server_set in
+            ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink", "resourceVersion"]
+        {
+            meta.remove(server_set);
+        }
+        meta.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+        meta.insert("creationTimestamp".into(), whole_seconds(self.now).into());
+        if !is_built_in(self.kind) {
+            meta.insert("generation".into(), 1.into());
+        }
+        self.kind.rules.prepare_create(&self.context(), &mut object);
+        if !managed {
+            apply::track_update(self.kind, None, &mut object, &self.options.manager, None, self.now);
+        }
+        schema::apply_defaults(&self.kind.schema, &mut object);
+        causes.extend(schema::validate(&self.kind.schema, &object));
+        causes.extend(metadata::validate(self.kind, None, &object));
+        causes.extend(self.kind.rules.validate_create(&self.context(), &object));
+        self.verdict(&object, causes)?;
+        Ok(object)
+    }
+
+    fn verdict(&self, object: &Value, mut causes: Vec<Cause>) -> Result<(), ApiError> {
+        // The schema and the rules may find the same fault.
+        let mut seen = Vec::new();
+        causes.retain(|cause| {
+            let new = !seen.contains(cause);
+            seen.push(cause.clone());
+            new
+        });
+        match causes.is_empty() {
+            true => Ok(()),
+            false => Err(ApiError::invalid(self.kind, name_of(object), causes)),
+        }
+    }
+
+    /// Makes of the object that the client wants what will be written: all of an update but the commit.
+    pub(crate) fn prepare_update(
+        &self,
+        old: &Value,
+        wanted: Value,
+        part: Part,
+        managed: bool,
+    ) -> Result<Change, ApiError> {
+        let (mut new, mut causes) = match part {
+            Part::Main => self.prepare_main(old, wanted)?,
+            Part::Status => (with_member(old, wanted, "status"), Vec::new()),
+            Part::Finalize => (with_member(old, wanted, "spec"), Vec::new()),
+        };
+        let subresource = if part == Part::Status { Some("status") } else { None };
+        if !managed {
+            apply::track_update(self.kind, Some(old), &mut new, &self.options.manager, subresource, self.now);
+        }
+        schema::apply_defaults(&self.kind.schema, &mut new);
+        causes.extend(schema::validate(&self.kind.schema, &new));
+        match part {
+            Part::Main => {
+                causes.extend(metadata::validate(self.kind, Some(old), &new));
+                causes.extend(self.kind.rules.validate_update(&self.context(), old, &new));
+            }
+            Part::Status => causes.extend(self.kind.rules.validate_status_update(&self.context(), old, &new)),
+            Part::Finalize => {}
+        }
+        self.verdict(&new, causes)?;
+        if part == Part::Main && !is_built_in(self.kind) && content_differs(self.kind, old, &new) {
+            new["metadata"]["generation"] = next_generation(old);
+        }
+        Ok(match () {
+            () if self.is_released(&new) => Change::Delete(new),
+            () if same(old, &new) => Change::None,
+            () => Change::Put(new),
+        })
+    }
+
+    fn prepare_main(&self, old: &Value, mut new: Value) -> Result<(Value, Vec<Cause>), ApiError> {
+        let mut causes = Vec::new();
+        let old_meta = old["metadata"].as_object().cloned().unwrap_or_default();
+        let meta = metadata_of(&mut new)?;
+        for server_set in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+            match old_meta.get(server_set) {
+                Some(value) => meta.insert(server_set.to_owned(), value.clone()),
+                None => meta.remove(server_set),
+            };
+        }
+        meta.remove("selfLink");
+        if meta.get("uid").is_none_or(|uid| uid.is_null() || uid == "") {
+            meta.insert("uid".into(), old_meta.get("uid").cloned().unwrap_or_default());
+        }
+        if self.kind.has_status {
+            let object = new.as_object_mut().expect("its metadata were found");
+            if let Some(sent) = object.remove("status") {
+                causes.extend(self.kind.rules.validate_sent_status(old.get("status"), &sent));
+            }
+            if let Some(status) = old.get("status") {
+                object.insert("status".to_owned(), status.clone());
+            }
+        }
+        self.kind.rules.prepare_update(&self.context(), old, &mut new);
+        Ok((new, causes))
+    }
+
+    /// Whether nothing holds an object any more that is being deleted.
+    pub(crate) fn is_released(&self, object: &Value) -> bool {
+        let meta = &object["metadata"];
+        !meta["deletionTimestamp"].is_null() && is_empty(&meta["finalizers"]) && !self.holds_contents(object)
+    }
+
+    /// Whether this is a namespace whose contents are still to be deleted.
+    pub(crate) fn holds_contents(&self, object: &Value) -> bool {
+        is_namespace(self.kind) && !is_empty(&object["spec"]["finalizers"])
+    }
+
+    /// Asks the kind what a write entails.
+    pub(crate) async fn before_commit(&self, operation: Operation<'_>) -> Result<Vec<SideWrite>, ApiError> {
+        let reader = CacheReader { server: self.server };
+        self.kind.rules.before_commit(&self.context(), operation, &reader).await
+    }
+
+    /// Commits a new object.
+    pub(crate) async fn commit_create(
+        &self,
+        tree: Value,
+        side: Vec<SideWrite>,
+        namespace: Option<(Key, Revision)>,
+    ) -> Result<Object, Lost> {
+        let expect = namespace.map(|(key, at)| (key, Expect::At(at)));
+        self.commit(name_of(&tree).to_owned(), Expect::Absent, Some(tree), side, expect).await
+    }
+
+    /// Commits a changed object over `live`.
+    pub(crate) async fn commit_update(&self, live: &Live, tree: Value, side: Vec<SideWrite>) -> Result<Object, Lost> {
+        let expect = Expect::At(Revision(live.revision));
+        self.commit(name_of(&tree).to_owned(), expect, Some(tree), side, None).await
+    }
+
+    /// Commits a deletion.
+    pub(crate) async fn commit_delete(&self, live: &Live, side: Vec<SideWrite>) -> Result<u64, Lost> {
+        let expect = Expect::At(Revision(live.revision));
+        self.commit(name_of(&live.tree).to_owned(), expect, None, side, None).await.map(|object| object.revision)
+    }
+
+    async fn commit(
+        &self,
+        name: String,
+        expect: Expect,
+        tree: Option<Value>,
+        side: Vec<SideWrite>,
+        also: Option<(Key, Expect)>,
+    ) -> Result<Object, Lost> {
+        let key = self.store_key(&name);
+        let encoded = tree.map(|tree| engine::value(object::encode(&self.to_stored(tree))));
+        let mut txn = Txn { expect: vec![(key.clone(), expect)], writes: Vec::new() };
+        txn.expect.extend(also);
+        txn.writes.push(match &encoded {
+            Some(value) => Write::Put { key: key.clone(), value: value.clone(), ttl: self.kind.time_to_live },
+            None => Write::Delete { key: key.clone() },
+        });
+        for write in side {
+            add_side_write(&mut txn, write)?;
+        }
+        let revision = match self.server.store.commit(txn).await {
+            Ok(Outcome::Committed(revision)) => revision.0,
+            Ok(Outcome::Refused { at, found }) => {
+                // Whoever tries again reads the cache, which must show why this was refused.
+                self.server.cache.reaches(at.0, SHOWN_WAIT).await;
+                return Err(Lost::Race { main: found.into_iter().next().flatten() });
+            }
+            Err(Error::OutcomeUnknown) => {
+                let (_, found) = self.server.store.get(&key).await.map_err(ApiError::from)?;
+                match (found, &encoded) {
+                    (Some(found), Some(value)) if found.value == *value => found.modified.0,
+                    _ => return Err(Lost::Failed(Error::OutcomeUnknown.into())),
+                }
+            }
+            Err(error) => return Err(Lost::Failed(error.into())),
+        };
+        if !self.server.cache.reaches(revision, SHOWN_WAIT).await {
+            tracing::warn!(revision, "a write was answered before the watch cache showed it");
+        }
+        let relative = object_key(self.namespace, &name);
+        // A deletion has no object to show but its revision.
+        let value = encoded.unwrap_or_else(|| object::encode(&json!({})).into());
+        Ok(self.object(&relative, &value, revision)?)
+    }
+}
+
+fn add_side_write(txn: &mut Txn, write: SideWrite) -> Result<(), ApiError> {
+    let kind = registry::find_kind(write.kind)
+        .ok_or_else(|| ApiError::internal(format!("a rule writes the unknown kind {}", write.kind)))?;
+    let key = engine::key(kind.key_prefix, &object_key(write.namespace.as_deref(), &write.name));
+    let expect = match &write.expect {
+        None => Expect::Absent,
+        Some(version) => {
+            let revision = version.parse().map_err(|_| {
+                ApiError::internal(format!("a rule expects {key:?} at {version:?}, which is no resource version"))
+            })?;
+            Expect::At(Revision(revision))
+        }
+    };
+    txn.expect.push((key.clone(), expect));
+    txn.writes.push(match write.object {
+        Some(object) => Write::Put { key, value: engine::value(object::encode(&object)), ttl: kind.time_to_live },
+        None => Write::Delete { key },
+    });
+    Ok(())
+}
+
+impl Written {
+    /// The answer to the client.
+    pub(crate) fn respond(self, kind: &Kind, format: Format, include: Include) -> Response {
+        let mut response = respond::object(self.status, kind, format, include, &self.object);
+        respond::warn(&mut response, &self.warnings);
+        response
+    }
+}
+
+/// Reads of rules: from the cache, which has shown every write that was answered. What a rule then writes is committed
+/// only if what it read is still so.
+pub(crate) struct CacheReader<'a> {
+    pub(crate) server: &'a Arc<Shared>,
+}
+
+impl Reader for CacheReader<'_> {
+    fn get<'a>(
+        &'a self,
+        kind: &'a str,
+        namespace: Option<&'a str>,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Value>, ApiError>> {
+        Box::pin(async move {
+            let shelf = self.server.cache.shelf(known(kind)?);
+            Ok(shelf.get(&object_key(namespace, name)).map(|object| object.tree()))
+        })
+    }
+
+    fn list<'a>(&'a self, kind: &'a str, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
+        Box::pin(async move {
+            let prefix = namespace.map_or_else(String::new, |namespace| format!("{namespace}/"));
+            let snapshot = self.server.cache.snapshot(known(kind)?, &prefix);
+            Ok(snapshot.objects.iter().map(|object| object.tree()).collect())
+        })
+    }
+}
+
+fn known(kind: &str) -> Result<&'static Kind, ApiError> {
+    registry::find_kind(kind).ok_or_else(|| ApiError::internal(format!("a rule reads the unknown kind {kind}")))
+}
+
+/// The metadata of an object, made if they are absent; 400 if they are something else.
+pub(crate) fn metadata_of(object: &mut Value) -> Result<&mut Map<String, Value>, ApiError> {
+    let object = object.as_object_mut().ok_or_else(|| ApiError::bad_request("an object is expected"))?;
+    let meta = object.entry("metadata").or_insert(Value::Null);
+    if meta.is_null() {
+        *meta = json!({});
+    }
+    meta.as_object_mut().ok_or_else(|| ApiError::bad_request("metadata must be an object"))
+}
+
+/// `metadata.name`, or empty text.
+pub(crate) fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// A time as metadata hold it: whole seconds, `Z`.
+pub(crate) fn whole_seconds(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}
+
+/// `generation` after a change.
+pub(crate) fn next_generation(old: &Value) -> Value {
+    (old["metadata"]["generation"].as_i64().unwrap_or(0) + 1).into()
+}
+
+fn is_empty(list: &Value) -> bool {
+    list.as_array().is_none_or(Vec::is_empty)
+}
+
+/// `old` with one member, and the field sets, of `wanted`.
+fn with_member(old: &Value, mut wanted: Value, member: &str) -> Value {
+    let mut new = old.clone();
+    match wanted.get_mut(member).map(Value::take) {
+        Some(value) if !value.is_null() => new[member] = value,
+        _ => {
+            new.as_object_mut().map(|object| object.remove(member));
+        }
+    }
+    if let Some(managed) = wanted.pointer_mut("/metadata/managedFields") {
+        new["metadata"]["managedFields"] = managed.take();
+    }
+    new
+}
+
+/// Whether anything but metadata and status differs.
+fn content_differs(kind: &Kind, old: &Value, new: &Value) -> bool {
+    let content = |object: &'_ Value| -> Vec<(String, Value)> {
+        let members = object.as_object().into_iter().flatten();
+        let counts = |key: &str| key != "metadata" && !(kind.has_status && key == "status");
+        members.filter(|(key, _)| counts(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+    };
+    content(old) != content(new)
+}
+
+/// Whether two objects are the same but for the times of their field sets and their `resourceVersion`.
+fn same(old: &Value, new: &Value) -> bool {
+    let plain = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(meta) = object["metadata"].as_object_mut() {
+            meta.remove("resourceVersion");
+            for entry in meta.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten() {
+                entry.as_object_mut().map(|entry| entry.remove("time"));
+            }
+        }
+        object
+    };
+    plain(old) == plain(new)
+}

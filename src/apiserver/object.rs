@@ -1,0 +1,334 @@
+//! An object as the cache holds it: its JSON as it is served, and beside it the little that lists and watches ask for.
+//!
+//! A parsed JSON tree of a one-KiB Route takes more than ten KiB, so no tree is kept. What is kept is the serialization,
+//! which most answers copy as it is, and what selectors, the garbage collector and preconditions look at.
+//!
+//! In the store an object is its JSON with `apiVersion`, `kind` and `metadata` in front and without
+//! `metadata.resourceVersion`, which nobody can know before the commit. [`with_revision`] puts it in, as the first member
+//! of the metadata, so that it is found again without parsing.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::{Map, Value};
+
+use super::registry::Kind;
+
+/// What stands in front of the members of the metadata.
+const METADATA: &[u8] = b"\"metadata\":{";
+/// What stands in front of the revision in served JSON.
+const REVISION: &[u8] = b"\"resourceVersion\":\"";
+
+/// One revision of an object.
+pub struct Object {
+    /// Its key behind the kind's prefix: `namespace/name` or `name`.
+    pub key: Arc<str>,
+    /// Its JSON as served, with `metadata.resourceVersion`.
+    pub json: Bytes,
+    /// The revision that wrote it (of a deleted object: that deleted it).
+    pub revision: u64,
+    /// `metadata.uid`.
+    pub uid: Box<str>,
+    /// `metadata.labels`.
+    pub labels: Box<[(Box<str>, Box<str>)]>,
+    /// The values of the kind's `selectable_fields`, in their order.
+    pub fields: Box<[Box<str>]>,
+    /// Its owners.
+    pub owners: Box<[Owner]>,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// Where in `json` the value of `metadata` lies, braces included.
+    metadata: (u32, u32),
+}
+
+/// One of `metadata.ownerReferences`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// `apiVersion` of the owner.
+    pub api_version: Box<str>,
+    /// Kind of the owner.
+    pub kind: Box<str>,
+    /// Name of the owner.
+    pub name: Box<str>,
+    /// Uid of the owner.
+    pub uid: Box<str>,
+    /// Whether a foreground deletion of the owner waits for the dependent.
+    pub blocks: bool,
+}
+
+/// What lies under a key is not an object as this server writes them.
+#[derive(Debug, thiserror::Error)]
+#[error("the value of {key} is not an object: {why}")]
+pub struct NotAnObject {
+    key: String,
+    why: String,
+}
+
+impl Object {
+    /// The object whose stored value is `value`; `kind` is the stored kind (no view).
+    pub fn from_stored(kind: &Kind, key: &str, value: &[u8], revision: u64) -> Result<Object, NotAnObject> {
+        let not = |why: &str| NotAnObject { key: format!("{}{key}", kind.key_prefix), why: why.to_owned() };
+        let json = with_revision(value, revision).ok_or_else(|| not("it has no metadata in front"))?;
+        let metadata = metadata_range(&json).ok_or_else(|| not("its metadata do not end"))?;
+        let tree = parse(&json).map_err(|error| not(&error.to_string()))?;
+        let meta = &tree["metadata"];
+        let text = |value: &Value| Box::<str>::from(value.as_str().unwrap_or_default());
+        let labels = meta["labels"].as_object().map_or_else(Box::default, |labels| {
+            labels.iter().map(|(key, value)| (key.as_str().into(), text(value))).collect()
+        });
+        let owners = meta["ownerReferences"].as_array().map_or_else(Box::default, |owners| {
+            let owner = |owner: &Value| Owner {
+                api_version: text(&owner["apiVersion"]),
+                kind: text(&owner["kind"]),
+                name: text(&owner["name"]),
+                uid: text(&owner["uid"]),
+                blocks: owner["blockOwnerDeletion"] == true,
+            };
+            owners.iter().map(owner).collect()
+        });
+        let field = |path: &&str| kind.field(&tree, path).unwrap_or_default().into_boxed_str();
+        Ok(Object {
+            key: key.into(),
+            revision,
+            uid: text(&meta["uid"]),
+            labels,
+            fields: kind.selectable_fields.iter().map(field).collect(),
+            owners,
+            deleting: meta.get("deletionTimestamp").is_some_and(|value| !value.is_null()),
+            metadata,
+            json,
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn for_selector_tests(labels: &[(&str, &str)]) -> Object {
+        Object {
+            key: "default/x".into(),
+            json: Bytes::new(),
+            revision: 1,
+            uid: "".into(),
+            labels: labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+            fields: Box::default(),
+            owners: Box::default(),
+            deleting: false,
+            metadata: (0, 0),
+        }
+    }
+
+    /// `metadata.name`.
+    pub fn name(&self) -> &str {
+        self.key.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// `metadata.namespace`, of an object that has one.
+    pub fn namespace(&self) -> Option<&str> {
+        self.key.split_once('/').map(|(namespace, _)| namespace)
+    }
+
+    /// The JSON of its `metadata`.
+    pub fn metadata_json(&self) -> Bytes {
+        self.json.slice(self.metadata.0 as usize..self.metadata.1 as usize)
+    }
+
+    /// The whole object.
+    pub fn tree(&self) -> Value {
+        serde_json::from_slice(&self.json).unwrap_or_default()
+    }
+
+    /// The object without `metadata.managedFields`, which nothing but writes looks at and which are its larger half.
+    pub fn tree_without_managed_fields(&self) -> Value {
+        parse(&self.json).unwrap_or_default()
+    }
+
+    /// Takes `metadata.resourceVersion` away: how a dry run shows what was not written.
+    pub fn forget_revision(&mut self) {
+        let start = self.metadata.0 as usize + 1;
+        let mut end = start + REVISION.len() + decimal_len(self.revision) + 1;
+        end += usize::from(self.json.get(end) == Some(&b','));
+        let json = [&self.json[..start], &self.json[end..]].concat();
+        self.metadata = metadata_range(&json).unwrap_or(self.metadata);
+        self.json = json.into();
+    }
+
+    /// The same content under another revision: how a watch tells that an object has left its selector.
+    pub fn at(&self, revision: u64) -> Object {
+        let start = self.metadata.0 as usize + 1 + REVISION.len();
+        let end = start + decimal_len(self.revision);
+        let number = revision.to_string();
+        let json = [&self.json[..start], number.as_bytes(), &self.json[end..]].concat();
+        let metadata = metadata_range(&json).unwrap_or(self.metadata);
+        Object {
+            key: self.key.clone(),
+            json: json.into(),
+            revision,
+            uid: self.uid.clone(),
+            labels: self.labels.clone(),
+            fields: self.fields.clone(),
+            owners: self.owners.clone(),
+            deleting: self.deleting,
+            metadata,
+        }
+    }
+}
+
+/// The stored form of an object: `apiVersion`, `kind`, `metadata` without `resourceVersion`, then the rest.
+pub fn encode(object: &Value) -> Vec<u8> {
+    let empty = Map::new();
+    let object = object.as_object().unwrap_or(&empty);
+    let mut out = Vec::with_capacity(1024);
+    let text = |key: &str| object.get(key).cloned().unwrap_or_else(|| Value::from(""));
+    out.extend_from_slice(format!("{{\"apiVersion\":{},\"kind\":{},", text("apiVersion"), text("kind")).as_bytes());
+    out.extend_from_slice(METADATA);
+    let metadata = object.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+    members(&mut out, metadata.iter().filter(|(key, _)| !matches!(key.as_str(), "resourceVersion" | "selfLink")));
+    out.push(b'}');
+    let mut rest =
+        object.iter().filter(|(key, _)| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata")).peekable();
+    if rest.peek().is_some() {
+        out.push(b',');
+    }
+    members(&mut out, rest);
+    out.push(b'}');
+    out
+}
+
+fn members<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (&'a String, &'a Value)>) {
+    for (index, (key, value)) in members.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_json(out, key);
+        out.push(b':');
+        write_json(out, value);
+    }
+}
+
+fn write_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
+    serde_json::to_writer(out, value).expect("strings and JSON trees serialize, and a Vec takes all");
+}
+
+/// A stored value as it is served: with its revision. `None` if it was not made by [`encode`].
+pub fn with_revision(stored: &[u8], revision: u64) -> Option<Bytes> {
+    let at = metadata_start(stored)? + 1;
+    let revision = revision.to_string();
+    let mut json = Vec::with_capacity(stored.len() + REVISION.len() + revision.len() + 2);
+    json.extend_from_slice(&stored[..at]);
+    json.extend_from_slice(REVISION);
+    json.extend_from_slice(revision.as_bytes());
+    json.push(b'"');
+    if stored.get(at) != Some(&b'}') {
+        json.push(b',');
+    }
+    json.extend_from_slice(&stored[at..]);
+    Some(json.into_boxed_slice().into())
+}
+
+/// Where the brace of the metadata stands. Only `apiVersion` and `kind` come before; inside a string the quotes of the
+/// pattern would be escaped, so the first match is the right one.
+fn metadata_start(json: &[u8]) -> Option<usize> {
+    json.windows(METADATA.len()).position(|window| window == METADATA).map(|at| at + METADATA.len() - 1)
+}
+
+fn metadata_range(json: &[u8]) -> Option<(u32, u32)> {
+    let start = metadata_start(json)?;
+    let (mut depth, mut in_string, mut escaped) = (0_u32, false, false);
+    for (offset, octet) in json[start..].iter().enumerate() {
+        match octet {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' if !in_string => depth += 1,
+            b'}' if !in_string => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some((u32::try_from(start).ok()?, u32::try_from(start + offset + 1).ok()?));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+fn decimal_len(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |log| log as usize + 1)
+}
+
+/// Parses an object, leaving `metadata.managedFields` out.
+fn parse(json: &[u8]) -> Result<Value, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    Level::Object.deserialize(&mut deserializer)
+}
+
+#[derive(Clone, Copy)]
+enum Level {
+    Object,
+    Metadata,
+}
+
+impl<'de> DeserializeSeed<'de> for Level {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Level {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            let value = match (self, key.as_str()) {
+                (Level::Object, "metadata") => access.next_value_seed(Level::Metadata)?,
+                (Level::Metadata, "managedFields") => {
+                    access.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                _ => access.next_value()?,
+            };
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn revisions_are_put_in_and_replaced() {
+        let object = json!({
+            "kind": "Event", "apiVersion": "v1", "message": "\"metadata\":{}", "action": "x",
+            "metadata": {"name": "a", "resourceVersion": "7", "annotations": {"x": "}\"{"}},
+        });
+        let stored = encode(&object);
+        let text = String::from_utf8(stored.clone()).expect("JSON");
+        assert!(text.starts_with(r#"{"apiVersion":"v1","kind":"Event","metadata":{"annotations""#), "{text}");
+        let served = with_revision(&stored, 99).expect("encoded");
+        let mut expected = object;
+        expected["metadata"]["resourceVersion"] = json!("99");
+        assert_eq!(serde_json::from_slice::<Value>(&served).expect("JSON"), expected);
+        let (start, end) = metadata_range(&served).expect("encoded");
+        let metadata: Value = serde_json::from_slice(&served[start as usize..end as usize]).expect("JSON");
+        assert_eq!(metadata, expected["metadata"]);
+    }
+
+    #[test]
+    fn empty_metadata_take_a_revision() {
+        let served = with_revision(&encode(&json!({"metadata": {}})), 1).expect("encoded");
+        assert_eq!(
+            serde_json::from_slice::<Value>(&served).expect("JSON"),
+            json!({"apiVersion": "", "kind": "", "metadata": {"resourceVersion": "1"}})
+        );
+    }
+}

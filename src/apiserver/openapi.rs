@@ -1,0 +1,386 @@
+//! OpenAPI v3: an index and a document for each group version, made from the kinds' schemas.
+//!
+//! kubectl validates, explains and edits by these documents. A document's URL carries the digest of its content, so clients
+//! keep it for ever. Version 2 is not served: clients since 1.29 do without.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use aws_lc_rs::digest::{SHA256, digest as hash};
+use axum::response::Response;
+use bytes::Bytes;
+use data_encoding::HEXUPPER;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde_json::{Map, Value, json};
+
+use super::error::ApiError;
+use super::registry::{Kind, kinds};
+use super::request::{Query, is_built_in, is_namespace};
+use super::respond;
+
+struct Document {
+    body: Bytes,
+    digest: String,
+}
+
+/// Path below `/openapi/v3/` → document.
+static DOCUMENTS: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
+    let mut groups: BTreeMap<String, Vec<&'static Kind>> = BTreeMap::new();
+    for kind in kinds() {
+        groups.entry(root(kind)).or_default().push(kind);
+    }
+    groups
+        .into_iter()
+        .map(|(path, kinds)| {
+            let body = Bytes::from(document(&kinds).to_string());
+            let digest = digest(&body);
+            (path, Document { body, digest })
+        })
+        .collect()
+});
+
+static INDEX: LazyLock<String> = LazyLock::new(|| {
+    let paths: Map<String, Value> = DOCUMENTS
+        .iter()
+        .map(|(path, document)| {
+            let url = format!("/openapi/v3/{path}?hash={}", document.digest);
+            (path.clone(), json!({"serverRelativeURL": url}))
+        })
+        .collect();
+    json!({"paths": paths}).to_string()
+});
+
+/// A digest of some content, as in a document's URL.
+pub fn digest(content: &[u8]) -> String {
+    HEXUPPER.encode(hash(&SHA256, content).as_ref())
+}
+
+/// Answers `/openapi/v3…`; `None` for others, `/openapi/v2` among them.
+pub fn answer(path: &str, query: &Query, headers: &HeaderMap) -> Option<Result<Response, ApiError>> {
+    let below = path.strip_prefix("/openapi/v3")?.trim_matches('/');
+    if below.is_empty() {
+        return Some(Ok(respond::json(StatusCode::OK, INDEX.as_str())));
+    }
+    let document = DOCUMENTS.get(below)?;
+    let etag = format!("\"{}\"", document.digest);
+    let wanted = query.get("hash");
+    let mut response = match wanted {
+        Some(hash) if hash != document.digest => respond::typed(StatusCode::MOVED_PERMANENTLY, "application/json", ""),
+        _ if headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == etag.as_bytes()) => {
+            respond::typed(StatusCode::NOT_MODIFIED, "application/json", "")
+        }
+        _ => respond::json(StatusCode::OK, document.body.clone()),
+    };
+    let mut set = |name, value: &str| {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            response.headers_mut().insert(name, value);
+        }
+    };
+    match wanted {
+        Some(hash) if hash != document.digest => {
+            set(header::LOCATION, &format!("/openapi/v3/{below}?hash={}", document.digest));
+        }
+        Some(_) => set(header::CACHE_CONTROL, "public, immutable"),
+        None => {}
+    }
+    set(header::ETAG, &etag);
+    set(header::VARY, "Accept");
+    Some(Ok(response))
+}
+
+/// `api/v1`, or `apis/<group>/<version>`.
+fn root(kind: &Kind) -> String {
+    match kind.group {
+        "" => format!("api/{}", kind.version),
+        group => format!("apis/{group}/{}", kind.version),
+    }
+}
+
+/// The name of a kind's schema: `dev.signpost.v1alpha1.Route`.
+fn component(kind: &Kind) -> String {
+    let group = if kind.group.is_empty() { "core" } else { kind.group };
+    let reversed: Vec<&str> = group.split('.').rev().collect();
+    format!("{}.{}.{}", reversed.join("."), kind.version, kind.kind)
+}
+
+const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
+const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
+const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+
+fn document(kinds: &[&Kind]) -> Value {
+    let mut paths = Map::new();
+    let mut schemas = shared_schemas();
+    for kind in kinds {
+        let mut schema = (*kind.schema).clone();
+        schema["x-kubernetes-group-version-kind"] = json!([gvk(kind)]);
+        schemas.insert(component(kind), schema);
+        schemas.insert(format!("{}List", component(kind)), list_schema(kind));
+        add_paths(&mut paths, kind);
+    }
+    json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Signpost", "version": env!("CARGO_PKG_VERSION")},
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"BearerToken": {"type": "apiKey", "in": "header", "name": "authorization",
+                "description": "Bearer Token authentication"}},
+        },
+    })
+}
+
+fn gvk(kind: &Kind) -> Value {
+    json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
+}
+
+fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+fn list_schema(kind: &Kind) -> Value {
+    json!({
+        "type": "object",
+        "description": format!("{}List is a list of {}.", kind.kind, kind.kind),
+        "required": ["items"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": "Version of this representation of the list."},
+            "kind": {"type": "string", "description": format!("{}List.", kind.kind)},
+            "metadata": {"allOf": [reference(LIST_META)], "description": "Metadata of the list."},
+            "items": {"type": "array", "description": "The objects.", "items": reference(&component(kind))},
+        },
+        "x-kubernetes-group-version-kind":
+            [{"group": kind.group, "version": kind.version, "kind": format!("{}List", kind.kind)}],
+    })
+}
+
+fn add_paths(paths: &mut Map<String, Value>, kind: &Kind) {
+    let all = format!("/{}/{}", root(kind), kind.plural);
+    let collection = match kind.namespaced {
+        true => format!("/{}/namespaces/{{namespace}}/{}", root(kind), kind.plural),
+        false => all.clone(),
+    };
+    let object = format!("{collection}/{{name}}");
+    let schema = component(kind);
+    let list = format!("{schema}List");
+    let mut collection_item = json!({
+        "get": operation(kind, "list", "list", kind.kind, &list_parameters(), None, &[("200", &list)]),
+        "post": operation(
+            kind, "post", "create", kind.kind, &write_parameters(), Some(&body(&schema)),
+            &[("200", &schema), ("201", &schema), ("202", &schema)],
+        ),
+    });
+    if !is_namespace(kind) {
+        let delete = body(DELETE_OPTIONS);
+        collection_item["delete"] = operation(
+            kind,
+            "deletecollection",
+            "deleteCollection",
+            kind.kind,
+            &list_parameters(),
+            Some(&delete),
+            &[("200", STATUS)],
+        );
+    }
+    with_parameters(&mut collection_item, kind.namespaced, false);
+    if kind.namespaced {
+        let mut everywhere = json!({
+            "get": operation(kind, "list", "listForAllNamespaces", kind.kind, &list_parameters(), None, &[("200", &list)]),
+        });
+        with_parameters(&mut everywhere, false, false);
+        paths.insert(all, everywhere);
+    }
+    paths.insert(collection, collection_item);
+    let mut object_item = object_operations(kind, "", &schema);
+    object_item["delete"] = operation(
+        kind,
+        "delete",
+        "delete",
+        kind.kind,
+        &delete_parameters(),
+        Some(&body(DELETE_OPTIONS)),
+        &[("200", STATUS), ("202", STATUS)],
+    );
+    with_parameters(&mut object_item, kind.namespaced, true);
+    paths.insert(object.clone(), object_item);
+    if kind.has_status {
+        let mut status = object_operations(kind, "Status", &schema);
+        with_parameters(&mut status, kind.namespaced, true);
+        paths.insert(format!("{object}/status"), status);
+    }
+}
+
+fn object_operations(kind: &Kind, suffix: &str, schema: &str) -> Value {
+    let name = format!("{}{suffix}", kind.kind);
+    let mut patch_parameters = write_parameters();
+    patch_parameters.push(parameter("force", "boolean", "Whether an apply takes fields from other managers."));
+    json!({
+        "get": operation(kind, "get", "read", &name, &[], None, &[("200", schema)]),
+        "put": operation(
+            kind, "put", "replace", &name, &write_parameters(), Some(&body(schema)), &[("200", schema), ("201", schema)],
+        ),
+        "patch": operation(
+            kind, "patch", "patch", &name, &patch_parameters, Some(&patch_body(kind)), &[("200", schema), ("201", schema)],
+        ),
+    })
+}
+
+fn operation(
+    kind: &Kind,
+    action: &str,
+    verb: &str,
+    name: &str,
+    parameters: &[Value],
+    body: Option<&Value>,
+    answers: &[(&str, &str)],
+) -> Value {
+    let group: String = match kind.group {
+        "" => "Core".to_owned(),
+        group => group.split(['.', '-']).map(capitalized).collect(),
+    };
+    let scope = if kind.namespaced && !verb.ends_with("Namespaces") { "Namespaced" } else { "" };
+    let answers: Map<String, Value> = answers
+        .iter()
+        .map(|(code, schema)| {
+            let content = json!({"application/json": {"schema": reference(schema)}});
+            ((*code).to_owned(), json!({"description": "OK", "content": content}))
+        })
+        .collect();
+    let mut operation = json!({
+        "operationId": format!("{verb}{group}{}{scope}{name}", capitalized(kind.version)),
+        "description": format!("{verb} {name}"),
+        "tags": [format!("{}_{}", if kind.group.is_empty() { "core" } else { kind.group }, kind.version)],
+        "responses": answers,
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": gvk(kind),
+    });
+    if !parameters.is_empty() {
+        operation["parameters"] = json!(parameters);
+    }
+    if let Some(body) = body {
+        operation["requestBody"] = body.clone();
+    }
+    operation
+}
+
+fn capitalized(word: &str) -> String {
+    let mut characters = word.chars();
+    characters.next().map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + characters.as_str())
+}
+
+fn body(schema: &str) -> Value {
+    json!({"required": schema != DELETE_OPTIONS, "content": {"application/json": {"schema": reference(schema)}}})
+}
+
+/// The patch types that the kind takes. kubectl sends a strategic merge patch wherever one is named here.
+fn patch_body(kind: &Kind) -> Value {
+    let mut types = vec!["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
+    if is_built_in(kind) {
+        types.push("application/strategic-merge-patch+json");
+    }
+    let content: Map<String, Value> =
+        types.into_iter().map(|name| (name.to_owned(), json!({"schema": reference(PATCH)}))).collect();
+    json!({"required": true, "content": content})
+}
+
+fn parameter(name: &str, r#type: &str, description: &str) -> Value {
+    json!({"name": name, "in": "query", "description": description, "schema": {"type": r#type, "uniqueItems": true}})
+}
+
+fn write_parameters() -> Vec<Value> {
+    vec![
+        parameter("dryRun", "string", "`All`: everything is done but the write."),
+        parameter("fieldManager", "string", "The name of who writes, whom the fields then belong to."),
+        parameter("fieldValidation", "string", "What to do about unknown fields: `Strict`, `Warn` or `Ignore`."),
+    ]
+}
+
+fn delete_parameters() -> Vec<Value> {
+    vec![
+        parameter("dryRun", "string", "`All`: everything is done but the write."),
+        parameter("gracePeriodSeconds", "integer", "Taken and not used."),
+        parameter("propagationPolicy", "string", "What happens to dependents: `Orphan`, `Background` or `Foreground`."),
+    ]
+}
+
+fn list_parameters() -> Vec<Value> {
+    vec![
+        parameter("allowWatchBookmarks", "boolean", "Whether a watch has bookmarks."),
+        parameter("continue", "string", "The token of the page before."),
+        parameter("fieldSelector", "string", "Narrows to objects with these fields."),
+        parameter("labelSelector", "string", "Narrows to objects with these labels."),
+        parameter("limit", "integer", "How many objects a page has at most."),
+        parameter("resourceVersion", "string", "From which version on, or at which version."),
+        parameter("resourceVersionMatch", "string", "How `resourceVersion` is meant: `Exact` or `NotOlderThan`."),
+        parameter("sendInitialEvents", "boolean", "Whether a watch begins with the objects that are there."),
+        parameter("timeoutSeconds", "integer", "How long a watch lasts."),
+        parameter("watch", "boolean", "Whether to follow changes."),
+    ]
+}
+
+fn with_parameters(item: &mut Value, namespaced: bool, named: bool) {
+    let in_path = |name: &str, description: &str| {
+        json!({"name": name, "in": "path", "required": true, "description": description,
+            "schema": {"type": "string", "uniqueItems": true}})
+    };
+    let mut parameters = vec![parameter("pretty", "string", "Taken and not used.")];
+    if named {
+        parameters.push(in_path("name", "Name of the object."));
+    }
+    if namespaced {
+        parameters.push(in_path("namespace", "Namespace of the object."));
+    }
+    item["parameters"] = json!(parameters);
+}
+
+fn shared_schemas() -> Map<String, Value> {
+    let text = |description: &str| json!({"type": "string", "description": description});
+    let number = |description: &str| json!({"type": "integer", "description": description});
+    let object = |description: &str, properties: Value| json!({"type": "object", "description": description, "properties": properties});
+    let mut schemas = Map::new();
+    schemas.insert(PATCH.into(), object("A change of parts of an object.", json!({})));
+    schemas.insert(
+        LIST_META.into(),
+        object(
+            "Metadata of a list.",
+            json!({
+                "continue": text("If set, there is more: the token of the next page."),
+                "remainingItemCount": number("How many objects follow on further pages."),
+                "resourceVersion": text("The version the list shows; a watch can begin from it."),
+                "selfLink": text("Not used."),
+            }),
+        ),
+    );
+    schemas.insert(
+        DELETE_OPTIONS.into(),
+        object("How an object is deleted.", json!({
+            "apiVersion": text("Version of this representation."),
+            "kind": text("DeleteOptions."),
+            "dryRun": {"type": "array", "items": {"type": "string"}, "description": "`All`: nothing is deleted."},
+            "gracePeriodSeconds": number("Taken and not used."),
+            "orphanDependents": {"type": "boolean", "description": "The older form of `propagationPolicy: Orphan`."},
+            "preconditions": object("What must hold of the object.", json!({
+                "resourceVersion": text("It must be at this version."),
+                "uid": text("It must have this uid."),
+            })),
+            "propagationPolicy": text("What happens to dependents: `Orphan`, `Background` or `Foreground`."),
+        })),
+    );
+    schemas.insert(
+        STATUS.into(),
+        object(
+            "How a request ended.",
+            json!({
+                "apiVersion": text("Version of this representation."),
+                "kind": text("Status."),
+                "metadata": {"allOf": [reference(LIST_META)], "description": "Metadata."},
+                "status": text("`Success` or `Failure`."),
+                "code": number("The HTTP status."),
+                "message": text("What happened, for people."),
+                "reason": text("What happened, in one word."),
+                "details": object("What failed, and each of its faults.", json!({})),
+            }),
+        ),
+    );
+    schemas
+}

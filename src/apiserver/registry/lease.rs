@@ -1,0 +1,77 @@
+//! Lease: who leads, and heartbeats; a built-in kind of Kubernetes.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::columns::{self, AGE};
+use super::{Column, Context, Kind, Rules, event, field, metadata};
+use crate::apiserver::error::Cause;
+
+pub(super) fn kind() -> Kind {
+    Kind {
+        group: "coordination.k8s.io",
+        version: "v1",
+        kind: "Lease",
+        plural: "leases",
+        singular: "lease",
+        short_names: &[],
+        categories: &[],
+        namespaced: true,
+        has_status: false,
+        key_prefix: "/coordination.k8s.io/leases/",
+        schema: Arc::new(metadata::of_built_in::<k8s_openapi::api::coordination::v1::Lease>()),
+        columns: &[
+            Column {
+                name: "Holder",
+                kind: "string",
+                priority: 0,
+                description: "Who holds the lease.",
+                cell: |object, _| columns::at(object, "spec.holderIdentity"),
+            },
+            AGE,
+        ],
+        selectable_fields: &[],
+        time_to_live: None,
+        view: None,
+        rules: &Leases,
+    }
+}
+
+struct Leases;
+
+impl Rules for Leases {
+    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
+        times(object);
+    }
+
+    fn prepare_update(&self, _context: &Context<'_>, _old: &Value, new: &mut Value) {
+        times(new);
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
+        faults(object)
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, _old: &Value, new: &Value) -> Vec<Cause> {
+        faults(new)
+    }
+}
+
+fn times(object: &mut Value) {
+    event::micro_times(object, &["/spec/acquireTime", "/spec/renewTime"]);
+}
+
+fn faults(object: &Value) -> Vec<Cause> {
+    let spec = &object["spec"];
+    let mut causes = Vec::new();
+    if spec["leaseDurationSeconds"].as_i64().is_some_and(|seconds| seconds <= 0) {
+        let value = &spec["leaseDurationSeconds"];
+        causes.push(field::invalid("spec.leaseDurationSeconds", value, "must be greater than 0"));
+    }
+    if spec["leaseTransitions"].as_i64().is_some_and(|transitions| transitions < 0) {
+        let value = &spec["leaseTransitions"];
+        causes.push(field::invalid("spec.leaseTransitions", value, "must be greater than or equal to 0"));
+    }
+    causes
+}

@@ -1,0 +1,288 @@
+//! NameClaim: the ledger of names. A name has one holder, and goes to another only after it was released and its quarantine
+//! has passed.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::columns::{self, AGE, text_at};
+use super::{Column, Context, Kind, Operation, Reader, Rules, SideWrite, crd, field};
+use crate::api::names;
+use crate::api::v1alpha1::name_claim::NameClaim;
+use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
+use crate::apiserver::error::{ApiError, Cause};
+
+pub(super) fn kind() -> Kind {
+    Kind {
+        group: GROUP,
+        version: VERSION,
+        kind: "NameClaim",
+        plural: "nameclaims",
+        singular: "nameclaim",
+        short_names: &["nc"],
+        categories: &[CATEGORY],
+        namespaced: false,
+        has_status: false,
+        key_prefix: "/signpost.dev/nameclaims/",
+        schema: Arc::new(crd::schema_of::<NameClaim>()),
+        columns: COLUMNS,
+        selectable_fields: &["spec.type", "spec.value", "spec.holder.namespace", "spec.holder.name", "spec.holder.uid"],
+        time_to_live: None,
+        view: None,
+        rules: &NameClaims,
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    Column {
+        name: "Type",
+        kind: "string",
+        priority: 0,
+        description: "What is claimed: a `label` or a `host`.",
+        cell: |object, _| columns::at(object, "spec.type"),
+    },
+    Column {
+        name: "Value",
+        kind: "string",
+        priority: 0,
+        description: "The label or the host.",
+        cell: |object, _| columns::at(object, "spec.value"),
+    },
+    Column {
+        name: "Holder",
+        kind: "string",
+        priority: 0,
+        description: "The Route that holds the name, or held it last.",
+        cell: |object, _| match (text_at(object, "spec.holder.namespace"), text_at(object, "spec.holder.name")) {
+            (Some(namespace), Some(name)) => Value::from(format!("{namespace}/{name}")),
+            _ => Value::Null,
+        },
+    },
+    Column {
+        name: "Released",
+        kind: "date",
+        priority: 0,
+        description: "Time since the holder let the name go.",
+        cell: |object, now| columns::since(text_at(object, "spec.releasedAt"), now),
+    },
+    AGE,
+    Column {
+        name: "Quarantine Until",
+        kind: "string",
+        priority: 1,
+        description: "Until when only a Route of the same namespace and name can have the name again.",
+        cell: |object, _| columns::at(object, "spec.quarantineUntil"),
+    },
+    Column {
+        name: "Holder UID",
+        kind: "string",
+        priority: 1,
+        description: "The Route's uid.",
+        cell: |object, _| columns::at(object, "spec.holder.uid"),
+    },
+];
+
+struct NameClaims;
+
+impl Rules for NameClaims {
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
+        let (name, value) = (&object["metadata"]["name"], &object["spec"]["value"]);
+        let Some(text) = value.as_str() else { return Vec::new() };
+        let mut causes = Vec::new();
+        let (wrong, claim) = match object["spec"]["type"].as_str() {
+            Some("label") => (
+                (!names::is_host_label(text) || text.bytes().any(|octet| octet.is_ascii_uppercase()))
+                    .then(|| "must be one label of a host name in lower case, at most 63 octets".to_owned()),
+                names::label_claim_name(text),
+            ),
+            Some("host") => {
+                (names::check_host(text).err().map(|error| error.to_string()), names::host_claim_name(text))
+            }
+            _ => return Vec::new(),
+        };
+        match wrong {
+            Some(what) => causes.push(field::invalid("spec.value", value, &what)),
+            None if name != &claim => {
+                causes.push(field::invalid("metadata.name", name, &format!("must be {claim:?} for this value")));
+            }
+            None => {}
+        }
+        causes.extend(faults(object));
+        causes
+    }
+
+    fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        let (before, after) = (&old["spec"], &new["spec"]);
+        let mut causes = Vec::new();
+        for name in ["type", "value"] {
+            if before[name] != after[name] {
+                let what = "field is immutable: create another NameClaim";
+                causes.push(field::invalid(&format!("spec.{name}"), &after[name], what));
+            }
+        }
+        causes.extend(takeover_fault(context.now, before, after));
+        causes.extend(faults(new));
+        causes
+    }
+
+    fn before_commit<'a>(
+        &'a self,
+        _context: &'a Context<'a>,
+        operation: Operation<'a>,
+        reader: &'a dyn Reader,
+    ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
+        Box::pin(async move {
+            if let Operation::Delete { old, .. } = operation {
+                guard_delete(old, reader).await?;
+            }
+            Ok(Vec::new())
+        })
+    }
+}
+
+fn faults(object: &Value) -> Vec<Cause> {
+    let spec = &object["spec"];
+    let mut causes = Vec::new();
+    for name in ["namespace", "name", "uid"] {
+        if spec["holder"][name].as_str() == Some("") {
+            causes.push(field::required(&format!("spec.holder.{name}"), ""));
+        }
+    }
+    if !spec["quarantineUntil"].is_null() && spec["releasedAt"].is_null() {
+        causes.push(field::forbidden(
+            "spec.quarantineUntil",
+            "a name that is held is in no quarantine; set spec.releasedAt too",
+        ));
+    }
+    causes
+}
+
+/// Whether the name may go to another holder: to a Route of the same namespace and name at any time, to others only after
+/// it was released and its quarantine has passed.
+fn takeover_fault(now: Timestamp, before: &Value, after: &Value) -> Option<Cause> {
+    let same = |name: &str| before["holder"][name] == after["holder"][name];
+    if same("namespace") && same("name") {
+        return None;
+    }
+    let holder = format!(
+        "{}/{}",
+        before["holder"]["namespace"].as_str().unwrap_or_default(),
+        before["holder"]["name"].as_str().unwrap_or_default()
+    );
+    if before["releasedAt"].is_null() {
+        return Some(field::forbidden(
+            "spec.holder",
+            &format!("the name is held by Route {holder}; it must be released first"),
+        ));
+    }
+    let until = before["quarantineUntil"].as_str()?;
+    let passed = until.parse::<Timestamp>().is_ok_and(|until| until <= now);
+    (!passed).then(|| {
+        field::forbidden(
+            "spec.holder",
+            &format!("until {until} the name is kept for Route {holder}, which held it last"),
+        )
+    })
+}
+
+/// A claim that is held goes only with its Route: else two Routes could have one name.
+async fn guard_delete(claim: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+    let spec = &claim["spec"];
+    if !spec["releasedAt"].is_null() {
+        return Ok(());
+    }
+    let (namespace, name) = (spec["holder"]["namespace"].as_str(), spec["holder"]["name"].as_str().unwrap_or_default());
+    let holder = reader.get("Route", namespace, name).await?;
+    if holder.is_none_or(|route| route["metadata"]["uid"] != spec["holder"]["uid"]) {
+        return Ok(());
+    }
+    let what = format!("the name is held by Route {}/{name}; delete that Route first", namespace.unwrap_or_default());
+    let claim_name = claim["metadata"]["name"].as_str().unwrap_or_default();
+    Err(ApiError::conflict(super::known("NameClaim"), claim_name, &what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{NOW, Objects, check_create, check_update, context};
+    use super::*;
+    use serde_json::json;
+
+    fn claim(name: &str, kind: &str, value: &str, more: Value) -> Value {
+        let mut spec = json!({"type": kind, "value": value, "since": NOW,
+            "holder": {"namespace": "n", "name": "r", "uid": "u"}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "NameClaim", "metadata": {"name": name}, "spec": spec})
+    }
+
+    #[test]
+    fn name_and_value_fit() {
+        let host = names::host_claim_name("www.shop.test");
+        for (object, expected) in [
+            (claim("n-r", "label", "n-r", json!({})), vec![]),
+            (claim(&host, "host", "www.shop.test", json!({})), vec![]),
+            (claim(&host, "host", "WWW.shop.test", json!({})), vec![]),
+            (claim("n-x", "label", "n-r", json!({})), vec!["metadata.name"]),
+            (claim("n-r", "label", "n.r", json!({})), vec!["spec.value"]),
+            (claim("n-r", "label", "N-r", json!({})), vec!["spec.value"]),
+            (claim(&host, "host", "localhost", json!({})), vec!["spec.value"]),
+            (claim("n-r", "label", "n-r", json!({"quarantineUntil": NOW})), vec!["spec.quarantineUntil"]),
+            (claim("n-r", "name", "n-r", json!({})), vec!["spec.type"]),
+            (
+                claim("n-r", "label", "n-r", json!({"holder": {"namespace": "", "name": "r"}})),
+                vec!["spec.holder.uid", "spec.holder.namespace"],
+            ),
+        ] {
+            let found = check_create("NameClaim", object.clone());
+            let paths: Vec<&str> = found.iter().filter_map(|cause| cause.split(": ").next()).collect();
+            assert_eq!(paths, expected, "{object}");
+        }
+    }
+
+    #[test]
+    fn a_name_changes_hands_only_after_its_quarantine() {
+        let past = "2000-01-01T00:00:00Z";
+        let future = "2100-01-01T00:00:00Z";
+        let held = claim("n-r", "label", "n-r", json!({}));
+        let quarantined = claim("n-r", "label", "n-r", json!({"releasedAt": past, "quarantineUntil": future}));
+        let free = claim("n-r", "label", "n-r", json!({"releasedAt": past, "quarantineUntil": past}));
+        let released = claim("n-r", "label", "n-r", json!({"releasedAt": past}));
+        let again = claim("n-r", "label", "n-r", json!({"holder": {"namespace": "n", "name": "r", "uid": "v"}}));
+        let other = claim("n-r", "label", "n-r", json!({"holder": {"namespace": "m", "name": "r", "uid": "w"}}));
+        for (old, new, good) in [
+            (&held, &again, true),
+            (&held, &quarantined, true),
+            (&held, &other, false),
+            (&quarantined, &again, true),
+            (&quarantined, &other, false),
+            (&free, &other, true),
+            (&released, &other, true),
+        ] {
+            let found = check_update("NameClaim", old, new.clone());
+            assert_eq!(found.is_empty(), good, "{old} {new} {found:?}");
+            assert!(found.iter().all(|cause| cause.starts_with("spec.holder: Forbidden")), "{found:?}");
+        }
+        let mut renamed = held.clone();
+        renamed["spec"]["value"] = json!("other");
+        assert_eq!(check_update("NameClaim", &held, renamed).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_held_claim_is_not_deleted() {
+        let route = |uid: &str| json!({"kind": "Route", "metadata": {"name": "r", "namespace": "n", "uid": uid}});
+        let held = claim("n-r", "label", "n-r", json!({}));
+        let released = claim("n-r", "label", "n-r", json!({"releasedAt": NOW}));
+        for (objects, old, good) in [
+            (vec![route("u")], &held, false),
+            (vec![route("v")], &held, true),
+            (vec![], &held, true),
+            (vec![route("u")], &released, true),
+        ] {
+            let (context, options) = (context(), json!({}));
+            let operation = Operation::Delete { old, options: &options };
+            let found = NameClaims.before_commit(&context, operation, &Objects::new(objects)).await;
+            assert_eq!(found.is_ok(), good, "{old}");
+        }
+    }
+}

@@ -1,0 +1,513 @@
+//! Route: the wish for a name. Users write its spec; of its status, phase and names come from a RouteBinding alone.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::columns::{self, AGE};
+use super::{Column, Context, Kind, Operation, Reader, Rules, SideWrite, crd, field};
+use crate::api::names::{self, is_at_or_below};
+use crate::api::v1alpha1::route::{RESOLVABLE, Route, SCHEDULED};
+use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
+use crate::apiserver::error::{ApiError, Cause};
+
+/// The members of `status` that only a RouteBinding sets.
+pub(super) const BOUND_FIELDS: [&str; 5] = ["phase", "dns", "router", "canonicalName", "names"];
+/// What a refused status says.
+const STATUS_REASON: &str = "only a RouteBinding sets it; leave status out of the object";
+
+pub(super) fn kind() -> Kind {
+    Kind {
+        group: GROUP,
+        version: VERSION,
+        kind: "Route",
+        plural: "routes",
+        singular: "route",
+        short_names: &["rt"],
+        categories: &[CATEGORY],
+        namespaced: true,
+        has_status: true,
+        key_prefix: "/signpost.dev/routes/",
+        schema: Arc::new(crd::schema_of::<Route>()),
+        columns: COLUMNS,
+        selectable_fields: &["spec.host", "spec.subdomain", "status.phase", "status.router", "status.dns"],
+        time_to_live: None,
+        view: None,
+        rules: &Routes,
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    Column {
+        name: "Host",
+        kind: "string",
+        priority: 0,
+        description: "The name of your own, if there is one.",
+        cell: |object, _| columns::at(object, "spec.host"),
+    },
+    Column {
+        name: "DNS",
+        kind: "string",
+        priority: 0,
+        description: "The final DNS name.",
+        cell: |object, _| columns::at(object, "status.dns"),
+    },
+    Column {
+        name: "Router",
+        kind: "string",
+        priority: 0,
+        description: "The Router that serves it.",
+        cell: |object, _| columns::at(object, "status.router"),
+    },
+    Column {
+        name: "Phase",
+        kind: "string",
+        priority: 0,
+        description: "`new` until a Router was chosen, then `scheduled`.",
+        cell: |object, _| columns::at(object, "status.phase"),
+    },
+    Column {
+        name: "Live",
+        kind: "string",
+        priority: 0,
+        description: "Whether every name server was asked for its name and answered right.",
+        cell: |object, _| columns::condition(object, RESOLVABLE, "status"),
+    },
+    AGE,
+    Column {
+        name: "Canonical Name",
+        kind: "string",
+        priority: 1,
+        description: "The stable name to point a CNAME of your own at.",
+        cell: |object, _| columns::at(object, "status.canonicalName"),
+    },
+    Column {
+        name: "Target",
+        kind: "string",
+        priority: 1,
+        description: "What the traffic is sent to.",
+        cell: |object, _| match object["spec"]["to"]["name"].as_str() {
+            Some(name) => {
+                let kind = object["spec"]["to"]["kind"].as_str().unwrap_or_default().to_ascii_lowercase();
+                Value::from(format!("{kind}/{name}"))
+            }
+            None => Value::Null,
+        },
+    },
+    Column {
+        name: "Reason",
+        kind: "string",
+        priority: 1,
+        description: "Why it is scheduled or not, in one word.",
+        cell: |object, _| columns::condition(object, SCHEDULED, "reason"),
+    },
+];
+
+struct Routes;
+
+impl Rules for Routes {
+    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
+        object["status"] = json!({"phase": "new"});
+    }
+
+    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
+        let spec = &object["spec"];
+        let mut causes: Vec<Cause> = host_fault(context.domain, &spec["host"]).into_iter().collect();
+        causes.extend(subdomain_fault(&spec["subdomain"]));
+        causes.extend(faults(spec));
+        causes
+    }
+
+    fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        let (before, after) = (&old["spec"], &new["spec"]);
+        let mut causes = Vec::new();
+        if text(&before["host"]) != text(&after["host"]) {
+            causes.extend(host_change_fault(context.domain, old, after));
+        }
+        if text(&before["subdomain"]) != text(&after["subdomain"]) {
+            causes.extend(match is_scheduled(old) {
+                true => Some(field::invalid("spec.subdomain", &after["subdomain"], IMMUTABLE)),
+                false => subdomain_fault(&after["subdomain"]),
+            });
+        }
+        causes.extend(faults(after));
+        causes
+    }
+
+    fn validate_sent_status(&self, old: Option<&Value>, sent: &Value) -> Vec<Cause> {
+        let empty = sent.is_null() || sent.as_object().is_some_and(serde_json::Map::is_empty);
+        let stored = old.and_then(|old| old.get("status"));
+        if empty || stored == Some(sent) {
+            return Vec::new();
+        }
+        let what = match old {
+            None => STATUS_REASON.to_owned(),
+            Some(_) => format!("{STATUS_REASON}, or send back the stored one unchanged"),
+        };
+        vec![field::forbidden("status", &what)]
+    }
+
+    fn validate_status_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        let changed = BOUND_FIELDS.iter().filter(|name| old["status"][**name] != new["status"][**name]);
+        changed.map(|name| field::forbidden(&format!("status.{name}"), "only a RouteBinding sets it")).collect()
+    }
+
+    fn before_commit<'a>(
+        &'a self,
+        context: &'a Context<'a>,
+        operation: Operation<'a>,
+        reader: &'a dyn Reader,
+    ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
+        Box::pin(async move {
+            match operation {
+                Operation::Create(object) => host_in_zone(&object["spec"]["host"], object, reader).await?,
+                Operation::Update { old, new } if text(&old["spec"]["host"]) != text(&new["spec"]["host"]) => {
+                    // Its own system name is in a zone of ours, of course; the validation has let nothing else pass.
+                    if own_system_name(old) != text(&new["spec"]["host"]) {
+                        host_in_zone(&new["spec"]["host"], new, reader).await?;
+                    }
+                }
+                Operation::Update { .. } => {}
+                Operation::Delete { old, .. } => return binding_of(context, old, reader).await,
+            }
+            Ok(Vec::new())
+        })
+    }
+}
+
+const IMMUTABLE: &str = "field is immutable once the Route is scheduled: delete the Route and create it with the new value \
+                         (a name of the platform then comes back to it, since namespace and name are the same)";
+
+/// The value of a field where empty and absent mean the same.
+fn text(value: &Value) -> Option<&str> {
+    value.as_str().filter(|text| !text.is_empty())
+}
+
+fn is_scheduled(route: &Value) -> bool {
+    route["status"]["phase"] == "scheduled"
+}
+
+/// The platform's name of a scheduled Route.
+fn own_system_name(route: &Value) -> Option<&str> {
+    let names = route["status"]["names"].as_array()?;
+    names.iter().find(|name| name["type"] == "system").and_then(|name| name["name"].as_str())
+}
+
+/// What is wrong with a custom host by itself and against the platform's domain.
+fn host_fault(domain: &str, value: &Value) -> Option<Cause> {
+    let host = text(value)?;
+    if let Err(error) = names::check_host(host) {
+        return Some(field::invalid("spec.host", value, &error.to_string()));
+    }
+    let plain = host.strip_prefix("*.").unwrap_or(host);
+    is_at_or_below(plain, domain).then(|| {
+        let what = format!(
+            "names below {domain} are given by the platform; leave host empty to get one, and set subdomain to choose its \
+             first label"
+        );
+        field::forbidden("spec.host", &what)
+    })
+}
+
+/// A Route that is not scheduled may take any host; one that is may only say its own system name, or stop saying it.
+fn host_change_fault(domain: &str, old: &Value, after: &Value) -> Option<Cause> {
+    if !is_scheduled(old) {
+        return host_fault(domain, &after["host"]);
+    }
+    let own = own_system_name(old);
+    let is_own = |host: Option<&str>| match (own, host) {
+        (_, None) => true,
+        (Some(own), Some(host)) => own.eq_ignore_ascii_case(host),
+        (None, Some(_)) => false,
+    };
+    let allowed = is_own(text(&old["spec"]["host"])) && is_own(text(&after["host"]));
+    (!allowed).then(|| field::invalid("spec.host", &after["host"], IMMUTABLE))
+}
+
+fn subdomain_fault(value: &Value) -> Option<Cause> {
+    let subdomain = text(value)?;
+    if !names::is_host_label(subdomain) {
+        let what = "must be one label of a host name: at most 63 letters, digits and inner dashes, no dots";
+        return Some(field::invalid("spec.subdomain", value, what));
+    }
+    names::is_reserved_label(subdomain).then(|| {
+        let what = format!("the label {subdomain:?} is reserved; choose another one");
+        field::forbidden("spec.subdomain", &what)
+    })
+}
+
+fn faults(spec: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if let Some(path) = text(&spec["path"]) {
+        let what = if !path.starts_with('/') {
+            Some("must start with /")
+        } else if path.chars().any(|character| character.is_whitespace() || character.is_control()) {
+            Some("must not hold white space or control characters; write them percent-encoded, such as %20")
+        } else if path.contains(['?', '#']) {
+            Some("must not hold a query or a fragment")
+        } else {
+            None
+        };
+        causes.extend(what.map(|what| field::invalid("spec.path", &spec["path"], what)));
+    }
+    if let Some("") = spec["to"]["kind"].as_str() {
+        causes.push(field::required("spec.to.kind", "such as Service"));
+    }
+    let port = &spec["port"]["targetPort"];
+    let port_fault = match port {
+        Value::Number(number) if !number.as_u64().is_some_and(|port| (1..=65535).contains(&port)) => {
+            Some("must be between 1 and 65535, inclusive")
+        }
+        Value::String(name) if !is_port_name(name) => Some(
+            "must be a port's name: at most 15 lower-case letters, digits and inner dashes, with at least one letter",
+        ),
+        _ => None,
+    };
+    causes.extend(port_fault.map(|what| field::invalid("spec.port.targetPort", port, what)));
+    causes
+}
+
+/// RFC 6335 §5.1, in lower case as Kubernetes has it.
+fn is_port_name(name: &str) -> bool {
+    let good = |octet: u8| octet.is_ascii_lowercase() || octet.is_ascii_digit() || octet == b'-';
+    (1..=15).contains(&name.len())
+        && name.bytes().all(good)
+        && name.bytes().any(|octet| octet.is_ascii_lowercase())
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+        && !name.contains("--")
+}
+
+/// Refuses a host inside one of our zones outside the platform's domain: a Router's `dns` may be anywhere. The Zone of each
+/// ancestor is looked up, so the cost does not grow with the number of shards.
+async fn host_in_zone(host: &Value, route: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+    let Some(host) = text(host) else { return Ok(()) };
+    let plain = host.strip_prefix("*.").unwrap_or(host).to_ascii_lowercase();
+    let mut ancestor = plain.as_str();
+    loop {
+        if reader.get("Zone", None, ancestor).await?.is_some() {
+            let what = format!("names below {ancestor} are given by the platform; leave host empty to get one");
+            let name = route["metadata"]["name"].as_str().unwrap_or_default();
+            let causes = vec![field::forbidden("spec.host", &what)];
+            return Err(ApiError::invalid(super::known("Route"), name, causes));
+        }
+        match ancestor.split_once('.') {
+            Some((_, parent)) => ancestor = parent,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// A Route takes its RouteBinding with it.
+async fn binding_of(context: &Context<'_>, route: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
+    let name = route["metadata"]["name"].as_str().unwrap_or_default();
+    let binding = reader.get("RouteBinding", context.namespace, name).await?;
+    let write = binding.map(|binding| SideWrite {
+        kind: "RouteBinding",
+        namespace: context.namespace.map(str::to_owned),
+        name: name.to_owned(),
+        expect: binding["metadata"]["resourceVersion"].as_str().map(str::to_owned),
+        object: None,
+    });
+    Ok(write.into_iter().collect())
+}
+
+/// Sets a condition in a `status`; `lastTransitionTime` moves only when the condition's status changes.
+pub(super) fn set_condition(
+    status: &mut Value,
+    kind: &str,
+    holds: bool,
+    (reason, message): (&str, &str),
+    generation: &Value,
+    now: Timestamp,
+) {
+    let value = if holds { "True" } else { "False" };
+    let mut condition = json!({
+        "type": kind, "status": value, "reason": reason, "message": message,
+        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+    });
+    if generation.is_number() {
+        condition["observedGeneration"] = generation.clone();
+    }
+    if !status["conditions"].is_array() {
+        status["conditions"] = json!([]);
+    }
+    let Some(conditions) = status["conditions"].as_array_mut() else { return };
+    match conditions.iter_mut().find(|condition| condition["type"] == kind) {
+        Some(found) => {
+            if found["status"] == value {
+                condition["lastTransitionTime"] = found["lastTransitionTime"].clone();
+            }
+            *found = condition;
+        }
+        None => conditions.push(condition),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Objects, check_create, check_update, context};
+    use super::*;
+
+    fn route(spec: Value) -> Value {
+        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": {"name": "r", "namespace": "n"}, "spec": spec})
+    }
+
+    fn scheduled(spec: Value) -> Value {
+        let mut route = route(spec);
+        route["status"] = json!({"phase": "scheduled", "router": "s1", "dns": "n-r.s1.v3.example", "names": [
+            {"name": "n-r.s1.v3.example", "type": "system"}, {"name": "n-r.routes.v3.example", "type": "alias"}]});
+        route
+    }
+
+    #[test]
+    fn each_fault_has_its_path() {
+        for (spec, expected) in [
+            (json!({}), vec![]),
+            (json!({"host": "", "path": ""}), vec![]),
+            (
+                json!({"host": "*.shop.test", "path": "/a", "port": {"targetPort": "https"}, "to": {"name": "x"}}),
+                vec![],
+            ),
+            (
+                json!({"host": "www.shop.test."}),
+                vec!["spec.host: Invalid value: \"www.shop.test.\": must not end with a dot"],
+            ),
+            (
+                json!({"host": "a.V3.example"}),
+                vec![
+                    "spec.host: Forbidden: names below v3.example are given by the platform; leave host empty to get one, and set subdomain to choose its first label",
+                ],
+            ),
+            (
+                json!({"host": "*.v3.example"}),
+                vec![
+                    "spec.host: Forbidden: names below v3.example are given by the platform; leave host empty to get one, and set subdomain to choose its first label",
+                ],
+            ),
+            (
+                json!({"subdomain": "a.b"}),
+                vec![
+                    "spec.subdomain: Invalid value: \"a.b\": must be one label of a host name: at most 63 letters, digits and inner dashes, no dots",
+                ],
+            ),
+            (
+                json!({"subdomain": "Routes"}),
+                vec!["spec.subdomain: Forbidden: the label \"Routes\" is reserved; choose another one"],
+            ),
+            (json!({"path": "shop"}), vec!["spec.path: Invalid value: \"shop\": must start with /"]),
+            (
+                json!({"path": "/a b"}),
+                vec![
+                    "spec.path: Invalid value: \"/a b\": must not hold white space or control characters; write them percent-encoded, such as %20",
+                ],
+            ),
+            (
+                json!({"port": {"targetPort": 0}, "to": {"kind": ""}, "tls": {"termination": "none"}}),
+                vec![
+                    "spec.tls.termination: Unsupported value: \"none\": supported values: \"edge\", \"passthrough\", \"reencrypt\"",
+                    "spec.to.name: Required value",
+                    "spec.to.kind: Required value: such as Service",
+                    "spec.port.targetPort: Invalid value: 0: must be between 1 and 65535, inclusive",
+                ],
+            ),
+            (
+                json!({"port": {"targetPort": "80"}}),
+                vec![
+                    "spec.port.targetPort: Invalid value: \"80\": must be a port's name: at most 15 lower-case letters, digits and inner dashes, with at least one letter",
+                ],
+            ),
+            (
+                json!({"host": 7}),
+                vec!["spec.host: Invalid value: \"integer\": spec.host in body must be of type string: \"integer\""],
+            ),
+        ] {
+            assert_eq!(check_create("Route", route(spec.clone())), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn host_and_subdomain_stay_once_scheduled() {
+        let own = "n-r.s1.v3.example";
+        for (old, spec, good) in [
+            (route(json!({})), json!({"host": "a.shop.test", "subdomain": "b"}), true),
+            (route(json!({})), json!({"host": own}), false),
+            (scheduled(json!({})), json!({"path": "/x", "host": ""}), true),
+            (scheduled(json!({})), json!({"host": "a.shop.test"}), false),
+            (scheduled(json!({})), json!({"host": own}), true),
+            (scheduled(json!({"host": own})), json!({}), true),
+            (scheduled(json!({"host": "a.shop.test"})), json!({}), false),
+            (scheduled(json!({"host": "a.shop.test"})), json!({"host": "b.shop.test"}), false),
+            (scheduled(json!({"host": "a.shop.test"})), json!({"host": own}), false),
+            (scheduled(json!({})), json!({"subdomain": "b"}), false),
+        ] {
+            let mut new = route(spec.clone());
+            new["status"] = old["status"].clone();
+            if new["status"].is_null() {
+                new.as_object_mut().unwrap().remove("status");
+            }
+            let found = check_update("Route", &old, new);
+            assert_eq!(found.is_empty(), good, "{spec} {found:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_binding_sets_the_status() {
+        let stored = scheduled(json!({}));
+        for (old, sent, good) in [
+            (None, Value::Null, true),
+            (None, json!({}), true),
+            (None, json!({"phase": "scheduled"}), false),
+            (None, json!({"phase": "new"}), false),
+            (Some(&stored), Value::Null, true),
+            (Some(&stored), stored["status"].clone(), true),
+            (Some(&stored), json!({"phase": "new"}), false),
+        ] {
+            let found = Routes.validate_sent_status(old, &sent);
+            assert_eq!(found.is_empty(), good, "{sent}");
+            assert!(found.iter().all(|cause| cause.field == "status" && cause.message.contains("RouteBinding")));
+        }
+        let mut new = stored.clone();
+        new["status"]["conditions"] = json!([{"type": "Resolvable"}]);
+        assert!(Routes.validate_status_update(&context(), &stored, &new).is_empty());
+        new["status"]["dns"] = json!("evil.test");
+        new["status"].as_object_mut().unwrap().remove("names");
+        let found: Vec<String> =
+            Routes.validate_status_update(&context(), &stored, &new).into_iter().map(|cause| cause.field).collect();
+        assert_eq!(found, ["status.dns", "status.names"]);
+    }
+
+    #[tokio::test]
+    async fn a_host_inside_a_zone_of_ours_is_refused() {
+        let objects = Objects::new(vec![json!({"kind": "Zone", "metadata": {"name": "shards.elsewhere.test"}})]);
+        for (host, good) in [
+            ("www.shop.test", true),
+            ("elsewhere.test", true),
+            ("x.Shards.elsewhere.test", false),
+            ("*.shards.elsewhere.test", false),
+        ] {
+            let object = route(json!({"host": host}));
+            let context = context();
+            let found = Routes.before_commit(&context, Operation::Create(&object), &objects).await;
+            assert_eq!(found.is_ok(), good, "{host}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_route_takes_its_binding_with_it() {
+        let binding =
+            json!({"kind": "RouteBinding", "metadata": {"name": "r", "namespace": "n", "resourceVersion": "7"}});
+        let (old, options) = (route(json!({})), json!({}));
+        let context = context();
+        let delete = || Operation::Delete { old: &old, options: &options };
+        let writes = Routes.before_commit(&context, delete(), &Objects::new(vec![binding])).await.unwrap();
+        assert_eq!(writes.len(), 1);
+        assert_eq!(
+            (writes[0].kind, writes[0].expect.as_deref(), &writes[0].object),
+            ("RouteBinding", Some("7"), &None)
+        );
+        assert!(Routes.before_commit(&context, delete(), &Objects::new(vec![])).await.unwrap().is_empty());
+    }
+}

@@ -1,0 +1,451 @@
+//! RouteBinding: the decision that puts a Route on a Router. Writing one writes the Route's status in the same transaction.
+//!
+//! ```text
+//!            create or change of the binding
+//!   phase new ─────────────────────────────▶ phase scheduled, dns, router, canonicalName, names
+//!             ◀─────────────────────────────
+//!            deletion of the binding alone
+//! ```
+//!
+//! The Route's resourceVersion is an expectation of the transaction, so two schedulers can never bind one Route twice, and
+//! a binding is never made for a Route that has changed since the rules looked at it.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::columns::{self, AGE};
+use super::{Column, Context, Kind, Operation, Reader, Rules, SideWrite, crd, field, route};
+use crate::api::names;
+use crate::api::v1alpha1::route::{NameKind, PUBLISHED, RESOLVABLE, SCHEDULED};
+use crate::api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
+use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
+use crate::apiserver::apply;
+use crate::apiserver::error::{ApiError, Cause};
+
+pub(super) fn kind() -> Kind {
+    Kind {
+        group: GROUP,
+        version: VERSION,
+        kind: "RouteBinding",
+        plural: "routebindings",
+        singular: "routebinding",
+        short_names: &["rtb"],
+        categories: &[CATEGORY],
+        namespaced: true,
+        has_status: false,
+        key_prefix: "/signpost.dev/routebindings/",
+        schema: Arc::new(crd::schema_of::<RouteBinding>()),
+        columns: COLUMNS,
+        selectable_fields: &["spec.router", "spec.dns", "spec.label", "spec.strategy", "spec.routeUID"],
+        time_to_live: None,
+        view: None,
+        rules: &RouteBindings,
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    Column {
+        name: "Router",
+        kind: "string",
+        priority: 0,
+        description: "The Router that was chosen.",
+        cell: |object, _| columns::at(object, "spec.router"),
+    },
+    Column {
+        name: "DNS",
+        kind: "string",
+        priority: 0,
+        description: "The Router's zone.",
+        cell: |object, _| columns::at(object, "spec.dns"),
+    },
+    Column {
+        name: "Strategy",
+        kind: "string",
+        priority: 0,
+        description: "The strategy that chose.",
+        cell: |object, _| columns::at(object, "spec.strategy"),
+    },
+    AGE,
+    Column {
+        name: "Names",
+        kind: "string",
+        priority: 1,
+        description: "Every name assigned to the Route.",
+        cell: |object, _| {
+            let names = object["spec"]["names"].as_array().into_iter().flatten();
+            columns::list(names.filter_map(|name| name["name"].as_str()), 3)
+        },
+    },
+    Column {
+        name: "Summary",
+        kind: "string",
+        priority: 1,
+        description: "Why this Router was chosen.",
+        cell: |object, _| columns::at(object, "spec.explanation.summary"),
+    },
+];
+
+struct RouteBindings;
+
+impl Rules for RouteBindings {
+    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
+        let (spec, metadata) = (&object["spec"], &object["metadata"]);
+        let mut causes = Vec::new();
+        for (name, own) in [("routeName", "name"), ("routeNamespace", "namespace")] {
+            if spec[name].is_string() && spec[name] != metadata[own] {
+                let path = format!("spec.{name}");
+                causes.push(field::invalid(&path, &spec[name], &format!("must be the binding's own metadata.{own}")));
+            }
+        }
+        for name in ["routeUID", "router", "strategy"] {
+            if spec[name] == "" {
+                causes.push(field::required(&format!("spec.{name}"), ""));
+            }
+        }
+        causes.extend(name_faults(context.domain, spec));
+        causes
+    }
+
+    fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        let mut causes = self.validate_create(context, new);
+        for name in ["routeUID", "label"] {
+            if old["spec"][name] != new["spec"][name] {
+                let what = "field is immutable: delete the RouteBinding and create another";
+                causes.push(field::invalid(&format!("spec.{name}"), &new["spec"][name], what));
+            }
+        }
+        causes
+    }
+
+    fn before_commit<'a>(
+        &'a self,
+        context: &'a Context<'a>,
+        operation: Operation<'a>,
+        reader: &'a dyn Reader,
+    ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
+        Box::pin(async move {
+            let write = match operation {
+                Operation::Create(binding) => bind(context, binding, reader).await?,
+                Operation::Update { old, new } if old["spec"] != new["spec"] => bind(context, new, reader).await?,
+                Operation::Update { .. } => None,
+                Operation::Delete { old, .. } => unbind(context, old, reader).await?,
+            };
+            Ok(write.into_iter().collect())
+        })
+    }
+}
+
+/// The names must be those that follow from label, zone and platform: one system name, one alias, at most one custom host.
+fn name_faults(domain: &str, spec: &Value) -> Vec<Cause> {
+    let (Some(label), Some(dns)) = (spec["label"].as_str(), spec["dns"].as_str()) else { return Vec::new() };
+    let Some(assigned) = spec["names"].as_array() else { return Vec::new() };
+    let mut causes = Vec::new();
+    if !names::is_host_label(label) {
+        causes.push(field::invalid("spec.label", &spec["label"], "must be one label of a host name"));
+        return causes;
+    }
+    let Some(system) = names::system_name(label, dns) else {
+        let what = format!("with the label {label:?} in front the name is over {} octets", names::NAME_OCTETS_MAX);
+        causes.push(field::invalid("spec.dns", &spec["dns"], &what));
+        return causes;
+    };
+    let alias = names::alias_name(label, domain);
+    for (kind, expected) in [("system", Some(&system)), ("alias", Some(&alias)), ("custom", None)] {
+        let mut found = assigned.iter().enumerate().filter(|(_, name)| name["type"] == kind);
+        match (found.next(), expected) {
+            (None, Some(expected)) => {
+                causes.push(field::required(
+                    "spec.names",
+                    &format!("the {kind} name {expected} must be among the names"),
+                ));
+            }
+            (Some((index, name)), Some(expected)) if name["name"] != expected.as_str() => {
+                let path = format!("spec.names[{index}].name");
+                causes.push(field::invalid(&path, &name["name"], &format!("the {kind} name must be {expected}")));
+            }
+            _ => {}
+        }
+        if let Some((index, name)) = found.next() {
+            let path = format!("spec.names[{index}].type");
+            causes.push(field::duplicate(&path, &name["type"]));
+        }
+    }
+    causes
+}
+
+/// Checks the binding against its Route, Router and label, and makes the Route's new status.
+async fn bind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<Option<SideWrite>, ApiError> {
+    let kind = super::known("RouteBinding");
+    let object_name = binding["metadata"]["name"].as_str().unwrap_or_default();
+    let conflict = |what: &str| ApiError::conflict(kind, object_name, what);
+    let invalid = |cause: Cause| ApiError::invalid(kind, object_name, vec![cause]);
+    let spec: RouteBindingSpec = serde_json::from_value(binding["spec"].clone())
+        .map_err(|error| ApiError::bad_request(format!("spec cannot be understood: {error}")))?;
+
+    let route = reader.get("Route", context.namespace, &spec.route_name).await?;
+    let route = route.ok_or_else(|| ApiError::not_found(super::known("Route"), &spec.route_name))?;
+    let metadata = &route["metadata"];
+    if metadata["uid"] != spec.route_uid.as_str() {
+        let what = format!(
+            "the Route's uid is {}, not {:?}: it was deleted and made anew; schedule the new one",
+            metadata["uid"], spec.route_uid
+        );
+        return Err(conflict(&what));
+    }
+    if let Some(version) = &spec.route_resource_version
+        && metadata["resourceVersion"] != version.as_str()
+    {
+        let what = format!(
+            "the Route has changed since it was looked at (resourceVersion {}, not {version:?}); look again",
+            metadata["resourceVersion"]
+        );
+        return Err(conflict(&what));
+    }
+    if !metadata["deletionTimestamp"].is_null() {
+        return Err(conflict("the Route is being deleted"));
+    }
+
+    let Some(router) = reader.get("Router", None, &spec.router).await? else {
+        return Err(invalid(field::not_found("spec.router", &binding["spec"]["router"])));
+    };
+    if router["spec"]["dns"] != spec.dns.as_str() {
+        let what = format!("must be the zone of Router {:?}, {}", spec.router, router["spec"]["dns"]);
+        return Err(invalid(field::invalid("spec.dns", &binding["spec"]["dns"], &what)));
+    }
+
+    let host = route["spec"]["host"].as_str().filter(|host| !host.is_empty());
+    let custom = spec.names.iter().position(|name| name.kind == NameKind::Custom);
+    if let Some(index) = custom
+        && Some(spec.names[index].name.as_str()) != host
+    {
+        let what = match host {
+            Some(host) => format!("the custom name must be the Route's spec.host, {host}"),
+            None => "the Route has no spec.host, so it has no custom name".to_owned(),
+        };
+        let path = format!("spec.names[{index}].name");
+        return Err(invalid(field::invalid(&path, &binding["spec"]["names"][index]["name"], &what)));
+    }
+
+    let claim = reader.get("NameClaim", None, &names::label_claim_name(&spec.label)).await?;
+    let held = claim.is_some_and(|claim| {
+        claim["spec"]["holder"]["uid"] == spec.route_uid.as_str() && claim["spec"]["releasedAt"].is_null()
+    });
+    if !held {
+        let what = format!("the Route does not hold the label {:?}; claim it with a NameClaim first", spec.label);
+        return Err(conflict(&what));
+    }
+
+    Ok(Some(status_write(context, &route, |status| bound(context, &spec, binding, &route, status))))
+}
+
+/// The status of a bound Route.
+fn bound(context: &Context<'_>, spec: &RouteBindingSpec, binding: &Value, route: &Value, status: &mut Value) {
+    let generation = &route["metadata"]["generation"];
+    let host = route["spec"]["host"].as_str().filter(|host| !host.is_empty());
+    let system = names::system_name(&spec.label, &spec.dns).unwrap_or_default();
+    let before = status.clone();
+    status["phase"] = json!("scheduled");
+    status["dns"] = Value::from(host.unwrap_or(&system));
+    status["router"] = Value::from(spec.router.as_str());
+    status["canonicalName"] = Value::from(names::alias_name(&spec.label, context.domain));
+    status["names"] = binding["spec"]["names"].clone();
+    if generation.is_number() {
+        status["observedGeneration"] = generation.clone();
+    }
+    if route::BOUND_FIELDS.iter().any(|name| before[*name] != status[*name]) {
+        forget_publication(status);
+    }
+    let message = match &spec.explanation {
+        Some(explanation) if !explanation.summary.is_empty() => explanation.summary.clone(),
+        _ => format!("the strategy {} chose Router {}", spec.strategy, spec.router),
+    };
+    route::set_condition(status, SCHEDULED, true, ("Scheduled", &message), generation, context.now);
+}
+
+/// A Route whose binding goes waits for the scheduler again.
+async fn unbind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<Option<SideWrite>, ApiError> {
+    let spec = &binding["spec"];
+    let name = spec["routeName"].as_str().unwrap_or_default();
+    let route = reader.get("Route", context.namespace, name).await?;
+    let Some(route) = route.filter(|route| route["metadata"]["uid"] == spec["routeUID"]) else { return Ok(None) };
+    Ok(Some(status_write(context, &route, |status| {
+        for name in route::BOUND_FIELDS {
+            status.as_object_mut().and_then(|status| status.remove(name));
+        }
+        status["phase"] = json!("new");
+        forget_publication(status);
+        let why = ("BindingDeleted", "the RouteBinding was deleted; the Route waits to be scheduled again");
+        route::set_condition(status, SCHEDULED, false, why, &route["metadata"]["generation"], context.now);
+    })))
+}
+
+/// What was found out about the old names says nothing of the new ones; `kubectl wait` must not take it for an answer.
+fn forget_publication(status: &mut Value) {
+    if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
+        conditions.retain(|condition| condition["type"] != PUBLISHED && condition["type"] != RESOLVABLE);
+    }
+}
+
+fn status_write(context: &Context<'_>, route: &Value, change: impl FnOnce(&mut Value)) -> SideWrite {
+    let mut changed = route.clone();
+    if !changed["status"].is_object() {
+        changed["status"] = json!({});
+    }
+    change(&mut changed["status"]);
+    let kind = super::known("Route");
+    apply::track_update(kind, Some(route), &mut changed, context.manager, Some("status"), context.now);
+    SideWrite {
+        kind: "Route",
+        namespace: context.namespace.map(str::to_owned),
+        name: route["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+        expect: route["metadata"]["resourceVersion"].as_str().map(str::to_owned),
+        object: Some(changed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Objects, check_create, check_update, context};
+    use super::*;
+
+    fn names(host: Option<&str>) -> Value {
+        let mut names = json!([
+            {"name": "n-r.s1.v3.example", "type": "system"},
+            {"name": "n-r.routes.v3.example", "type": "alias"}
+        ]);
+        if let Some(host) = host {
+            names.as_array_mut().unwrap().push(json!({"name": host, "type": "custom"}));
+        }
+        names
+    }
+
+    fn binding(change: Value) -> Value {
+        let mut spec = json!({"routeNamespace": "n", "routeName": "r", "routeUID": "u", "router": "s1", "dns": "s1.v3.example",
+            "label": "n-r", "names": names(None), "strategy": "round-robin"});
+        spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding", "metadata": {"name": "r", "namespace": "n"}, "spec": spec})
+    }
+
+    fn route(host: &str) -> Value {
+        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+            "metadata": {"name": "r", "namespace": "n", "uid": "u", "resourceVersion": "5", "generation": 2},
+            "spec": {"host": host}, "status": {"phase": "new", "conditions": [
+                {"type": "Scheduled", "status": "False", "reason": "NoRouter", "message": "", "lastTransitionTime": "2020-01-01T00:00:00Z"},
+                {"type": "Resolvable", "status": "True", "reason": "X", "message": "", "lastTransitionTime": "2020-01-01T00:00:00Z"}]}})
+    }
+
+    fn world(route: Value) -> Vec<Value> {
+        vec![
+            route,
+            json!({"kind": "Router", "metadata": {"name": "s1"}, "spec": {"dns": "s1.v3.example"}}),
+            json!({"kind": "NameClaim", "metadata": {"name": "n-r"}, "spec": {"type": "label", "value": "n-r", "holder": {"uid": "u"}}}),
+        ]
+    }
+
+    #[test]
+    fn names_follow_from_label_and_zone() {
+        for (change, expected) in [
+            (json!({}), vec![]),
+            (json!({"names": names(Some("www.shop.test"))}), vec![]),
+            (json!({"routeName": "x", "routeNamespace": "m"}), vec!["spec.routeName", "spec.routeNamespace"]),
+            (json!({"routeUID": "", "strategy": ""}), vec!["spec.routeUID", "spec.strategy"]),
+            (json!({"names": []}), vec!["spec.names", "spec.names"]),
+            (json!({"label": "n-x"}), vec!["spec.names[0].name", "spec.names[1].name"]),
+            (json!({"label": "n.r"}), vec!["spec.label"]),
+            (json!({"dns": "s2.v3.example"}), vec!["spec.names[0].name"]),
+        ] {
+            let found = check_create("RouteBinding", binding(change.clone()));
+            let paths: Vec<&str> = found.iter().filter_map(|cause| cause.split(": ").next()).collect();
+            assert_eq!(paths, expected, "{change} {found:?}");
+        }
+        let old = binding(json!({}));
+        let moved = binding(json!({"router": "s2", "dns": "s2.v3.example", "names": [
+            {"name": "n-r.s2.v3.example", "type": "system"}, {"name": "n-r.routes.v3.example", "type": "alias"}]}));
+        assert_eq!(check_update("RouteBinding", &old, moved), Vec::<String>::new());
+        assert_eq!(check_update("RouteBinding", &old, binding(json!({"routeUID": "v"}))).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_binding_sets_the_routes_status() {
+        for (host, names, dns) in
+            [("", names(None), "n-r.s1.v3.example"), ("www.shop.test", names(Some("www.shop.test")), "www.shop.test")]
+        {
+            let binding = binding(json!({"names": names, "routeResourceVersion": "5"}));
+            let context = context();
+            let objects = Objects::new(world(route(host)));
+            let writes = RouteBindings.before_commit(&context, Operation::Create(&binding), &objects).await.unwrap();
+            assert_eq!(writes.len(), 1);
+            assert_eq!(
+                (writes[0].kind, writes[0].name.as_str(), writes[0].expect.as_deref()),
+                ("Route", "r", Some("5"))
+            );
+            let status = &writes[0].object.as_ref().unwrap()["status"];
+            assert_eq!(status["phase"], "scheduled");
+            assert_eq!(status["dns"], dns);
+            assert_eq!(status["router"], "s1");
+            assert_eq!(status["canonicalName"], "n-r.routes.v3.example");
+            assert_eq!(status["names"], names);
+            assert_eq!(status["observedGeneration"], 2);
+            let conditions = status["conditions"].as_array().unwrap();
+            assert_eq!(conditions.len(), 1, "{conditions:?}");
+            assert_eq!((&conditions[0]["type"], &conditions[0]["status"]), (&json!("Scheduled"), &json!("True")));
+            assert_eq!(conditions[0]["observedGeneration"], 2);
+            assert_ne!(conditions[0]["lastTransitionTime"], "2020-01-01T00:00:00Z");
+            let managed = &writes[0].object.as_ref().unwrap()["metadata"]["managedFields"];
+            assert_eq!(managed[0]["subresource"], "status", "{managed}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_binding_that_does_not_fit_is_refused() {
+        let without =
+            |kind: &str| world(route("")).into_iter().filter(|object| object["kind"] != kind).collect::<Vec<_>>();
+        let mut deleted = route("");
+        deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let mut released = world(route(""));
+        released[2]["spec"]["releasedAt"] = json!("2026-01-01T00:00:00Z");
+        for (objects, change, code, path) in [
+            (without("Route"), json!({}), 404, ""),
+            (without("Router"), json!({}), 422, "spec.router"),
+            (without("NameClaim"), json!({}), 409, ""),
+            (released, json!({}), 409, ""),
+            (world(route("")), json!({"routeUID": "v"}), 409, ""),
+            (world(route("")), json!({"routeResourceVersion": "4"}), 409, ""),
+            (world(deleted), json!({}), 409, ""),
+            (world(route("")), json!({"dns": "s9.v3.example"}), 422, "spec.dns"),
+            (world(route("")), json!({"names": names(Some("www.shop.test"))}), 422, "spec.names[2].name"),
+            (world(route("a.shop.test")), json!({"names": names(Some("www.shop.test"))}), 422, "spec.names[2].name"),
+        ] {
+            let binding = binding(change.clone());
+            let context = context();
+            let found =
+                RouteBindings.before_commit(&context, Operation::Create(&binding), &Objects::new(objects)).await;
+            let error = found.err().unwrap_or_else(|| panic!("{change}"));
+            assert_eq!(error.code, code, "{change} {}", error.message);
+            assert_eq!(error.causes.first().map_or("", |cause| &cause.field), path, "{change}");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_its_binding_a_route_is_new_again() {
+        let mut bound = route("");
+        bound["status"] = json!({"phase": "scheduled", "dns": "d", "router": "s1", "canonicalName": "c", "names": [],
+            "conditions": [{"type": "Published", "status": "True"}, {"type": "Scheduled", "status": "True"}]});
+        let (old, options) = (binding(json!({})), json!({}));
+        let context = context();
+        let delete = || Operation::Delete { old: &old, options: &options };
+        let writes = RouteBindings.before_commit(&context, delete(), &Objects::new(vec![bound])).await.unwrap();
+        let status = &writes[0].object.as_ref().unwrap()["status"];
+        assert_eq!(status["phase"], "new");
+        assert!(route::BOUND_FIELDS[1..].iter().all(|name| status.get(*name).is_none()), "{status}");
+        assert_eq!(status["conditions"].as_array().unwrap().len(), 1);
+        assert_eq!(status["conditions"][0]["reason"], "BindingDeleted");
+        let mut another = route("");
+        another["metadata"]["uid"] = json!("v");
+        assert!(
+            RouteBindings.before_commit(&context, delete(), &Objects::new(vec![another])).await.unwrap().is_empty()
+        );
+    }
+}

@@ -1,0 +1,478 @@
+//! Router: one shard. Its zone is unique, its addresses are good, and it is not deleted while routes are bound to it.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::columns::{self, AGE};
+use super::labels::check_selector;
+use super::{Column, Context, Kind, Operation, Reader, Rules, SideWrite, crd, field};
+use crate::api::names::{self, LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_at_or_below};
+use crate::api::v1alpha1::router::{READY, Router};
+use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
+use crate::apiserver::error::{ApiError, Cause};
+
+/// How to delete a Router that has routes: this annotation on it with exactly the number of routes bound to it. A DELETE
+/// whose query or body says `loseRoutes=<number>` does the same.
+pub const LOSE_ROUTES_ANNOTATION: &str = "signpost.dev/lose-routes";
+/// The option of the DELETE request that does as the annotation.
+pub const LOSE_ROUTES_OPTION: &str = "loseRoutes";
+/// Longest text of one of `spec.records`, in octets: more than any record of the DNS needs.
+const RECORD_OCTETS_MAX: usize = 8192;
+/// Longest `spec.dns`: it leaves room for a label and a dot in front.
+const DNS_OCTETS_MAX: usize = NAME_OCTETS_MAX - LABEL_OCTETS_MAX - 1;
+
+pub(super) fn kind() -> Kind {
+    Kind {
+        group: GROUP,
+        version: VERSION,
+        kind: "Router",
+        plural: "routers",
+        singular: "router",
+        short_names: &["rtr"],
+        categories: &[CATEGORY],
+        namespaced: false,
+        has_status: true,
+        key_prefix: "/signpost.dev/routers/",
+        schema: Arc::new(crd::schema_of::<Router>()),
+        columns: COLUMNS,
+        selectable_fields: &["spec.dns", "spec.state", "spec.mode"],
+        time_to_live: None,
+        view: None,
+        rules: &Routers,
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    Column {
+        name: "DNS",
+        kind: "string",
+        priority: 0,
+        description: "The shard's zone.",
+        cell: |object, _| columns::at(object, "spec.dns"),
+    },
+    Column {
+        name: "State",
+        kind: "string",
+        priority: 0,
+        description: "`active`, `cordoned` (no new routes) or `draining`.",
+        cell: |object, _| columns::at(object, "spec.state"),
+    },
+    Column {
+        name: "Addresses",
+        kind: "string",
+        priority: 0,
+        description: "The addresses that its names are answered with.",
+        cell: |object, _| {
+            let addresses = object["spec"]["addresses"].as_array().into_iter().flatten();
+            columns::list(addresses.filter_map(|address| address["ip"].as_str()), 3)
+        },
+    },
+    Column {
+        name: "Routes",
+        kind: "integer",
+        priority: 0,
+        description: "How many routes are bound to it.",
+        cell: |object, _| columns::at(object, "status.routes"),
+    },
+    Column {
+        name: "Ready",
+        kind: "string",
+        priority: 0,
+        description: "Whether it can take and serve routes.",
+        cell: |object, _| columns::condition(object, READY, "status"),
+    },
+    AGE,
+    Column {
+        name: "Mode",
+        kind: "string",
+        priority: 1,
+        description: "How its addresses are used together.",
+        cell: |object, _| columns::at(object, "spec.mode"),
+    },
+    Column {
+        name: "Weight",
+        kind: "integer",
+        priority: 1,
+        description: "Its share of new routes under the strategy `weighted`.",
+        cell: |object, _| columns::at(object, "spec.weight"),
+    },
+    Column {
+        name: "TTL",
+        kind: "integer",
+        priority: 1,
+        description: "Time to live of its addresses, in seconds.",
+        cell: |object, _| columns::at(object, "spec.ttl"),
+    },
+    Column {
+        name: "Reason",
+        kind: "string",
+        priority: 1,
+        description: "Why it is ready or not.",
+        cell: |object, _| columns::condition(object, READY, "reason"),
+    },
+];
+
+struct Routers;
+
+impl Rules for Routers {
+    fn prepare_create(&self, context: &Context<'_>, object: &mut Value) {
+        let default = format!("{}.{}", object["metadata"]["name"].as_str().unwrap_or_default(), context.domain);
+        set_dns_if_absent(object, Value::from(default));
+    }
+
+    fn prepare_update(&self, _context: &Context<'_>, old: &Value, new: &mut Value) {
+        // A file that leaves `dns` to the default can be applied with `kubectl replace` as well.
+        set_dns_if_absent(new, old["spec"]["dns"].clone());
+    }
+
+    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
+        let spec = &object["spec"];
+        let mut causes: Vec<Cause> = dns_fault(context.domain, &spec["dns"]).into_iter().collect();
+        causes.extend(faults(spec));
+        causes
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        let mut causes = Vec::new();
+        if old["spec"]["dns"] != new["spec"]["dns"] {
+            causes.push(field::invalid(
+                "spec.dns",
+                &new["spec"]["dns"],
+                "field is immutable: make a new Router with this zone and move the routes to it",
+            ));
+        }
+        causes.extend(faults(&new["spec"]));
+        causes
+    }
+
+    fn before_commit<'a>(
+        &'a self,
+        _context: &'a Context<'a>,
+        operation: Operation<'a>,
+        reader: &'a dyn Reader,
+    ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
+        Box::pin(async move {
+            match operation {
+                Operation::Create(object) => overlap(object, reader).await?,
+                Operation::Update { .. } => {}
+                Operation::Delete { old, options } => guard_delete(old, options, reader).await?,
+            }
+            Ok(Vec::new())
+        })
+    }
+}
+
+fn set_dns_if_absent(object: &mut Value, dns: Value) {
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
+        && spec.get("dns").is_none_or(|dns| dns.is_null() || dns == "")
+    {
+        spec.insert("dns".to_owned(), dns);
+    }
+}
+
+/// What is wrong with the zone's name by itself and against the platform's own zones.
+fn dns_fault(domain: &str, value: &Value) -> Option<Cause> {
+    let dns = value.as_str()?;
+    let alias_zone = names::alias_zone(domain);
+    let what = if let Err(error) = names::check_domain(dns) {
+        error.to_string()
+    } else if dns.bytes().any(|octet| octet.is_ascii_uppercase()) {
+        format!("must be in lower case, {:?}", dns.to_ascii_lowercase())
+    } else if dns.len() > DNS_OCTETS_MAX {
+        format!("must be no more than {DNS_OCTETS_MAX} octets, so that the names of routes have room below it")
+    } else if is_at_or_below(domain, dns) {
+        format!("must not hold the platform's own domain {domain}; use a name below it, such as shard1.{domain}")
+    } else if is_at_or_below(dns, &alias_zone) || is_at_or_below(&alias_zone, dns) {
+        format!("must not overlap {alias_zone}, where the aliases of all routes are; use another name")
+    } else {
+        return None;
+    };
+    Some(field::invalid("spec.dns", value, &what))
+}
+
+/// The faults of a spec that do not depend on other objects.
+fn faults(spec: &Value) -> Vec<Cause> {
+    let mut causes = check_selector("spec.routeSelector", spec.get("routeSelector"));
+    causes.extend(check_selector("spec.namespaceSelector", spec.get("namespaceSelector")));
+    causes.extend(address_faults(&spec["addresses"]));
+    let (soft, hard) = (&spec["capacity"]["soft"], &spec["capacity"]["hard"]);
+    if let (Some(soft_limit), Some(hard_limit)) = (soft.as_u64(), hard.as_u64())
+        && soft_limit > hard_limit
+    {
+        let what = format!("must not be greater than spec.capacity.hard, which is {hard_limit}");
+        causes.push(field::invalid("spec.capacity.soft", soft, &what));
+    }
+    for (index, record) in spec["records"].as_array().into_iter().flatten().enumerate() {
+        causes.extend(record_fault(&format!("spec.records[{index}]"), record));
+    }
+    causes
+}
+
+fn address_faults(addresses: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let mut seen: HashMap<IpAddr, usize> = HashMap::new();
+    for (index, address) in addresses.as_array().into_iter().flatten().enumerate() {
+        let path = format!("spec.addresses[{index}].ip");
+        let Some(text) = address["ip"].as_str() else { continue };
+        let Ok(ip) = text.parse::<IpAddr>() else {
+            let what = "must be an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1";
+            causes.push(field::invalid(&path, &address["ip"], what));
+            continue;
+        };
+        if let Some(what) = unusable(ip) {
+            causes.push(field::invalid(&path, &address["ip"], what));
+        }
+        // The schema compares the texts; `2001:db8::1` and `2001:DB8:0::1` are one address.
+        if let Some(first) = seen.insert(ip, index)
+            && addresses[first]["ip"] != address["ip"]
+        {
+            causes.push(field::duplicate(&path, &address["ip"]));
+        }
+    }
+    causes
+}
+
+/// Why nobody could reach an application at this address.
+fn unusable(ip: IpAddr) -> Option<&'static str> {
+    match ip {
+        _ if ip.is_unspecified() => Some("must not be the unspecified address"),
+        _ if ip.is_multicast() => Some("must not be a multicast address"),
+        IpAddr::V4(v4) if v4.is_broadcast() => Some("must not be the broadcast address"),
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
+            Some("must not be an IPv4-mapped address; write the IPv4 address itself, such as 192.0.2.1")
+        }
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+            Some("must not be a link-local address, which means something else on each machine")
+        }
+        _ => None,
+    }
+}
+
+/// What is wrong with a record's text, as far as can be seen without reading it as a zone file; the compiler does that, and
+/// says what it found in the Router's conditions.
+fn record_fault(path: &str, record: &Value) -> Option<Cause> {
+    let text = record.as_str()?;
+    if text.trim().is_empty() {
+        Some(field::required(path, "a record in zone-file syntax, such as @ CAA 0 issue \"ca.example\""))
+    } else if text.len() > RECORD_OCTETS_MAX {
+        Some(field::too_long(path, RECORD_OCTETS_MAX as u64))
+    } else if text.trim_start().starts_with('$') {
+        // Above all $INCLUDE, which would read files of the name server.
+        Some(field::invalid(path, record, "must be a record, not a directive such as $INCLUDE"))
+    } else if text.chars().any(|character| character.is_control() && character != '\t') {
+        Some(field::invalid(path, record, "must be one record on one line; add one item for each record"))
+    } else {
+        None
+    }
+}
+
+/// No shard's zone is inside another's: the wildcard of the outer one would claim the names of the inner one.
+async fn overlap(object: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+    let dns = object["spec"]["dns"].as_str().unwrap_or_default();
+    for other in reader.list("Router", None).await? {
+        let (name, theirs) = (&other["metadata"]["name"], other["spec"]["dns"].as_str().unwrap_or_default());
+        let cause = if theirs.eq_ignore_ascii_case(dns) {
+            format!("is the zone of Router {name} already; give each Router a zone of its own")
+        } else if is_at_or_below(dns, theirs) || is_at_or_below(theirs, dns) {
+            format!("overlaps {theirs}, the zone of Router {name}; no shard's zone may be inside another's")
+        } else {
+            continue;
+        };
+        let cause = field::invalid("spec.dns", &object["spec"]["dns"], &cause);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        return Err(ApiError::invalid(super::known("Router"), name, vec![cause]));
+    }
+    Ok(())
+}
+
+/// Refuses to delete a Router with routes, unless the sender knows how many are lost.
+async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+    let name = router["metadata"]["name"].as_str().unwrap_or_default();
+    let bound = reader.list("RouteBinding", None).await?;
+    let count = bound.iter().filter(|binding| binding["spec"]["router"] == name).count();
+    if count == 0 {
+        return Ok(());
+    }
+    let of_option = match &options[LOSE_ROUTES_OPTION] {
+        Value::String(text) => text.parse().ok(),
+        other => other.as_u64(),
+    };
+    let of_annotation = router["metadata"]["annotations"][LOSE_ROUTES_ANNOTATION].as_str();
+    let agreed = of_option.or_else(|| of_annotation.and_then(|text| text.trim().parse::<u64>().ok()));
+    let routes = if count == 1 { "1 route is".to_owned() } else { format!("{count} routes are") };
+    let told = match agreed {
+        Some(agreed) if agreed == count as u64 => return Ok(()),
+        Some(agreed) => format!("{routes} bound to it, not {agreed}"),
+        None => format!("{routes} bound to it"),
+    };
+    Err(ApiError::conflict(
+        super::known("Router"),
+        name,
+        &format!(
+            "{told}. Set spec.state to draining and move them first; or, to lose their names, run \"kubectl annotate router \
+             {name} {LOSE_ROUTES_ANNOTATION}={count} --overwrite\" and delete it again"
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Objects, check_create, check_update, context};
+    use super::*;
+    use serde_json::json;
+
+    fn router(name: &str, spec: Value) -> Value {
+        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": spec})
+    }
+
+    #[test]
+    fn the_zone_defaults_to_the_name_below_the_domain() {
+        let mut object = router("shard1", json!({}));
+        Routers.prepare_create(&context(), &mut object);
+        assert_eq!(object["spec"]["dns"], "shard1.v3.example");
+        let mut replaced = router("shard1", json!({"ttl": 5}));
+        Routers.prepare_update(&context(), &object, &mut replaced);
+        assert_eq!(replaced["spec"]["dns"], "shard1.v3.example");
+    }
+
+    #[test]
+    fn each_fault_has_its_path() {
+        for (spec, expected) in [
+            (json!({}), vec![]),
+            (
+                json!({"dns": "s1.v3.example", "addresses": [{"ip": "192.0.2.1"}, {"ip": "2001:db8::1"}, {"ip": "127.0.0.1"}]}),
+                vec![],
+            ),
+            (json!({"dns": "shards.elsewhere.test"}), vec![]),
+            (
+                json!({"dns": "s1.v3.example."}),
+                vec!["spec.dns: Invalid value: \"s1.v3.example.\": must not end with a dot"],
+            ),
+            (
+                json!({"dns": "S1.v3.example"}),
+                vec!["spec.dns: Invalid value: \"S1.v3.example\": must be in lower case, \"s1.v3.example\""],
+            ),
+            (
+                json!({"dns": "v3.example"}),
+                vec![
+                    "spec.dns: Invalid value: \"v3.example\": must not hold the platform's own domain v3.example; use a name below it, such as shard1.v3.example",
+                ],
+            ),
+            (
+                json!({"dns": "example"}),
+                vec![
+                    "spec.dns: Invalid value: \"example\": must not hold the platform's own domain v3.example; use a name below it, such as shard1.v3.example",
+                ],
+            ),
+            (
+                json!({"dns": "x.routes.v3.example"}),
+                vec![
+                    "spec.dns: Invalid value: \"x.routes.v3.example\": must not overlap routes.v3.example, where the aliases of all routes are; use another name",
+                ],
+            ),
+            (
+                json!({"addresses": [{"ip": "300.0.0.1"}, {"ip": "0.0.0.0"}, {"ip": "ff02::1"}, {"ip": "::ffff:192.0.2.1"}, {"ip": "fe80::1"}]}),
+                vec![
+                    "spec.addresses[0].ip: Invalid value: \"300.0.0.1\": must be an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1",
+                    "spec.addresses[1].ip: Invalid value: \"0.0.0.0\": must not be the unspecified address",
+                    "spec.addresses[2].ip: Invalid value: \"ff02::1\": must not be a multicast address",
+                    "spec.addresses[3].ip: Invalid value: \"::ffff:192.0.2.1\": must not be an IPv4-mapped address; write the IPv4 address itself, such as 192.0.2.1",
+                    "spec.addresses[4].ip: Invalid value: \"fe80::1\": must not be a link-local address, which means something else on each machine",
+                ],
+            ),
+            (
+                json!({"addresses": [{"ip": "2001:db8::1"}, {"ip": "2001:DB8:0::1"}]}),
+                vec!["spec.addresses[1].ip: Duplicate value: \"2001:DB8:0::1\""],
+            ),
+            (
+                json!({"addresses": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.1"}]}),
+                vec!["spec.addresses[1]: Duplicate value: {\"ip\":\"192.0.2.1\"}"],
+            ),
+            (
+                json!({"capacity": {"soft": 10, "hard": 5}}),
+                vec!["spec.capacity.soft: Invalid value: 10: must not be greater than spec.capacity.hard, which is 5"],
+            ),
+            (
+                json!({"records": ["@ TXT \"x\"", "  ", "$INCLUDE /etc/passwd", "a A 192.0.2.1\nb A 192.0.2.2"]}),
+                vec![
+                    "spec.records[1]: Required value: a record in zone-file syntax, such as @ CAA 0 issue \"ca.example\"",
+                    "spec.records[2]: Invalid value: \"$INCLUDE /etc/passwd\": must be a record, not a directive such as $INCLUDE",
+                    "spec.records[3]: Invalid value: \"a A 192.0.2.1\\nb A 192.0.2.2\": must be one record on one line; add one item for each record",
+                ],
+            ),
+            (
+                json!({"routeSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
+                vec![
+                    "spec.routeSelector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
+                ],
+            ),
+            (
+                json!({"weight": 2000, "state": "asleep", "ttl": -1, "mode": 7}),
+                vec![
+                    "spec.mode: Invalid value: \"integer\": spec.mode in body must be of type string: \"integer\"",
+                    "spec.state: Unsupported value: \"asleep\": supported values: \"active\", \"cordoned\", \"draining\"",
+                    "spec.ttl: Invalid value: -1: spec.ttl in body should be greater than or equal to 0",
+                    "spec.weight: Invalid value: 2000: spec.weight in body should be less than or equal to 1000",
+                ],
+            ),
+        ] {
+            assert_eq!(check_create("Router", router("shard1", spec.clone())), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn the_zone_cannot_change() {
+        let old = router("shard1", json!({"dns": "a.v3.example"}));
+        assert_eq!(check_update("Router", &old, router("shard1", json!({"ttl": 5}))), Vec::<String>::new());
+        let found = check_update("Router", &old, router("shard1", json!({"dns": "b.v3.example"})));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("spec.dns: Invalid value: \"b.v3.example\": field is immutable"), "{found:?}");
+    }
+
+    #[tokio::test]
+    async fn zones_do_not_overlap() {
+        let objects = Objects::new(vec![router("other", json!({"dns": "s1.v3.example"}))]);
+        for (dns, good) in
+            [("s2.v3.example", true), ("as1.v3.example", true), ("s1.v3.example", false), ("x.s1.v3.example", false)]
+        {
+            let object = router("shard1", json!({"dns": dns}));
+            let context = context();
+            let found = Routers.before_commit(&context, Operation::Create(&object), &objects).await;
+            assert_eq!(found.is_ok(), good, "{dns}");
+            if let Err(error) = found {
+                assert_eq!((error.code, error.causes[0].field.as_str()), (422, "spec.dns"));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_router_with_routes_is_not_deleted_unknowingly() {
+        let binding = |name: &str, router: &str| json!({"kind": "RouteBinding", "metadata": {"name": name, "namespace": "n"}, "spec": {"router": router}});
+        let objects = Objects::new(vec![binding("a", "shard1"), binding("b", "shard1"), binding("c", "shard2")]);
+        let plain = router("shard1", json!({}));
+        let mut annotated = plain.clone();
+        annotated["metadata"]["annotations"] = json!({LOSE_ROUTES_ANNOTATION: "2"});
+        let mut mistaken = plain.clone();
+        mistaken["metadata"]["annotations"] = json!({LOSE_ROUTES_ANNOTATION: "3"});
+        for (old, options, good) in [
+            (&plain, json!({}), false),
+            (&plain, json!({"loseRoutes": "2"}), true),
+            (&plain, json!({"loseRoutes": 1}), false),
+            (&annotated, json!({}), true),
+            (&mistaken, json!({}), false),
+            (&router("shard3", json!({})), json!({}), true),
+        ] {
+            let context = context();
+            let found = Routers.before_commit(&context, Operation::Delete { old, options: &options }, &objects).await;
+            assert_eq!(found.is_ok(), good, "{old} {options}");
+            if let Err(error) = found {
+                assert_eq!(error.code, 409);
+                assert!(error.message.contains("2 routes are bound to it"), "{}", error.message);
+            }
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! What a request asks for, from its method, path and query: the first thing that happens to it.
+
+use http::{HeaderMap, Method, Uri, header};
+
+use super::error::{ApiError, Cause};
+use super::registry::{self, Kind};
+use super::review::Review;
+
+/// Longest path and longest query in octets.
+const URI_OCTETS_MAX: usize = 128 * 1024;
+
+/// What the path names.
+#[derive(Clone)]
+pub enum Target {
+    /// A collection or an object of a kind.
+    Resource(Resource),
+    /// A review that is answered and not stored.
+    Review {
+        /// Which one.
+        review: &'static Review,
+        /// Its namespace, if the path has one.
+        namespace: Option<String>,
+    },
+    /// Everything else, by its path.
+    Path(String),
+}
+
+/// A collection or an object.
+#[derive(Clone)]
+pub struct Resource {
+    /// Its kind.
+    pub kind: &'static Kind,
+    /// The namespace, if the path has one.
+    pub namespace: Option<String>,
+    /// The object, if the path has one.
+    pub name: Option<String>,
+    /// Behind the object.
+    pub subresource: Option<Subresource>,
+}
+
+/// The part of an object behind its own path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subresource {
+    /// `/status`.
+    Status,
+    /// `/finalize` of a namespace.
+    Finalize,
+}
+
+/// What is to be done to a [`Resource`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// Read an object.
+    Get,
+    /// Read a collection.
+    List,
+    /// Follow a collection or an object.
+    Watch,
+    /// Make an object.
+    Create,
+    /// Replace an object.
+    Update,
+    /// Change parts of an object.
+    Patch,
+    /// Delete an object.
+    Delete,
+    /// Delete a collection.
+    DeleteCollection,
+}
+
+impl Verb {
+    /// The verb's name in authorization and discovery.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verb::Get => "get",
+            Verb::List => "list",
+            Verb::Watch => "watch",
+            Verb::Create => "create",
+            Verb::Update => "update",
+            Verb::Patch => "patch",
+            Verb::Delete => "delete",
+            Verb::DeleteCollection => "deletecollection",
+        }
+    }
+}
+
+impl Subresource {
+    /// Its last path segment.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Subresource::Status => "status",
+            Subresource::Finalize => "finalize",
+        }
+    }
+}
+
+impl Resource {
+    /// The object's key behind the kind's prefix.
+    pub fn key(&self) -> String {
+        object_key(self.namespace.as_deref(), self.name.as_deref().unwrap_or_default())
+    }
+
+    /// What all keys of the collection begin with behind the kind's prefix.
+    pub fn prefix(&self) -> String {
+        match (&self.namespace, self.kind.namespaced) {
+            (Some(namespace), true) => format!("{namespace}/"),
+            _ => String::new(),
+        }
+    }
+
+    /// `routes`, or `routes/status`.
+    pub fn path(&self) -> String {
+        match self.subresource {
+            Some(subresource) => format!("{}/{}", self.kind.plural, subresource.as_str()),
+            None => self.kind.plural.to_owned(),
+        }
+    }
+}
+
+/// `namespace/name`, or `name` of an object without a namespace.
+pub fn object_key(namespace: Option<&str>, name: &str) -> String {
+    match namespace {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
+    }
+}
+
+impl Target {
+    /// Reads the path. What is nothing of ours is a [`Target::Path`].
+    pub fn parse(uri: &Uri) -> Result<Target, ApiError> {
+        let path = uri.path();
+        if path.len() > URI_OCTETS_MAX || uri.query().is_some_and(|query| query.len() > URI_OCTETS_MAX) {
+            return Err(ApiError::new(414, "RequestURITooLong", "the path or the query is too long"));
+        }
+        let segments: Vec<String> = path.trim_matches('/').split('/').map(percent_decode).collect();
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let found = match segments.as_slice() {
+            ["api", version, rest @ ..] => Self::in_group("", version, rest),
+            ["apis", group, version, rest @ ..] if !group.is_empty() => Self::in_group(group, version, rest),
+            _ => None,
+        };
+        Ok(found.unwrap_or_else(|| Target::Path(path.to_owned())))
+    }
+
+    fn in_group(group: &str, version: &str, rest: &[&str]) -> Option<Target> {
+        let in_core = group.is_empty() && version == "v1";
+        // `/api/v1/namespaces/x` is a namespace, and so are its subresources; all else behind it lies in it.
+        match rest {
+            ["namespaces", name, subresource @ ("status" | "finalize")] if in_core => {
+                return Self::resource(group, version, "namespaces", None, &[name, subresource]);
+            }
+            ["namespaces", namespace, plural, rest @ ..] => {
+                return Self::resource(group, version, plural, Some(namespace), rest);
+            }
+            _ => {}
+        }
+        let (plural, rest) = rest.split_first()?;
+        Self::resource(group, version, plural, None, rest)
+    }
+
+    fn resource(group: &str, version: &str, plural: &str, namespace: Option<&str>, rest: &[&str]) -> Option<Target> {
+        if let Some(review) = Review::find(group, version, plural) {
+            let matches = rest.is_empty() && review.namespaced == namespace.is_some();
+            return matches.then(|| Target::Review { review, namespace: namespace.map(str::to_owned) });
+        }
+        let kind = registry::find(group, version, plural)?;
+        let (name, subresource) = match rest {
+            [] => (None, None),
+            [name] => (Some(*name), None),
+            [name, "status"] if kind.has_status => (Some(*name), Some(Subresource::Status)),
+            [name, "finalize"] if is_namespace(kind) => (Some(*name), Some(Subresource::Finalize)),
+            _ => return None,
+        };
+        // A namespaced kind without a namespace can be listed over all of them, and no more.
+        let misplaced = kind.namespaced != namespace.is_some() && !(namespace.is_none() && name.is_none());
+        if misplaced || name.is_some_and(str::is_empty) || namespace.is_some_and(str::is_empty) {
+            return None;
+        }
+        Some(Target::Resource(Resource {
+            kind,
+            namespace: namespace.map(str::to_owned),
+            name: name.map(str::to_owned),
+            subresource,
+        }))
+    }
+}
+
+impl Resource {
+    /// What `method` asks of this; 405 if that cannot be.
+    pub fn verb(&self, method: &Method, query: &Query) -> Result<Verb, ApiError> {
+        let watch = query.flag("watch");
+        let collection = self.name.is_none() && (self.namespace.is_some() || !self.kind.namespaced);
+        Ok(match (method.as_str(), self.name.is_some(), self.subresource) {
+            ("GET" | "HEAD", _, None) if watch => Verb::Watch,
+            ("GET" | "HEAD", false, None) => Verb::List,
+            ("GET" | "HEAD", true, None | Some(Subresource::Status)) => Verb::Get,
+            ("POST", false, None) if collection => Verb::Create,
+            ("PUT", true, _) => Verb::Update,
+            ("PATCH", true, None | Some(Subresource::Status)) => Verb::Patch,
+            ("DELETE", true, None) => Verb::Delete,
+            ("DELETE", false, None) if collection && !is_namespace(self.kind) => Verb::DeleteCollection,
+            _ => return Err(ApiError::method_not_allowed()),
+        })
+    }
+}
+
+/// Whether this is the kind Namespace, which the server itself deals with.
+pub fn is_namespace(kind: &Kind) -> bool {
+    kind.group.is_empty() && kind.plural == "namespaces"
+}
+
+/// Whether a kind is one of Kubernetes' own rather than of a custom API group. Those take strategic merge patches (as merge
+/// patches, which is the same for what they hold), have no `generation`, and decode protobuf.
+pub fn is_built_in(kind: &Kind) -> bool {
+    kind.group.is_empty() || kind.group.ends_with(".k8s.io")
+}
+
+/// The query's parameters.
+#[derive(Debug, Clone, Default)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads the query; empty pairs, as in `?&limit=500`, are passed over.
+    pub fn parse(uri: &Uri) -> Query {
+        let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        let decoded = |text: &str| percent_decode(&text.replace('+', " "));
+        Query(
+            pairs
+                .map(|pair| {
+                    let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+                    (decoded(key), decoded(value))
+                })
+                .collect(),
+        )
+    }
+
+    /// The first value of a parameter; `None` if it is absent or empty.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(found, value)| found == key && !value.is_empty()).map(|(_, value)| value.as_str())
+    }
+
+    /// The value, or empty text.
+    pub fn text(&self, key: &str) -> &str {
+        self.get(key).unwrap_or_default()
+    }
+
+    /// All values of a parameter.
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(found, _)| found == key).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether a parameter is `true`, `1` or there without a value.
+    pub fn flag(&self, key: &str) -> bool {
+        let value = self.0.iter().find(|(found, _)| found == key).map(|(_, value)| value.as_str());
+        matches!(value, Some("" | "true" | "True" | "TRUE" | "t" | "T" | "1"))
+    }
+
+    /// A number; 400 if it is none.
+    pub fn number(&self, key: &str) -> Result<Option<u64>, ApiError> {
+        let Some(text) = self.get(key) else { return Ok(None) };
+        let broken = |_| ApiError::bad_request(format!("{key}: {text:?} is not a whole number of 0 or more"));
+        text.parse().map(Some).map_err(broken)
+    }
+
+    /// All parameters, as a JSON object of texts.
+    pub fn to_map(&self) -> serde_json::Map<String, serde_json::Value> {
+        self.0.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect()
+    }
+}
+
+/// What the client wants of a write.
+#[derive(Debug, Clone)]
+pub struct WriteOptions {
+    /// Do everything but the write.
+    pub dry_run: bool,
+    /// What to do about unknown fields.
+    pub validation: FieldValidation,
+    /// Who the fields belong to.
+    pub manager: String,
+    /// Whether a manager was named.
+    pub manager_named: bool,
+    /// Whether an apply takes fields from others.
+    pub force: Option<bool>,
+}
+
+/// What to do about unknown and duplicate fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// Refuse the object.
+    Strict,
+    /// Leave them out and tell.
+    Warn,
+    /// Leave them out.
+    Ignore,
+}
+
+/// Longest field manager in octets.
+const MANAGER_OCTETS_MAX: usize = 128;
+
+impl WriteOptions {
+    /// Reads the options of `options_kind`, such as `CreateOptions`; 422 where one is not allowed.
+    pub fn parse(query: &Query, headers: &HeaderMap, options_kind: &str) -> Result<WriteOptions, ApiError> {
+        let mut causes = Vec::new();
+        let mut not_supported = |field: &str, value: &str, supported: &str| {
+            let message = format!("Unsupported value: {value:?}: supported values: {supported}");
+            causes.push(Cause::new("FieldValueNotSupported", field, message));
+        };
+        for value in query.all("dryRun").filter(|value| !value.is_empty() && *value != "All") {
+            not_supported("dryRun", value, "\"All\"");
+        }
+        let validation = match query.text("fieldValidation") {
+            "Strict" => FieldValidation::Strict,
+            "" | "Warn" => FieldValidation::Warn,
+            "Ignore" => FieldValidation::Ignore,
+            other => {
+                not_supported("fieldValidation", other, "\"Ignore\", \"Strict\", \"Warn\"");
+                FieldValidation::Strict
+            }
+        };
+        let named = query.get("fieldManager");
+        if named.is_some_and(|name| name.len() > MANAGER_OCTETS_MAX) {
+            let message = format!("Too long: may not be more than {MANAGER_OCTETS_MAX} bytes");
+            causes.push(Cause::new("FieldValueTooLong", "fieldManager", message));
+        }
+        if named.is_some_and(|name| name.chars().any(char::is_control)) {
+            let message = "Invalid value: should only contain printable characters";
+            causes.push(Cause::new("FieldValueInvalid", "fieldManager", message));
+        }
+        if !causes.is_empty() {
+            return Err(ApiError::invalid_of(options_kind, "meta.k8s.io", "", causes));
+        }
+        let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+        let agent = agent.split('/').next().unwrap_or_default();
+        let agent: String = agent.chars().take(MANAGER_OCTETS_MAX).collect();
+        let manager = named.map_or(agent, str::to_owned);
+        Ok(WriteOptions {
+            dry_run: query.get("dryRun").is_some(),
+            validation,
+            manager: if manager.is_empty() { "unknown".to_owned() } else { manager },
+            manager_named: named.is_some(),
+            force: query.get("force").map(|_| query.flag("force")),
+        })
+    }
+}
+
+fn percent_decode(text: impl AsRef<str>) -> String {
+    let text = text.as_ref();
+    if !text.contains('%') {
+        return text.to_owned();
+    }
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let digit = |octet: Option<&u8>| octet.and_then(|octet| char::from(*octet).to_digit(16));
+    let mut at = 0;
+    while at < bytes.len() {
+        match (bytes[at], digit(bytes.get(at + 1)), digit(bytes.get(at + 2))) {
+            (b'%', Some(high), Some(low)) => {
+                out.push(u8::try_from(high * 16 + low).unwrap_or(b'?'));
+                at += 3;
+            }
+            (octet, ..) => {
+                out.push(octet);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries() {
+        let uri: Uri = "/x?&limit=500&labelSelector=a%3Db%2Cc+in+%28d%29&watch&empty=&bad=%zz".parse().expect("a URI");
+        let query = Query::parse(&uri);
+        assert_eq!(query.number("limit"), Ok(Some(500)));
+        assert_eq!(query.text("labelSelector"), "a=b,c in (d)");
+        assert!(query.flag("watch"));
+        assert_eq!(query.get("empty"), None);
+        assert_eq!(query.text("bad"), "%zz");
+        assert_eq!(query.number("bad").map_err(|error| error.code), Err(400));
+    }
+}

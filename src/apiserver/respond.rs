@@ -1,0 +1,106 @@
+//! From results to HTTP answers.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use futures::Stream;
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use super::negotiate::{Format, Text};
+use super::object::Object;
+use super::registry::Kind;
+use super::table;
+
+/// How many warnings an answer carries at most.
+const WARNINGS_MAX: usize = 16;
+
+/// A JSON answer.
+pub fn json(status: StatusCode, body: impl Into<Body>) -> Response {
+    typed(status, "application/json", body)
+}
+
+/// An answer of a media type.
+pub fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// Plain text.
+pub fn text(status: StatusCode, body: impl Into<Body>) -> Response {
+    typed(status, "text/plain; charset=utf-8", body)
+}
+
+/// What a path that is nothing gets.
+pub fn not_found() -> Response {
+    text(StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+/// A stream of JSON lines, each sent at once.
+pub fn stream(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response {
+    use futures::StreamExt;
+    json(StatusCode::OK, Body::from_stream(lines.map(Ok::<_, std::convert::Infallible>)))
+}
+
+/// One object, as the client takes it.
+pub fn object(status: StatusCode, kind: &Kind, format: Format, include: table::Include, object: &Object) -> Response {
+    match format {
+        Format::Objects(Text::Json) => json(status, as_json(kind, object)),
+        Format::Objects(Text::Yaml) => yaml(status, &as_tree(kind, object)),
+        Format::Metadata => json(status, metadata(object)),
+        Format::Table => {
+            let rows = table::rows(kind, include, std::iter::once(object));
+            json(status, table::table(kind, &json!({"resourceVersion": object.revision.to_string()}), true, &rows))
+        }
+    }
+}
+
+/// YAML of a JSON tree.
+pub fn yaml(status: StatusCode, tree: &Value) -> Response {
+    match serde_saphyr::to_string(tree) {
+        Ok(text) => typed(status, "application/yaml", text),
+        Err(error) => axum::response::IntoResponse::into_response(ApiError::internal(error.to_string())),
+    }
+}
+
+/// The JSON of an object as `kind` (a view perhaps) shows it.
+pub fn as_json(kind: &Kind, object: &Object) -> Bytes {
+    match kind.view {
+        None => object.json.clone(),
+        Some(_) => as_tree(kind, object).to_string().into(),
+    }
+}
+
+/// The tree of an object as `kind` shows it.
+pub fn as_tree(kind: &Kind, object: &Object) -> Value {
+    match kind.view {
+        None => object.tree(),
+        Some(view) => (view.from_stored)(object.tree()),
+    }
+}
+
+/// The object's metadata as `PartialObjectMetadata`.
+pub fn metadata(object: &Object) -> Bytes {
+    let metadata = object.metadata_json();
+    let mut out = Vec::with_capacity(metadata.len() + 80);
+    out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#);
+    out.extend_from_slice(&metadata);
+    out.push(b'}');
+    out.into()
+}
+
+/// Adds `Warning` headers, which kubectl prints.
+pub fn warn(response: &mut Response, warnings: &[String]) {
+    for warning in warnings.iter().take(WARNINGS_MAX) {
+        let safe: String = warning.chars().filter(|character| !character.is_control()).take(512).collect();
+        let quoted = safe.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+}

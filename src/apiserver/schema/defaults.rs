@@ -1,0 +1,73 @@
+//! Defaults: absent fields that the schema has a value for are filled in, and `null` is treated as absent.
+//!
+//! No field of ours is nullable, so a stored object never holds a `null`: in a patch it removes, in a create it is dropped.
+
+use serde_json::Value;
+
+use super::{of_field, preserves_unknown};
+
+/// Fills in the defaults of absent fields, and removes fields that are `null`.
+pub fn apply_defaults(schema: &Value, object: &mut Value) {
+    match object {
+        Value::Object(fields) => {
+            if !preserves_unknown(schema) {
+                fields.retain(|_, field| !field.is_null());
+            }
+            if let Some(Value::Object(properties)) = schema.get("properties") {
+                for (name, property) in properties {
+                    if let Some(default) = property.get("default")
+                        && !fields.contains_key(name)
+                    {
+                        fields.insert(name.clone(), default.clone());
+                    }
+                }
+            }
+            for (name, field) in fields.iter_mut().filter(|(_, field)| field.is_object() || field.is_array()) {
+                if let Some(inner) = of_field(schema, name) {
+                    apply_defaults(inner, field);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(inner) = schema.get("items") {
+                items
+                    .iter_mut()
+                    .filter(|item| item.is_object() || item.is_array())
+                    .for_each(|item| apply_defaults(inner, item));
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn absent_and_null_fields_get_their_defaults() {
+        let schema = json!({"properties": {
+            "weight": {"type": "integer", "default": 1},
+            "host": {"type": "string"},
+            "labels": {"additionalProperties": {"type": "string"}},
+            "to": {"items": {"properties": {"weight": {"default": 2}}}},
+            "inner": {"properties": {"deep": {"default": true}}}
+        }});
+        for (object, filled) in [
+            (json!({}), json!({"weight": 1})),
+            (json!({"weight": null, "host": null}), json!({"weight": 1})),
+            (json!({"weight": 5, "labels": null}), json!({"weight": 5})),
+            (json!({"weight": 5, "labels": {"a": null, "b": "c"}}), json!({"weight": 5, "labels": {"b": "c"}})),
+            (
+                json!({"weight": 5, "to": [{}, {"weight": 7}]}),
+                json!({"weight": 5, "to": [{"weight": 2}, {"weight": 7}]}),
+            ),
+            (json!({"weight": 5, "inner": {}}), json!({"weight": 5, "inner": {"deep": true}})),
+        ] {
+            let mut found = object.clone();
+            apply_defaults(&schema, &mut found);
+            assert_eq!(found, filled, "{object}");
+        }
+    }
+}

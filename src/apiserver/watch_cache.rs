@@ -1,0 +1,411 @@
+//! The newest objects of every kind in memory, and the latest changes: what lists, watches and rules are served from.
+//!
+//! One task ([`WatchCache::run`]) reads the whole store at one revision, then follows its single stream of changes. Each
+//! kind's [`Shelf`] holds an ordered map of [`Object`]s and a ring of the last changes with the object before and after.
+//! A watcher is a [`Cursor`] into that ring and nothing else, so a write costs the same however many watch, and a watcher
+//! that is too slow finds its place overwritten and is cut off.
+//!
+//! Order of things: the store has made a revision durable, then the shelves show it, then [`WatchCache::applied`] reaches
+//! it, then the write is answered. So nobody is told of a write that could be lost, and who was told finds it in the next
+//! list.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::engine::{Engine, relative};
+use super::object::Object;
+use super::registry::{self, Kind};
+use crate::store::{Error, Event, EventKind, Key};
+
+/// How many changes a kind's ring keeps: a watcher may be so far behind. At 2,000 writes a second these are two seconds;
+/// twice as many would hold twice as many superseded objects in memory, half as many would cut off readers that a busy
+/// machine let wait.
+const RING_CHANGES_MAX: usize = 4_096;
+/// How many objects are read from the store at once at start.
+const PAGE_OBJECTS: usize = 1_000;
+/// How long to wait before the store is asked again after it failed.
+const RETRY: Duration = Duration::from_millis(250);
+/// How long a list waits for the cache to show what the store has already.
+const CATCH_UP: Duration = Duration::from_millis(500);
+
+/// The cache of all kinds.
+pub struct WatchCache {
+    shelves: Vec<Arc<Shelf>>,
+    /// The revision all shelves show; 0 before the first.
+    applied: watch::Sender<u64>,
+}
+
+/// The objects of one kind (of one key prefix: two views of events share a shelf).
+pub struct Shelf {
+    /// The kind as it is stored.
+    pub kind: &'static Kind,
+    state: RwLock<State>,
+    /// The number that the next change gets.
+    next: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<Arc<str>, Arc<Object>>,
+    ring: VecDeque<Arc<Change>>,
+    /// Number of the first change in the ring.
+    first: u64,
+    /// All changes of later revisions are in the ring.
+    floor: u64,
+    /// The revision of the last change.
+    last: u64,
+    /// Grows when the ring lost its connection to what was before it.
+    epoch: u64,
+}
+
+/// One change of one object.
+pub struct Change {
+    /// The revision that did it.
+    pub revision: u64,
+    /// The object after it; of a deletion the last content under the deletion's revision.
+    pub now: Arc<Object>,
+    /// The object before it, if it was there.
+    pub before: Option<Arc<Object>>,
+    /// Whether it deleted the object.
+    pub deleted: bool,
+    line: OnceLock<Bytes>,
+}
+
+/// The objects of a shelf at a revision.
+pub struct Snapshot {
+    /// The revision that the objects show.
+    pub revision: u64,
+    /// The objects, in key order.
+    pub objects: Vec<Arc<Object>>,
+}
+
+/// A watcher's place in a ring.
+pub struct Cursor {
+    shelf: Arc<Shelf>,
+    next: u64,
+    epoch: u64,
+    after: u64,
+    bell: watch::Receiver<u64>,
+}
+
+/// The changes after the place are gone.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TooOld {
+    /// The oldest revision that can be continued from.
+    pub oldest: u64,
+}
+
+impl WatchCache {
+    /// An empty cache with a shelf for each stored kind.
+    pub fn new() -> Self {
+        let stored = registry::kinds().iter().filter(|kind| kind.view.is_none());
+        WatchCache { shelves: stored.map(|kind| Arc::new(Shelf::new(kind))).collect(), applied: watch::Sender::new(0) }
+    }
+
+    /// Fills the cache and keeps it up to date until `cancel` fires.
+    pub async fn run(&self, store: &dyn Engine, cancel: &CancellationToken) {
+        cancel
+            .run_until_cancelled(async {
+                loop {
+                    let Err(error) = self.follow(store).await;
+                    tracing::warn!(%error, "the watch cache lost the store and reads it anew");
+                    tokio::time::sleep(RETRY).await;
+                }
+            })
+            .await;
+    }
+
+    async fn follow(&self, store: &dyn Engine) -> Result<std::convert::Infallible, Error> {
+        let start = store.revision().await?;
+        for shelf in &self.shelves {
+            let prefix = Key(shelf.kind.key_prefix.into());
+            let mut objects = BTreeMap::new();
+            let mut from = None;
+            loop {
+                let page = store.list(&prefix, from.as_ref(), Some(start), Some(PAGE_OBJECTS)).await?;
+                for item in &page.items {
+                    let key = relative(shelf.kind.key_prefix, &item.key);
+                    if let Some(object) = understood(shelf.kind, key, &item.value, item.modified.0) {
+                        objects.insert(object.key.clone(), object);
+                    }
+                }
+                from = page.items.last().map(|item| Key(format!("{}\0", item.key.0).into()));
+                if !page.more || from.is_none() {
+                    break;
+                }
+            }
+            shelf.fill(objects, start.0);
+        }
+        self.applied.send_replace(start.0);
+        let mut stream = store.watch(&Key("/".into()), start);
+        while let Some(events) = stream.next().await {
+            self.apply(&events?);
+        }
+        Err(Error::Unavailable)
+    }
+
+    /// Shows one whole revision.
+    fn apply(&self, events: &[Event]) {
+        for event in events {
+            if let Some(shelf) = self.shelves.iter().find(|shelf| event.now.key.0.starts_with(shelf.kind.key_prefix)) {
+                shelf.apply(event);
+            }
+        }
+        for shelf in &self.shelves {
+            if events.iter().any(|event| event.now.key.0.starts_with(shelf.kind.key_prefix)) {
+                shelf.ring_bell();
+            }
+        }
+        if let Some(event) = events.last() {
+            self.applied.send_replace(event.at.0);
+        }
+    }
+
+    /// The shelf of a kind.
+    pub fn shelf(&self, kind: &Kind) -> &Arc<Shelf> {
+        let same = |shelf: &&Arc<Shelf>| shelf.kind.key_prefix == kind.key_prefix;
+        self.shelves.iter().find(same).expect("every kind, and every view's stored kind, has a shelf")
+    }
+
+    /// All shelves.
+    pub fn shelves(&self) -> &[Arc<Shelf>] {
+        &self.shelves
+    }
+
+    /// The revision that the cache shows; 0 before it is filled.
+    pub fn applied(&self) -> u64 {
+        *self.applied.borrow()
+    }
+
+    /// Waits until the cache shows `revision`, at most `timeout`; whether it does.
+    pub async fn reaches(&self, revision: u64, timeout: Duration) -> bool {
+        if self.applied() >= revision {
+            return true;
+        }
+        let mut applied = self.applied.subscribe();
+        tokio::time::timeout(timeout, applied.wait_for(|applied| *applied >= revision)).await.is_ok()
+    }
+
+    /// Waits until the cache shows the store's newest revision; whether it does.
+    pub async fn is_current(&self, store: &dyn Engine) -> Result<bool, Error> {
+        let newest = store.revision().await?;
+        Ok(self.reaches(newest.0, CATCH_UP).await)
+    }
+
+    /// The objects of a kind whose keys start with `prefix` (empty, or a namespace and `/`).
+    pub fn snapshot(&self, kind: &Kind, prefix: &str) -> Snapshot {
+        // Read before the shelf: all up to it is shown there, so the later of the two is what the objects show.
+        let applied = self.applied();
+        let state = self.shelf(kind).read();
+        Snapshot { revision: applied.max(state.last), objects: state.range(prefix).cloned().collect() }
+    }
+
+    /// As [`Self::snapshot`], but at most `limit` objects, of those that `wanted` takes; and how many follow. With `wanted`
+    /// that is only whether any follow.
+    pub fn page(
+        &self,
+        kind: &Kind,
+        prefix: &str,
+        limit: usize,
+        wanted: Option<&dyn Fn(&Object) -> bool>,
+    ) -> (Snapshot, usize) {
+        let applied = self.applied();
+        let state = self.shelf(kind).read();
+        let revision = applied.max(state.last);
+        let mut range = state.range(prefix);
+        match wanted {
+            None => {
+                let objects = range.by_ref().take(limit).cloned().collect();
+                (Snapshot { revision, objects }, range.count())
+            }
+            Some(wanted) => {
+                let mut matching = range.filter(|object| wanted(object));
+                let objects = matching.by_ref().take(limit).cloned().collect();
+                let more = usize::from(matching.next().is_some());
+                (Snapshot { revision, objects }, more)
+            }
+        }
+    }
+
+    /// The objects as [`Self::snapshot`], and a cursor at the changes after it.
+    pub fn snapshot_and_follow(&self, kind: &Kind, prefix: &str) -> (Snapshot, Cursor) {
+        let applied = self.applied();
+        let shelf = self.shelf(kind);
+        let state = shelf.read();
+        let snapshot = Snapshot { revision: applied.max(state.last), objects: state.range(prefix).cloned().collect() };
+        let cursor = shelf.cursor(&state, state.first + state.ring.len() as u64, snapshot.revision);
+        (snapshot, cursor)
+    }
+
+    /// A cursor at the changes after `revision`.
+    pub fn follow_from(&self, kind: &Kind, revision: u64) -> Result<Cursor, TooOld> {
+        let shelf = self.shelf(kind);
+        let state = shelf.read();
+        if revision < state.floor {
+            return Err(TooOld { oldest: state.floor });
+        }
+        let skipped = state.ring.partition_point(|change| change.revision <= revision);
+        Ok(shelf.cursor(&state, state.first + skipped as u64, revision))
+    }
+}
+
+impl Default for WatchCache {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Shelf {
+    fn new(kind: &'static Kind) -> Self {
+        Shelf { kind, state: RwLock::default(), next: watch::Sender::new(0) }
+    }
+
+    /// The object with that key (`namespace/name` or `name`).
+    pub fn get(&self, key: &str) -> Option<Arc<Object>> {
+        self.read().objects.get(key).cloned()
+    }
+
+    /// Whether there is any object whose key starts with `prefix`.
+    pub fn has_any(&self, prefix: &str) -> bool {
+        self.read().range(prefix).next().is_some()
+    }
+
+    fn cursor(self: &Arc<Self>, state: &State, next: u64, after: u64) -> Cursor {
+        Cursor { shelf: self.clone(), next, epoch: state.epoch, after, bell: self.next.subscribe() }
+    }
+
+    fn fill(&self, objects: BTreeMap<Arc<str>, Arc<Object>>, revision: u64) {
+        let mut state = self.write();
+        let first = state.first + state.ring.len() as u64;
+        let epoch = state.epoch + 1;
+        *state = State { objects, ring: VecDeque::new(), first, floor: revision, last: 0, epoch };
+        drop(state);
+        self.next.send_modify(|_| ());
+    }
+
+    fn apply(&self, event: &Event) {
+        let key = relative(self.kind.key_prefix, &event.now.key);
+        let Some(now) = understood(self.kind, key, &event.now.value, event.at.0) else { return };
+        let deleted = event.kind == EventKind::Delete;
+        let mut state = self.write();
+        let before = match deleted {
+            true => state.objects.remove(key),
+            false => state.objects.insert(now.key.clone(), now.clone()),
+        };
+        state.ring.push_back(Arc::new(Change { revision: event.at.0, now, before, deleted, line: OnceLock::new() }));
+        state.last = event.at.0;
+        if state.ring.len() > RING_CHANGES_MAX
+            && let Some(dropped) = state.ring.pop_front()
+        {
+            state.first += 1;
+            state.floor = dropped.revision;
+        }
+    }
+
+    fn ring_bell(&self) {
+        let state = self.read();
+        let next = state.first + state.ring.len() as u64;
+        drop(state);
+        self.next.send_replace(next);
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        // Each change leaves the state whole, so a panic elsewhere is no reason to stop.
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn range<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
+        self.objects
+            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
+            .take_while(move |(key, _)| key.starts_with(prefix))
+            .map(|(_, object)| object)
+    }
+}
+
+impl Cursor {
+    /// The next changes, at most `max`, none if there are none yet. `TooOld`: they were overwritten.
+    pub fn take(&mut self, max: usize) -> Result<Vec<Arc<Change>>, TooOld> {
+        self.bell.mark_unchanged();
+        let state = self.shelf.read();
+        if self.next < state.first || self.epoch != state.epoch {
+            return Err(TooOld { oldest: state.floor });
+        }
+        let skip = usize::try_from(self.next - state.first).unwrap_or(usize::MAX).min(state.ring.len());
+        let taken: Vec<_> = state.ring.range(skip..).take(max).cloned().collect();
+        self.next += taken.len() as u64;
+        let after = self.after;
+        // A watch from a revision that has not happened yet passes over what comes before it.
+        Ok(taken.into_iter().filter(|change| change.revision > after).collect())
+    }
+
+    /// Waits for the next change.
+    pub async fn changed(&mut self) {
+        if self.bell.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Change {
+    /// A change as the store tells it, for watches that begin before the ring.
+    pub fn from_event(kind: &Kind, event: &Event) -> Option<Change> {
+        let key = relative(kind.key_prefix, &event.now.key);
+        let before = event.before.as_ref();
+        Some(Change {
+            revision: event.at.0,
+            now: understood(kind, key, &event.now.value, event.at.0)?,
+            before: before.and_then(|before| understood(kind, key, &before.value, before.modified.0)),
+            deleted: event.kind == EventKind::Delete,
+            line: OnceLock::new(),
+        })
+    }
+
+    /// `ADDED`, `MODIFIED` or `DELETED`, for those who watch without a selector.
+    pub fn event_type(&self) -> &'static str {
+        match (self.deleted, &self.before) {
+            (true, _) => "DELETED",
+            (false, None) => "ADDED",
+            (false, Some(_)) => "MODIFIED",
+        }
+    }
+
+    /// The line of a watch without a selector: made once, for all watchers.
+    pub fn line(&self) -> Bytes {
+        self.line.get_or_init(|| event_line(self.event_type(), &self.now.json)).clone()
+    }
+}
+
+/// `{"type":…,"object":…}` and a newline.
+pub fn event_line(event_type: &str, object: &[u8]) -> Bytes {
+    let mut line = Vec::with_capacity(object.len() + event_type.len() + 24);
+    line.extend_from_slice(b"{\"type\":\"");
+    line.extend_from_slice(event_type.as_bytes());
+    line.extend_from_slice(b"\",\"object\":");
+    line.extend_from_slice(object);
+    line.extend_from_slice(b"}\n");
+    line.into_boxed_slice().into()
+}
+
+/// An object of the store. What cannot be understood is logged and left out: one bad value must not hide all others.
+fn understood(kind: &Kind, key: &str, value: &[u8], revision: u64) -> Option<Arc<Object>> {
+    match Object::from_stored(kind, key, value, revision) {
+        Ok(object) => Some(Arc::new(object)),
+        Err(error) => {
+            tracing::error!(%error, "left out of the watch cache");
+            None
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! `signpost check`: says what is wrong with a file before anything serves it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+
+use super::{Exit, complain, print, serve};
+use crate::config::{self, layers, reference};
+use crate::wire::Name;
+use crate::zonefile::include::FolderIncludes;
+use crate::zonefile::{Severity, read_zone};
+
+pub(super) fn command() -> Command {
+    let reference = Arg::new("reference")
+        .long("reference")
+        .action(ArgAction::SetTrue)
+        .help("Prints the reference page of all settings instead (docs/configuration.md)");
+    let config = Command::new("config")
+        .about("Reads the configuration as `serve` would, from the same flags, and says what is wrong")
+        .arg(reference)
+        .args(serve::arguments());
+    let files = Arg::new("files")
+        .value_name("FILE")
+        .required(true)
+        .num_args(1..)
+        .help("Master files; the first origin of each is its name without .zone")
+        .value_parser(ValueParser::path_buf())
+        .value_hint(ValueHint::FilePath);
+    let origin = Arg::new("origin")
+        .long("origin")
+        .value_name("NAME")
+        .help("The first origin instead of the file's name")
+        .value_parser(|text: &str| text.parse::<Name>().map_err(|error| error.to_string()));
+    let zone = Command::new("zone")
+        .about("Reads zone files and prints every finding as FILE:LINE:COLUMN: SEVERITY: MESSAGE")
+        .arg(origin)
+        .arg(files);
+    Command::new("check")
+        .about("Says what is wrong with a file before anything serves it")
+        .after_help("Exit codes: 0 nothing wrong (warnings may be there), 1 errors found, 2 called wrongly.")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(zone)
+        .subcommand(config)
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    match matches.subcommand() {
+        Some(("zone", matches)) => zone(matches),
+        Some(("config", matches)) => config(matches),
+        _ => Exit::Usage,
+    }
+}
+
+fn zone(matches: &ArgMatches) -> Exit {
+    let files = matches.get_many::<PathBuf>("files").expect("clap demands it");
+    let origin = matches.get_one::<Name>("origin");
+    let mut errors = 0;
+    for file in files {
+        errors += zone_file(file, origin.cloned());
+    }
+    if errors == 0 { Exit::Success } else { Exit::Failure }
+}
+
+/// Prints the findings of one file; how many are errors.
+fn zone_file(file: &Path, origin: Option<Name>) -> usize {
+    let text = match std::fs::read(file) {
+        Ok(text) => text,
+        Err(error) => {
+            complain(format_args!("{}: {error}", file.display()));
+            return 1;
+        }
+    };
+    let by_name = || Name::parse(file.file_stem()?.as_encoded_bytes(), &Name::root()).ok();
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let read = read_zone(&text, &Arc::from(file), origin.or_else(by_name), &mut FolderIncludes::new(folder));
+    for finding in &read.findings {
+        print(&format!("{finding}\n"));
+    }
+    if let Some(contents) = &read.contents {
+        let (owners, records) = (contents.owner_count(), contents.record_count());
+        print(&format!("{}: zone {}: {records} records of {owners} owners\n", file.display(), contents.apex()));
+    }
+    read.findings.iter().filter(|finding| finding.severity == Severity::Error).count()
+}
+
+fn config(matches: &ArgMatches) -> Exit {
+    if matches.get_flag("reference") {
+        print(&reference::page());
+        return Exit::Success;
+    }
+    let places = serve::places(matches);
+    for (variable, nearest) in layers::unknown_variables(&places.environment) {
+        let hint = nearest.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
+        print(&format!("warning: environment variable {variable} is no setting{hint}\n"));
+    }
+    match config::load(&places) {
+        Ok(_) => {
+            print("the configuration is valid\n");
+            Exit::Success
+        }
+        Err(errors) => {
+            for error in &errors.0 {
+                complain(error);
+            }
+            Exit::Failure
+        }
+    }
+}

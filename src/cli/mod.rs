@@ -1,0 +1,100 @@
+//! The command line: a file a command.
+//!
+//! Exit codes: [`Exit::Success`] 0, [`Exit::Failure`] 1 (it did not work, or a check found errors), [`Exit::Usage`] 2 (the
+//! command line or the configuration cannot be used). What a command is asked for goes to standard output, all else to
+//! standard error.
+
+mod check;
+mod completion;
+mod serve;
+mod version;
+mod zone;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{ArgMatches, Command};
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It did what it was asked.
+    Success,
+    /// It could not, or found errors.
+    Failure,
+    /// It was asked wrongly.
+    Usage,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        ExitCode::from(match exit {
+            Exit::Success => 0,
+            Exit::Failure => 1,
+            Exit::Usage => 2,
+        })
+    }
+}
+
+/// One command: how it is called and what it does.
+struct Entry {
+    command: fn() -> Command,
+    run: fn(&ArgMatches) -> Exit,
+}
+
+/// The commands, in the order in which help lists them.
+const COMMANDS: &[Entry] = &[
+    Entry { command: serve::command, run: serve::run },
+    Entry { command: check::command, run: check::run },
+    Entry { command: zone::command, run: zone::run },
+    Entry { command: completion::command, run: completion::run },
+    Entry { command: version::command, run: version::run },
+];
+
+/// Runs the program with `arguments`, the program's own name first.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let matches = match command().try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(error) => {
+            // Help and version are printed this way too, and are no failure. A reader that has gone is none either.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Success.into() };
+        }
+    };
+    let (name, matches) = matches.subcommand().expect("clap demands a command");
+    let entry = COMMANDS.iter().find(|entry| (entry.command)().get_name() == name).expect("clap knows only these");
+    (entry.run)(matches).into()
+}
+
+/// The whole command line.
+fn command() -> Command {
+    Command::new("signpost")
+        .about("An authoritative DNS server whose zones follow a platform's router shards")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(COMMANDS.iter().map(|entry| (entry.command)()))
+}
+
+/// Prints to standard output. A reader that has gone (`| head`) ends the program quietly, as other tools do.
+fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Prints an error to standard error, as `error: …`.
+fn complain(error: impl std::fmt::Display) {
+    // Nobody is left to tell if this fails.
+    let _ = writeln!(io::stderr(), "error: {error}");
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::command().debug_assert();
+    }
+}

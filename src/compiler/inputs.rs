@@ -1,0 +1,201 @@
+//! What the compiler needs of each object: Routers and RouteBindings, reduced to the fields that come to be records.
+//!
+//! An object is read once, when it comes in. What cannot be used is left out with a verdict, so that the rest of the
+//! compiler meets only names that are names and addresses that are addresses. These reduced objects are also what the
+//! last-good state keeps on disk.
+
+use std::net::IpAddr;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::verdict::Verdict;
+use crate::api::names;
+use crate::api::v1alpha1::route_binding::RouteBinding;
+use crate::api::v1alpha1::router::{AddressState, Mode, Router};
+use crate::wire::Name;
+use crate::zone::Ttl;
+
+/// A Router, reduced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouterInput {
+    /// `metadata.name`.
+    pub name: Box<str>,
+    /// When it was created, in seconds since 1970; of two Routers with one `dns`, the older serves it.
+    pub created: i64,
+    /// The shard's zone.
+    pub apex: Name,
+    /// TTL of the wildcard and the default TTL of `records`.
+    pub ttl: Ttl,
+    /// How the addresses are used together.
+    pub mode: Mode,
+    /// The usable addresses, each once, in numeric order.
+    pub addresses: Box<[AddressInput]>,
+    /// `spec.records`, as they are.
+    pub records: Box<[Box<str>]>,
+}
+
+/// One address of a Router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AddressInput {
+    /// The address; never an IPv4 address in IPv6 form.
+    pub ip: IpAddr,
+    /// Whether its state is `active`.
+    pub active: bool,
+    /// Order of use under `active-passive`.
+    pub priority: u32,
+    /// Share of the answers against the others, at least 1.
+    pub weight: u16,
+}
+
+impl RouterInput {
+    /// Reads a Router, where `domain` is the platform's, without a dot at the end. `None` if there is no zone to be made,
+    /// which a verdict explains; other verdicts say what was left out.
+    pub fn read(router: &Router, domain: &str, verdicts: &mut Vec<Verdict>) -> Option<RouterInput> {
+        let name = router.metadata.name.as_deref().unwrap_or_default();
+        let spec = &router.spec;
+        let dns = spec.dns.clone().unwrap_or_else(|| format!("{name}.{domain}"));
+        let apex = match dns.parse::<Name>() {
+            Ok(apex) if !apex.is_root() && !apex.is_wildcard() && apex.as_wire().len() <= 255 - 2 => apex,
+            Ok(_) => {
+                verdicts.push(Verdict::router(
+                    name,
+                    "spec.dns",
+                    format!("{dns:?} cannot be the name of a shard's zone"),
+                ));
+                return None;
+            }
+            Err(error) => {
+                verdicts.push(Verdict::router(name, "spec.dns", format!("{dns:?} is not a domain name: {error}")));
+                return None;
+            }
+        };
+        let mut addresses = Vec::with_capacity(spec.addresses.len());
+        for (at, address) in spec.addresses.iter().enumerate() {
+            let Ok(ip) = address.ip.parse::<IpAddr>() else {
+                let message = format!("{:?} is neither an IPv4 nor an IPv6 address; it is left out", address.ip);
+                verdicts.push(Verdict::router(name, format!("spec.addresses[{at}].ip"), message));
+                continue;
+            };
+            addresses.push(AddressInput {
+                ip: ip.to_canonical(),
+                active: address.state == AddressState::Active,
+                priority: address.priority,
+                weight: u16::try_from(address.weight).unwrap_or(u16::MAX).max(1),
+            });
+        }
+        addresses.sort_unstable();
+        addresses.dedup_by_key(|address| address.ip);
+        Some(RouterInput {
+            name: name.into(),
+            created: created(&router.metadata),
+            apex,
+            ttl: Ttl::new(spec.ttl).unwrap_or(Ttl::MAX),
+            mode: spec.mode,
+            addresses: addresses.into_boxed_slice(),
+            records: spec.records.iter().map(|record| record.as_str().into()).collect(),
+        })
+    }
+
+    /// The addresses to answer with: under `active-active` all active ones, under `active-passive` the active ones of the
+    /// lowest priority that has any.
+    pub fn answering(&self) -> impl Iterator<Item = &AddressInput> {
+        let active = || self.addresses.iter().filter(|address| address.active);
+        let only = match self.mode {
+            Mode::ActiveActive => None,
+            Mode::ActivePassive => active().map(|address| address.priority).min(),
+        };
+        active().filter(move |address| only.is_none_or(|priority| address.priority == priority))
+    }
+}
+
+/// A RouteBinding, reduced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BindingInput {
+    /// `<namespace>/<name>` of the binding.
+    pub key: Box<str>,
+    /// When it was created, in seconds since 1970; of two bindings with one label, the older has it.
+    pub created: i64,
+    /// The label of the Route, in lower case.
+    pub label: Box<str>,
+    /// The Router's zone, in lower case and without a dot at the end.
+    pub shard: Box<str>,
+}
+
+impl BindingInput {
+    /// Reads a RouteBinding. `None` if it has no alias, which a verdict explains.
+    pub fn read(binding: &RouteBinding, verdicts: &mut Vec<Verdict>) -> Option<BindingInput> {
+        let metadata = &binding.metadata;
+        let key = binding_key(
+            metadata.namespace.as_deref().unwrap_or(&binding.spec.route_namespace),
+            metadata.name.as_deref().unwrap_or(&binding.spec.route_name),
+        );
+        let (label, shard) = (binding.spec.label.to_ascii_lowercase(), binding.spec.dns.to_ascii_lowercase());
+        if !names::is_host_label(&label) {
+            let message = format!("{:?} is not a label of letters, digits and inner dashes", binding.spec.label);
+            verdicts.push(Verdict::binding(&key, "spec.label", message));
+            return None;
+        }
+        let target = shard.parse::<Name>().and_then(|shard| shard.prepend(label.as_bytes()));
+        if let Err(error) = target {
+            let message = format!("no name can be made of {label:?} below {:?}: {error}", binding.spec.dns);
+            verdicts.push(Verdict::binding(&key, "spec.dns", message));
+            return None;
+        }
+        Some(BindingInput {
+            key,
+            created: created(metadata),
+            label: label.into(),
+            shard: shard.trim_end_matches('.').into(),
+        })
+    }
+}
+
+/// The key of a binding: `<namespace>/<name>`.
+pub fn binding_key(namespace: &str, name: &str) -> Box<str> {
+    format!("{namespace}/{name}").into_boxed_str()
+}
+
+fn created(metadata: &ObjectMeta) -> i64 {
+    metadata.creation_timestamp.as_ref().map_or(i64::MAX, |time| time.0.as_second())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn router(spec: serde_json::Value) -> Router {
+        let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+            "metadata": {"name": "shard1", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec});
+        serde_json::from_value(object).expect("a Router of a test")
+    }
+
+    #[test]
+    fn addresses_are_chosen_by_mode_and_state() {
+        let addresses = json!([
+            {"ip": "192.0.2.9", "priority": 1}, {"ip": "192.0.2.1"}, {"ip": "::ffff:192.0.2.2"},
+            {"ip": "2001:db8::1", "priority": 1}, {"ip": "192.0.2.3", "state": "drained"}, {"ip": "nonsense"},
+        ]);
+        for (mode, chosen) in
+            [("active-active", "192.0.2.1 192.0.2.2 192.0.2.9 2001:db8::1"), ("active-passive", "192.0.2.1 192.0.2.2")]
+        {
+            let mut verdicts = Vec::new();
+            let router = router(json!({"addresses": addresses, "mode": mode}));
+            let input = RouterInput::read(&router, "v3.example", &mut verdicts).expect("a zone");
+            let answering: Vec<String> = input.answering().map(|address| address.ip.to_string()).collect();
+            assert_eq!(answering.join(" "), chosen, "{mode}");
+            assert_eq!(verdicts.len(), 1);
+            assert_eq!(verdicts[0].path, "spec.addresses[5].ip");
+            assert_eq!(input.apex.to_string(), "shard1.v3.example.");
+        }
+    }
+
+    #[test]
+    fn a_zone_needs_a_name() {
+        for dns in ["a..b", ".", "*.example", ""] {
+            let mut verdicts = Vec::new();
+            assert_eq!(RouterInput::read(&router(json!({"dns": dns})), "v3.example", &mut verdicts), None, "{dns}");
+            assert_eq!(verdicts[0].path, "spec.dns");
+        }
+    }
+}

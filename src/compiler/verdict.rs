@@ -1,0 +1,53 @@
+//! What is wrong with an object: the compiler's answer to input that it cannot use.
+//!
+//! The API server validates before it stores, so a verdict is rare: an object from an older version, or a clash between
+//! two objects each of which is valid alone. It goes to the object's status and to the log; the rest of the zone serves.
+
+use std::fmt;
+
+/// The object that a verdict is on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Object {
+    /// A Router, by its name.
+    Router(Box<str>),
+    /// A RouteBinding, by `<namespace>/<name>`.
+    Binding(Box<str>),
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Object::Router(name) => write!(f, "Router {name}"),
+            Object::Binding(key) => write!(f, "RouteBinding {key}"),
+        }
+    }
+}
+
+/// One fault of one object: where it is and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Verdict {
+    /// The object at fault.
+    pub object: Object,
+    /// The field, such as `spec.records[2]`.
+    pub path: String,
+    /// What was found there and what is needed instead.
+    pub message: String,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.object, self.path, self.message)
+    }
+}
+
+impl Verdict {
+    /// A verdict on a Router.
+    pub fn router(name: &str, path: impl Into<String>, message: impl Into<String>) -> Self {
+        Verdict { object: Object::Router(name.into()), path: path.into(), message: message.into() }
+    }
+
+    /// A verdict on a RouteBinding, named by `<namespace>/<name>`.
+    pub fn binding(key: &str, path: impl Into<String>, message: impl Into<String>) -> Self {
+        Verdict { object: Object::Binding(key.into()), path: path.into(), message: message.into() }
+    }
+}

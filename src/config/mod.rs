@@ -1,0 +1,376 @@
+//! Configuration: one TOML file, every key also a flag and an environment variable.
+//!
+//! [`keys::KEYS`] is the table of keys; [`layers`] reads the places where they are set; [`Settings`] is what they mean, so
+//! that nothing further in checks again. [`load`] reports every fault at once, each with where the value stood.
+
+pub mod keys;
+pub mod layers;
+pub mod reference;
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use crate::api::names;
+use crate::telemetry::Format;
+use layers::{Given, Layer, LayerError, Source};
+
+/// A thing that a process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Serves the API.
+    Api,
+    /// Places routes on routers, and keeps the ledgers of names and serials.
+    Scheduler,
+    /// Answers queries.
+    Dns,
+    /// Serves health and metrics.
+    Admin,
+}
+
+impl Role {
+    /// All roles, in the order in which they start.
+    pub const ALL: [Role; 4] = [Role::Api, Role::Scheduler, Role::Dns, Role::Admin];
+
+    /// Its word in the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Role::Api => "api",
+            Role::Scheduler => "scheduler",
+            Role::Dns => "dns",
+            Role::Admin => "admin",
+        }
+    }
+}
+
+/// A name server of the platform's zones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameServer {
+    /// Its name, without a dot at the end.
+    pub name: String,
+    /// Its public addresses; none only for a name outside the domain.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// What the keys mean: every value is valid, and they fit together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The file that was read, if one was.
+    pub config: Option<PathBuf>,
+    /// `roles`, in the order of [`Role::ALL`], none twice.
+    pub roles: Vec<Role>,
+    /// `data-dir`.
+    pub data_dir: PathBuf,
+    /// `zones`.
+    pub zones: Option<PathBuf>,
+    /// `manifests`.
+    pub manifests: Vec<PathBuf>,
+    /// `kubeconfig`.
+    pub kubeconfig: Option<PathBuf>,
+    /// `dns-listen`, at least one.
+    pub dns_listen: Vec<SocketAddr>,
+    /// `api-listen`, at least one.
+    pub api_listen: Vec<SocketAddr>,
+    /// `admin-listen`, at least one.
+    pub admin_listen: Vec<SocketAddr>,
+    /// `dns-workers`: 0 for one each processor, at most 256.
+    pub dns_workers: usize,
+    /// `domain`, in lower case, without a dot at the end.
+    pub domain: String,
+    /// `nameserver`; empty until the daemon knows its own addresses, if none was given.
+    pub nameservers: Vec<NameServer>,
+    /// `api-name`.
+    pub api_names: Vec<String>,
+    /// `log-level`.
+    pub log_level: String,
+    /// `log-format`.
+    pub log_format: Format,
+}
+
+impl Settings {
+    /// Whether this process has the role.
+    pub fn has(&self, role: Role) -> bool {
+        self.roles.contains(&role)
+    }
+
+    /// Whether the DNS server follows the API's objects, not only zone files.
+    pub fn dns_follows_api(&self) -> bool {
+        self.has(Role::Dns) && (self.has(Role::Api) || self.kubeconfig.is_some())
+    }
+
+    /// Whether anything is kept on disk. A process that serves only zone files keeps nothing.
+    pub fn needs_data_dir(&self) -> bool {
+        self.has(Role::Api) || self.has(Role::Scheduler) || self.dns_follows_api()
+    }
+}
+
+/// One fault of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// In the file or a variable as such.
+    #[error(transparent)]
+    Layer(#[from] LayerError),
+    /// A value that its key cannot have.
+    #[error("{at}: \"{key}\" is \"{found}\": {expected}")]
+    Value {
+        /// Where it stood.
+        at: Source,
+        /// The key.
+        key: &'static str,
+        /// The value.
+        found: String,
+        /// What it must be.
+        expected: String,
+    },
+    /// Values that do not go together.
+    #[error("{0}")]
+    Together(String),
+}
+
+/// All faults of a configuration, a line each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Errors(pub Vec<Error>);
+
+impl fmt::Display for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, error) in self.0.iter().enumerate() {
+            write!(f, "{}{error}", if at == 0 { "" } else { "\n" })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Errors {}
+
+/// The places where keys were set, as the process found them; kept for a reload, which reads the file anew.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    /// `--config` or `SIGNPOST_CONFIG`.
+    pub config: Option<PathBuf>,
+    /// What flags gave.
+    pub flags: Layer,
+    /// The environment variables.
+    pub environment: Vec<(String, String)>,
+}
+
+/// Reads the file, if one was named, and makes settings of all places, which fit together.
+pub fn load(places: &Places) -> Result<Settings, Errors> {
+    let settings = read(places)?;
+    let faults = together(&settings);
+    if faults.is_empty() {
+        return Ok(settings);
+    }
+    Err(Errors(faults.into_iter().map(|text| Error::Together(text.to_owned())).collect()))
+}
+
+/// As [`load`], for commands other than `serve`: what keys mean is checked, and not whether one process can do it all.
+pub fn read(places: &Places) -> Result<Settings, Errors> {
+    let file = match &places.config {
+        None => Layer::new(),
+        Some(path) => read_file(path)?,
+    };
+    let mut merged = file;
+    merged.extend(layers::from_environment(&places.environment));
+    merged.extend(places.flags.clone());
+    let mut settings = settings(&merged)?;
+    settings.config.clone_from(&places.config);
+    Ok(settings)
+}
+
+fn read_file(path: &Path) -> Result<Layer, Errors> {
+    let unreadable = |reason: String| Errors(vec![LayerError::Unreadable { path: path.to_owned(), reason }.into()]);
+    let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+    layers::from_file(path, &text).map_err(|errors| Errors(errors.into_iter().map(Error::from).collect()))
+}
+
+/// Keys whose values differ, those that a reload brings into effect first.
+pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'static str>) {
+    let differs = |name: &str| match name {
+        "roles" => old.roles != new.roles,
+        "data-dir" => old.data_dir != new.data_dir,
+        "zones" => old.zones != new.zones,
+        "manifests" => old.manifests != new.manifests,
+        "kubeconfig" => old.kubeconfig != new.kubeconfig,
+        "dns-listen" => old.dns_listen != new.dns_listen,
+        "api-listen" => old.api_listen != new.api_listen,
+        "admin-listen" => old.admin_listen != new.admin_listen,
+        "dns-workers" => old.dns_workers != new.dns_workers,
+        "domain" => old.domain != new.domain,
+        "nameserver" => old.nameservers != new.nameservers,
+        "api-name" => old.api_names != new.api_names,
+        "log-level" => old.log_level != new.log_level,
+        "log-format" => old.log_format != new.log_format,
+        _ => unreachable!("a key of the table without a setting: {name}"),
+    };
+    let all = keys::KEYS.iter().filter(|key| differs(key.name));
+    let (now, restart): (Vec<_>, Vec<_>) = all.partition(|key| key.reloads);
+    let names = |keys: Vec<&keys::Key>| keys.iter().map(|key| key.name).collect();
+    (names(now), names(restart))
+}
+
+/// What the texts mean.
+fn settings(layer: &Layer) -> Result<Settings, Errors> {
+    let mut reader = Reader { layer, errors: Vec::new() };
+    let domain = reader.one("domain", "v3.rhcloud.com", domain_name);
+    let mut roles = reader.list("roles", &["api", "scheduler", "dns", "admin"], role);
+    roles.sort();
+    roles.dedup();
+    let settings = Settings {
+        config: None,
+        roles,
+        data_dir: reader.one("data-dir", "signpost-data", path),
+        zones: reader.optional("zones", path),
+        manifests: reader.list("manifests", &[], path),
+        kubeconfig: reader.optional("kubeconfig", path),
+        dns_listen: reader.listen("dns-listen", "127.0.0.1:5300"),
+        api_listen: reader.listen("api-listen", "127.0.0.1:6453"),
+        admin_listen: reader.listen("admin-listen", "127.0.0.1:9453"),
+        dns_workers: reader.one("dns-workers", "0", workers),
+        nameservers: reader.list("nameserver", &[], |text| name_server(text, &domain)),
+        domain,
+        api_names: reader.list("api-name", &[], api_name),
+        log_level: reader.one("log-level", "info", log_level),
+        log_format: reader.one("log-format", "human", log_format),
+    };
+    if reader.errors.is_empty() { Ok(settings) } else { Err(Errors(reader.errors)) }
+}
+
+/// Faults between values that are each valid.
+fn together(settings: &Settings) -> Vec<&'static str> {
+    let has = |role| settings.has(role);
+    let mut faults = Vec::new();
+    if settings.roles.is_empty() {
+        faults.push("\"roles\" is empty: give at least one of api, scheduler, dns, admin");
+    }
+    if has(Role::Api) && settings.kubeconfig.is_some() {
+        faults.push("\"kubeconfig\" names another process's API, but \"roles\" has api: leave out one of the two");
+    }
+    if has(Role::Scheduler) && !has(Role::Api) && settings.kubeconfig.is_none() {
+        faults.push("the role scheduler needs an API: give --kubeconfig, or add the role api");
+    }
+    if has(Role::Dns) && !settings.dns_follows_api() && settings.zones.is_none() {
+        faults.push("the role dns has nothing to serve: give --zones or --kubeconfig, or add the role api");
+    }
+    if !settings.manifests.is_empty() && !has(Role::Api) {
+        faults.push(
+            "\"manifests\" are applied by the process with the role api: leave them out here, or use kubectl apply",
+        );
+    }
+    faults
+}
+
+/// Reads keys one by one and gathers the faults.
+struct Reader<'a> {
+    layer: &'a Layer,
+    errors: Vec<Error>,
+}
+
+impl Reader<'_> {
+    fn one<T>(&mut self, key: &'static str, default: &str, parse: impl Fn(&str) -> Result<T, String>) -> T {
+        let fallback = || parse(default).expect("a default is valid");
+        self.optional(key, &parse).unwrap_or_else(fallback)
+    }
+
+    fn optional<T>(&mut self, key: &'static str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
+        let given = self.layer.get(key)?;
+        let value = given.values.last()?;
+        self.parse(key, given, value, &parse)
+    }
+
+    fn list<T>(&mut self, key: &'static str, default: &[&str], parse: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
+        match self.layer.get(key) {
+            Some(given) => given.values.iter().filter_map(|value| self.parse(key, given, value, &parse)).collect(),
+            None => default.iter().map(|text| parse(text).expect("a default is valid")).collect(),
+        }
+    }
+
+    fn listen(&mut self, key: &'static str, default: &str) -> Vec<SocketAddr> {
+        let addresses = self.list(key, &[default], listen_address);
+        let Some(given) = self.layer.get(key) else { return addresses };
+        if given.values.is_empty() {
+            self.errors.push(value_error(key, given, "", "give at least one ADDR:PORT".to_owned()));
+        }
+        for (at, address) in addresses.iter().enumerate() {
+            if address.port() != 0 && addresses[..at].contains(address) {
+                let expected = "the address is given twice".to_owned();
+                self.errors.push(value_error(key, given, &address.to_string(), expected));
+            }
+        }
+        addresses
+    }
+
+    fn parse<T>(
+        &mut self,
+        key: &'static str,
+        given: &Given,
+        value: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        parse(value).map_err(|expected| self.errors.push(value_error(key, given, value, expected))).ok()
+    }
+}
+
+fn value_error(key: &'static str, given: &Given, found: &str, expected: String) -> Error {
+    Error::Value { at: given.source.clone(), key, found: found.to_owned(), expected }
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    let found = Role::ALL.into_iter().find(|role| role.word() == text);
+    found.ok_or_else(|| "must be one of api, scheduler, dns, admin".to_owned())
+}
+
+fn path(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(PathBuf::from(text)) }
+}
+
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "must be ADDR:PORT with an IP address, such as 127.0.0.1:5300 or [::1]:5300".to_owned())
+}
+
+fn workers(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 0..=256) => Ok(count),
+        _ => Err("must be a number from 0 to 256".to_owned()),
+    }
+}
+
+fn domain_name(text: &str) -> Result<String, String> {
+    let plain = text.strip_suffix('.').unwrap_or(text);
+    names::check_domain(plain).map_err(|error| error.to_string())?;
+    Ok(plain.to_ascii_lowercase())
+}
+
+fn api_name(text: &str) -> Result<String, String> {
+    if text.parse::<IpAddr>().is_ok() { Ok(text.to_owned()) } else { domain_name(text) }
+}
+
+fn name_server(text: &str, domain: &str) -> Result<NameServer, String> {
+    let (name, list) = text.split_once('=').unwrap_or((text, ""));
+    let name = domain_name(name)?;
+    let address = |text: &str| match text.parse::<IpAddr>() {
+        Ok(address) if address.is_unspecified() => Err(format!("{address} is no address that anyone can ask")),
+        Ok(address) => Ok(address),
+        Err(_) => Err(format!("must be NAME=ADDR[,ADDR] with IP addresses; \"{text}\" is none")),
+    };
+    let addresses: Vec<IpAddr> =
+        layers::split(list, &[',']).iter().map(|text| address(text)).collect::<Result<_, _>>()?;
+    if addresses.is_empty() && names::is_at_or_below(&name, domain) {
+        return Err(format!("a name server inside {domain} needs its addresses: {name}=ADDR[,ADDR]"));
+    }
+    Ok(NameServer { name, addresses })
+}
+
+fn log_level(text: &str) -> Result<String, String> {
+    match text.parse::<tracing_subscriber::EnvFilter>() {
+        Ok(_) if !text.is_empty() => Ok(text.to_owned()),
+        _ => Err("must be error, warn, info, debug or trace, or directives such as info,signpost=debug".to_owned()),
+    }
+}
+
+fn log_format(text: &str) -> Result<Format, String> {
+    match text {
+        "human" => Ok(Format::Human),
+        "json" => Ok(Format::Json),
+        _ => Err("must be human or json".to_owned()),
+    }
+}

@@ -1,0 +1,130 @@
+//! Who serves which apex: a zone file, or the objects of the API, never both.
+//!
+//! Two loops publish into one map of zones. This register stands between them: the loop of the zone files writes down which
+//! apexes its files serve, and the loop of the objects keeps off these. A file wins, being an act of whoever runs this very
+//! name server; its Router gets a verdict that names the file. Two apexes are the platform's own: the file of the platform's
+//! domain is no zone but the base of the parent zone, and a file for the alias zone is refused.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::compiler::Settings;
+use crate::wire::Name;
+use crate::zone::{Contents, ZoneDb, db};
+
+/// The register.
+#[derive(Debug)]
+pub struct Apexes {
+    /// The platform's domain and alias zone; `None` on a name server of zone files alone.
+    platform: Option<(Name, Name)>,
+    state: Mutex<State>,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: HashMap<Name, PathBuf>,
+    base: Option<Arc<Contents>>,
+}
+
+/// What became of a zone file's zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placed {
+    /// It is served.
+    Served,
+    /// It is the base of the parent zone.
+    Base,
+    /// It is not served: the apex is that of the alias zone, which the platform makes itself.
+    Refused,
+}
+
+impl Apexes {
+    /// The register of a name server of zone files alone.
+    pub fn of_files() -> Self {
+        Apexes { platform: None, state: Mutex::default(), changed: watch::Sender::new(()) }
+    }
+
+    /// The register of a name server of the platform.
+    pub fn of_platform(settings: &Settings) -> Self {
+        Apexes { platform: Some((settings.domain().clone(), settings.alias_apex().clone())), ..Self::of_files() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it holds the lock but by a bug of the map of zones; the register is whole even then.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What would become of a file's zone at `apex`.
+    pub fn place(&self, apex: &Name) -> Placed {
+        match &self.platform {
+            Some((domain, _)) if domain == apex => Placed::Base,
+            Some((_, aliases)) if aliases == apex => Placed::Refused,
+            _ => Placed::Served,
+        }
+    }
+
+    /// Publishes zones of files that are [`Placed::Served`], and writes down that they are served from there.
+    pub fn publish_files(&self, zones: impl IntoIterator<Item = (Arc<crate::zone::Zone>, PathBuf)>, db: &ZoneDb) {
+        let mut state = self.state();
+        let mut changes = Vec::new();
+        for (zone, path) in zones {
+            state.files.insert(zone.apex().clone(), path);
+            changes.push(db::Change::Publish(zone));
+        }
+        db.apply(changes);
+        drop(state);
+        self.changed.send_replace(());
+    }
+
+    /// The files of these apexes are gone. Where the platform is served too, its loop takes the zones away, or puts its own
+    /// in their place, so that no name is without a zone in between.
+    pub fn remove_files<'a>(&self, apexes: impl IntoIterator<Item = &'a Name>, db: &ZoneDb) {
+        let mut state = self.state();
+        for apex in apexes {
+            let was = state.files.remove(apex);
+            if self.platform.is_none() && was.is_some() {
+                db.remove(apex);
+            }
+        }
+        drop(state);
+        self.changed.send_replace(());
+    }
+
+    /// The base of the parent zone has changed, or is gone.
+    pub fn set_base(&self, base: Option<Arc<Contents>>) {
+        self.state().base = base;
+        self.changed.send_replace(());
+    }
+
+    /// The base of the parent zone.
+    pub fn base(&self) -> Option<Arc<Contents>> {
+        self.state().base.clone()
+    }
+
+    /// The apexes that files serve, with their files.
+    pub fn files(&self) -> HashMap<Name, PathBuf> {
+        self.state().files.clone()
+    }
+
+    /// The file that serves `apex`.
+    pub fn file_of(&self, apex: &Name) -> Option<PathBuf> {
+        self.state().files.get(apex).map(|path| Path::to_owned(path))
+    }
+
+    /// Publishes zones of the platform, but for those that a file serves by now.
+    pub fn publish_platform(&self, changes: Vec<db::Change>, db: &ZoneDb) {
+        let state = self.state();
+        db.apply(changes.into_iter().filter(|change| match change {
+            db::Change::Publish(zone) => !state.files.contains_key(zone.apex()),
+            db::Change::Remove(apex) => !state.files.contains_key(apex),
+        }));
+    }
+
+    /// Tells of every change of the files or the base.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+}

@@ -1,0 +1,406 @@
+//! The ledger of serials: the leading controller writes into each zone's `Zone` object which serial belongs to which state.
+//!
+//! It watches the same objects as the name servers and keeps the same digests, but no zones. Where a zone's digest is not
+//! that of its newest version, the next version is written: serial max(previous + 1, seconds since 1970) in the arithmetic
+//! of RFC 1982. Changes that come while a write is under way, or within [`WRITE_INTERVAL`] of the last one, share the next
+//! version: 16 of them reach back far enough for a name server that lags to find a state that it has.
+//!
+//! A wrong version can do no harm: a name server publishes under it only what has its digest. So the ledger needs no fence
+//! against a leader that was deposed and does not know it yet; it writes what was true a moment ago, and the next leader
+//! writes what is true after it. The resourceVersion keeps the two from overwriting each other unseen.
+//!
+//! The `Zone` of a shard that is gone is deleted once the clock is past its newest serial: if the shard comes back, its
+//! first serial is the clock's, and newer. At a start, when most Zones have no Router, nothing is deleted: that is how an
+//! API looks that has lost its objects.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use tokio_util::sync::CancellationToken;
+
+use super::zone::{each_object, ledger_name, unix_now};
+use crate::api::v1alpha1::route_binding::RouteBinding;
+use crate::api::v1alpha1::router::Router;
+use crate::api::v1alpha1::zone::{Zone, ZoneKind, ZoneSpec, ZoneVersion};
+use crate::client::reflector::{self, Change};
+use crate::compiler::inputs::{BindingInput, RouterInput};
+use crate::compiler::platform;
+use crate::compiler::{Digest, Platform, Settings, shard};
+use crate::wire::Name;
+use crate::zone::Serial;
+
+/// Versions that a Zone keeps.
+pub const VERSIONS_MAX: usize = 16;
+/// The least time between two versions of a zone. With [`VERSIONS_MAX`] it is how far a name server may lag under steady
+/// change; a single change on an idle zone never waits for it.
+pub const WRITE_INTERVAL: Duration = Duration::from_millis(25);
+/// Most writes under way at once.
+const WRITES_MAX: usize = 64;
+/// How long after a write failed it is tried again.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+/// Most events that one batch takes in before it writes.
+const BATCH_MAX: usize = 4096;
+
+/// Writes the ledger until `stop`, which the end of this process's leadership is, too.
+pub async fn run(client: kube::Client, settings: Arc<Settings>, stop: CancellationToken) {
+    let domain = settings.domain_text();
+    let reflect_settings = reflector::Settings::default;
+    let (routers, mut router_changes) =
+        reflector::reflect(client.clone(), reflect_settings(), move |router: Router| {
+            RouterInput::read(&router, &domain, &mut Vec::new()).map(Arc::new)
+        });
+    let (bindings, mut binding_changes) =
+        reflector::reflect(client.clone(), reflect_settings(), |binding: RouteBinding| {
+            BindingInput::read(&binding, &mut Vec::new()).map(Arc::new)
+        });
+    let (zones, mut zone_changes) = reflector::reflect(client.clone(), reflect_settings(), |zone: Zone| zone);
+    let api: Api<Zone> = Api::all(client);
+    let mut ledger = Ledger::new(&settings);
+    let mut writes: FuturesUnordered<BoxFuture<'static, (Name, Outcome)>> = FuturesUnordered::new();
+    loop {
+        let mut taken = 0;
+        let deadline = tokio::time::Instant::from_std(ledger.next_deadline().unwrap_or_else(Instant::now));
+        let mut event = tokio::select! {
+            () = stop.cancelled() => return,
+            change = router_changes.next() => Some(Event::Router(change)),
+            change = binding_changes.next() => Some(Event::Binding(change)),
+            change = zone_changes.next() => Some(Event::Zone(change)),
+            Some((apex, outcome)) = writes.next(), if !writes.is_empty() => Some(Event::Written(apex, outcome)),
+            () = tokio::time::sleep_until(deadline), if ledger.next_deadline().is_some() => None,
+        };
+        // All that has come meanwhile becomes one version.
+        while let Some(next) = event.take() {
+            ledger.take(next, Instant::now());
+            taken += 1;
+            if taken >= BATCH_MAX {
+                break;
+            }
+            event = router_changes.next().now_or_never().map(Event::Router);
+            event = event.or_else(|| binding_changes.next().now_or_never().map(Event::Binding));
+            event = event.or_else(|| zone_changes.next().now_or_never().map(Event::Zone));
+        }
+        if routers.is_synced() && bindings.is_synced() && zones.is_synced() {
+            ledger.set_synced();
+            for write in ledger.due(Instant::now(), unix_now(), WRITES_MAX.saturating_sub(writes.len())) {
+                writes.push(carry_out(api.clone(), write).boxed());
+            }
+        }
+    }
+}
+
+/// One thing that happened.
+pub enum Event {
+    /// Routers changed.
+    Router(Change<Option<Arc<RouterInput>>>),
+    /// RouteBindings changed.
+    Binding(Change<Option<Arc<BindingInput>>>),
+    /// The ledger itself changed.
+    Zone(Change<Zone>),
+    /// A write has ended.
+    Written(Name, Outcome),
+}
+
+/// How a write ended.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// The zone's object is this now; `None`: it is gone.
+    Is(Option<Box<Zone>>),
+    /// It failed, and why.
+    Failed(String),
+}
+
+/// A write to be done.
+#[derive(Debug, Clone)]
+pub enum Write {
+    /// Create the object.
+    Create(Box<Zone>),
+    /// Replace it, if it is still as it was seen.
+    Replace(Box<Zone>),
+    /// Delete it, if it is still the same.
+    Delete {
+        /// Its apex.
+        apex: Name,
+        /// `metadata.uid`.
+        uid: Option<String>,
+        /// `metadata.resourceVersion`.
+        resource_version: Option<String>,
+    },
+}
+
+async fn carry_out(api: Api<Zone>, write: Write) -> (Name, Outcome) {
+    let (apex, result) = match write {
+        Write::Create(zone) => (apex_of(&zone), api.create(&PostParams::default(), &zone).await.map(Some)),
+        Write::Replace(zone) => {
+            let name = zone.metadata.name.clone().unwrap_or_default();
+            (apex_of(&zone), api.replace(&name, &PostParams::default(), &zone).await.map(Some))
+        }
+        Write::Delete { apex, uid, resource_version } => {
+            let parameters = DeleteParams {
+                preconditions: Some(Preconditions { uid, resource_version }),
+                ..DeleteParams::default()
+            };
+            let deleted = api.delete(&ledger_name(&apex), &parameters).await.map(|_| None);
+            (Some(apex), deleted)
+        }
+    };
+    // The name was made from an apex.
+    let apex = apex.unwrap_or_else(Name::root);
+    let outcome = match result {
+        Ok(zone) => Outcome::Is(zone.map(Box::new)),
+        // Someone was faster, or it is gone: see what is there.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+            match api.get_opt(&ledger_name(&apex)).await {
+                Ok(zone) => Outcome::Is(zone.map(Box::new)),
+                Err(error) => Outcome::Failed(error.to_string()),
+            }
+        }
+        Err(error) => Outcome::Failed(error.to_string()),
+    };
+    if let Outcome::Failed(error) = &outcome {
+        tracing::warn!(zone = %apex, %error, "the zone's serial could not be written; trying again");
+    }
+    (apex, outcome)
+}
+
+fn apex_of(zone: &Zone) -> Option<Name> {
+    zone.metadata.name.as_deref()?.parse().ok()
+}
+
+/// What the ledger should say, what it says, and what is under way. Pure.
+pub struct Ledger {
+    domain: Name,
+    alias_apex: Name,
+    platform: Platform,
+    /// Digest of each shard's zone.
+    shards: HashMap<Name, (Box<str>, Digest)>,
+    known: HashMap<Name, Known>,
+    dirty: HashSet<Name>,
+    later: BTreeSet<(Instant, Name)>,
+    synced: bool,
+    /// Zones without a Router that are left alone, since there were too many at once.
+    orphans: HashSet<Name>,
+}
+
+#[derive(Default)]
+struct Known {
+    zone: Option<Zone>,
+    under_way: bool,
+    written: Option<Instant>,
+    /// The newest serial ever seen here: a Zone that someone deletes comes back with a newer one.
+    last: Option<Serial>,
+}
+
+impl Ledger {
+    /// A ledger for the platform's domain, of which nothing is known yet.
+    pub fn new(settings: &Settings) -> Self {
+        Ledger {
+            domain: settings.domain().clone(),
+            alias_apex: settings.alias_apex().clone(),
+            platform: Platform::new(settings),
+            shards: HashMap::new(),
+            known: HashMap::new(),
+            dirty: HashSet::from([settings.domain().clone(), settings.alias_apex().clone()]),
+            later: BTreeSet::new(),
+            synced: false,
+            orphans: HashSet::new(),
+        }
+    }
+
+    /// Takes in what happened.
+    pub fn take(&mut self, event: Event, now: Instant) {
+        let mut changes = Vec::new();
+        match event {
+            Event::Router(change) => {
+                each_object(change, |key, router| match router.and_then(|router| (**router).clone()) {
+                    Some(router) => self.platform.set_router(router, &mut changes),
+                    None => drop(self.platform.remove_router(&key.name, &mut changes)),
+                })
+            }
+            Event::Binding(change) => {
+                each_object(change, |key, binding| match binding.and_then(|binding| (**binding).clone()) {
+                    Some(binding) => self.platform.set_binding(binding, &mut changes),
+                    None => drop(self.platform.remove_binding(&key.to_string(), &mut changes)),
+                });
+            }
+            Event::Zone(change) => each_object(change, |key, zone| {
+                if let Ok(apex) = key.name.parse() {
+                    self.learn(apex, zone.map(|zone| (**zone).clone()));
+                }
+            }),
+            Event::Written(apex, outcome) => {
+                let known = self.known.entry(apex.clone()).or_default();
+                known.under_way = false;
+                // What changed meanwhile was left for now.
+                self.dirty.insert(apex.clone());
+                match outcome {
+                    Outcome::Is(zone) => {
+                        known.written = Some(now);
+                        self.learn(apex, zone.map(|zone| *zone));
+                    }
+                    Outcome::Failed(_) => {
+                        self.dirty.remove(&apex);
+                        self.later.insert((now + RETRY_AFTER, apex));
+                    }
+                }
+            }
+        }
+        for change in changes {
+            match change {
+                platform::Change::Shard { apex, router } => {
+                    match router {
+                        Some(router) => {
+                            let digest = shard::compile(&router, &mut Vec::new()).digest;
+                            self.shards.insert(apex.clone(), (router.name.clone(), digest));
+                        }
+                        None => drop(self.shards.remove(&apex)),
+                    }
+                    self.orphans.remove(&apex);
+                    self.dirty.insert(apex);
+                }
+                platform::Change::Delegation { .. } => drop(self.dirty.insert(self.domain.clone())),
+                platform::Change::Alias { .. } => drop(self.dirty.insert(self.alias_apex.clone())),
+            }
+        }
+    }
+
+    /// Notes what an object is, unless it is older than what is known, as the echo of an earlier write is.
+    fn learn(&mut self, apex: Name, zone: Option<Zone>) {
+        let known = self.known.entry(apex.clone()).or_default();
+        if let (Some(old), Some(new)) = (&known.zone, &zone)
+            && old.metadata.uid == new.metadata.uid
+            && newest(old).is_some_and(|old| newest(new).is_none_or(|new| old.0.is_after(new.0)))
+        {
+            return;
+        }
+        known.last = zone.as_ref().and_then(newest).map(|(serial, _)| serial).or(known.last);
+        known.zone = zone;
+        self.dirty.insert(apex);
+    }
+
+    /// From now on everything is known: missing objects are missing.
+    pub fn set_synced(&mut self) {
+        if std::mem::replace(&mut self.synced, true) {
+            return;
+        }
+        let has_object = |known: &Known| known.zone.is_some();
+        let shard_zones: Vec<&Name> = self
+            .known
+            .iter()
+            .filter(|(apex, known)| has_object(known) && **apex != self.domain && **apex != self.alias_apex)
+            .map(|(apex, _)| apex)
+            .collect();
+        let orphans: HashSet<Name> =
+            shard_zones.iter().filter(|apex| !self.shards.contains_key(**apex)).map(|apex| (*apex).clone()).collect();
+        if orphans.len() * 2 > shard_zones.len() {
+            let (zones, orphans_count) = (shard_zones.len(), orphans.len());
+            tracing::error!(
+                zones,
+                orphans = orphans_count,
+                "most Zones have no Router; they are kept, see whether Routers were lost"
+            );
+            self.orphans = orphans;
+        }
+    }
+
+    /// When something is due without anything happening before.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.later.first().map(|(at, _)| *at)
+    }
+
+    /// The writes that are due, at most `room`. Each must be reported by an [`Event::Written`].
+    pub fn due(&mut self, now: Instant, unix_now: u64, room: usize) -> Vec<Write> {
+        while let Some((at, _)) = self.later.first()
+            && *at <= now
+        {
+            let (_, apex) = self.later.pop_first().expect("it was there");
+            self.dirty.insert(apex);
+        }
+        let mut writes = Vec::new();
+        let mut rest = HashSet::new();
+        for apex in std::mem::take(&mut self.dirty) {
+            if writes.len() >= room {
+                rest.insert(apex);
+                continue;
+            }
+            writes.extend(self.due_for(apex, now, unix_now));
+        }
+        self.dirty.extend(rest);
+        writes
+    }
+
+    fn due_for(&mut self, apex: Name, now: Instant, unix_now: u64) -> Option<Write> {
+        let wanted = self.wanted(&apex);
+        if wanted.is_none() && !self.known.contains_key(&apex) {
+            return None;
+        }
+        let known = self.known.entry(apex.clone()).or_default();
+        if known.under_way {
+            // Its end comes as an event, and makes the zone dirty again.
+            return None;
+        }
+        let Some((kind, router, digest)) = wanted else {
+            let Some(zone) = &known.zone else {
+                self.known.remove(&apex);
+                return None;
+            };
+            if self.orphans.contains(&apex) {
+                return None;
+            }
+            if newest(zone).is_some_and(|(serial, _)| !Serial(unix_now as u32).is_after(serial)) {
+                self.later.insert((now + Duration::from_secs(1), apex));
+                return None;
+            }
+            known.under_way = true;
+            let metadata = &zone.metadata;
+            let (uid, resource_version) = (metadata.uid.clone(), metadata.resource_version.clone());
+            return Some(Write::Delete { apex, uid, resource_version });
+        };
+        if known.zone.as_ref().is_some_and(|zone| newest(zone).is_some_and(|(_, newest)| newest == digest)) {
+            return None;
+        }
+        if let Some(at) = known.written.map(|written| written + WRITE_INTERVAL).filter(|at| *at > now) {
+            self.later.insert((at, apex));
+            return None;
+        }
+        known.under_way = true;
+        let mut zone = known
+            .zone
+            .clone()
+            .unwrap_or_else(|| Zone::new(&ledger_name(&apex), ZoneSpec { kind, router: None, versions: Vec::new() }));
+        let previous = zone.spec.versions.first().map(|version| Serial(version.serial)).or(known.last);
+        // Before the first version nothing was published under a serial of the ledger.
+        let serial = previous.map_or(Serial(unix_now as u32), |previous| Serial::next(previous, unix_now));
+        let at = Timestamp::from_second(i64::try_from(unix_now).unwrap_or(i64::MAX)).unwrap_or(Timestamp::MAX);
+        zone.spec.kind = kind;
+        zone.spec.router = router;
+        zone.spec.versions.insert(0, ZoneVersion { serial: serial.0, digest: digest.to_string(), at: Time(at) });
+        zone.spec.versions.truncate(VERSIONS_MAX);
+        let exists = known.zone.is_some();
+        Some(if exists { Write::Replace(Box::new(zone)) } else { Write::Create(Box::new(zone)) })
+    }
+
+    /// What the ledger should say of a zone: its kind, its Router, its digest. `None`: there is no such zone.
+    fn wanted(&self, apex: &Name) -> Option<(ZoneKind, Option<String>, Digest)> {
+        if *apex == self.domain {
+            return Some((ZoneKind::Parent, None, self.platform.parent_digest()));
+        }
+        if *apex == self.alias_apex {
+            return Some((ZoneKind::Alias, None, self.platform.alias_digest()));
+        }
+        self.shards.get(apex).map(|(router, digest)| (ZoneKind::Shard, Some(router.to_string()), *digest))
+    }
+}
+
+/// A Zone's newest version.
+fn newest(zone: &Zone) -> Option<(Serial, Digest)> {
+    let version = zone.spec.versions.first()?;
+    Some((Serial(version.serial), version.digest.parse().ok()?))
+}

@@ -1,0 +1,311 @@
+//! The last-good state on disk: what a name server's zones were made of, and which serials they had.
+//!
+//! It holds the reduced objects ([`crate::compiler::inputs`]) and what is published of each zone, not the zones
+//! themselves: it is smaller so, zones are made from it as they are from the API, a changed configuration applies to it,
+//! and the first list of the API can be compared with it object by object.
+//!
+//! The file is a journal ([`crate::zone::journal`]) that one thread owns. A change costs the control loop a message; the
+//! thread appends it, syncs once a second, and writes the file anew beside the old one when what was appended has become
+//! more than what it began with. So a process killed at any moment finds what it did milliseconds before, and a machine
+//! that loses power what it did a second before: the API tells the rest.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::record::{self, Loaded};
+use crate::zone::journal::{self, Entry, JournalError, Recovered};
+
+/// Name of the file in the state directory.
+const FILE: &str = "last-good";
+/// Most messages on their way to the thread. While the file is written anew they gather here: some seconds of the fastest
+/// bulk load.
+const QUEUE_MAX: usize = 65_536;
+/// How long after a change the file is synced.
+const SYNC_AFTER: Duration = Duration::from_secs(1);
+/// The file is not written anew before this much was appended.
+const APPENDED_OCTETS_MIN: usize = 4 << 20;
+/// How soon after a failure the file is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+/// Most octets that wait for a disk that fails. Beyond, the state is given up until the next start.
+const BACKLOG_OCTETS_MAX: usize = 256 << 20;
+
+/// One change: a key and its value, or `None` if it is gone.
+pub type Change = (Vec<u8>, Option<Vec<u8>>);
+
+/// The state's file, owned by a thread of its own.
+pub struct LastGood {
+    sender: Option<SyncSender<Vec<Change>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What was found at the start.
+#[derive(Debug, Default)]
+pub struct Opened {
+    /// The state; `None` if there is none that can be used.
+    pub loaded: Option<Loaded>,
+    /// What is wrong with a file that could not be used, and where it was moved to; for the operator.
+    pub problem: Option<String>,
+}
+
+/// Why there can be no state at all.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use the state file {}: {source}; check the directory's owner, mode and free space", path.display())]
+pub struct StateError {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What happened.
+    #[source]
+    pub source: io::Error,
+}
+
+impl LastGood {
+    /// Reads the state in `directory`, which is created if it is missing, and opens it for what comes. A state of another
+    /// `domain`, and a file that is damaged, are moved aside.
+    pub fn open(directory: &Path, domain: &str) -> Result<(LastGood, Opened), StateError> {
+        let path = directory.join(FILE);
+        let fault = |source| StateError { path: path.clone(), source };
+        fs::create_dir_all(directory).map_err(fault)?;
+        let mut opened = Opened::default();
+        let mut recovered = None;
+        match fs::read(&path) {
+            Ok(octets) => match load(&octets, domain) {
+                Ok((loaded, found)) => {
+                    if found.torn_octets > 0 {
+                        let torn = found.torn_octets;
+                        opened.problem = Some(format!("{}: the last {torn} octets were not whole", path.display()));
+                    }
+                    (opened.loaded, recovered) = (Some(loaded), Some(found));
+                }
+                Err(error) => {
+                    let aside = move_aside(&path).map_err(fault)?;
+                    let message = format!("{}: {error}; it was moved to {}", path.display(), aside.display());
+                    opened.problem = Some(message);
+                }
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(fault(error)),
+        }
+        let writer = match recovered {
+            Some(recovered) => Writer::reopen(&path, recovered),
+            None => Writer::create(&path, domain),
+        };
+        let writer = writer.map_err(fault)?;
+        let (sender, receiver) = sync_channel(QUEUE_MAX);
+        let thread = std::thread::Builder::new().name("last-good".into()).spawn(move || run(writer, &receiver));
+        let thread = thread.map_err(fault)?;
+        Ok((LastGood { sender: Some(sender), thread: Some(thread) }, opened))
+    }
+
+    /// Writes changes, in order. If the disk is so slow that the queue is full, it waits: no change is left out.
+    pub fn write(&self, changes: Vec<Change>) {
+        let Some(sender) = self.sender.as_ref().filter(|_| !changes.is_empty()) else { return };
+        if let Err(TrySendError::Full(changes)) = sender.try_send(changes) {
+            tracing::warn!("the last-good state is written slower than it changes; waiting for the disk");
+            // It fails only if the thread is gone, which it has told.
+            let _ = sender.send(changes);
+        }
+    }
+}
+
+impl Drop for LastGood {
+    /// Waits until all is written and synced.
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the writer of the last-good state has panicked");
+        }
+    }
+}
+
+/// Why a state is not used.
+#[derive(Debug, thiserror::Error)]
+enum LoadError {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error("an entry of it cannot be read")]
+    Entry,
+    #[error("it is the state of the domain {0:?}")]
+    OtherDomain(String),
+}
+
+fn load(octets: &[u8], domain: &str) -> Result<(Loaded, Recovered), LoadError> {
+    let mut live: HashMap<&[u8], &[u8]> = HashMap::new();
+    let recovered = journal::read(octets, |entry| match entry.value {
+        Some(value) => drop(live.insert(entry.key, value)),
+        None => drop(live.remove(entry.key)),
+    })?;
+    let loaded = record::load(live).ok_or(LoadError::Entry)?;
+    if loaded.domain != domain {
+        return Err(LoadError::OtherDomain(loaded.domain));
+    }
+    Ok((loaded, recovered))
+}
+
+/// Renames a file that cannot be used, so that someone can look at it. Only the newest such file is kept.
+fn move_aside(path: &Path) -> io::Result<PathBuf> {
+    let aside = path.with_extension("damaged");
+    fs::rename(path, &aside)?;
+    Ok(aside)
+}
+
+/// Runs until there is nothing more to come.
+fn run(mut writer: Writer, receiver: &Receiver<Vec<Change>>) {
+    let mut sync_at: Option<Instant> = None;
+    loop {
+        let wait = sync_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let received = match wait {
+            None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(wait) => receiver.recv_timeout(wait),
+        };
+        match received {
+            Ok(changes) => {
+                let mut frames = journal::Writer::append();
+                let more = std::iter::once(changes).chain(receiver.try_iter().take(1024));
+                for (key, value) in more.flatten() {
+                    frames.put(Entry { key: &key, value: value.as_deref() });
+                }
+                writer.take(frames.finish());
+                sync_at.get_or_insert_with(|| Instant::now() + SYNC_AFTER);
+            }
+            Err(RecvTimeoutError::Timeout) => sync_at = writer.settle().then(|| Instant::now() + RETRY_AFTER),
+            Err(RecvTimeoutError::Disconnected) => {
+                writer.settle();
+                return;
+            }
+        }
+    }
+}
+
+struct Writer {
+    path: PathBuf,
+    file: File,
+    /// How far the file is good.
+    good_octets: usize,
+    snapshot_octets: usize,
+    /// What is not in the file yet.
+    backlog: Vec<u8>,
+    failing: bool,
+    given_up: bool,
+}
+
+impl Writer {
+    fn create(path: &Path, domain: &str) -> io::Result<Writer> {
+        let mut first = journal::Writer::with_header();
+        let (key, value) = record::domain(domain);
+        first.put(Entry { key: &key, value: Some(&value) });
+        first.end_snapshot();
+        let octets = first.finish();
+        let file = replace(path, &octets)?;
+        Ok(Writer::of(path, file, octets.len(), octets.len()))
+    }
+
+    fn reopen(path: &Path, recovered: Recovered) -> io::Result<Writer> {
+        let file = OpenOptions::new().append(true).open(path)?;
+        file.set_len(recovered.good_octets as u64)?;
+        Ok(Writer::of(path, file, recovered.good_octets, recovered.snapshot_octets))
+    }
+
+    fn of(path: &Path, file: File, good_octets: usize, snapshot_octets: usize) -> Writer {
+        let backlog = Vec::new();
+        Writer { path: path.to_owned(), file, good_octets, snapshot_octets, backlog, failing: false, given_up: false }
+    }
+
+    /// Appends frames, or keeps them while the disk fails.
+    fn take(&mut self, frames: Vec<u8>) {
+        if self.given_up {
+            return;
+        }
+        if self.backlog.is_empty() {
+            self.backlog = frames;
+        } else {
+            self.backlog.extend_from_slice(&frames);
+        }
+        if !self.failing {
+            self.write_backlog();
+        } else if self.backlog.len() > BACKLOG_OCTETS_MAX {
+            tracing::error!(path = %self.path.display(), "the last-good state cannot be written; it is given up until the next start");
+            self.given_up = true;
+            self.backlog = Vec::new();
+        }
+    }
+
+    fn write_backlog(&mut self) {
+        match self.file.write_all(&self.backlog) {
+            Ok(()) => {
+                self.good_octets += self.backlog.len();
+                self.backlog = Vec::new();
+                self.failing = false;
+            }
+            Err(error) => {
+                tracing::error!(path = %self.path.display(), %error, "the last-good state cannot be written; retrying");
+                self.failing = true;
+                // Frames behind half a frame would never be read.
+                if let Err(error) = self.file.set_len(self.good_octets as u64) {
+                    tracing::error!(path = %self.path.display(), %error, "nor be cut back");
+                }
+            }
+        }
+    }
+
+    /// Brings the file to the disk, anew if it has grown. Whether something is left to be tried again.
+    fn settle(&mut self) -> bool {
+        if self.failing {
+            self.write_backlog();
+        }
+        if self.failing || self.given_up {
+            return self.failing && !self.given_up;
+        }
+        let appended_octets = self.good_octets - self.snapshot_octets;
+        let settled = if appended_octets > self.snapshot_octets.max(APPENDED_OCTETS_MIN) {
+            self.compact()
+        } else {
+            self.file.sync_data()
+        };
+        if let Err(error) = &settled {
+            tracing::error!(path = %self.path.display(), %error, "the last-good state cannot be brought to the disk; retrying");
+        }
+        settled.is_err()
+    }
+
+    /// Writes the file anew with what is live in it.
+    fn compact(&mut self) -> io::Result<()> {
+        let octets = fs::read(&self.path)?;
+        let mut live: HashMap<&[u8], &[u8]> = HashMap::new();
+        let found = journal::read(&octets, |entry| match entry.value {
+            Some(value) => drop(live.insert(entry.key, value)),
+            None => drop(live.remove(entry.key)),
+        });
+        found.map_err(io::Error::other)?;
+        let mut anew = journal::Writer::with_header();
+        for (key, value) in live {
+            anew.put(Entry { key, value: Some(value) });
+        }
+        anew.end_snapshot();
+        let anew = anew.finish();
+        self.file = replace(&self.path, &anew)?;
+        (self.good_octets, self.snapshot_octets) = (anew.len(), anew.len());
+        Ok(())
+    }
+}
+
+/// Puts a file in the place of the one at `path`, in one step: whoever opens it, and whatever happens, it is one or the
+/// other, whole.
+fn replace(path: &Path, octets: &[u8]) -> io::Result<File> {
+    let beside = path.with_extension("new");
+    let mut file = File::create(&beside)?;
+    file.write_all(octets)?;
+    file.sync_all()?;
+    drop(file);
+    fs::rename(&beside, path)?;
+    if let Some(directory) = path.parent() {
+        File::open(directory)?.sync_all()?;
+    }
+    OpenOptions::new().append(true).open(path)
+}

@@ -1,0 +1,225 @@
+//! The entries of the last-good state: reduced objects and published serials as keys and values.
+//!
+//! A key is one letter for the kind and the object's name; a value is its fields, numbers little-endian, texts and lists
+//! after their length.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use super::last_good::Change;
+use super::timeline::Published;
+use crate::api::v1alpha1::router::Mode;
+use crate::compiler::Digest;
+use crate::compiler::inputs::{AddressInput, BindingInput, RouterInput};
+use crate::wire::Name;
+use crate::zone::{Serial, Ttl};
+
+const DOMAIN: u8 = b'd';
+const ROUTER: u8 = b'r';
+const BINDING: u8 = b'b';
+const ZONE: u8 = b'z';
+
+/// What a state holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// The platform's domain, without a dot at the end.
+    pub domain: String,
+    /// The Routers.
+    pub routers: Vec<RouterInput>,
+    /// The bindings.
+    pub bindings: Vec<BindingInput>,
+    /// What was published of each zone.
+    pub published: HashMap<Name, Published>,
+}
+
+/// The entry of the platform's domain.
+pub fn domain(domain: &str) -> (Vec<u8>, Vec<u8>) {
+    (vec![DOMAIN], domain.as_bytes().to_vec())
+}
+
+/// The change to a Router's entry; without `router` it is gone.
+pub fn router(name: &str, router: Option<&RouterInput>) -> Change {
+    let value = router.map(|router| {
+        let mut fields = Fields(Vec::with_capacity(128));
+        fields.number(router.created as u64);
+        fields.octets(router.apex.as_wire());
+        fields.number(u64::from(router.ttl.seconds()));
+        fields.number(u64::from(router.mode == Mode::ActivePassive));
+        fields.number(router.addresses.len() as u64);
+        for address in &router.addresses {
+            match address.ip {
+                IpAddr::V4(ip) => fields.octets(&ip.octets()),
+                IpAddr::V6(ip) => fields.octets(&ip.octets()),
+            }
+            fields.number(u64::from(address.active));
+            fields.number(u64::from(address.priority));
+            fields.number(u64::from(address.weight));
+        }
+        fields.number(router.records.len() as u64);
+        router.records.iter().for_each(|record| fields.octets(record.as_bytes()));
+        fields.0
+    });
+    (key(ROUTER, name.as_bytes()), value)
+}
+
+/// The change to a binding's entry; without `binding` it is gone.
+pub fn binding(name: &str, binding: Option<&BindingInput>) -> Change {
+    let value = binding.map(|binding| {
+        let mut fields = Fields(Vec::with_capacity(64));
+        fields.number(binding.created as u64);
+        fields.octets(binding.label.as_bytes());
+        fields.octets(binding.shard.as_bytes());
+        fields.0
+    });
+    (key(BINDING, name.as_bytes()), value)
+}
+
+/// The change to the entry of what is published of a zone.
+pub fn zone(apex: &Name, published: Option<&Published>) -> Change {
+    let value = published.map(|published| {
+        let mut fields = Fields(Vec::with_capacity(64));
+        fields.number(u64::from(published.serial.0));
+        fields.octets(&published.digest.0.to_le_bytes());
+        fields.octets(&published.config.0.to_le_bytes());
+        fields.number(u64::from(published.provisional));
+        fields.0
+    });
+    (key(ZONE, apex.to_lowercase().as_wire()), value)
+}
+
+/// Reads all entries; `None` if one is not what this program writes.
+pub fn load(live: HashMap<&[u8], &[u8]>) -> Option<Loaded> {
+    let mut loaded = Loaded::default();
+    for (key, value) in live {
+        let (kind, name) = key.split_first()?;
+        let mut fields = Reader(value);
+        match *kind {
+            DOMAIN => loaded.domain = String::from_utf8(value.to_vec()).ok()?,
+            ROUTER => loaded.routers.push(read_router(text(name)?, &mut fields)?),
+            BINDING => loaded.bindings.push(BindingInput {
+                key: text(name)?,
+                created: fields.number()? as i64,
+                label: text(fields.octets()?)?,
+                shard: text(fields.octets()?)?,
+            }),
+            ZONE => {
+                let published = Published {
+                    serial: Serial(u32::try_from(fields.number()?).ok()?),
+                    digest: fields.digest()?,
+                    config: fields.digest()?,
+                    provisional: fields.number()? != 0,
+                };
+                loaded.published.insert(Name::from_wire(name).ok()?, published);
+            }
+            _ => return None,
+        }
+    }
+    Some(loaded)
+}
+
+fn read_router(name: Box<str>, fields: &mut Reader<'_>) -> Option<RouterInput> {
+    let created = fields.number()? as i64;
+    let apex = Name::from_wire(fields.octets()?).ok()?;
+    let ttl = Ttl::new(u32::try_from(fields.number()?).ok()?)?;
+    let mode = if fields.number()? == 0 { Mode::ActiveActive } else { Mode::ActivePassive };
+    let count = fields.number()?;
+    let addresses: Option<Box<[_]>> = (0..count)
+        .map(|_| {
+            let octets = fields.octets()?;
+            let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
+            let ip = v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok()?;
+            let active = fields.number()? != 0;
+            let priority = u32::try_from(fields.number()?).ok()?;
+            Some(AddressInput { ip, active, priority, weight: u16::try_from(fields.number()?).ok()? })
+        })
+        .collect();
+    let count = fields.number()?;
+    let records: Option<Box<[_]>> = (0..count).map(|_| text(fields.octets()?)).collect();
+    Some(RouterInput { name, created, apex, ttl, mode, addresses: addresses?, records: records? })
+}
+
+fn key(kind: u8, name: &[u8]) -> Vec<u8> {
+    [&[kind], name].concat()
+}
+
+fn text(octets: &[u8]) -> Option<Box<str>> {
+    std::str::from_utf8(octets).ok().map(Into::into)
+}
+
+struct Fields(Vec<u8>);
+
+impl Fields {
+    fn number(&mut self, number: u64) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn octets(&mut self, octets: &[u8]) {
+        self.number(octets.len() as u64);
+        self.0.extend_from_slice(octets);
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn number(&mut self) -> Option<u64> {
+        let (number, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*number))
+    }
+
+    fn octets(&mut self) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let (octets, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(octets)
+    }
+
+    fn digest(&mut self) -> Option<Digest> {
+        Some(Digest(u128::from_le_bytes(self.octets()?.try_into().ok()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_read_back() {
+        let name = |text: &str| text.parse::<Name>().expect("a name of a test");
+        let address =
+            |ip: &str, active| AddressInput { ip: ip.parse().expect("an address"), active, priority: 3, weight: 7 };
+        let router_in = RouterInput {
+            name: "shard1".into(),
+            created: -5,
+            apex: name("Shard1.v3.example."),
+            ttl: Ttl::new(30).expect("small"),
+            mode: Mode::ActivePassive,
+            addresses: Box::from([address("192.0.2.1", true), address("2001:db8::1", false)]),
+            records: Box::from(["@ TXT x".into()]),
+        };
+        let binding_in =
+            BindingInput { key: "ns/r".into(), created: 9, label: "ns-r".into(), shard: "shard1.v3.example".into() };
+        let published =
+            Published { serial: Serial(u32::MAX), digest: Digest(u128::MAX), config: Digest(1), provisional: true };
+        let (domain_key, domain_value) = domain("v3.example");
+        let changes = [
+            router("shard1", Some(&router_in)),
+            binding("ns/r", Some(&binding_in)),
+            zone(&name("V3.example."), Some(&published)),
+            (domain_key, Some(domain_value)),
+        ];
+        let live: HashMap<&[u8], &[u8]> =
+            changes.iter().map(|(key, value)| (&key[..], value.as_deref().expect("it is put"))).collect();
+        let loaded = load(live.clone()).expect("it was written here");
+        assert_eq!(loaded.domain, "v3.example");
+        assert_eq!(loaded.routers, [router_in]);
+        assert_eq!(loaded.bindings, [binding_in]);
+        assert_eq!(loaded.published, HashMap::from([(name("v3.example."), published)]));
+        for (key, value) in live {
+            if key[0] != b'd' {
+                assert_eq!(load(HashMap::from([(key, &value[..value.len() - 1])])), None, "a value cut short");
+            }
+        }
+    }
+}

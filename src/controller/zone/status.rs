@@ -1,0 +1,131 @@
+//! How the loop of the zones fares: what `/readyz`, `/metrics` and an operator ask.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tokio::sync::watch;
+
+use super::zones::Counters;
+use crate::client::reflector::Health;
+use crate::compiler::Verdict;
+
+/// Shared by the loop, which writes it, and everyone who asks.
+pub struct Status {
+    ready: AtomicBool,
+    synced: AtomicBool,
+    told: Mutex<Told>,
+    mirrors: OnceLock<Box<dyn Fn() -> Vec<Health> + Send + Sync>>,
+    approvals: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Told {
+    counters: Counters,
+    zones: usize,
+    held: Vec<Held>,
+    verdicts: Vec<Verdict>,
+}
+
+/// A loss that is held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The kind of the objects.
+    pub kind: &'static str,
+    /// How many are missing from the API's list, and still served.
+    pub count: usize,
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        Status {
+            ready: AtomicBool::new(false),
+            synced: AtomicBool::new(false),
+            told: Mutex::default(),
+            mirrors: OnceLock::new(),
+            approvals: watch::Sender::new(0),
+        }
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Status").field("ready", &self.is_ready()).field("synced", &self.is_synced()).finish()
+    }
+}
+
+impl Status {
+    /// Whether the platform's zones are served, be it from the last-good state.
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    /// Whether everything was listed from the API since the start.
+    pub fn is_synced(&self) -> bool {
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// Counts since the start.
+    pub fn counters(&self) -> Counters {
+        self.told().counters
+    }
+
+    /// How many zones are made from objects, the parent and the alias zone included.
+    pub fn zones(&self) -> usize {
+        self.told().zones
+    }
+
+    /// The losses that are held.
+    pub fn held(&self) -> Vec<Held> {
+        self.told().held.clone()
+    }
+
+    /// What is wrong with objects: conflicts, and records that cannot be served. At most a second old.
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        self.told().verdicts.clone()
+    }
+
+    /// How the mirrors of the API's objects fare: Router, RouteBinding, Zone. Empty before the loop runs.
+    pub fn mirrors(&self) -> Vec<Health> {
+        self.mirrors.get().map_or(Vec::new(), |mirrors| mirrors())
+    }
+
+    /// Lets all losses pass that are held now.
+    pub fn approve(&self) {
+        self.approvals.send_modify(|count| *count += 1);
+    }
+
+    pub(super) fn approvals(&self) -> watch::Receiver<u64> {
+        self.approvals.subscribe()
+    }
+
+    pub(super) fn set_ready(&self) {
+        self.ready.store(true, Ordering::Release);
+    }
+
+    pub(super) fn set_synced(&self, synced: bool) {
+        self.synced.store(synced, Ordering::Release);
+    }
+
+    pub(super) fn set_counters(&self, counters: Counters, zones: usize) {
+        let mut told = self.told();
+        (told.counters, told.zones) = (counters, zones);
+    }
+
+    pub(super) fn set_held(&self, held: Vec<Held>) {
+        self.told().held = held;
+    }
+
+    pub(super) fn set_verdicts(&self, verdicts: Vec<Verdict>) {
+        self.told().verdicts = verdicts;
+    }
+
+    pub(super) fn set_mirrors(&self, mirrors: impl Fn() -> Vec<Health> + Send + Sync + 'static) {
+        // A second loop over the same status would be a bug; the first one's mirrors stay.
+        let _ = self.mirrors.set(Box::new(mirrors));
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,484 @@
+//! All zones that are made from objects: which objects they are made of, what of them is published, and what is to be
+//! published next. Pure: what happens comes in as calls, with the time; what is to be done goes out as [`Output`].
+//!
+//! A changed object costs what it changes. A shard's zone is small and made anew; the parent zone and the alias zone may
+//! have a name for each of a million objects, so their images are kept and changed name by name.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::timeline::{Decision, Published, Timeline};
+use crate::compiler::inputs::{BindingInput, RouterInput};
+use crate::compiler::platform::{Change, Platform};
+use crate::compiler::{Digest, Settings, Verdict, alias, parent, shard};
+use crate::wire::Name;
+use crate::zone::check::{self, Severity};
+use crate::zone::{Contents, OwnerChange, Serial, Zone, db};
+
+/// From this many shards on, they are compiled by several threads: starting one costs about as much as this many zones.
+const PARALLEL_MIN: usize = 64;
+/// From this many serials of zones that are gone, those that the clock has passed are forgotten.
+const REMEMBERED_MAX: usize = 1024;
+
+/// The zones of one platform.
+pub struct Zones {
+    settings: Arc<Settings>,
+    config: Digest,
+    platform: Platform,
+    parent: Large,
+    alias: Large,
+    shards: HashMap<Name, Shard>,
+    /// What the ledger says of zones, newest first; also of such as are not, or not yet, made.
+    ledger: HashMap<Name, Ledger>,
+    /// What was published of zones before a restart, or before they went, so that they come back with a newer serial.
+    remembered: HashMap<Name, Published>,
+    /// Apexes that zone files serve: no shard's zone is published there.
+    files: HashMap<Name, PathBuf>,
+    /// Apexes whose shard is gone while the map of zones may still have its zone.
+    gone: HashSet<Name>,
+    /// Zones to look at.
+    dirty: HashSet<Name>,
+    /// When to look at zones again that wait for their serial.
+    waiting: BTreeSet<(Instant, Name)>,
+    verdicts: HashMap<Name, Vec<Verdict>>,
+    /// What the run so far came to.
+    pub counters: Counters,
+}
+
+type Ledger = Box<[(Serial, Digest)]>;
+
+/// What happened, in numbers that only grow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Zones published, each time.
+    pub published: u64,
+    /// Of these, under a serial of our own since the ledger named none.
+    pub provisional: u64,
+    /// Zones taken away.
+    pub removed: u64,
+}
+
+/// A zone that is made anew whenever it changes.
+struct Shard {
+    /// The Router at the start of the timeline.
+    router: Arc<RouterInput>,
+    timeline: Timeline<Arc<RouterInput>>,
+}
+
+/// A zone that is changed name by name.
+struct Large {
+    timeline: Timeline<Vec<OwnerChange>>,
+    /// The zone at the start of the timeline.
+    image: Arc<Zone>,
+}
+
+/// What is to be done.
+#[derive(Default)]
+pub struct Output {
+    /// For the map of zones, in one step.
+    pub changes: Vec<db::Change>,
+    /// For the last-good state: what was published, or `None` for what can be forgotten.
+    pub serials: Vec<(Name, Option<Published>)>,
+    /// New verdicts, for the log.
+    pub verdicts: Vec<Verdict>,
+}
+
+impl Zones {
+    /// The zones of no objects. `remembered` is what was published before a restart.
+    pub fn new(settings: Arc<Settings>, remembered: HashMap<Name, Published>, now: Instant) -> Self {
+        Self::with_platform(Platform::new(&settings), settings, remembered, now)
+    }
+
+    /// The zones of what was known before a restart.
+    pub fn with_platform(
+        platform: Platform,
+        settings: Arc<Settings>,
+        remembered: HashMap<Name, Published>,
+        now: Instant,
+    ) -> Self {
+        let last = |apex: &Name| remembered.get(apex).copied();
+        let (domain, alias_apex) = (settings.domain().clone(), settings.alias_apex().clone());
+        let (parent_image, alias_image) = large_images(&platform, &settings);
+        let mut zones = Zones {
+            config: settings.digest(),
+            parent: Large {
+                timeline: Timeline::new(platform.parent_digest(), last(&domain), now),
+                image: parent_image,
+            },
+            alias: Large {
+                timeline: Timeline::new(platform.alias_digest(), last(&alias_apex), now),
+                image: alias_image,
+            },
+            shards: HashMap::new(),
+            ledger: HashMap::new(),
+            files: HashMap::new(),
+            gone: HashSet::new(),
+            dirty: HashSet::from([domain, alias_apex]),
+            waiting: BTreeSet::new(),
+            verdicts: HashMap::new(),
+            counters: Counters::default(),
+            platform,
+            settings,
+            remembered,
+        };
+        let routers: Vec<_> = zones.platform.shards().map(|(_, router)| Arc::clone(router)).collect();
+        for (router, digest) in in_parallel(&routers, |router| shard::compile(router, &mut Vec::new()).digest) {
+            zones.add_shard(router.apex.clone(), Arc::clone(router), digest, now);
+        }
+        zones
+    }
+
+    /// The objects.
+    pub fn platform(&self) -> &Platform {
+        &self.platform
+    }
+
+    /// Serves at once, without waiting for the ledger, all that was served before a restart.
+    pub fn resume(&mut self, unix_now: u64) -> Output {
+        // The zones never served yet stay dirty, and wait for the ledger as any new one.
+        let apexes: Vec<Name> = self.dirty.iter().cloned().collect();
+        self.publish(apexes, When::Resume, unix_now)
+    }
+
+    /// A Router was created or changed.
+    pub fn set_router(&mut self, router: Arc<RouterInput>, now: Instant) {
+        let mut changes = Vec::new();
+        self.platform.set_router(router, &mut changes);
+        self.take(changes, now);
+    }
+
+    /// A Router is gone.
+    pub fn remove_router(&mut self, name: &str, now: Instant) {
+        let mut changes = Vec::new();
+        self.platform.remove_router(name, &mut changes);
+        self.take(changes, now);
+    }
+
+    /// A RouteBinding was created or changed.
+    pub fn set_binding(&mut self, binding: Arc<BindingInput>, now: Instant) {
+        let mut changes = Vec::new();
+        self.platform.set_binding(binding, &mut changes);
+        self.take(changes, now);
+    }
+
+    /// A RouteBinding is gone.
+    pub fn remove_binding(&mut self, key: &str, now: Instant) {
+        let mut changes = Vec::new();
+        self.platform.remove_binding(key, &mut changes);
+        self.take(changes, now);
+    }
+
+    /// The ledger of a zone was written; newest version first. Empty: it is gone.
+    pub fn set_ledger(&mut self, apex: &Name, versions: Ledger) {
+        if apex == self.settings.domain() {
+            self.parent.timeline.set_ledger(versions.clone());
+        } else if apex == self.settings.alias_apex() {
+            self.alias.timeline.set_ledger(versions.clone());
+        } else if let Some(shard) = self.shards.get_mut(apex) {
+            shard.timeline.set_ledger(versions.clone());
+        }
+        if versions.is_empty() {
+            self.ledger.remove(apex);
+        } else {
+            self.ledger.insert(apex.clone(), versions);
+            self.dirty.insert(apex.clone());
+        }
+    }
+
+    /// The configuration was changed. The domain is the same: another one takes a restart.
+    pub fn set_settings(&mut self, settings: Arc<Settings>, now: Instant) {
+        let config = settings.digest();
+        if config == self.config || settings.domain() != self.settings.domain() {
+            return;
+        }
+        (self.settings, self.config) = (settings, config);
+        let (parent_image, alias_image) = large_images(&self.platform, &self.settings);
+        for (large, image, digest, apex) in [
+            (&mut self.parent, parent_image, self.platform.parent_digest(), self.settings.domain()),
+            (&mut self.alias, alias_image, self.platform.alias_digest(), self.settings.alias_apex()),
+        ] {
+            // The waiting steps are part of the new image.
+            let published = large.timeline.published().copied();
+            *large = Large { timeline: Timeline::new(digest, published, now), image };
+            large.timeline.set_ledger(self.ledger.get(apex).cloned().unwrap_or_default());
+            self.dirty.insert(apex.clone());
+        }
+        self.dirty.extend(self.shards.keys().cloned());
+    }
+
+    /// Zone files serve these apexes. A shard of such an apex is not published; one whose file is gone is, at once.
+    pub fn set_files(&mut self, files: HashMap<Name, PathBuf>) {
+        let changed = |apex: &&Name| self.files.contains_key(*apex) != files.contains_key(*apex);
+        let changed: Vec<Name> = self.files.keys().chain(files.keys()).filter(changed).cloned().collect();
+        for apex in changed {
+            // Whatever was published of the shard, the map of zones has it no more.
+            if let Some(shard) = self.shards.get_mut(&apex) {
+                shard.timeline.unserve();
+            }
+            // The file's zone is ours to take away.
+            self.gone.insert(apex.clone());
+            self.dirty.insert(apex);
+        }
+        self.files = files;
+    }
+
+    /// The Router whose shard is at `apex`.
+    pub fn router_of(&self, apex: &Name) -> Option<&str> {
+        self.platform.shard(apex).map(|router| &*router.name)
+    }
+
+    /// All verdicts of now.
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        let mut verdicts: Vec<Verdict> = self.platform.refused().cloned().collect();
+        verdicts.extend(self.verdicts.values().flatten().cloned());
+        for (apex, path) in &self.files {
+            if let Some(router) = self.platform.shard(apex) {
+                verdicts.push(clash(&router.name, apex, path));
+            }
+        }
+        verdicts.sort();
+        verdicts
+    }
+
+    /// How many zones there are.
+    pub fn count(&self) -> usize {
+        self.shards.len() + 2
+    }
+
+    /// When to call [`Self::publish_due`] again, if nothing happens before.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.waiting.first().map(|(at, _)| *at)
+    }
+
+    /// Publishes what can be.
+    pub fn publish_due(&mut self, now: Instant, unix_now: u64) -> Output {
+        while let Some((at, _)) = self.waiting.first()
+            && *at <= now
+        {
+            let (_, apex) = self.waiting.pop_first().expect("it was there");
+            self.dirty.insert(apex);
+        }
+        let apexes: Vec<Name> = self.dirty.drain().collect();
+        self.publish(apexes, When::Due(now), unix_now)
+    }
+
+    fn publish(&mut self, apexes: Vec<Name>, when: When, unix_now: u64) -> Output {
+        let mut output = Output::default();
+        let mut jobs = Vec::new();
+        for apex in apexes {
+            if apex == *self.settings.domain() {
+                let apex_change = |serial| parent::apex_change(&self.settings, serial);
+                let decision = when.decide(&self.parent.timeline, self.config, unix_now);
+                self.counters.note(decision, &apex, &mut self.waiting);
+                self.parent.publish(decision, self.config, apex_change, &mut output);
+            } else if apex == *self.settings.alias_apex() {
+                let apex_change = |serial| alias::apex_change(&self.settings, serial);
+                let decision = when.decide(&self.alias.timeline, self.config, unix_now);
+                self.counters.note(decision, &apex, &mut self.waiting);
+                self.alias.publish(decision, self.config, apex_change, &mut output);
+            } else if self.files.contains_key(&apex) {
+                self.gone.remove(&apex);
+            } else if let Some(shard) = self.shards.get(&apex) {
+                let decision = when.decide(&shard.timeline, self.config, unix_now);
+                self.counters.note(decision, &apex, &mut self.waiting);
+                if let Decision::Publish { steps, serial, provisional } = decision {
+                    let router = shard.timeline.steps(steps).next_back().unwrap_or(&shard.router);
+                    jobs.push(Job { router: Arc::clone(router), steps, serial, provisional });
+                }
+            } else if self.gone.remove(&apex) {
+                self.forget(&apex, unix_now, &mut output);
+                self.counters.removed += 1;
+                output.changes.push(db::Change::Remove(apex));
+            }
+        }
+        self.publish_shards(&jobs, &mut output);
+        output
+    }
+
+    fn publish_shards(&mut self, jobs: &[Job], output: &mut Output) {
+        let settings = &self.settings;
+        for (job, (zone, digest, verdicts)) in in_parallel(jobs, |job| build_shard(&job.router, settings, job.serial)) {
+            let apex = &job.router.apex;
+            let shard = self.shards.get_mut(apex).expect("the job was made from it");
+            let published = Published { serial: job.serial, digest, config: self.config, provisional: job.provisional };
+            shard.timeline.publish(job.steps, published).for_each(drop);
+            shard.router = Arc::clone(&job.router);
+            self.gone.remove(apex);
+            output.changes.push(db::Change::Publish(Arc::new(zone)));
+            output.serials.push((apex.clone(), Some(published)));
+            if verdicts.is_empty() {
+                self.verdicts.remove(apex);
+            } else if self.verdicts.get(apex) != Some(&verdicts) {
+                output.verdicts.extend(verdicts.iter().cloned());
+                self.verdicts.insert(apex.clone(), verdicts);
+            }
+        }
+    }
+
+    /// Forgets the serial of a zone that is gone, once the clock is past it: what comes after takes the clock's.
+    fn forget(&mut self, apex: &Name, unix_now: u64, output: &mut Output) {
+        let is_past = |last: &Published| Serial(unix_now as u32).is_after(last.serial);
+        if self.remembered.get(apex).is_some_and(is_past) {
+            self.remembered.remove(apex);
+            output.serials.push((apex.clone(), None));
+        }
+        if self.remembered.len() > REMEMBERED_MAX {
+            let past = self.remembered.extract_if(|_, last| is_past(last));
+            output.serials.extend(past.map(|(apex, _)| (apex, None)));
+        }
+    }
+
+    fn take(&mut self, changes: Vec<Change>, now: Instant) {
+        for change in changes {
+            match change {
+                Change::Delegation { apex, digest } => {
+                    let step = parent::changes(&apex, self.platform.delegations(), &self.settings);
+                    self.parent.timeline.push(step, digest, now);
+                    self.dirty.insert(self.settings.domain().clone());
+                }
+                Change::Alias { label, binding, digest } => {
+                    let step = alias::change(&label, binding.as_ref().map(|binding| &*binding.shard), &self.settings);
+                    self.alias.timeline.push(vec![step], digest, now);
+                    self.dirty.insert(self.settings.alias_apex().clone());
+                }
+                Change::Shard { apex, router: Some(router) } => {
+                    let digest = shard::compile(&router, &mut Vec::new()).digest;
+                    match self.shards.get_mut(&apex) {
+                        Some(shard) => shard.timeline.push(router, digest, now),
+                        None => self.add_shard(apex.clone(), router, digest, now),
+                    }
+                    self.dirty.insert(apex);
+                }
+                Change::Shard { apex, router: None } => {
+                    if let Some(last) = self.shards.remove(&apex).and_then(|shard| shard.timeline.published().copied())
+                    {
+                        self.remembered.insert(apex.clone(), last);
+                    }
+                    self.verdicts.remove(&apex);
+                    self.gone.insert(apex.clone());
+                    self.dirty.insert(apex);
+                }
+            }
+        }
+    }
+
+    fn add_shard(&mut self, apex: Name, router: Arc<RouterInput>, digest: Digest, now: Instant) {
+        let mut timeline = Timeline::new(digest, self.remembered.remove(&apex), now);
+        timeline.set_ledger(self.ledger.get(&apex).cloned().unwrap_or_default());
+        self.dirty.insert(apex.clone());
+        self.shards.insert(apex, Shard { router, timeline });
+    }
+}
+
+impl Large {
+    fn publish(
+        &mut self,
+        decision: Decision,
+        config: Digest,
+        apex_change: impl FnOnce(u32) -> OwnerChange,
+        output: &mut Output,
+    ) {
+        let Decision::Publish { steps, serial, provisional } = decision else { return };
+        let digest = self.timeline.digest_after(steps);
+        // Of several changes of one owner the last one holds.
+        let mut changes: HashMap<Name, OwnerChange> = HashMap::new();
+        let published = Published { serial, digest, config, provisional };
+        for change in self.timeline.publish(steps, published).flatten().chain([apex_change(serial.0)]) {
+            changes.insert(change.owner.clone(), change);
+        }
+        let changes: Vec<OwnerChange> = changes.into_values().collect();
+        self.image = Arc::new(self.image.with_changes(&changes).expect("the change of the apex brings a SOA"));
+        output.changes.push(db::Change::Publish(Arc::clone(&self.image)));
+        output.serials.push((self.image.apex().clone(), Some(published)));
+    }
+}
+
+impl Counters {
+    fn note(&mut self, decision: Decision, apex: &Name, waiting: &mut BTreeSet<(Instant, Name)>) {
+        match decision {
+            Decision::Nothing => {}
+            Decision::WaitUntil(at) => {
+                waiting.insert((at, apex.clone()));
+            }
+            Decision::Publish { provisional, .. } => {
+                self.published += 1;
+                self.provisional += u64::from(provisional);
+            }
+        }
+    }
+}
+
+/// Why zones are looked at.
+#[derive(Clone, Copy)]
+enum When {
+    /// This process has just started.
+    Resume,
+    /// Something may be due.
+    Due(Instant),
+}
+
+impl When {
+    fn decide<S>(self, timeline: &Timeline<S>, config: Digest, unix_now: u64) -> Decision {
+        match self {
+            When::Resume => timeline.resume(config),
+            When::Due(now) => timeline.decide(config, now, unix_now),
+        }
+    }
+}
+
+/// A shard's zone to be made and published.
+struct Job {
+    router: Arc<RouterInput>,
+    steps: usize,
+    serial: Serial,
+    provisional: bool,
+}
+
+fn build_shard(router: &RouterInput, settings: &Settings, serial: Serial) -> (Zone, Digest, Vec<Verdict>) {
+    let mut verdicts = Vec::new();
+    let made = shard::compile(router, &mut verdicts);
+    let mut contents = shard::zone(made.records, settings, serial.0);
+    // Without further records a zone is good by construction.
+    if !router.records.is_empty()
+        && let Some(fault) =
+            check::check(&contents).into_iter().find(|finding| finding.code.severity() == Severity::Error)
+    {
+        let message = format!("{}: {}; the zone is served without these records", fault.owner, fault.message);
+        verdicts = vec![Verdict::router(&router.name, "spec.records", message)];
+        let plain = RouterInput { records: Box::default(), ..router.clone() };
+        contents = shard::zone(shard::compile(&plain, &mut verdicts).records, settings, serial.0);
+    }
+    (Zone::build(&contents).expect("the zone has been given a SOA"), made.digest, verdicts)
+}
+
+fn large_images(platform: &Platform, settings: &Settings) -> (Arc<Zone>, Arc<Zone>) {
+    let build = |contents: &Contents| Arc::new(Zone::build(contents).expect("the zone has been given a SOA"));
+    let aliases = platform.aliases().map(|binding| &**binding);
+    (build(&parent::zone(platform.delegations(), settings, 0)), build(&alias::zone(aliases, settings, 0)))
+}
+
+/// A Router and a zone file that want one apex: the file serves.
+pub fn clash(router: &str, apex: &Name, path: &std::path::Path) -> Verdict {
+    let message = format!(
+        "the zone {apex} is served from the file {}; remove the file, or give the Router another dns",
+        path.display()
+    );
+    Verdict::router(router, "spec.dns", message)
+}
+
+/// Does `work` on each item, by several threads if there are many; the results stand beside their items, in order.
+fn in_parallel<'a, T: Sync, R: Send>(items: &'a [T], work: impl Fn(&T) -> R + Sync) -> Vec<(&'a T, R)> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    if items.len() < PARALLEL_MIN || threads == 1 {
+        return items.iter().map(|item| (item, work(item))).collect();
+    }
+    let work = &work;
+    std::thread::scope(|scope| {
+        let parts = items.chunks(items.len().div_ceil(threads));
+        let part = |part: &'a [T]| scope.spawn(move || part.iter().map(|item| (item, work(item))).collect::<Vec<_>>());
+        let running: Vec<_> = parts.map(part).collect();
+        running.into_iter().flat_map(|thread| thread.join().expect("the work does not panic")).collect()
+    })
+}

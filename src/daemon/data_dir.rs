@@ -1,0 +1,137 @@
+//! The data directory: made private, and held by one process at a time.
+//!
+//! The lock is the system's lock on the file `pid`, so it ends with the process, however that ends. The file's text names
+//! the holder for whoever comes second. `format` holds the version of the layout of the directory; a newer one is refused
+//! before anything is touched.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use crate::tls;
+
+/// The layout that this program writes and reads.
+const FORMAT: u32 = 1;
+
+/// A held data directory; dropping it lets go.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// Why the data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// Another process holds it.
+    #[error("the data directory {} is in use by {holder}; stop that process, or give this one its own --data-dir", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// The other process.
+        holder: String,
+    },
+    /// A newer program wrote it.
+    #[error("the data directory {} has format {found}, and this program knows formats up to {FORMAT}; run the version of signpost that wrote it, or a newer one", path.display())]
+    Newer {
+        /// The directory.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// Its format cannot be read.
+    #[error("{}: \"{found}\" is no format number; is {} a data directory of signpost?", path.join("format").display(), path.display())]
+    Strange {
+        /// The directory.
+        path: PathBuf,
+        /// What the file holds.
+        found: String,
+    },
+    /// A file cannot be read or written.
+    #[error("cannot use the data directory: {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// As above, from the writer of private files.
+    #[error("cannot use the data directory: {0}")]
+    Private(#[from] tls::Error),
+}
+
+impl DataDir {
+    /// Takes hold of the directory, making it if it is not there.
+    pub fn open(path: &Path) -> Result<DataDir, DataDirError> {
+        tls::files::private_folder(path)?;
+        let lock_path = path.join("pid");
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |source| DataDirError::File { path, source }
+        };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut lock = options.open(&lock_path).map_err(at(&lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::Error(source)) => return Err(at(&lock_path)(source)),
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                let _ = lock.read_to_string(&mut holder);
+                let holder =
+                    if holder.trim().is_empty() { "another process".to_owned() } else { holder.trim().to_owned() };
+                return Err(DataDirError::InUse { path: path.to_owned(), holder });
+            }
+        }
+        check_format(path)?;
+        let holder = format!("process {}\n", std::process::id());
+        let written = lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| lock.write_all(holder.as_bytes()));
+        written.map_err(at(&lock_path))?;
+        Ok(DataDir { path: path.to_owned(), _lock: lock })
+    }
+
+    /// A file or folder in it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+fn check_format(path: &Path) -> Result<(), DataDirError> {
+    let file = path.join("format");
+    let Some(text) = tls::files::read(&file)? else {
+        tls::files::write_private(&file, format!("{FORMAT}\n").as_bytes())?;
+        return Ok(());
+    };
+    match text.trim().parse::<u32>() {
+        Ok(found) if found > FORMAT => Err(DataDirError::Newer { path: path.to_owned(), found }),
+        Ok(_) => Ok(()),
+        Err(_) => Err(DataDirError::Strange { path: path.to_owned(), found: text.trim().to_owned() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_at_a_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("data");
+        let held = DataDir::open(&path).expect("opens");
+        let error = DataDir::open(&path).expect_err("is held").to_string();
+        assert!(error.contains(&format!("in use by process {}", std::process::id())), "{error}");
+        drop(held);
+        DataDir::open(&path).expect("opens again");
+    }
+
+    #[test]
+    fn newer_and_strange_formats_are_refused_untouched() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (text, part) in [("2\n", "has format 2"), ("x", "no format number")] {
+            std::fs::write(folder.path().join("format"), text).expect("writes");
+            let error = DataDir::open(folder.path()).expect_err(text).to_string();
+            assert!(error.contains(part), "{error}");
+            assert_eq!(std::fs::read_to_string(folder.path().join("format")).expect("reads"), text);
+        }
+    }
+}

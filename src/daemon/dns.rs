@@ -1,0 +1,172 @@
+//! The role `dns`: sockets, zone files, and the loop that follows the API.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::dns_metrics::DnsMetrics;
+use super::tasks::Tasks;
+use super::zone_files::ZoneFiles;
+use super::{Error, platform};
+use crate::admin::Admin;
+use crate::admin::health::Check;
+use crate::compiler;
+use crate::config::Settings;
+use crate::controller::apexes::Apexes;
+use crate::controller::zone;
+use crate::controller::zone::status::Status;
+use crate::nameserver;
+use crate::transport::{self, Bound, Running};
+use crate::zone::ZoneDb;
+
+/// How often readiness is looked at.
+const READINESS_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Binds the sockets.
+pub fn bind(settings: &Settings) -> Result<Bound, transport::BindError> {
+    let mut config = transport::Config { addresses: settings.dns_listen.clone(), ..transport::Config::default() };
+    if settings.dns_workers > 0 {
+        config.udp_workers = settings.dns_workers;
+    }
+    transport::bind(&config)
+}
+
+/// The platform's settings as a name server at these addresses sees them.
+pub fn platform_settings(settings: &Settings, listened: &[SocketAddr]) -> Result<Arc<compiler::Settings>, Error> {
+    let addresses: Vec<IpAddr> = listened.iter().map(SocketAddr::ip).collect();
+    Ok(Arc::new(platform::settings(settings, &addresses, None)?))
+}
+
+/// The running name server of this process.
+pub struct Dns {
+    running: Arc<Running>,
+    reload: Option<mpsc::Sender<()>>,
+}
+
+/// What the name server follows besides zone files.
+pub struct Follow {
+    /// A client that may list and watch.
+    pub client: kube::Client,
+    /// The platform's settings.
+    pub platform: Arc<compiler::Settings>,
+    /// Folder of the last-good state; `None` where the API is in this process.
+    pub state: Option<PathBuf>,
+}
+
+impl Dns {
+    /// Loads the zone files, starts answering on `bound`, and follows the API in `tasks` if there is one to follow.
+    pub async fn start(
+        settings: &Settings,
+        bound: Bound,
+        follow: Option<Follow>,
+        tasks: &mut Tasks,
+        admin: &Admin,
+    ) -> Result<Self, Error> {
+        let db = Arc::new(ZoneDb::new());
+        let apexes = Arc::new(match &follow {
+            None => Apexes::of_files(),
+            Some(follow) => Apexes::of_platform(&follow.platform),
+        });
+        let files_check = settings.zones.as_ref().map(|_| admin.health.add("dns", "zone files", "not read yet"));
+        // Answering begins first: until zones are there, the answer is "not ready".
+        let engine_settings = Arc::new(ArcSwap::from_pointee(nameserver::Settings::default()));
+        let running = bound.start(&db, &engine_settings).map_err(Error::Workers)?;
+        let running = Arc::new(running);
+        let mut metrics = DnsMetrics::new(&running, db.clone());
+        let mut reload = None;
+        if let (Some(folder), Some(check)) = (&settings.zones, files_check) {
+            let mut files = ZoneFiles::new(folder, apexes.clone(), db.clone());
+            metrics.zone_files(files.counts());
+            let (files, loaded) = tokio::task::spawn_blocking(move || {
+                let loaded = files.rescan();
+                (files, loaded)
+            })
+            .await
+            .expect("reading zone files does not panic");
+            let tally = loaded?;
+            tracing::info!(served = tally.served, refused = tally.refused, "zone files were read");
+            check.ready();
+            let (sender, wanted) = mpsc::channel(1);
+            reload = Some(sender);
+            tasks.spawn("zone files", files.follow(wanted, tasks.stop_token()));
+        }
+        match follow {
+            None => db.set_ready(),
+            Some(follow) => {
+                let status = Arc::new(Status::default());
+                metrics.status(status.clone());
+                follow_api(follow, db, apexes, status, tasks, admin);
+            }
+        }
+        admin.metrics.collect(metrics);
+        Ok(Dns { running, reload })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        self.running.addresses()
+    }
+
+    /// Has the zone files read again.
+    pub fn reload(&self) {
+        if let Some(reload) = &self.reload {
+            // One that waits already does the same.
+            let _ = reload.try_send(());
+        }
+    }
+
+    /// Ends, when what has arrived is answered.
+    pub async fn stop(self) {
+        // A scrape holds the counters for a moment; the listeners then stop when it lets go.
+        if let Some(running) = Arc::into_inner(self.running) {
+            running.stop().await;
+        }
+    }
+}
+
+fn follow_api(
+    follow: Follow,
+    db: Arc<ZoneDb>,
+    apexes: Arc<Apexes>,
+    status: Arc<Status>,
+    tasks: &mut Tasks,
+    admin: &Admin,
+) {
+    let check = admin.health.add("dns", "zones", "the objects have not been listed yet, and there is no last-good state");
+    tasks.spawn("readiness of zones", ready_when_published(status.clone(), check, tasks.stop_token()));
+    let (sender, settings) = watch::channel(follow.platform);
+    let options = zone::Options { settings, state: follow.state, apexes, status };
+    let stop = tasks.stop_token();
+    tasks.spawn("zones", async move {
+        let _sender = sender;
+        if let Err(error) = zone::run(follow.client, db, options, stop).await {
+            tracing::error!("{error}");
+        }
+    });
+}
+
+async fn ready_when_published(status: Arc<Status>, check: Check, stop: CancellationToken) {
+    while !status.is_ready() {
+        let unheard = status.mirrors().into_iter().filter(|mirror| !mirror.synced);
+        let why: Vec<String> = unheard
+            .map(|mirror| match mirror.error {
+                Some(error) => format!("{} not listed: {error}", mirror.kind),
+                None => format!("{} not listed yet", mirror.kind),
+            })
+            .collect();
+        if !why.is_empty() {
+            check.missing(why.join("; "));
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(READINESS_INTERVAL) => {}
+        }
+    }
+    check.ready();
+    stop.cancelled().await;
+}

@@ -1,0 +1,185 @@
+//! The numbers of the role `dns`, read at a scrape from counters that belong to the workers. No query thread is touched.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+
+use super::zone_files::Counts;
+use crate::controller::zone::status::Status;
+use crate::nameserver::stats::{self, Stats};
+use crate::transport::Running;
+use crate::zone::ZoneDb;
+
+/// Reads the counters of a running name server.
+pub struct DnsMetrics {
+    /// Not held: whoever stops the listeners waits for their threads.
+    running: Weak<Running>,
+    db: Arc<ZoneDb>,
+    files: Option<Arc<Counts>>,
+    status: Option<Arc<Status>>,
+}
+
+impl DnsMetrics {
+    /// The numbers of these listeners and zones.
+    pub fn new(running: &Arc<Running>, db: Arc<ZoneDb>) -> Self {
+        DnsMetrics { running: Arc::downgrade(running), db, files: None, status: None }
+    }
+
+    /// Adds those of a folder of zone files.
+    pub fn zone_files(&mut self, counts: Arc<Counts>) {
+        self.files = Some(counts);
+    }
+
+    /// Adds those of the loop that follows the API.
+    pub fn status(&mut self, status: Arc<Status>) {
+        self.status = Some(status);
+    }
+}
+
+impl fmt::Debug for DnsMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DnsMetrics")
+    }
+}
+
+impl Collector for DnsMetrics {
+    fn encode(&self, encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let mut page = Page(encoder);
+        if let Some(running) = self.running.upgrade() {
+            queries(&mut page, running.engine_stats())?;
+            sockets(&mut page, &running)?;
+        }
+        page.gauge("dns_zones", "Zones that are served", &[(vec![], self.db.zone_count() as i64)])?;
+        let ready = i64::from(self.db.is_ready());
+        page.gauge("dns_ready", "Whether queries are answered from zones (1) or with SERVFAIL (0)", &[(vec![], ready)])?;
+        if let Some(counts) = &self.files {
+            let value = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+            page.gauge("zone_files", "Zones that files give", &[(vec![], value(&counts.zones) as i64)])?;
+            let refused = value(&counts.refused) as i64;
+            page.gauge("zone_files_refused", "Zone files that cannot be served as they are", &[(vec![], refused)])?;
+            page.counter("zone_file_scans", "Scans of the folder of zone files", &[(vec![], value(&counts.scans))])?;
+        }
+        match &self.status {
+            Some(status) => synced(&mut page, status),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the query engine counted.
+fn queries<'a>(page: &mut Page<'_>, all: impl Iterator<Item = &'a Arc<Stats>>) -> Result<(), fmt::Error> {
+    let mut sum = stats::Counts::default();
+    all.for_each(|stats| sum += stats.counts());
+    let mut rows: Rows<u64> = Vec::new();
+    for (transport, families) in stats::TRANSPORTS.iter().zip(sum.queries) {
+        for (family, count) in stats::FAMILIES.iter().zip(families) {
+            rows.push((vec![("transport", transport), ("family", family)], count));
+        }
+    }
+    page.counter("dns_requests", "Queries received", &rows)?;
+    page.counter("dns_request_types", "Questions by type", &by("type", &stats::QTYPES, &sum.qtypes))?;
+    page.counter("dns_responses", "Responses sent by response code", &by("rcode", &stats::RCODES, &sum.rcodes))?;
+    page.counter("dns_answers", "Answers from zones by what was found", &by("kind", &stats::KINDS, &sum.kinds))?;
+    page.counter("dns_dropped", "Queries that got no response", &by("reason", &stats::DROPS, &sum.drops))?;
+    page.counter("dns_truncated", "Responses that were truncated", &[(vec![], sum.truncated)])?;
+    page.counter("dns_request_bytes", "Octets of queries", &[(vec![], sum.query_octets)])?;
+    page.counter("dns_response_bytes", "Octets of responses", &[(vec![], sum.response_octets)])
+}
+
+/// What the listeners counted.
+fn sockets(page: &mut Page<'_>, running: &Running) -> Result<(), fmt::Error> {
+    let totals = running.stats();
+    let one = |count| [(Vec::new(), count)];
+    page.counter("dns_udp_datagrams", "Datagrams received", &one(totals.datagrams))?;
+    page.counter("dns_udp_batches", "System calls that received datagrams", &one(totals.batches))?;
+    page.counter("dns_tcp_connections", "Connections accepted", &one(totals.connections))?;
+    page.counter("dns_tcp_messages", "Messages received on connections", &one(totals.messages))?;
+    let closed = [
+        ("total", totals.refused_total),
+        ("client", totals.refused_client),
+        ("idle", totals.idle_timeouts),
+        ("slow_read", totals.read_timeouts),
+        ("slow_write", totals.write_timeouts),
+        ("malformed", totals.malformed),
+        ("broken", totals.broken),
+    ];
+    let closed: Rows<u64> = closed.into_iter().map(|(reason, count)| (vec![("reason", reason)], count)).collect();
+    page.counter("dns_tcp_closed", "Connections that we closed, or that broke, by reason", &closed)?;
+    let faults = [
+        ("send", totals.send_errors),
+        ("receive", totals.receive_errors),
+        ("accept", totals.accept_errors),
+        ("source", totals.bad_sources),
+        ("panic", totals.panics),
+    ];
+    let faults: Rows<u64> = faults.into_iter().map(|(reason, count)| (vec![("reason", reason)], count)).collect();
+    page.counter("dns_socket_errors", "Faults of sockets and workers", &faults)
+}
+
+/// How the loop that follows the API fares.
+fn synced(page: &mut Page<'_>, status: &Status) -> Result<(), fmt::Error> {
+    let counters = status.counters();
+    page.gauge("platform_zones", "Zones made from the API's objects", &[(vec![], status.zones() as i64)])?;
+    page.counter("zones_published", "Times that a zone was published", &[(vec![], counters.published)])?;
+    let provisional = [(vec![], counters.provisional)];
+    page.counter("zones_provisional", "Of these, under a serial that the ledger did not name", &provisional)?;
+    page.counter("zones_removed", "Zones taken away", &[(vec![], counters.removed)])?;
+    let held: Rows<i64> = status.held().iter().map(|held| (vec![("kind", held.kind)], held.count as i64)).collect();
+    page.gauge("held_losses", "Objects missing from the API's list whose names are still served", &held)?;
+    page.gauge("verdicts", "Faults of objects that zones are made from", &[(vec![], status.verdicts().len() as i64)])?;
+    let mirrors = status.mirrors();
+    let by_kind = |value: fn(&crate::client::reflector::Health) -> i64| -> Rows<i64> {
+        mirrors.iter().map(|mirror| (vec![("kind", mirror.kind.as_str())], value(mirror))).collect()
+    };
+    page.gauge("watch_synced", "Whether all objects of a kind were listed", &by_kind(|mirror| i64::from(mirror.synced)))?;
+    page.gauge("watch_connected", "Whether a watch is open", &by_kind(|mirror| i64::from(mirror.connected)))?;
+    page.gauge("watch_objects", "Objects of a kind", &by_kind(|mirror| mirror.objects as i64))?;
+    let age = by_kind(|mirror| mirror.age.map_or(-1, |age| age.as_secs() as i64));
+    page.gauge("watch_age_seconds", "Since the API was last heard; -1: never", &age)?;
+    let mut restarts: Rows<u64> = Vec::new();
+    for mirror in &mirrors {
+        for (reason, count) in mirror.restarts {
+            restarts.push((vec![("kind", &mirror.kind), ("reason", reason.label())], count));
+        }
+    }
+    page.counter("watch_restarts", "Times that a watch had to begin again", &restarts)
+}
+
+type Labels<'a> = Vec<(&'a str, &'a str)>;
+type Rows<'a, T> = Vec<(Labels<'a>, T)>;
+
+/// A row for each label of a list of counts.
+fn by<'a>(label: &'a str, values: &[&'a str], counts: &[u64]) -> Rows<'a, u64> {
+    values.iter().zip(counts).map(|(value, count)| (vec![(label, *value)], *count)).collect()
+}
+
+/// The page being written.
+struct Page<'a>(DescriptorEncoder<'a>);
+
+impl Page<'_> {
+    fn counter(&mut self, name: &str, help: &str, rows: &[(Labels<'_>, u64)]) -> Result<(), fmt::Error> {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in rows {
+            match labels.is_empty() {
+                true => metric.encode_counter::<NoLabelSet, u64, f64>(value, None)?,
+                false => metric.encode_family(labels)?.encode_counter::<NoLabelSet, u64, f64>(value, None)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, rows: &[(Labels<'_>, i64)]) -> Result<(), fmt::Error> {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in rows {
+            match labels.is_empty() {
+                true => metric.encode_gauge(value)?,
+                false => metric.encode_family(labels)?.encode_gauge(value)?,
+            }
+        }
+        Ok(())
+    }
+}

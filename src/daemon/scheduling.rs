@@ -1,0 +1,90 @@
+//! The role `scheduler`: leadership, and the loops that only the leader runs.
+
+use std::sync::Arc;
+
+use kube::Client;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::tasks::Tasks;
+use crate::admin::Admin;
+use crate::client::lease::{self, Lease, Leadership};
+use crate::compiler;
+use crate::controller::ledger;
+use crate::scheduler::{Scheduler, Settings};
+
+/// Name of the Lease that the schedulers of a platform compete for.
+const LEASE: &str = "signpost-scheduler";
+
+/// Starts the loops in `tasks`. `instance` is this process's name, the same after a restart.
+pub fn start(scheduler: Client, controller: Client, platform: Arc<compiler::Settings>, instance: &str, tasks: &mut Tasks, admin: &Admin) {
+    let stop = tasks.stop_token();
+    let leadership =
+        Lease::run(scheduler.clone(), LEASE, instance, lease::Settings::default(), stop.child_token());
+    let metrics = crate::scheduler::metrics::Metrics::default();
+    admin.metrics.register(|registry| metrics.register(registry));
+    let mut settings = Settings::new(&platform.domain_text());
+    settings.instance = instance.to_owned();
+    let loops = Scheduler::new(scheduler, settings, metrics);
+    let mirrors = loops.mirrors();
+    let check = admin.health.add("scheduler", "objects", "the objects have not been listed yet");
+    tasks.spawn("scheduler", loops.run(leadership.clone(), stop.clone()));
+    let stopped = stop.clone();
+    tasks.spawn("scheduler's readiness", async move {
+        loop {
+            let missing: Vec<String> =
+                mirrors.iter().map(|mirror| mirror()).filter(|health| !health.synced).map(|health| health.kind).collect();
+            if missing.is_empty() {
+                check.ready();
+                return stopped.cancelled().await;
+            }
+            check.missing(format!("not listed yet: {}", missing.join(", ")));
+            tokio::select! {
+                () = stopped.cancelled() => return,
+                () = tokio::time::sleep(std::time::Duration::from_millis(50)) => {}
+            }
+        }
+    });
+    tasks.spawn("ledger of serials", while_leading(leadership, stop, move |stop| {
+        ledger::run(controller.clone(), platform.clone(), stop)
+    }));
+}
+
+/// Runs what `start` makes whenever this process leads, and stops it when it no longer does, until `stop` fires.
+async fn while_leading<F: Future<Output = ()> + Send + 'static>(
+    mut leadership: watch::Receiver<Leadership>,
+    stop: CancellationToken,
+    start: impl Fn(CancellationToken) -> F,
+) {
+    loop {
+        let leads = leadership.borrow_and_update().term().is_some();
+        if leads {
+            let term = stop.child_token();
+            let mut running = tokio::spawn(start(term.clone()));
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => break,
+                    _ = &mut running => break,
+                    changed = leadership.changed() => {
+                        if changed.is_err() || leadership.borrow_and_update().term().is_none() {
+                            break;
+                        }
+                    }
+                }
+            }
+            term.cancel();
+            if !running.is_finished() {
+                // It stops at its next await; an error is its panic, which has been told.
+                let _ = running.await;
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = leadership.changed() => {
+                if changed.is_err() {
+                    return stop.cancelled().await;
+                }
+            }
+        }
+    }
+}

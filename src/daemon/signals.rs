@@ -1,0 +1,46 @@
+//! What the outside world tells a process by signals.
+
+use std::io;
+
+use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+/// What was said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// End (SIGTERM, SIGINT).
+    End,
+    /// Read the configuration and zone files again (SIGHUP).
+    Reload,
+}
+
+/// Signals of this process, from the moment this was made.
+pub struct Signals {
+    terminate: Stream,
+    interrupt: Stream,
+    hang_up: Stream,
+}
+
+impl Signals {
+    /// From now on these signals do nothing by themselves.
+    pub fn new() -> io::Result<Self> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// The next one.
+    pub async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.terminate.recv() => Signal::End,
+            _ = self.interrupt.recv() => Signal::End,
+            _ = self.hang_up.recv() => Signal::Reload,
+        }
+    }
+
+    /// The next one that ends the process; reloads meanwhile are forgotten.
+    pub async fn end(&mut self) {
+        while self.next().await != Signal::End {}
+    }
+}

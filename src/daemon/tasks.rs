@@ -1,0 +1,87 @@
+//! The tasks of a process: each has a name, can be stopped, and is waited for.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Tasks that are stopped together.
+pub struct Tasks {
+    stop: CancellationToken,
+    set: JoinSet<()>,
+    names: std::collections::HashMap<tokio::task::Id, String>,
+}
+
+impl Tasks {
+    /// No tasks yet.
+    pub fn new() -> Self {
+        Tasks { stop: CancellationToken::new(), set: JoinSet::new(), names: Default::default() }
+    }
+
+    /// What tells the tasks to end. Each child of it is one task's own.
+    pub fn stop_token(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Runs a task, which must end when the [`Self::stop_token`] fires.
+    pub fn spawn(&mut self, name: impl Into<String>, task: impl Future<Output = ()> + Send + 'static) {
+        let handle = self.set.spawn(task);
+        self.names.insert(handle.id(), name.into());
+    }
+
+    /// Waits until a task ends that was not told to, and says which and how. Without tasks it waits for ever.
+    pub async fn failure(&mut self) -> String {
+        loop {
+            let (id, how) = match self.set.join_next_with_id().await {
+                None => std::future::pending().await,
+                Some(Ok((id, ()))) => (id, "ended".to_owned()),
+                Some(Err(error)) => (error.id(), error.to_string()),
+            };
+            let name = self.names.remove(&id).unwrap_or_default();
+            if !self.stop.is_cancelled() {
+                return format!("{name} {how}");
+            }
+        }
+    }
+
+    /// Tells all to end and waits for them, at most `longest`; what is left then is cut off. Says what was.
+    pub async fn end(mut self, longest: Duration) -> Vec<String> {
+        self.stop.cancel();
+        let wait = async {
+            while let Some(joined) = self.set.join_next_with_id().await {
+                let id = joined.map_or_else(|error| error.id(), |(id, ())| id);
+                self.names.remove(&id);
+            }
+        };
+        match tokio::time::timeout(longest, wait).await {
+            Ok(()) => Vec::new(),
+            Err(_) => {
+                self.set.abort_all();
+                self.names.into_values().collect()
+            }
+        }
+    }
+}
+
+impl Default for Tasks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn tasks_end_when_told_and_are_named_when_not() {
+        let mut tasks = Tasks::new();
+        let stop = tasks.stop_token();
+        tasks.spawn("good", async move { stop.cancelled().await });
+        tasks.spawn("hasty", async {});
+        assert_eq!(tasks.failure().await, "hasty ended");
+        tasks.spawn("deaf", std::future::pending());
+        assert_eq!(tasks.end(Duration::from_millis(20)).await, ["deaf"]);
+    }
+}

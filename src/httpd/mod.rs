@@ -1,0 +1,274 @@
+//! HTTP connections: accept, TLS if wanted, then HTTP/1.1 or HTTP/2 into an [`axum::Router`].
+//!
+//! Every stage has a bound: how many connections, how long a handshake, the headers and a body may take, and how large
+//! they may be. A request carries as extensions its [`Peer`] and, if the client showed a certificate that the TLS
+//! configuration trusts, a [`ClientCertificate`]; neither can be set from the network. On shutdown the listener closes
+//! first, idle connections end at once, busy ones may finish what they are at for [`Limits::drain`].
+
+mod body;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Where a request came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
+
+/// The subject of a verified client certificate. In Kubernetes' reading the common name is the user, and the
+/// organizations are groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// `CN`.
+    pub common_name: String,
+    /// Each `O`.
+    pub organizations: Vec<String>,
+}
+
+/// Bounds of a server.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Connections at a time; more wait in the listener's queue.
+    pub connections: usize,
+    /// For the TLS handshake.
+    pub handshake: Duration,
+    /// For the headers of a request on HTTP/1.1, from its first octet (or the end of the former request) on.
+    pub headers: Duration,
+    /// For the whole body of a request.
+    pub body: Duration,
+    /// Octets of a request's body. The API refuses bodies over its own bound with a `Status`, so this one is larger.
+    pub body_octets: usize,
+    /// How long requests under way may take after shutdown began.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            // A watch holds a connection; five thousand of them and room for others.
+            connections: 8192,
+            handshake: Duration::from_secs(10),
+            headers: Duration::from_secs(15),
+            body: Duration::from_secs(30),
+            body_octets: 4 << 20,
+            drain: Duration::from_secs(3),
+        }
+    }
+}
+
+/// Octets of all headers of a request.
+const HEADER_OCTETS_MAX: u32 = 64 << 10;
+/// Streams of one HTTP/2 connection: a client library with a watch on every kind in every namespace stays below.
+const STREAMS_MAX: u32 = 1024;
+/// How often a silent HTTP/2 client is asked whether it still lives.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// How long to wait when the system gives no more sockets.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves `router` on `listener` until `stop` fires and connections have drained. With `tls`, over TLS only.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    router: axum::Router,
+    limits: Limits,
+    stop: CancellationToken,
+) {
+    let acceptor = tls.map(TlsAcceptor::from);
+    let room = Arc::new(Semaphore::new(limits.connections));
+    let connections = TaskTracker::new();
+    let abort = CancellationToken::new();
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = accept(&listener, &room) => accepted,
+        };
+        let (stream, peer, permit) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let (acceptor, router, stop, abort) = (acceptor.clone(), router.clone(), stop.clone(), abort.clone());
+        connections.spawn(async move {
+            let _permit = permit;
+            tokio::select! {
+                () = connection(stream, peer, acceptor, router, limits, stop) => {}
+                () = abort.cancelled() => {}
+            }
+        });
+    }
+    drop(listener);
+    connections.close();
+    if tokio::time::timeout(limits.drain, connections.wait()).await.is_err() {
+        abort.cancel();
+        connections.wait().await;
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+    let permit = room.clone().acquire_owned().await.expect("the semaphore is never closed");
+    let (stream, peer) = listener.accept().await?;
+    stream.set_nodelay(true)?;
+    Ok((stream, peer, permit))
+}
+
+async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    acceptor: Option<TlsAcceptor>,
+    router: axum::Router,
+    limits: Limits,
+    stop: CancellationToken,
+) {
+    let Some(acceptor) = acceptor else {
+        return requests(stream, peer, None, router, limits, stop).await;
+    };
+    // A peer that speaks no TLS, or trusts another authority, is that peer's affair.
+    match tokio::time::timeout(limits.handshake, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            let certificate = stream.get_ref().1.peer_certificates().and_then(subject);
+            requests(stream, peer, certificate, router, limits, stop).await;
+        }
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+        Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
+    }
+}
+
+async fn requests(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: SocketAddr,
+    certificate: Option<ClientCertificate>,
+    router: axum::Router,
+    limits: Limits,
+    stop: CancellationToken,
+) {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer));
+        if let Some(certificate) = &certificate {
+            request.extensions_mut().insert(certificate.clone());
+        }
+        let request = request.map(|body| Body::new(body::Bounded::new(body, limits.body_octets, limits.body)));
+        let router = router.clone();
+        async move {
+            let response: Result<Response<Body>, Infallible> = router.oneshot(request).await;
+            response
+        }
+    });
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.headers)
+        .max_buf_size(HEADER_OCTETS_MAX as usize)
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(HEADER_OCTETS_MAX)
+        .max_concurrent_streams(STREAMS_MAX)
+        .keep_alive_interval(PING_INTERVAL);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%peer, error = %error, "connection ended");
+    }
+}
+
+/// The subject of the first certificate, `None` if it has no common name.
+fn subject(chain: &[CertificateDer<'_>]) -> Option<ClientCertificate> {
+    let (_, certificate) = X509Certificate::from_der(chain.first()?.as_ref()).ok()?;
+    let subject = certificate.subject();
+    let text = |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| attribute.as_str().ok().map(str::to_owned);
+    let common_name = subject.iter_common_name().next().and_then(text)?;
+    Some(ClientCertificate { common_name, organizations: subject.iter_organization().filter_map(text).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    async fn start(limits: Limits) -> (SocketAddr, CancellationToken, tokio::task::JoinHandle<()>) {
+        let router = axum::Router::new()
+            .route("/", get(|| async { "hello" }).post(|body: String| async move { body.len().to_string() }))
+            .route("/forever", get(|| async { std::future::pending::<&str>().await }));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("is bound");
+        let stop = CancellationToken::new();
+        (address, stop.clone(), tokio::spawn(serve(listener, None, router, limits, stop)))
+    }
+
+    async fn exchange(address: SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.expect("connects");
+        stream.write_all(request.as_bytes()).await.expect("writes");
+        let mut answer = Vec::new();
+        let read = stream.read_to_end(&mut answer);
+        tokio::time::timeout(Duration::from_secs(10), read).await.expect("ends in time").expect("reads");
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    #[tokio::test]
+    async fn it_serves_and_drains() {
+        let (address, stop, server) = start(Limits { drain: Duration::from_millis(50), ..Limits::default() }).await;
+        let answer = exchange(address, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello"), "{answer}");
+        let mut busy = TcpStream::connect(address).await.expect("connects");
+        busy.write_all(b"GET /forever HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("writes");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        stop.cancel();
+        tokio::time::timeout(Duration::from_secs(5), server).await.expect("ends though a request hangs").expect("ends");
+        assert!(TcpStream::connect(address).await.is_err(), "the listener is closed");
+    }
+
+    #[tokio::test]
+    async fn slow_and_large_requests_end() {
+        let limits = Limits {
+            headers: Duration::from_millis(100),
+            body: Duration::from_millis(100),
+            body_octets: 10,
+            ..Limits::default()
+        };
+        let (address, _stop, _server) = start(limits).await;
+        let slow_headers = exchange(address, "GET / HTTP/1.1\r\nHost").await;
+        assert!(!slow_headers.contains("200 OK"), "{slow_headers}");
+        let post = |length: usize, body: &str| {
+            format!("POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
+        };
+        let slow_body = exchange(address, &post(9, "abc")).await;
+        assert!(!slow_body.contains("200 OK"), "{slow_body}");
+        let large = exchange(address, &post(11, "abcdefghijk")).await;
+        assert!(!large.contains("200 OK"), "{large}");
+        assert!(exchange(address, &post(10, "abcdefghij")).await.ends_with("10"));
+    }
+}

@@ -1,0 +1,26 @@
+//! What an operator may set about answering. A reload makes a new value; workers pick it up with their next batch.
+
+/// Settings of the query engine, the same for every worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Largest response over UDP in octets, whatever the client allows; at least 512. The default of 1232 never
+    /// fragments (the value of the DNS flag day 2020, 1280 octets of IPv6 less headers); more invites amplification.
+    pub udp_payload_max: u16,
+    /// Answer to an NSID request (RFC 5001); `None`: no answer. At most [`NSID_OCTETS_MAX`] octets are sent.
+    pub nsid: Option<Box<[u8]>>,
+    /// Text of `version.bind. CH TXT` and `version.server. CH TXT` (RFC 4892); `None`: REFUSED.
+    pub version: Option<Box<str>>,
+    /// Text of `id.server. CH TXT` and `hostname.bind. CH TXT` (RFC 4892); `None`: REFUSED.
+    pub server_id: Option<Box<str>>,
+    /// Idle time told to stream clients that ask for it (RFC 7828), in units of 100 ms; `None`: not told.
+    pub keepalive: Option<u16>,
+}
+
+/// Most octets of an NSID that are sent; a longer one would crowd out answers in 512 octets.
+pub const NSID_OCTETS_MAX: usize = 128;
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { udp_payload_max: 1232, nsid: None, version: None, server_id: None, keepalive: None }
+    }
+}

@@ -1,0 +1,232 @@
+//! Backup of an embedded store while it is in use, and restore into an empty data directory.
+//!
+//! ```text
+//! "signpost store backup\n" format(8) revision(8)
+//! (1 key-length(4) key created(8) modified(8) deadline(8) value-length(4) value)*   deadline 0 = none
+//! 0 SHA-256 of everything before(32)
+//! ```
+//!
+//! Numbers are little-endian. A backup is one revision, without history. Restoring it moves the revision forward by
+//! [`REVISION_JUMP`] and counts everything before as compacted: a client that had seen writes which the backup does not hold
+//! is told to list again, instead of waiting for ever or missing writes that use those numbers once more.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::digest::{Context, SHA256};
+
+use super::embedded::tables::{self, Reader, WriteTables};
+use super::embedded::{Embedded, FILE_NAME, OpenError, lock, open_database};
+use super::{Error, KEY_OCTETS_MAX, Key, KeyValue, Revision, TXN_OCTETS_MAX};
+
+/// By how much a restore moves the revision: more than can have been written since any backup, as etcd advises.
+pub const REVISION_JUMP: u64 = 1_000_000_000;
+
+/// The format of backups that this version writes, and the newest it reads.
+const FORMAT: u64 = 1;
+
+const MAGIC: &[u8] = b"signpost store backup\n";
+
+/// How many values are held in memory at once.
+const PAGE_VALUES: usize = 1_000;
+
+/// Why a backup failed.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// Where it was written to.
+    #[error("writing the backup: {0}")]
+    Write(#[from] std::io::Error),
+    /// The store could not be read.
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
+/// Why a restore failed. The data directory is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// There is a store already.
+    #[error("{}: a store is here already; restore into an empty data directory", .0.display())]
+    Exists(PathBuf),
+    /// The backup could not be read.
+    #[error("reading the backup: {0}")]
+    Read(std::io::Error),
+    /// It is not a backup, or cut off, or changed.
+    #[error("not a whole backup: {0}")]
+    Damaged(&'static str),
+    /// A newer version wrote it.
+    #[error("the backup has format {found}, and this version reads formats up to {supported}")]
+    NewerFormat {
+        /// The format it has.
+        found: u64,
+        /// The newest that can be read.
+        supported: u64,
+    },
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The new file could not be written.
+    #[error("writing the store: {0}")]
+    Write(#[from] redb::Error),
+}
+
+/// Writes all that `store` holds, as it is at this moment, to `to`; returns the revision. Writers go on meanwhile.
+///
+/// # Errors
+///
+/// See [`BackupError`]; what was written then is not a whole backup, and [`restore`] says so.
+pub fn backup(store: &Embedded, to: &mut impl std::io::Write) -> Result<Revision, BackupError> {
+    let reader = store.reader()?;
+    let mut to = Hashing { inner: to, hash: Context::new(&SHA256) };
+    to.write_all(MAGIC)?;
+    to.write_all(&FORMAT.to_le_bytes())?;
+    to.write_all(&reader.newest().0.to_le_bytes())?;
+    let deadlines: std::collections::HashMap<(Key, Revision), u64> =
+        reader.deadlines()?.into_iter().map(|(deadline, key, revision)| ((key, revision), deadline)).collect();
+    each(&reader, |item| {
+        let deadline = deadlines.get(&(item.key.clone(), item.modified)).copied().unwrap_or(0);
+        to.write_all(&[1])?;
+        to.write_all(&length(item.key.0.len()))?;
+        to.write_all(item.key.0.as_bytes())?;
+        for number in [item.created.0, item.modified.0, deadline] {
+            to.write_all(&number.to_le_bytes())?;
+        }
+        to.write_all(&length(item.value.len()))?;
+        to.write_all(&item.value)
+    })?;
+    to.write_all(&[0])?;
+    let hash = to.hash.clone().finish();
+    to.inner.write_all(hash.as_ref())?;
+    to.inner.flush()?;
+    Ok(reader.newest())
+}
+
+fn length(octets: usize) -> [u8; 4] {
+    u32::try_from(octets).expect("Txn::check bounds keys and values by TXN_OCTETS_MAX").to_le_bytes()
+}
+
+/// Calls `write` with every value, in key order.
+fn each(reader: &Reader, mut write: impl FnMut(&KeyValue) -> std::io::Result<()>) -> Result<(), BackupError> {
+    let everything = Key("".into());
+    let mut from: Option<Key> = None;
+    loop {
+        let page = reader.list(&everything, from.as_ref(), None, Some(PAGE_VALUES))?;
+        for item in &page.items {
+            write(item)?;
+        }
+        match page.items.last() {
+            Some(last) if page.more => from = Some(Key(format!("{}\0", last.key.0).into())),
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Makes a store of a backup in `data_dir`, which holds none; returns its first revision.
+///
+/// # Errors
+///
+/// See [`RestoreError`]. The new store takes its place only when the whole backup has been read and its hash is right.
+pub fn restore(data_dir: &Path, from: &mut impl Read) -> Result<Revision, RestoreError> {
+    let io = |path: &Path| {
+        let path = path.to_path_buf();
+        move |source| RestoreError::Open(OpenError::Io { path, source })
+    };
+    std::fs::create_dir_all(data_dir).map_err(io(data_dir))?;
+    let _lock = lock(data_dir)?;
+    let path = data_dir.join(FILE_NAME);
+    if path.exists() {
+        return Err(RestoreError::Exists(path));
+    }
+    let unfinished = data_dir.join(format!("{FILE_NAME}.restoring"));
+    if unfinished.exists() {
+        std::fs::remove_file(&unfinished).map_err(io(&unfinished))?;
+    }
+    let revision = fill(&unfinished, from).inspect_err(|_| drop(std::fs::remove_file(&unfinished)))?;
+    std::fs::rename(&unfinished, &path).map_err(io(&path))?;
+    std::fs::File::open(data_dir).and_then(|directory| directory.sync_all()).map_err(io(data_dir))?;
+    Ok(revision)
+}
+
+/// Makes the file of a backup. One transaction, so that a cut-off backup leaves nothing.
+fn fill(path: &Path, from: &mut impl Read) -> Result<Revision, RestoreError> {
+    let mut from = Hashing { inner: from, hash: Context::new(&SHA256) };
+    if from.take(MAGIC.len())? != MAGIC {
+        return Err(RestoreError::Damaged("it does not begin as one"));
+    }
+    let format = from.number()?;
+    if format > FORMAT {
+        return Err(RestoreError::NewerFormat { found: format, supported: FORMAT });
+    }
+    let revision = from.number()?;
+    let first = revision.checked_add(REVISION_JUMP).ok_or(RestoreError::Damaged("its revision is out of range"))?;
+
+    let database = open_database(path, 0)?;
+    tables::prepare(&database).map_err(|error| error.at(path))?;
+    let transaction = database.begin_write().map_err(redb::Error::from)?;
+    let mut tables = WriteTables::open(&transaction)?;
+    loop {
+        match from.take(1)?[0] {
+            0 => break,
+            1 => {}
+            _ => return Err(RestoreError::Damaged("a record of unknown kind")),
+        }
+        let key = from.counted(KEY_OCTETS_MAX)?;
+        let key = String::from_utf8(key).map_err(|_| RestoreError::Damaged("a key that is not text"))?;
+        let (created, modified, deadline) = (from.number()?, from.number()?, from.number()?);
+        let value = from.counted(TXN_OCTETS_MAX)?;
+        if modified > revision || created > modified {
+            return Err(RestoreError::Damaged("a value newer than the backup"));
+        }
+        let item = KeyValue {
+            key: Key(key.into()),
+            value: value.into(),
+            created: Revision(created),
+            modified: Revision(modified),
+        };
+        tables.restore(&item, deadline)?;
+    }
+    let hash = from.hash.clone().finish();
+    if from.take(hash.as_ref().len())? != hash.as_ref() {
+        return Err(RestoreError::Damaged("its hash is wrong"));
+    }
+    tables.start_at(first)?;
+    drop(tables);
+    transaction.commit().map_err(redb::Error::from)?;
+    Ok(Revision(first))
+}
+
+/// A reader or writer that hashes what passes.
+struct Hashing<'a, T> {
+    inner: &'a mut T,
+    hash: Context,
+}
+
+impl<T: std::io::Write> Hashing<'_, T> {
+    fn write_all(&mut self, octets: &[u8]) -> std::io::Result<()> {
+        self.hash.update(octets);
+        self.inner.write_all(octets)
+    }
+}
+
+impl<T: Read> Hashing<'_, T> {
+    fn take(&mut self, count: usize) -> Result<Vec<u8>, RestoreError> {
+        let mut octets = vec![0; count];
+        self.inner.read_exact(&mut octets).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => RestoreError::Damaged("it is cut off"),
+            _ => RestoreError::Read(error),
+        })?;
+        self.hash.update(&octets);
+        Ok(octets)
+    }
+
+    fn number(&mut self) -> Result<u64, RestoreError> {
+        Ok(tables::number(&self.take(8)?))
+    }
+
+    fn counted(&mut self, max: usize) -> Result<Vec<u8>, RestoreError> {
+        let count = tables::number(&self.take(4)?);
+        match usize::try_from(count) {
+            Ok(count) if count <= max => self.take(count),
+            _ => Err(RestoreError::Damaged("a key or value beyond the bound")),
+        }
+    }
+}

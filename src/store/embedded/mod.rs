@@ -1,0 +1,281 @@
+//! The engine of one process: one ACID file (`redb`) in the data directory, nothing to install.
+//!
+//! Reads run on the caller's side against a snapshot of the file and never wait for a writer. Writes go through one queue
+//! to one thread ([`writer`]) that commits them in groups, each group with one fsync, and only then answers. So revisions
+//! have one order, and an acknowledged write survives `kill -9` and loss of power. [`tables`] holds the layout of the file.
+
+pub(super) mod tables;
+mod writer;
+
+use std::fs::{File, TryLockError};
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use futures::Stream;
+use redb::{Database, ReadableDatabase};
+use tokio::sync::{Semaphore, oneshot};
+
+use self::tables::Reader;
+use self::writer::{Job, Writer};
+use super::feed::{self, Committed, Feed, History};
+use super::{Error, Event, HISTORY_REVISIONS_MIN, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn};
+
+/// The format of the file that this version writes, and the newest it reads.
+pub const FORMAT: u64 = 1;
+
+/// The name of the file in the data directory.
+pub const FILE_NAME: &str = "store.redb";
+
+/// The name of the file whose lock says that a process uses the data directory.
+pub const LOCK_NAME: &str = "lock";
+
+/// How many transactions may wait for the writer; the rest wait in their callers. Four groups: enough that the writer
+/// never starves, few enough that the wait stays a few fsyncs.
+const QUEUE_MAX: usize = 4 * writer::GROUP_MAX;
+
+/// From which size on a file is worth compacting at open.
+const COMPACT_OCTETS_MIN: u64 = 16 * 1024 * 1024;
+
+/// What an operator or a test may choose about an embedded store.
+#[derive(Clone)]
+pub struct Options {
+    /// How much of the file is kept in memory, in octets. Reads of objects come from the watch cache above, so this is
+    /// mainly for the upper levels of the trees.
+    pub cache_octets: usize,
+    /// History older than this is forgotten, at this interval; `None` keeps all until someone calls `compact`.
+    pub history: Option<Duration>,
+    /// How many revisions are kept in any case.
+    pub history_revisions_min: u64,
+    /// The clock by which keys with a time to live end.
+    pub now: fn() -> SystemTime,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            cache_octets: 64 * 1024 * 1024,
+            history: Some(Duration::from_secs(300)),
+            history_revisions_min: HISTORY_REVISIONS_MIN,
+            now: SystemTime::now,
+        }
+    }
+}
+
+/// Why a data directory could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it open.
+    #[error("{}: another process uses this data directory; stop it, or choose another with --data-dir", path.display())]
+    InUse {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// A newer version of this program wrote it.
+    #[error(
+        "{}: written in format {found} by a newer version of signpost, and this one reads formats up to {supported}; \
+         run that version, or restore a backup into an empty data directory", path.display()
+    )]
+    NewerFormat {
+        /// The file.
+        path: PathBuf,
+        /// The format it has.
+        found: u64,
+        /// The newest format this version reads.
+        supported: u64,
+    },
+    /// It is not a store, or damaged.
+    #[error("{}: not a readable store ({reason}); move it away and restore a backup", path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// The file system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// A handle to an embedded store. Clones share it; when the last one is dropped the writer finishes what it has, the file
+/// is closed and the lock given back.
+#[derive(Clone)]
+pub struct Embedded {
+    handle: Arc<Handle>,
+}
+
+/// What all clones share; its `Drop` closes the store.
+struct Handle {
+    shared: Arc<Shared>,
+    queue: Option<mpsc::Sender<Job>>,
+    /// One permit for each transaction that may be in the queue.
+    room: Arc<Semaphore>,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// What the writer, the readers and the watchers share.
+pub(super) struct Shared {
+    database: Database,
+    feed: Feed,
+    /// Held as long as the database is open.
+    _lock: File,
+}
+
+impl Embedded {
+    /// Opens or makes the store in `data_dir`. Blocks while a file that was not closed is checked.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`]; nothing was changed then.
+    pub fn open(data_dir: &Path, options: Options) -> std::result::Result<Self, OpenError> {
+        std::fs::create_dir_all(data_dir).map_err(|source| OpenError::Io { path: data_dir.into(), source })?;
+        let lock = lock(data_dir)?;
+        let path = data_dir.join(FILE_NAME);
+        let database = open_database(&path, options.cache_octets)?;
+        let newest = tables::prepare(&database).map_err(|error| error.at(&path))?;
+        // A data directory is a new directory entry; it, too, has to be on disk before the first write is acknowledged.
+        File::open(data_dir)
+            .and_then(|directory| directory.sync_all())
+            .map_err(|source| OpenError::Io { path: data_dir.into(), source })?;
+
+        let shared = Arc::new(Shared { database, feed: Feed::new(newest), _lock: lock });
+        let (queue, jobs) = mpsc::channel();
+        let writer = Writer::new(shared.clone(), options, newest);
+        let writer = std::thread::Builder::new()
+            .name("store-writer".into())
+            .spawn(move || writer.run(&jobs))
+            .map_err(|source| OpenError::Io { path, source })?;
+        let room = Arc::new(Semaphore::new(QUEUE_MAX));
+        Ok(Embedded { handle: Arc::new(Handle { shared, queue: Some(queue), room, writer: Some(writer) }) })
+    }
+
+    /// Sends the writer a job and waits for its answer.
+    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> writer::Task) -> Result<T> {
+        let permit = self.handle.room.clone().acquire_owned().await.map_err(|_| Error::Unavailable)?;
+        let (answer, answered) = oneshot::channel();
+        let queue = self.handle.queue.as_ref().ok_or(Error::Unavailable)?;
+        queue.send(Job { task: job(answer), _permit: permit }).map_err(|_| Error::Unavailable)?;
+        // The writer answers all that it takes; silence means that it died with the job in its hands.
+        answered.await.unwrap_or(Err(Error::OutcomeUnknown))
+    }
+
+    /// Runs a read that may take long off the async threads.
+    async fn read<T: Send + 'static>(&self, read: impl FnOnce(Reader) -> Result<T> + Send + 'static) -> Result<T> {
+        let shared = self.handle.shared.clone();
+        tokio::task::spawn_blocking(move || read(shared.reader()?)).await.map_err(|_| Error::Unavailable)?
+    }
+
+    /// A snapshot for a backup.
+    pub(super) fn reader(&self) -> Result<Reader> {
+        self.handle.shared.reader()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(writer) = self.writer.take() {
+            // A writer that panicked has said so; there is nothing left to do about it here.
+            drop(writer.join());
+        }
+    }
+}
+
+impl Store for Embedded {
+    async fn revision(&self) -> Result<Revision> {
+        Ok(self.handle.shared.feed.newest())
+    }
+
+    async fn get(&self, key: &Key, at: Option<Revision>) -> Result<(Revision, Option<KeyValue>)> {
+        // A few microseconds: cheaper than a change of threads.
+        self.handle.shared.reader()?.get(key, at)
+    }
+
+    async fn list(&self, prefix: &Key, from: Option<&Key>, at: Option<Revision>, limit: Option<usize>) -> Result<Page> {
+        let (prefix, from) = (prefix.clone(), from.cloned());
+        self.read(move |reader| reader.list(&prefix, from.as_ref(), at, limit)).await
+    }
+
+    async fn commit(&self, txn: Txn) -> Result<Outcome> {
+        txn.check()?;
+        self.ask(|answer| writer::Task::Commit(txn, answer)).await
+    }
+
+    fn watch(&self, prefix: &Key, after: Revision) -> impl Stream<Item = Result<Vec<Event>>> + Send + 'static {
+        feed::watch(&self.handle.shared, prefix, after)
+    }
+
+    async fn compact(&self, upto: Revision) -> Result<()> {
+        self.ask(|answer| writer::Task::Compact(upto, answer)).await
+    }
+}
+
+impl Shared {
+    fn reader(&self) -> Result<Reader> {
+        let transaction = self.database.begin_read().map_err(|error| tables::unavailable(error.into()))?;
+        Reader::new(&transaction).map_err(tables::unavailable)
+    }
+}
+
+impl History for Shared {
+    fn feed(&self) -> &Feed {
+        &self.feed
+    }
+
+    fn compacted(&self) -> Result<Revision> {
+        Ok(self.reader()?.compacted())
+    }
+
+    fn history(&self, after: Revision) -> Result<Vec<Committed>> {
+        self.reader()?.history(after)
+    }
+}
+
+/// Takes the lock of a data directory for as long as the returned file is open.
+pub(super) fn lock(data_dir: &Path) -> std::result::Result<File, OpenError> {
+    let path = data_dir.join(LOCK_NAME);
+    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|source| OpenError::Io { path: path.clone(), source })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path }),
+        Err(TryLockError::Error(source)) => Err(OpenError::Io { path, source }),
+    }
+}
+
+/// Opens the file, checks it if it was not closed, and gives free space back to the system if that is most of it.
+pub(super) fn open_database(path: &Path, cache_octets: usize) -> std::result::Result<Database, OpenError> {
+    let corrupt = |reason: String| OpenError::Corrupt { path: path.into(), reason };
+    let open = || -> std::result::Result<Database, redb::Error> {
+        let mut database = Database::builder().set_cache_size(cache_octets).create(path)?;
+        let octets = std::fs::metadata(path)?.len();
+        if octets >= COMPACT_OCTETS_MIN {
+            let transaction = database.begin_write()?;
+            let stats = transaction.stats()?;
+            transaction.abort()?;
+            let used = stats.allocated_pages() * stats.page_size() as u64;
+            if used < octets / 2 {
+                database.compact()?;
+            }
+        }
+        Ok(database)
+    };
+    // redb trusts its own pages: it says that opening a file that something else has altered may panic.
+    match std::panic::catch_unwind(AssertUnwindSafe(open)) {
+        Ok(Ok(database)) => Ok(database),
+        Ok(Err(redb::Error::DatabaseAlreadyOpen)) => Err(OpenError::InUse { path: path.into() }),
+        Ok(Err(redb::Error::Io(source))) if source.kind() != std::io::ErrorKind::InvalidData => {
+            Err(OpenError::Io { path: path.into(), source })
+        }
+        Ok(Err(error)) => Err(corrupt(error.to_string())),
+        Err(_) => Err(corrupt("its pages contradict each other".into())),
+    }
+}

@@ -1,0 +1,274 @@
+//! The one thread that writes: group commit, the end of keys with a time to live, and compaction.
+//!
+//! It takes what waits in the queue (up to [`GROUP_MAX`] transactions), judges each by what is there, the earlier ones of
+//! the group included, gives each its own revision, and makes all of them durable by one commit. Then watchers see them and
+//! the callers are answered, in this order, so that whoever has its answer finds the write in every later read and watch.
+//! While the disk syncs, the next group gathers by itself; nobody waits for a timer.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant, SystemTime};
+
+use redb::Durability;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::tables::{Applied, WriteTables, unavailable};
+use super::{Options, Shared};
+use crate::store::feed::Committed;
+use crate::store::{Error, Outcome, Result, Revision, TXN_OPERATIONS_MAX, Txn, Write};
+
+/// How many transactions one commit holds at most. More would make the first of them wait longer for hardly more
+/// throughput: at 256 the fsync is less than a tenth of the group's time.
+pub(super) const GROUP_MAX: usize = 256;
+
+/// How many revisions one commit forgets at most, so that writers behind it wait for milliseconds, not seconds.
+const COMPACT_REVISIONS_MAX: usize = 1_000;
+
+/// How long the writer sleeps at most while keys with a time to live exist: a clock that jumps is noticed within this.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// What the writer is asked to do.
+pub(super) enum Task {
+    Commit(Txn, oneshot::Sender<Result<Outcome>>),
+    Compact(Revision, oneshot::Sender<Result<()>>),
+}
+
+/// A task with its place in the queue, which becomes free when the task is done.
+pub(super) struct Job {
+    pub(super) task: Task,
+    pub(super) _permit: OwnedSemaphorePermit,
+}
+
+/// The state of the writing thread.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    options: Options,
+    newest: u64,
+    /// When the first key ends, as far as is known.
+    deadline: Option<SystemTime>,
+    /// Compactions asked for and not finished.
+    compactions: Vec<(Revision, oneshot::Sender<Result<()>>)>,
+    /// How far history is to be forgotten by the writer's own schedule.
+    forget: u64,
+    /// When that schedule was looked at, and what was newest then.
+    marked: (Instant, u64),
+    /// After a fault of the file nothing is written any more: redb cannot know what is on disk.
+    failed: bool,
+}
+
+/// The answer to a transaction once its group is durable.
+type Answer = (oneshot::Sender<Result<Outcome>>, Outcome);
+
+impl Writer {
+    pub(super) fn new(shared: Arc<Shared>, options: Options, newest: Revision) -> Self {
+        Writer {
+            shared,
+            options,
+            newest: newest.0,
+            // In the past: the first round looks it up.
+            deadline: Some(SystemTime::UNIX_EPOCH),
+            compactions: Vec::new(),
+            forget: 0,
+            marked: (Instant::now(), newest.0),
+            failed: false,
+        }
+    }
+
+    /// Works until the queue's other end is gone and the queue is empty.
+    pub(super) fn run(mut self, jobs: &Receiver<Job>) {
+        loop {
+            let first = match jobs.recv_timeout(self.idle()) {
+                Ok(job) => Some(job),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let mut group: Vec<Job> = first.into_iter().collect();
+            while !group.is_empty() && group.len() < GROUP_MAX {
+                match jobs.try_recv() {
+                    Ok(job) => group.push(job),
+                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+                }
+            }
+            self.work(group);
+            self.mark();
+        }
+    }
+
+    /// How long there is nothing to do if nobody asks.
+    fn idle(&self) -> Duration {
+        if self.failed {
+            return Duration::from_secs(3600);
+        }
+        if self.forget > 0 || !self.compactions.is_empty() {
+            return Duration::ZERO;
+        }
+        let mut idle = self.options.history.unwrap_or(Duration::from_secs(3600));
+        if let Some(deadline) = self.deadline {
+            idle = idle.min(deadline.duration_since((self.options.now)()).unwrap_or_default()).min(SWEEP_EVERY);
+        }
+        idle
+    }
+
+    /// Every `history` sets out to forget what was already history at the last mark.
+    fn mark(&mut self) {
+        let Some(history) = self.options.history else { return };
+        let (since, newest_then) = self.marked;
+        if since.elapsed() >= history {
+            self.forget = newest_then.min(self.newest.saturating_sub(self.options.history_revisions_min));
+            self.marked = (Instant::now(), self.newest);
+        }
+    }
+
+    /// One round: a group of transactions, what has expired, a piece of compaction, all in one commit.
+    fn work(&mut self, group: Vec<Job>) {
+        let mut permits = Vec::with_capacity(group.len());
+        let mut txns = Vec::with_capacity(group.len());
+        for Job { task, _permit } in group {
+            permits.push(_permit);
+            match task {
+                Task::Commit(txn, answer) => txns.push((txn, answer)),
+                Task::Compact(upto, answer) if upto.0 > self.newest => {
+                    drop(answer.send(Err(Error::Future { newest: Revision(self.newest) })));
+                }
+                Task::Compact(upto, answer) => self.compactions.push((upto, answer)),
+            }
+        }
+        if self.failed {
+            txns.into_iter().for_each(|(_, answer)| drop(answer.send(Err(Error::Unavailable))));
+            self.compactions.drain(..).for_each(|(_, answer)| drop(answer.send(Err(Error::Unavailable))));
+            return;
+        }
+        let (txns, answers): (Vec<Txn>, Vec<_>) = txns.into_iter().unzip();
+        // A caller that is not there any more is no reason to do otherwise; hence the dropped results.
+        match self.commit(&txns) {
+            Ok(outcomes) => {
+                let answered: Vec<Answer> = answers.into_iter().zip(outcomes).collect();
+                answered.into_iter().for_each(|(answer, outcome)| drop(answer.send(Ok(outcome))));
+            }
+            Err(Fault::BeforeCommit(error)) => {
+                self.fail(&error);
+                answers.into_iter().for_each(|answer| drop(answer.send(Err(Error::Unavailable))));
+            }
+            Err(Fault::InCommit(error)) => {
+                self.fail(&error);
+                answers.into_iter().for_each(|answer| drop(answer.send(Err(Error::OutcomeUnknown))));
+            }
+        }
+    }
+
+    fn fail(&mut self, error: &redb::Error) {
+        self.failed = true;
+        tracing::error!(%error, "the store takes no more writes; its file cannot be written");
+        let told = || unavailable(redb::Error::PreviousIo);
+        self.compactions.drain(..).for_each(|(_, answer)| drop(answer.send(Err(told()))));
+    }
+
+    fn commit(&mut self, txns: &[Txn]) -> std::result::Result<Vec<Outcome>, Fault> {
+        let now = (self.options.now)();
+        let sweep = self.deadline.is_some_and(|deadline| deadline <= now);
+        let forget = self.compactions.iter().map(|(upto, _)| upto.0).max().unwrap_or(0).max(self.forget);
+        if txns.is_empty() && !sweep && forget == 0 {
+            return Ok(Vec::new());
+        }
+        let mut transaction = self.shared.database.begin_write().map_err(Fault::before)?;
+        transaction.set_durability(Durability::Immediate).map_err(Fault::before)?;
+        let mut tables = WriteTables::open(&transaction).map_err(Fault::before)?;
+
+        let mut group = Group { newest: self.newest, committed: Vec::new() };
+        let outcomes = group.apply(&mut tables, txns, now).map_err(Fault::before)?;
+        let mut dirty = !group.committed.is_empty();
+        if sweep && let Some(writes) = tables.expired(now, TXN_OPERATIONS_MAX).map_err(Fault::before)? {
+            group.expire(&mut tables, writes, now).map_err(Fault::before)?;
+            dirty = true;
+        }
+        let mut compacted = 0;
+        if forget > 0 {
+            compacted = tables.compacted().map_err(Fault::before)?;
+            if compacted < forget {
+                compacted = tables.compact(forget, COMPACT_REVISIONS_MAX).map_err(Fault::before)?;
+                dirty = true;
+            }
+        }
+        tables.set_newest(group.newest).map_err(Fault::before)?;
+        let deadline = tables.first_deadline().map_err(Fault::before)?;
+        drop(tables);
+        // A group that was refused as a whole needs no sync.
+        if dirty {
+            transaction.commit().map_err(|error| Fault::InCommit(error.into()))?;
+        } else {
+            transaction.abort().map_err(Fault::before)?;
+        }
+
+        self.newest = group.newest;
+        self.deadline = deadline;
+        self.shared.feed.publish(group.committed);
+        if compacted >= self.forget {
+            self.forget = 0;
+        }
+        for (upto, answer) in std::mem::take(&mut self.compactions) {
+            if upto.0 <= compacted {
+                drop(answer.send(Ok(())));
+            } else {
+                self.compactions.push((upto, answer));
+            }
+        }
+        Ok(outcomes)
+    }
+}
+
+/// A commit in the making.
+struct Group {
+    newest: u64,
+    committed: Vec<Committed>,
+}
+
+impl Group {
+    fn apply(
+        &mut self,
+        tables: &mut WriteTables<'_>,
+        txns: &[Txn],
+        now: SystemTime,
+    ) -> std::result::Result<Vec<Outcome>, redb::Error> {
+        txns.iter().map(|txn| self.apply_one(tables, txn, now)).collect()
+    }
+
+    fn expire(
+        &mut self,
+        tables: &mut WriteTables<'_>,
+        writes: Vec<Write>,
+        now: SystemTime,
+    ) -> std::result::Result<(), redb::Error> {
+        self.apply_one(tables, &Txn { expect: Vec::new(), writes }, now).map(drop)
+    }
+
+    fn apply_one(
+        &mut self,
+        tables: &mut WriteTables<'_>,
+        txn: &Txn,
+        now: SystemTime,
+    ) -> std::result::Result<Outcome, redb::Error> {
+        match tables.apply(txn, self.newest + 1, now)? {
+            Applied::Refused(found) => Ok(Outcome::Refused { at: Revision(self.newest), found }),
+            Applied::Unchanged => Ok(Outcome::Committed(Revision(self.newest))),
+            Applied::Changed(events) => {
+                self.newest += 1;
+                self.committed.push((Revision(self.newest), events));
+                Ok(Outcome::Committed(Revision(self.newest)))
+            }
+        }
+    }
+}
+
+/// A fault of the file, told apart by what it means for the callers.
+enum Fault {
+    /// Nothing was written.
+    BeforeCommit(redb::Error),
+    /// Whether it was written is not known.
+    InCommit(redb::Error),
+}
+
+impl Fault {
+    fn before(error: impl Into<redb::Error>) -> Self {
+        Fault::BeforeCommit(error.into())
+    }
+}

@@ -1,0 +1,196 @@
+//! From the writer to the watchers: what was committed, in revision order, without either waiting for the other.
+//!
+//! The writer puts each durable revision into one bounded ring and wakes whoever sleeps. A watcher is nothing but a
+//! cursor: it takes what lies in the ring after its cursor, and reads the engine's history when the ring no longer
+//! reaches back that far. So a thousand watchers cost the writer one push, and a watcher that stalls holds no memory; if
+//! history too has been compacted when it wakes up, it is told so.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use futures::stream::{self, BoxStream, StreamExt};
+use tokio::sync::watch;
+
+use super::{Error, Event, Key, Result, Revision};
+
+/// How many revisions the ring keeps at most: enough that a watcher that was busy for a second reads no file.
+const RING_REVISIONS_MAX: usize = 4_096;
+
+/// How many octets of keys and values the ring keeps at most (one revision is kept however large it is).
+const RING_OCTETS_MAX: usize = 16 * 1024 * 1024;
+
+/// How many revisions a watcher takes at once, so that its own queue is bounded, too.
+pub(super) const TAKE_REVISIONS_MAX: usize = 256;
+
+/// One committed revision and what it did.
+pub(super) type Committed = (Revision, Arc<[Event]>);
+
+/// What an engine must offer for [`watch()`] to work.
+pub(super) trait History: Send + Sync + 'static {
+    /// Where its writer publishes.
+    fn feed(&self) -> &Feed;
+
+    /// The oldest revision that can be asked for.
+    fn compacted(&self) -> Result<Revision>;
+
+    /// Up to [`TAKE_REVISIONS_MAX`] revisions after `after`, oldest first. May read from disk.
+    fn history(&self, after: Revision) -> Result<Vec<Committed>>;
+}
+
+/// The ring, and the bell that wakes watchers.
+pub(super) struct Feed {
+    ring: Mutex<Ring>,
+    newest: watch::Sender<u64>,
+}
+
+struct Ring {
+    /// Every revision greater than this one is in `revisions`.
+    floor: Revision,
+    revisions: VecDeque<Committed>,
+    octets: usize,
+}
+
+impl Feed {
+    /// A feed of an engine whose newest revision is `newest`.
+    pub(super) fn new(newest: Revision) -> Self {
+        Feed {
+            ring: Mutex::new(Ring { floor: newest, revisions: VecDeque::new(), octets: 0 }),
+            newest: watch::Sender::new(newest.0),
+        }
+    }
+
+    /// The newest revision that was published, hence durable.
+    pub(super) fn newest(&self) -> Revision {
+        Revision(*self.newest.borrow())
+    }
+
+    /// Makes durable revisions visible to watchers. Called by the one writer, in revision order.
+    pub(super) fn publish(&self, committed: Vec<Committed>) {
+        let Some(newest) = committed.last().map(|(revision, _)| *revision) else { return };
+        let mut ring = self.lock();
+        for (revision, events) in committed {
+            ring.octets += octets(&events);
+            ring.revisions.push_back((revision, events));
+        }
+        while ring.revisions.len() > 1 && (ring.revisions.len() > RING_REVISIONS_MAX || ring.octets > RING_OCTETS_MAX) {
+            if let Some((revision, events)) = ring.revisions.pop_front() {
+                ring.octets -= octets(&events);
+                ring.floor = revision;
+            }
+        }
+        drop(ring);
+        self.newest.send_replace(newest.0);
+    }
+
+    /// What the ring holds after `after`; `None` if that lies before its floor.
+    fn take(&self, after: Revision) -> Option<Vec<Committed>> {
+        let ring = self.lock();
+        if after < ring.floor {
+            return None;
+        }
+        let start = ring.revisions.partition_point(|(revision, _)| *revision <= after);
+        Some(ring.revisions.range(start..).take(TAKE_REVISIONS_MAX).cloned().collect())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        // Every step of `publish` leaves the ring usable, so a panic elsewhere is no reason to stop.
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn octets(events: &[Event]) -> usize {
+    let of = |event: &Event| {
+        let before = event.before.as_ref().map_or(0, |before| before.value.len());
+        event.now.key.0.len() + event.now.value.len() + before
+    };
+    events.iter().map(of).sum()
+}
+
+/// The stream behind `Store::watch`. It does not keep the engine alive.
+pub(super) fn watch<H: History>(
+    engine: &Arc<H>,
+    prefix: &Key,
+    after: Revision,
+) -> BoxStream<'static, Result<Vec<Event>>> {
+    let watcher = Watcher {
+        engine: Arc::downgrade(engine),
+        bell: engine.feed().newest.subscribe(),
+        prefix: prefix.clone(),
+        cursor: after,
+        taken: VecDeque::new(),
+        state: State::Starting,
+    };
+    stream::unfold(watcher, |mut watcher| async move {
+        let item = watcher.next().await?;
+        if item.is_err() {
+            watcher.state = State::Ended;
+        }
+        Some((item, watcher))
+    })
+    .boxed()
+}
+
+/// One watcher: a cursor, and a bounded handful of revisions it has taken but not yet given out.
+struct Watcher<H> {
+    engine: Weak<H>,
+    bell: watch::Receiver<u64>,
+    prefix: Key,
+    cursor: Revision,
+    taken: VecDeque<Committed>,
+    state: State,
+}
+
+#[derive(PartialEq)]
+enum State {
+    Starting,
+    Running,
+    Ended,
+}
+
+impl<H: History> Watcher<H> {
+    async fn next(&mut self) -> Option<Result<Vec<Event>>> {
+        if self.state == State::Ended {
+            return None;
+        }
+        loop {
+            while let Some((revision, events)) = self.taken.pop_front() {
+                self.cursor = revision;
+                let ours = |event: &&Event| event.now.key.0.starts_with(&*self.prefix.0);
+                let events: Vec<Event> = events.iter().filter(ours).cloned().collect();
+                if !events.is_empty() {
+                    return Some(Ok(events));
+                }
+            }
+            if let Err(error) = self.take().await {
+                return Some(Err(error));
+            }
+        }
+    }
+
+    /// Fills `taken`, waiting until there is something.
+    async fn take(&mut self) -> Result<()> {
+        let engine = self.engine.upgrade().ok_or(Error::Unavailable)?;
+        if self.state == State::Starting {
+            let oldest = engine.compacted()?;
+            if self.cursor < oldest {
+                return Err(Error::Compacted { oldest });
+            }
+            self.state = State::Running;
+        }
+        let committed = match engine.feed().take(self.cursor) {
+            Some(committed) => committed,
+            None => {
+                let (engine, after) = (engine.clone(), self.cursor);
+                tokio::task::spawn_blocking(move || engine.history(after)).await.map_err(|_| Error::Unavailable)??
+            }
+        };
+        if committed.is_empty() {
+            // Not holding the engine while asleep is what lets it be closed.
+            drop(engine);
+            let cursor = self.cursor.0;
+            self.bell.wait_for(|newest| *newest > cursor).await.map_err(|_| Error::Unavailable)?;
+        }
+        self.taken = committed.into();
+        Ok(())
+    }
+}

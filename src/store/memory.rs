@@ -1,0 +1,335 @@
+//! The engine that keeps everything in memory: for tests, and for a platform that is rebuilt from manifests at each start.
+//!
+//! One mutex over ordered maps; a commit happens inside the caller's own call. It says the same as the embedded engine to
+//! every question and is also the simplest statement of what the trait means.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures::Stream;
+
+use super::feed::{self, Committed, Feed, History, TAKE_REVISIONS_MAX};
+use super::{
+    Error, Event, EventKind, Expect, HISTORY_REVISIONS_MIN, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn,
+    Write,
+};
+
+/// How often expired keys are looked for at the least; a clock that jumps is noticed within this time.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// A handle to a store in memory. Clones share it; with the last one it goes.
+#[derive(Clone)]
+pub struct Memory {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Rung when there is a new deadline, and by `Drop`, so that the sweeper need not wait out its second.
+    deadline_changed: Arc<Condvar>,
+    feed: Feed,
+}
+
+#[derive(Default)]
+struct State {
+    revision: u64,
+    compacted: u64,
+    /// Every kept version of every key, oldest first.
+    keys: BTreeMap<Key, Vec<Version>>,
+    /// The keys each kept revision changed, with the revision that had written them before (0 = absent).
+    log: BTreeMap<u64, Vec<(Key, u64)>>,
+    /// When which version of which key ends.
+    deadlines: BTreeSet<(SystemTime, Key, u64)>,
+    sweeping: bool,
+}
+
+struct Version {
+    created: u64,
+    modified: u64,
+    /// `None` is a deletion.
+    value: Option<Bytes>,
+}
+
+impl Memory {
+    /// An empty store.
+    pub fn new() -> Self {
+        let state = State { revision: 1, compacted: 1, ..State::default() };
+        Memory {
+            shared: Arc::new(Shared {
+                state: Mutex::new(state),
+                deadline_changed: Arc::default(),
+                feed: Feed::new(Revision(1)),
+            }),
+        }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory::new()
+    }
+}
+
+impl Store for Memory {
+    async fn revision(&self) -> Result<Revision> {
+        Ok(Revision(self.shared.lock().revision))
+    }
+
+    async fn get(&self, key: &Key, at: Option<Revision>) -> Result<(Revision, Option<KeyValue>)> {
+        let state = self.shared.lock();
+        let at = state.readable(at)?;
+        Ok((Revision(at), state.get(key, at)))
+    }
+
+    async fn list(&self, prefix: &Key, from: Option<&Key>, at: Option<Revision>, limit: Option<usize>) -> Result<Page> {
+        let state = self.shared.lock();
+        let at = state.readable(at)?;
+        let start = from.unwrap_or(prefix).max(prefix);
+        let limit = limit.unwrap_or(usize::MAX);
+        let mut items = Vec::new();
+        let mut remaining = 0;
+        for (key, versions) in state.keys.range((Bound::Included(start), Bound::Unbounded)) {
+            if !key.0.starts_with(&*prefix.0) {
+                break;
+            }
+            match value_at(key, versions, at) {
+                Some(item) if items.len() < limit => items.push(item),
+                Some(_) => remaining += 1,
+                None => {}
+            }
+        }
+        Ok(Page { at: Revision(at), items, more: remaining > 0, remaining: Some(remaining) })
+    }
+
+    async fn commit(&self, txn: Txn) -> Result<Outcome> {
+        txn.check()?;
+        let mut state = self.shared.lock();
+        let outcome = state.apply(txn, SystemTime::now());
+        if let Applied::Committed(revision, events) = outcome {
+            // Under the lock, so that watchers see revisions in order.
+            self.shared.feed.publish(vec![(Revision(revision), events)]);
+            self.shared.start_sweeping(&mut state);
+            state.trim();
+            return Ok(Outcome::Committed(Revision(revision)));
+        }
+        match outcome {
+            Applied::Refused(found) => Ok(Outcome::Refused { at: Revision(state.revision), found }),
+            _ => Ok(Outcome::Committed(Revision(state.revision))),
+        }
+    }
+
+    fn watch(&self, prefix: &Key, after: Revision) -> impl Stream<Item = Result<Vec<Event>>> + Send + 'static {
+        feed::watch(&self.shared, prefix, after)
+    }
+
+    async fn compact(&self, upto: Revision) -> Result<()> {
+        let mut state = self.shared.lock();
+        if upto.0 > state.revision {
+            return Err(Error::Future { newest: Revision(state.revision) });
+        }
+        state.compact(upto.0);
+        Ok(())
+    }
+}
+
+impl History for Shared {
+    fn feed(&self) -> &Feed {
+        &self.feed
+    }
+
+    fn compacted(&self) -> Result<Revision> {
+        Ok(Revision(self.lock().compacted))
+    }
+
+    fn history(&self, after: Revision) -> Result<Vec<Committed>> {
+        let state = self.lock();
+        if after.0 < state.compacted {
+            return Err(Error::Compacted { oldest: Revision(state.compacted) });
+        }
+        let revisions = state.log.range((Bound::Excluded(after.0), Bound::Unbounded)).take(TAKE_REVISIONS_MAX);
+        Ok(revisions.map(|(revision, keys)| (Revision(*revision), state.events(*revision, keys))).collect())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A commit computes before it changes, so a panic leaves the maps whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the thread that ends keys with a time to live when there is the first of them.
+    fn start_sweeping(self: &Arc<Self>, state: &mut State) {
+        if state.deadlines.is_empty() || state.sweeping {
+            self.deadline_changed.notify_one();
+            return;
+        }
+        let (weak, bell) = (Arc::downgrade(self), self.deadline_changed.clone());
+        let spawned = std::thread::Builder::new().name("store-sweeper".into()).spawn(move || sweep(&weak, &bell));
+        // Without a thread keys live longer than asked for; the next commit tries again.
+        state.sweeping = spawned.is_ok();
+    }
+}
+
+/// Deletes what has expired until the store is gone.
+fn sweep(shared: &Weak<Shared>, bell: &Condvar) {
+    // The bell needs a mutex that outlives the store; it guards nothing.
+    let asleep = Mutex::new(());
+    loop {
+        let Some(shared) = shared.upgrade() else { return };
+        let now = SystemTime::now();
+        let mut state = shared.lock();
+        let expired = state.expired(now);
+        if !expired.is_empty()
+            && let Applied::Committed(revision, events) = state.apply(Txn { expect: vec![], writes: expired }, now)
+        {
+            shared.feed.publish(vec![(Revision(revision), events)]);
+        }
+        let wait = state.deadlines.first().and_then(|(deadline, ..)| deadline.duration_since(now).ok());
+        drop(state);
+        drop(shared);
+        let guard = asleep.lock().unwrap_or_else(PoisonError::into_inner);
+        // A ring that falls between the look above and this wait is lost; then the second passes.
+        drop(bell.wait_timeout(guard, wait.unwrap_or(SWEEP_EVERY).min(SWEEP_EVERY)));
+    }
+}
+
+enum Applied {
+    Refused(Vec<Option<KeyValue>>),
+    Unchanged,
+    Committed(u64, Arc<[Event]>),
+}
+
+impl State {
+    /// The revision to read at, if it can be.
+    fn readable(&self, at: Option<Revision>) -> Result<u64> {
+        let at = at.map_or(self.revision, |at| at.0);
+        if at > self.revision {
+            return Err(Error::Future { newest: Revision(self.revision) });
+        }
+        if at < self.compacted {
+            return Err(Error::Compacted { oldest: Revision(self.compacted) });
+        }
+        Ok(at)
+    }
+
+    fn get(&self, key: &Key, at: u64) -> Option<KeyValue> {
+        value_at(key, self.keys.get(key)?, at)
+    }
+
+    fn apply(&mut self, txn: Txn, now: SystemTime) -> Applied {
+        let newest = self.revision;
+        let holds = |(key, expect): &(Key, Expect)| match (expect, self.get(key, newest)) {
+            (Expect::Absent, found) => found.is_none(),
+            (Expect::Present, found) => found.is_some(),
+            (Expect::At(revision), found) => found.is_some_and(|found| found.modified == *revision),
+        };
+        if !txn.expect.iter().all(holds) {
+            return Applied::Refused(txn.expect.iter().map(|(key, _)| self.get(key, newest)).collect());
+        }
+        let revision = newest + 1;
+        let mut changed = Vec::new();
+        for write in txn.writes {
+            let (key, value, ttl) = match write {
+                Write::Put { key, value, ttl } => (key, Some(value), ttl),
+                Write::Delete { key } => (key, None, None),
+            };
+            let before = self.get(&key, newest);
+            if before.is_none() && value.is_none() {
+                continue;
+            }
+            if let Some(ttl) = ttl {
+                self.deadlines.insert((now + ttl, key.clone(), revision));
+            }
+            let created = before.as_ref().map_or(revision, |before| before.created.0);
+            self.keys.entry(key.clone()).or_default().push(Version { created, modified: revision, value });
+            changed.push((key, before.map_or(0, |before| before.modified.0)));
+        }
+        if changed.is_empty() {
+            return Applied::Unchanged;
+        }
+        changed.sort_unstable();
+        self.revision = revision;
+        let events = self.events(revision, &changed);
+        self.log.insert(revision, changed);
+        Applied::Committed(revision, events)
+    }
+
+    /// The events of a kept revision, in key order.
+    fn events(&self, revision: u64, keys: &[(Key, u64)]) -> Arc<[Event]> {
+        let event = |(key, before): &(Key, u64)| {
+            let before = if *before == 0 { None } else { self.get(key, *before) };
+            let now = self.get(key, revision);
+            Event {
+                at: Revision(revision),
+                kind: if now.is_some() { EventKind::Put } else { EventKind::Delete },
+                now: now
+                    .or_else(|| before.as_ref().map(|b| deleted(b, revision)))
+                    .expect("what is deleted was there before"),
+                before,
+            }
+        };
+        keys.iter().map(event).collect()
+    }
+
+    /// Deletions of the keys whose time has passed, a bounded number.
+    fn expired(&mut self, now: SystemTime) -> Vec<Write> {
+        let mut writes = Vec::new();
+        while writes.len() < super::TXN_OPERATIONS_MAX
+            && self.deadlines.first().is_some_and(|(deadline, ..)| *deadline <= now)
+        {
+            let Some((_, key, revision)) = self.deadlines.pop_first() else { break };
+            // A key written again since then has another deadline, or none.
+            if self.get(&key, self.revision).is_some_and(|value| value.modified.0 == revision) {
+                writes.push(Write::Delete { key });
+            }
+        }
+        writes
+    }
+
+    /// Keeps history bounded where nobody compacts.
+    fn trim(&mut self) {
+        if self.log.len() as u64 > 2 * HISTORY_REVISIONS_MIN {
+            self.compact(self.revision - HISTORY_REVISIONS_MIN);
+        }
+    }
+
+    fn compact(&mut self, upto: u64) {
+        if upto <= self.compacted {
+            return;
+        }
+        self.compacted = upto;
+        let kept = self.log.split_off(&(upto + 1));
+        for (key, _) in std::mem::replace(&mut self.log, kept).into_values().flatten() {
+            let Some(versions) = self.keys.get_mut(&key) else { continue };
+            let newer = versions.partition_point(|version| version.modified <= upto);
+            let superseded = match newer.checked_sub(1) {
+                Some(last) if versions[last].value.is_none() => newer,
+                Some(last) => last,
+                None => 0,
+            };
+            versions.drain(..superseded);
+            if versions.is_empty() {
+                self.keys.remove(&key);
+            }
+        }
+    }
+}
+
+fn value_at(key: &Key, versions: &[Version], at: u64) -> Option<KeyValue> {
+    let newer = versions.partition_point(|version| version.modified <= at);
+    let version = &versions[newer.checked_sub(1)?];
+    Some(KeyValue {
+        key: key.clone(),
+        value: version.value.clone()?,
+        created: Revision(version.created),
+        modified: Revision(version.modified),
+    })
+}
+
+/// What a deletion shows: the last value, under the revision that deleted it.
+pub(super) fn deleted(before: &KeyValue, revision: u64) -> KeyValue {
+    KeyValue { modified: Revision(revision), ..before.clone() }
+}

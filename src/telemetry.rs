@@ -1,0 +1,49 @@
+//! Logs: events of `tracing` on standard error, for people or as JSON, at a level that can be changed while running.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::fmt::format::FmtSpan;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
+
+/// How events are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Lines for people, in colour on a terminal.
+    Human,
+    /// A JSON object a line.
+    Json,
+}
+
+/// The running log; by it the level is changed.
+#[derive(Clone)]
+pub struct Log {
+    filter: reload::Handle<EnvFilter, Registry>,
+}
+
+impl Log {
+    /// Changes the level. `level` is a level or directives of `tracing_subscriber::EnvFilter`; others change nothing and
+    /// are returned.
+    pub fn set_level(&self, level: &str) -> Result<(), String> {
+        let filter = parse(level)?;
+        self.filter.reload(filter).map_err(|error| error.to_string())
+    }
+}
+
+/// Begins to log, for the whole process. A second call in one process changes nothing and returns `None`.
+pub fn init(level: &str, format: Format) -> Option<Log> {
+    let (filter, handle) = reload::Layer::new(parse(level).unwrap_or_else(|_| EnvFilter::new("info")));
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let layer = fmt::layer().with_writer(std::io::stderr).with_span_events(FmtSpan::NONE);
+    let layer = match format {
+        Format::Human => layer.with_ansi(colour).with_target(false).boxed(),
+        Format::Json => layer.with_ansi(false).json().flatten_event(true).boxed(),
+    };
+    tracing_subscriber::registry().with(filter).with(layer).try_init().ok()?;
+    Some(Log { filter: handle })
+}
+
+fn parse(level: &str) -> Result<EnvFilter, String> {
+    level.parse().map_err(|error| format!("{level}: {error}"))
+}

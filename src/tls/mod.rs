@@ -1,0 +1,371 @@
+//! The certificates of the API: an authority and a server certificate that are made on first start and renewed in time.
+//!
+//! All lies in one folder, mode 0700, its files 0600: `ca.crt`, `ca.key`, `server.pem`, `tokens`. Files
+//! are replaced atomically, so a crash leaves the old or the new. The server's certificate lives [`SERVER_DAYS`] and is
+//! made anew when [`SERVER_RENEW_DAYS`] are left or when the names it must be valid for have changed; running connections
+//! take no notice, since the TLS layer asks [`Authority`] for the newest one at each handshake. The authority's own
+//! certificate is made anew with the same key, so that what it signed stays valid.
+
+pub mod files;
+pub mod kubeconfig;
+pub mod tokens;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwap;
+use aws_lc_rs::digest;
+use data_encoding::HEXLOWER;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PublicKeyData,
+};
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+/// Life of the authority's certificate in days: longer than any machine that trusts it is likely to run untouched.
+const AUTHORITY_DAYS: u64 = 3650;
+/// When so many days are left, the authority's certificate is made anew.
+const AUTHORITY_RENEW_DAYS: u64 = 365;
+/// Life of the server's certificate in days: the longest that all common TLS clients accept (398) less one.
+const SERVER_DAYS: u64 = 397;
+/// When so many days are left, the server's certificate is made anew.
+const SERVER_RENEW_DAYS: u64 = 60;
+/// How far back certificates begin, for clients whose clocks are behind.
+const BACKDATED: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Why certificates cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("{}: {reason}; restore it, or remove the folder to begin with a new authority (all clients then need the new kubeconfig)", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A certificate cannot be made, such as for a name that none can hold.
+    #[error("cannot make a certificate: {0}")]
+    Make(String),
+}
+
+/// A certificate authority with the server certificate it signed.
+pub struct Authority {
+    folder: PathBuf,
+    names: BTreeSet<String>,
+    key: KeyPair,
+    certificate_pem: ArcSwap<String>,
+    current: Arc<Current>,
+}
+
+/// What handshakes use.
+#[derive(Debug)]
+struct Current(ArcSwap<CertifiedKey>);
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load_full())
+    }
+}
+
+/// What a look at the certificates led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Renewed {
+    /// The authority's certificate is new: kubeconfigs must be written again.
+    pub authority: bool,
+    /// The server's certificate is new.
+    pub server: bool,
+}
+
+impl Authority {
+    /// Opens the authority in `folder`, or makes one if the folder holds none, with a server certificate that is valid for
+    /// `names` (host names and IP addresses) at the time `now`.
+    pub fn open(folder: &Path, names: impl IntoIterator<Item = String>, now: SystemTime) -> Result<Self, Error> {
+        files::private_folder(folder)?;
+        let key = key_at(&folder.join("ca.key"))?;
+        let path = folder.join("ca.crt");
+        let certificate_pem = match files::read(&path)? {
+            Some(pem) => {
+                let der = certificate(&path, &pem)?;
+                let parsed = parse(&path, &der)?;
+                if parsed.public_key().raw != key.subject_public_key_info() {
+                    let reason = "is not the certificate of the key in ca.key".to_owned();
+                    return Err(Error::Damaged { path, reason });
+                }
+                pem
+            }
+            None => new_authority(folder, &key, now)?,
+        };
+        let names: BTreeSet<String> = names.into_iter().collect();
+        let current = match server_at(folder)? {
+            Some(certified) => certified,
+            None => new_server(folder, &names, &key, now)?,
+        };
+        let authority = Authority {
+            folder: folder.to_owned(),
+            names,
+            key,
+            certificate_pem: ArcSwap::from_pointee(certificate_pem),
+            current: Arc::new(Current(ArcSwap::from_pointee(current))),
+        };
+        authority.renew(now)?;
+        Ok(authority)
+    }
+
+    /// Makes anew what is due at `now`. To be called once a day.
+    pub fn renew(&self, now: SystemTime) -> Result<Renewed, Error> {
+        let path = self.folder.join("ca.crt");
+        let pem = self.certificate_pem.load_full();
+        let der = certificate(&path, &pem)?;
+        let mut renewed = Renewed::default();
+        if parse(&path, &der)?.validity().not_after.timestamp() < seconds(now + DAY * AUTHORITY_RENEW_DAYS as u32) {
+            self.certificate_pem.store(Arc::new(new_authority(&self.folder, &self.key, now)?));
+            renewed.authority = true;
+        }
+        let path = self.folder.join("server.crt");
+        let current = self.current.0.load();
+        let server = parse(&path, &current.cert[0])?;
+        let due = server.validity().not_after.timestamp() < seconds(now + DAY * SERVER_RENEW_DAYS as u32);
+        let signed_by_us = server.issuer().to_string() == format!("CN={}", authority_name(&self.key));
+        if due || !signed_by_us || names_of(&server) != self.names {
+            let certified = new_server(&self.folder, &self.names, &self.key, now)?;
+            self.current.0.store(Arc::new(certified));
+            renewed.server = true;
+        }
+        Ok(renewed)
+    }
+
+    /// The authority's certificate in PEM, for clients.
+    pub fn certificate_pem(&self) -> Arc<String> {
+        self.certificate_pem.load_full()
+    }
+
+    /// What the HTTP server needs: our certificate, ALPN for HTTP/2 and HTTP/1.1, and client certificates of this
+    /// authority as a further way to prove who one is.
+    pub fn server_config(&self) -> Result<Arc<rustls::ServerConfig>, Error> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let path = self.folder.join("ca.crt");
+        let mut roots = rustls::RootCertStore::empty();
+        let der = certificate(&path, &self.certificate_pem.load())?;
+        roots.add(der).map_err(|error| Error::Damaged { path, reason: error.to_string() })?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| Error::Make(error.to_string()))?;
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Error::Make(error.to_string()))?
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(self.current.clone());
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+/// The key in that file, made if it is not there.
+fn key_at(path: &Path) -> Result<KeyPair, Error> {
+    match files::read(path)? {
+        Some(pem) => {
+            KeyPair::from_pem(&pem).map_err(|error| Error::Damaged { path: path.to_owned(), reason: error.to_string() })
+        }
+        None => {
+            let key = KeyPair::generate().map_err(|error| Error::Make(error.to_string()))?;
+            files::write_private(path, key.serialize_pem().as_bytes())?;
+            Ok(key)
+        }
+    }
+}
+
+/// The authority's name: one of its own, since clients that trust two authorities of one name confuse them.
+fn authority_name(key: &KeyPair) -> String {
+    let hash = digest::digest(&digest::SHA256, &key.subject_public_key_info());
+    format!("signpost-ca-{}", HEXLOWER.encode(&hash.as_ref()[..4]))
+}
+
+fn authority_params(key: &KeyPair, now: SystemTime) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, authority_name(key));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.not_before = (now - BACKDATED).into();
+    params.not_after = (now + DAY * AUTHORITY_DAYS as u32).into();
+    params
+}
+
+fn new_authority(folder: &Path, key: &KeyPair, now: SystemTime) -> Result<String, Error> {
+    let certificate = authority_params(key, now).self_signed(key).map_err(|error| Error::Make(error.to_string()))?;
+    let pem = certificate.pem();
+    files::write_private(&folder.join("ca.crt"), pem.as_bytes())?;
+    Ok(pem)
+}
+
+/// Makes the server's key and certificate and writes them: the key inside the certificate's file too, so that the pair
+/// is replaced in one step.
+fn new_server(
+    folder: &Path,
+    names: &BTreeSet<String>,
+    authority: &KeyPair,
+    now: SystemTime,
+) -> Result<CertifiedKey, Error> {
+    let make = |error: rcgen::Error| Error::Make(error.to_string());
+    let key = KeyPair::generate().map_err(make)?;
+    let mut params = CertificateParams::new(names.iter().cloned().collect::<Vec<_>>()).map_err(make)?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "signpost-api");
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    params.not_before = (now - BACKDATED).into();
+    params.not_after = (now + DAY * SERVER_DAYS as u32).into();
+    let issuer = Issuer::new(authority_params(authority, now), authority);
+    let certificate = params.signed_by(&key, &issuer).map_err(make)?;
+    let both = format!("{}{}", certificate.pem(), key.serialize_pem());
+    files::write_private(&folder.join(SERVER_FILE), both.as_bytes())?;
+    certified(&folder.join(SERVER_FILE), &both)
+}
+
+/// Certificate and key of the server, one file, since two could not be replaced in one step.
+const SERVER_FILE: &str = "server.pem";
+
+fn server_at(folder: &Path) -> Result<Option<CertifiedKey>, Error> {
+    let path = folder.join(SERVER_FILE);
+    files::read(&path)?.map(|pem| certified(&path, &pem)).transpose()
+}
+
+fn certified(path: &Path, pem: &str) -> Result<CertifiedKey, Error> {
+    let damaged = |reason: String| Error::Damaged { path: path.to_owned(), reason };
+    let chain = vec![certificate(path, pem)?];
+    let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|error| damaged(error.to_string()))?;
+    CertifiedKey::from_der(chain, key, &rustls::crypto::aws_lc_rs::default_provider())
+        .map_err(|error| damaged(error.to_string()))
+}
+
+fn certificate(path: &Path, pem: &str) -> Result<CertificateDer<'static>, Error> {
+    CertificateDer::from_pem_slice(pem.as_bytes())
+        .map_err(|error| Error::Damaged { path: path.to_owned(), reason: error.to_string() })
+}
+
+fn parse<'a>(path: &Path, der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Error> {
+    X509Certificate::from_der(der.as_ref())
+        .map(|(_, certificate)| certificate)
+        .map_err(|error| Error::Damaged { path: path.to_owned(), reason: error.to_string() })
+}
+
+/// The names a certificate is valid for, as [`Authority::open`] takes them.
+fn names_of(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
+    let Ok(Some(extension)) = certificate.subject_alternative_name() else { return BTreeSet::new() };
+    let text = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(octets) => {
+            let v4 = <[u8; 4]>::try_from(*octets).map(IpAddr::from);
+            let address = v4.or_else(|_| <[u8; 16]>::try_from(*octets).map(IpAddr::from));
+            address.ok().map(|address| address.to_string())
+        }
+        _ => None,
+    };
+    extension.value.general_names.iter().filter_map(text).collect()
+}
+
+fn seconds(time: SystemTime) -> i64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+}
+
+/// The names that every certificate of ours is valid for, whatever else is listened on.
+pub fn loopback_names() -> Vec<String> {
+    ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(extra: &[&str]) -> Vec<String> {
+        loopback_names().into_iter().chain(extra.iter().map(|name| (*name).to_owned())).collect()
+    }
+
+    fn start() -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_700_000_000)
+    }
+
+    #[test]
+    fn the_second_start_uses_what_the_first_made() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().join("pki");
+        let first = Authority::open(&folder, names(&[]), start()).expect("opens");
+        let files: Vec<_> =
+            ["ca.crt", "ca.key", SERVER_FILE].map(|file| std::fs::read(folder.join(file)).expect(file)).into();
+        let second = Authority::open(&folder, names(&[]), start() + DAY).expect("opens");
+        assert_eq!(first.certificate_pem(), second.certificate_pem());
+        for (file, before) in ["ca.crt", "ca.key", SERVER_FILE].iter().zip(files) {
+            assert_eq!(std::fs::read(folder.join(file)).expect(file), before, "{file}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn nobody_else_can_read_them() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().join("pki");
+        Authority::open(&folder, names(&[]), start()).expect("opens");
+        let mode = |path: &Path| std::fs::metadata(path).expect("is there").permissions().mode() & 0o777;
+        assert_eq!(mode(&folder), 0o700);
+        for entry in std::fs::read_dir(&folder).expect("is there") {
+            let path = entry.expect("readable").path();
+            assert_eq!(mode(&path), 0o600, "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn new_names_and_nearing_ends_renew_the_server_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = Authority::open(folder.path(), names(&[]), start()).expect("opens");
+        let ca = first.certificate_pem();
+        assert_eq!(first.renew(start() + DAY * 300).expect("looks"), Renewed::default());
+        assert_eq!(first.renew(start() + DAY * 340).expect("renews"), Renewed { authority: false, server: true });
+        let second =
+            Authority::open(folder.path(), names(&["192.0.2.1", "api.example"]), start() + DAY * 341).expect("opens");
+        let der = second.current.0.load().cert[0].clone();
+        let server = parse(Path::new("server"), &der).expect("a certificate");
+        assert!(names_of(&server).contains("api.example") && names_of(&server).contains("192.0.2.1"));
+        assert_eq!(second.certificate_pem(), ca);
+    }
+
+    #[test]
+    fn the_authority_is_renewed_with_its_key() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let authority = Authority::open(folder.path(), names(&[]), start()).expect("opens");
+        let before = authority.certificate_pem();
+        let renewed = authority.renew(start() + DAY * 3400).expect("renews");
+        assert!(renewed.authority && before != authority.certificate_pem());
+        Authority::open(folder.path(), names(&[]), start() + DAY * 3401).expect("key and certificate belong together");
+    }
+
+    #[test]
+    fn damage_is_named_and_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        Authority::open(folder.path(), names(&[]), start()).expect("opens");
+        std::fs::write(folder.path().join("ca.key"), "no key").expect("writes");
+        let error = Authority::open(folder.path(), names(&[]), start()).err().expect("fails").to_string();
+        assert!(error.contains("ca.key"), "{error}");
+        assert_eq!(std::fs::read(folder.path().join("ca.key")).expect("is there"), b"no key");
+    }
+}

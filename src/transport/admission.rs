@@ -1,0 +1,112 @@
+//! Who may have how many connections.
+//!
+//! One count for each client that has a connection now, under a mutex that is taken when a connection opens and closes, and
+//! never for a query.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Counts connections, in total and by client.
+pub(super) struct Admission {
+    total_max: usize,
+    per_client_max: usize,
+    /// Changed under the mutex, read without.
+    total: AtomicUsize,
+    clients: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// One admitted connection; dropping it makes room.
+pub(super) struct Permit<'a> {
+    admission: &'a Admission,
+    client: IpAddr,
+}
+
+/// Why a connection was not admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// There are as many as there may be.
+    Total,
+    /// The client has as many as it may have.
+    Client,
+}
+
+impl Admission {
+    pub(super) fn new(total_max: usize, per_client_max: usize) -> Self {
+        Admission { total_max, per_client_max, total: AtomicUsize::new(0), clients: Mutex::default() }
+    }
+
+    /// Admits a connection from `address`, or says why not.
+    pub(super) fn admit(&self, address: IpAddr) -> Result<Permit<'_>, Refusal> {
+        let client = client(address);
+        let mut clients = self.lock();
+        if self.total.load(Ordering::Relaxed) >= self.total_max {
+            return Err(Refusal::Total);
+        }
+        let of_client = clients.entry(client).or_default();
+        // A new entry cannot be over the bound of one, so no empty entry stays behind.
+        if *of_client >= self.per_client_max.max(1) {
+            return Err(Refusal::Client);
+        }
+        *of_client += 1;
+        self.total.fetch_add(1, Ordering::Relaxed);
+        Ok(Permit { admission: self, client })
+    }
+
+    /// Whether three quarters of all places are taken.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.total.load(Ordering::Relaxed) * 4 > self.total_max * 3
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        // Nothing between two changes can panic.
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let mut clients = self.admission.lock();
+        self.admission.total.fetch_sub(1, Ordering::Relaxed);
+        if let Some(count) = clients.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                clients.remove(&self.client);
+            }
+        }
+    }
+}
+
+/// What counts as one client: an IPv4 address, or the /56 of an IPv6 address, which is what one site has.
+fn client(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() & (!0 << (128 - 56))).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_and_the_total_are_bounded() {
+        let admission = Admission::new(4, 2);
+        let admit = |address: &str| admission.admit(address.parse().unwrap());
+        let first = admit("192.0.2.1").unwrap();
+        let _second = admit("192.0.2.1").unwrap();
+        assert_eq!(admit("192.0.2.1").err(), Some(Refusal::Client));
+        let _third = admit("2001:db8:0:1::1").unwrap();
+        assert!(!admission.is_crowded());
+        let fourth = admit("2001:db8:0:ff::2").unwrap();
+        assert!(admission.is_crowded());
+        assert_eq!(admit("192.0.2.9").err(), Some(Refusal::Total));
+        drop(first);
+        assert_eq!(admit("2001:db8::1").err(), Some(Refusal::Client), "one site is one client");
+        let fifth = admit("192.0.2.1").unwrap();
+        drop((fourth, fifth, _second, _third));
+        assert_eq!(admission.total.load(Ordering::Relaxed), 0);
+        assert!(admission.lock().is_empty());
+    }
+}

@@ -1,0 +1,80 @@
+//! What the listeners count. Each worker writes counters of its own; whoever reads them adds them up.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that one thread adds to and others read.
+#[derive(Default)]
+pub(super) struct Count(AtomicU64);
+
+impl Count {
+    /// Adds, from the one thread that may: so no locked instruction is needed.
+    pub(super) fn add(&self, number: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(number), Ordering::Relaxed);
+    }
+
+    /// Adds, from any thread.
+    pub(super) fn add_shared(&self, number: u64) {
+        self.0.fetch_add(number, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters of one worker; those of streams are shared by all connections.
+        #[derive(Default)]
+        #[repr(align(128))] // So that no two workers write to one cache line, nor to the line prefetched with it.
+        pub(super) struct Counters { $(pub(super) $name: Count,)* }
+
+        /// What all listeners counted since they were started.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct Totals { $($(#[$doc])* pub $name: u64,)* }
+
+        impl Totals {
+            /// Adds one worker's counters.
+            pub(super) fn add(&mut self, counters: &Counters) {
+                $(self.$name += counters.$name.read();)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Datagrams received.
+    datagrams,
+    /// Calls that received them: `datagrams / batches` is how many come at once.
+    batches,
+    /// Datagrams from where no answer can go: port 0, multicast, broadcast or unspecified addresses.
+    bad_sources,
+    /// Replies given to the kernel.
+    replies,
+    /// Replies that the kernel refused.
+    send_errors,
+    /// Failed calls to receive.
+    receive_errors,
+    /// Batches lost to a panic: a fault of ours, which the next batch does not suffer from.
+    panics,
+    /// Connections accepted.
+    connections,
+    /// Connections closed at once, since there were too many in total.
+    refused_total,
+    /// Connections closed at once, since there were too many from one client.
+    refused_client,
+    /// Failed calls to accept, such as for want of file descriptors.
+    accept_errors,
+    /// Messages received on streams.
+    messages,
+    /// Connections closed for their silence.
+    idle_timeouts,
+    /// Connections closed since a message did not come whole in time.
+    read_timeouts,
+    /// Connections closed since answers were not taken in time.
+    write_timeouts,
+    /// Connections closed for a message that is none, or that nobody may answer.
+    malformed,
+    /// Connections that broke.
+    broken,
+}

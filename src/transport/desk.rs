@@ -1,0 +1,164 @@
+//! What a worker sits at: its view of the zones and of the settings, its working memory, its counters and its dice.
+//!
+//! A UDP worker owns one. Stream connections share a handful, each behind a mutex that is held for the microseconds it
+//! takes to answer what one read brought, never over an await.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use arc_swap::{ArcSwap, Cache};
+
+use crate::nameserver::{
+    Context, Exchange, Outcome, Peer, Response, Scratch, Settings, Stats, Transport, respond, respond_batch,
+};
+use crate::zone::db::{Reader, ZoneDb};
+
+/// The operator's settings as they are now: a reload stores a new value, and each worker takes it with its next batch.
+pub type LiveSettings = Arc<ArcSwap<Settings>>;
+
+/// The largest message on a stream (RFC 1035 §4.2.2: a length of two octets).
+pub(super) const MESSAGE_OCTETS_MAX: usize = 65_535;
+
+/// One worker's place.
+pub(super) struct Desk {
+    zones: Reader,
+    settings: Cache<LiveSettings, Arc<Settings>>,
+    scratch: Scratch,
+    stats: Arc<Stats>,
+    pub(super) random: Random,
+}
+
+impl Desk {
+    pub(super) fn new(db: &ZoneDb, settings: &LiveSettings) -> Self {
+        Desk {
+            zones: db.reader(),
+            settings: Cache::new(Arc::clone(settings)),
+            scratch: Scratch::new(),
+            stats: Arc::new(Stats::new()),
+            random: Random::new(),
+        }
+    }
+
+    /// The counters this desk's user writes.
+    pub(super) fn stats(&self) -> &Arc<Stats> {
+        &self.stats
+    }
+
+    /// Lets go of zones and settings that have been replaced. A worker without work does so now and then; one with work
+    /// does it by working.
+    pub(super) fn refresh(&mut self) {
+        self.zones.snapshot();
+        self.settings.load();
+    }
+
+    /// Makes the working memory anew, after a panic may have left it half-changed.
+    pub(super) fn clean(&mut self) {
+        self.scratch = Scratch::new();
+    }
+
+    /// Answers a batch of datagrams from one snapshot.
+    pub(super) fn answer_batch(&mut self, exchanges: &mut [Exchange<'_>]) {
+        let context = Context { snapshot: self.zones.snapshot(), settings: self.settings.load(), stats: &self.stats };
+        respond_batch(&context, &mut self.scratch, exchanges);
+    }
+
+    /// Answers one message of a stream into `buffer`; returns the length of the response, `None` if there is none.
+    pub(super) fn answer_one(
+        &mut self,
+        query: &[u8],
+        address: SocketAddr,
+        transport: Transport,
+        now: u64,
+        buffer: &mut [u8],
+    ) -> Option<usize> {
+        let peer = Peer { address, transport, now, random: self.random.next() };
+        let context = Context { snapshot: self.zones.snapshot(), settings: self.settings.load(), stats: &self.stats };
+        let mut response = Response::new(buffer);
+        match respond(&context, query, &peer, &mut response) {
+            Outcome::Reply => Some(response.octets().len()),
+            Outcome::Drop => None,
+        }
+    }
+}
+
+/// The desks that stream connections share. More desks than processors, so that two connections seldom want the same.
+pub(super) struct Desks {
+    desks: Vec<Mutex<StreamDesk>>,
+    stats: Vec<Arc<Stats>>,
+}
+
+/// A desk with room for one response of a stream.
+pub(super) struct StreamDesk {
+    pub(super) desk: Desk,
+    pub(super) buffer: Box<[u8]>,
+}
+
+impl Desks {
+    pub(super) fn new(count: usize, db: &ZoneDb, settings: &LiveSettings) -> Self {
+        let desks: Vec<_> = (0..count).map(|_| Desk::new(db, settings)).collect();
+        let stats = desks.iter().map(|desk| Arc::clone(desk.stats())).collect();
+        let stream_desk = |desk| Mutex::new(StreamDesk { desk, buffer: vec![0; MESSAGE_OCTETS_MAX].into() });
+        Desks { desks: desks.into_iter().map(stream_desk).collect(), stats }
+    }
+
+    pub(super) fn stats(&self) -> &[Arc<Stats>] {
+        &self.stats
+    }
+
+    /// Uses the desk of the connection with this number. Do not await meanwhile.
+    pub(super) fn with<T>(&self, connection: usize, work: impl FnOnce(&mut StreamDesk) -> T) -> T {
+        let desk = &self.desks[connection % self.desks.len()];
+        // A desk has no state that a panic could leave half-changed: each answer starts anew.
+        work(&mut desk.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Lets go of what has been replaced.
+    pub(super) fn refresh(&self) {
+        for desk in &self.desks {
+            desk.lock().unwrap_or_else(PoisonError::into_inner).desk.refresh();
+        }
+    }
+}
+
+/// Seconds since the epoch.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// A worker's dice (wyrand): two multiplications a number, good enough to choose which address comes first. Nothing that
+/// must not be guessed is made from it.
+pub(super) struct Random(u64);
+
+impl Random {
+    /// Dice that fall differently for each worker and each start.
+    pub(super) fn new() -> Self {
+        // The one source of randomness in the standard library: the keys of each `RandomState` differ.
+        Random(RandomState::new().hash_one(0))
+    }
+
+    pub(super) fn next(&mut self) -> u32 {
+        self.0 = self.0.wrapping_add(0xa076_1d64_78bd_642f);
+        let product = u128::from(self.0) * u128::from(self.0 ^ 0xe703_7ed1_a0b4_28db);
+        ((product >> 64) ^ product) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dice_are_even_and_each_workers_own() {
+        let mut random = Random::new();
+        let mut counts = [0u32; 6];
+        for _ in 0..60_000 {
+            counts[(random.next() % 6) as usize] += 1;
+        }
+        // Ten times the standard deviation of about 91.
+        assert!(counts.iter().all(|count| count.abs_diff(10_000) < 910), "{counts:?}");
+        let first = |mut random: Random| (random.next(), random.next());
+        assert_ne!(first(Random::new()), first(Random::new()));
+    }
+}

@@ -1,0 +1,250 @@
+//! Sockets: how queries come in and responses go out. All DNS is in [`crate::nameserver`].
+//!
+//! [`bind`] opens every socket first, so that an address in use is one clear error before anything runs;
+//! [`Bound::start`] then starts the UDP workers ([`udp`]: threads) and the streams ([`stream`]: tasks); [`Running::stop`]
+//! ends them, and what has arrived by then is still answered.
+
+mod admission;
+mod counters;
+mod desk;
+mod stream;
+mod tcp;
+mod udp;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use tokio_util::task::TaskTracker;
+
+use self::counters::Counters;
+use self::desk::{Desk, Desks};
+use self::stream::Service;
+use crate::nameserver::Stats;
+use crate::sys::cpu;
+use crate::zone::db::ZoneDb;
+
+pub use counters::Totals;
+pub use desk::LiveSettings;
+pub use stream::Limits;
+
+/// What to listen on, and with how much.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Addresses for UDP and TCP. Port 0 asks the system for a port that is free for both.
+    pub addresses: Vec<SocketAddr>,
+    /// UDP threads an address: one for each processor that is to answer.
+    pub udp_workers: usize,
+    /// Whether the n-th worker of each address stays on the n-th processor.
+    pub pin: bool,
+    /// Octets that wait in the kernel for a UDP worker, a wish that the kernel bounds (`net.core.rmem_max`). 4 MiB hold
+    /// what comes while a worker is off its processor for some milliseconds.
+    pub udp_buffer_octets: usize,
+    /// What stream clients may take.
+    pub streams: Limits,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            addresses: Vec::new(),
+            udp_workers: std::thread::available_parallelism().map_or(1, usize::from),
+            pin: false,
+            udp_buffer_octets: 4 * 1024 * 1024,
+            streams: Limits::default(),
+        }
+    }
+}
+
+/// Why an address could not be listened on. None of the others is open then either.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Somebody listens there.
+    #[error("{protocol} {address} is in use by another process; stop it, or choose another address with --dns-listen")]
+    InUse {
+        /// The address.
+        address: SocketAddr,
+        /// `UDP` or `TCP`.
+        protocol: &'static str,
+    },
+    /// Ports below 1024 need a right.
+    #[error(
+        "{protocol} {address} may not be used by this user; grant CAP_NET_BIND_SERVICE, or choose a port above 1023"
+    )]
+    Denied {
+        /// The address.
+        address: SocketAddr,
+        /// `UDP` or `TCP`.
+        protocol: &'static str,
+    },
+    /// The address is another machine's.
+    #[error("{address} is no address of this machine; choose one of its own, or 0.0.0.0 or [::] for all")]
+    NotHere {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The system refused otherwise.
+    #[error("{protocol} {address}: {source}")]
+    Io {
+        /// The address.
+        address: SocketAddr,
+        /// `UDP` or `TCP`.
+        protocol: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+impl BindError {
+    fn new(address: SocketAddr, protocol: &'static str, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => BindError::InUse { address, protocol },
+            io::ErrorKind::PermissionDenied => BindError::Denied { address, protocol },
+            io::ErrorKind::AddrNotAvailable => BindError::NotHere { address },
+            _ => BindError::Io { address, protocol, source },
+        }
+    }
+}
+
+/// How often another port is tried where port 0 was asked for and a port is free for UDP but not for TCP.
+const PORT_TRIES: usize = 16;
+
+/// Opens all sockets.
+///
+/// # Errors
+///
+/// See [`BindError`], for the first address that cannot be had.
+pub fn bind(config: &Config) -> Result<Bound, BindError> {
+    let cpus = if config.pin { cpu::allowed().unwrap_or_default() } else { Vec::new() };
+    let mut bound = Bound { listeners: Vec::new(), limits: config.streams.clone() };
+    for address in &config.addresses {
+        let mut tries = 0;
+        let listener = loop {
+            tries += 1;
+            match bind_one(*address, config, &cpus) {
+                Err(BindError::InUse { .. }) if address.port() == 0 && tries < PORT_TRIES => {}
+                other => break other?,
+            }
+        };
+        bound.listeners.push(listener);
+    }
+    Ok(bound)
+}
+
+fn bind_one(address: SocketAddr, config: &Config, cpus: &[usize]) -> Result<Listener, BindError> {
+    let (address, workers) = udp::bind(address, config.udp_workers.max(1), config.udp_buffer_octets, cpus)?;
+    let tcp = tcp::bind(address)?;
+    Ok(Listener { address, workers, tcp })
+}
+
+/// One address, open for UDP and TCP.
+struct Listener {
+    address: SocketAddr,
+    workers: Vec<udp::Worker>,
+    tcp: std::net::TcpListener,
+}
+
+/// Sockets that are open and not yet answered from: queries wait in them.
+pub struct Bound {
+    listeners: Vec<Listener>,
+    limits: Limits,
+}
+
+impl Bound {
+    /// The addresses, in the order of the configuration, with the ports that the system chose for port 0.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().map(|listener| listener.address).collect()
+    }
+
+    /// Starts answering from `db`. Call it within a Tokio runtime; streams run there.
+    ///
+    /// # Errors
+    ///
+    /// What the system says if it refuses a thread or a registration; whatever had been started is stopped.
+    pub fn start(self, db: &ZoneDb, settings: &LiveSettings) -> io::Result<Running> {
+        let desks = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+        let streams = Arc::new(Service::new(Desks::new(desks, db, settings), self.limits.clone()));
+        let mut running = Running {
+            addresses: self.addresses(),
+            stop: Arc::new(AtomicBool::new(false)),
+            threads: Vec::new(),
+            workers: Vec::new(),
+            tasks: TaskTracker::new(),
+            streams,
+        };
+        // A failure below drops `running`, which stops what it has.
+        for listener in self.listeners {
+            let Listener { address, workers, tcp } = listener;
+            for (number, worker) in workers.into_iter().enumerate() {
+                let (desk, counters) = (Desk::new(db, settings), Arc::new(Counters::default()));
+                running.workers.push((Arc::clone(desk.stats()), Arc::clone(&counters)));
+                let stop = Arc::clone(&running.stop);
+                let thread = std::thread::Builder::new()
+                    .name(format!("dns-udp-{number}"))
+                    .spawn(move || worker.run(desk, &counters, &stop))?;
+                running.threads.push(thread);
+            }
+            let tcp = tokio::net::TcpListener::from_std(tcp)?;
+            running.tasks.spawn(tcp::accept(tcp, address, Arc::clone(&running.streams), running.tasks.clone()));
+        }
+        running.tasks.spawn(tcp::refresh(Arc::clone(&running.streams)));
+        Ok(running)
+    }
+}
+
+/// Listeners that answer. Dropping it tells them to stop; [`Running::stop`] also waits until they have.
+pub struct Running {
+    addresses: Vec<SocketAddr>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    workers: Vec<(Arc<Stats>, Arc<Counters>)>,
+    tasks: TaskTracker,
+    streams: Arc<Service>,
+}
+
+impl Running {
+    /// The addresses, in the order of the configuration, with the ports that the system chose for port 0.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// What the listeners counted, summed over all workers and streams.
+    pub fn stats(&self) -> Totals {
+        let mut totals = Totals::default();
+        self.workers.iter().for_each(|(_, counters)| totals.add(counters));
+        totals.add(&self.streams.counters);
+        totals
+    }
+
+    /// The query engine's counters, one for each UDP worker and each desk of the streams, to be summed by the reader.
+    pub fn engine_stats(&self) -> impl Iterator<Item = &Arc<Stats>> {
+        self.workers.iter().map(|(stats, _)| stats).chain(self.streams.desks.stats())
+    }
+
+    /// Stops within about 200 ms, and a connection's time to write if a client is slow: what has arrived is answered first.
+    pub async fn stop(mut self) {
+        self.tell_to_stop();
+        let threads = std::mem::take(&mut self.threads);
+        let ended = tokio::task::spawn_blocking(move || {
+            threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count()
+        });
+        self.tasks.wait().await;
+        if ended.await.is_ok_and(|panicked| panicked > 0) {
+            tracing::error!("a UDP worker had ended by a panic");
+        }
+    }
+
+    fn tell_to_stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.streams.stop();
+        self.tasks.close();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.tell_to_stop();
+    }
+}

@@ -1,0 +1,192 @@
+//! Datagrams: one thread a worker and address, each with a socket of its own, from `recvmmsg` to `sendmmsg` without a lock.
+//!
+//! All workers of an address bind it with SO_REUSEPORT, so the kernel spreads clients over them by a hash and they share
+//! nothing. A worker that had to watch several addresses would need a `poll` before each batch, about a tenth of all it
+//! costs to answer; threads that sleep cost nothing, so each address gets workers of its own.
+//!
+//! A thread sleeps in `recvmmsg` until something comes, or [`IDLE`] passes: then it looks whether it should stop, and lets
+//! go of zones that have been replaced. When it is told to stop it answers what has already arrived and ends.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::BindError;
+use super::counters::Counters;
+use super::desk::{self, Desk};
+use crate::nameserver::{Exchange, Outcome, Peer, Transport};
+use crate::sys::datagrams::{BATCH_MAX, Batch, Wait};
+use crate::sys::{cpu, packet_info};
+
+/// How long a worker sleeps at most: half of what a clean stop may take, and rare enough to cost nothing.
+const IDLE: Duration = Duration::from_millis(100);
+
+/// How many batches a worker still answers after it was told to stop.
+const LAST_BATCHES_MAX: usize = 64;
+
+/// One thread's part of an address.
+pub(super) struct Worker {
+    socket: Socket,
+    /// The processor to stay on, if the operator wants that.
+    cpu: Option<usize>,
+}
+
+/// Binds the sockets of `workers` workers to one address. Port 0 becomes a port that the first socket gets and all share.
+pub(super) fn bind(
+    address: SocketAddr,
+    workers: usize,
+    buffer_octets: usize,
+    cpus: &[usize],
+) -> Result<(SocketAddr, Vec<Worker>), BindError> {
+    let fault = |source| BindError::new(address, "UDP", source);
+    // The first socket is bound without SO_REUSEPORT, so that an address which another process uses is an error, even if
+    // that process would share it; then it opens the address to its fellows.
+    let first = socket(address, buffer_octets).map_err(fault)?;
+    first.bind(&address.into()).map_err(fault)?;
+    let bound =
+        first.local_addr().map_err(fault)?.as_socket().ok_or_else(|| fault(io::ErrorKind::InvalidData.into()))?;
+    if workers > 1 {
+        first.set_reuse_port(true).map_err(fault)?;
+    }
+    let mut sockets = vec![first];
+    for _ in 1..workers {
+        let another = socket(address, buffer_octets).map_err(fault)?;
+        another.set_reuse_port(true).map_err(fault)?;
+        another.bind(&bound.into()).map_err(fault)?;
+        sockets.push(another);
+    }
+    let place = |(number, socket)| Worker { socket, cpu: cpus.get(number % cpus.len().max(1)).copied() };
+    Ok((bound, sockets.into_iter().enumerate().map(place).collect()))
+}
+
+fn socket(address: SocketAddr, buffer_octets: usize) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        // The two families are two sockets: an address has one meaning, and 0.0.0.0 and [::] can both be listened on.
+        socket.set_only_v6(true)?;
+    }
+    if address.ip().is_unspecified() {
+        packet_info::enable(socket.as_fd(), address)?;
+    }
+    // Wishes: the kernel caps the buffers at its own bounds, and an old one may not know the third.
+    drop(socket.set_recv_buffer_size(buffer_octets));
+    drop(socket.set_send_buffer_size(buffer_octets));
+    drop(packet_info::ignore_path_mtu(socket.as_fd(), address));
+    socket.set_read_timeout(Some(IDLE))?;
+    // Sending waits for room, which is milliseconds at worst; a device that never drains must not hold a worker.
+    socket.set_write_timeout(Some(IDLE))?;
+    Ok(socket)
+}
+
+impl Worker {
+    /// Answers until told to stop.
+    pub(super) fn run(self, mut desk: Desk, counters: &Counters, stop: &AtomicBool) {
+        if let Some(cpu) = self.cpu
+            && let Err(error) = cpu::pin(cpu)
+        {
+            tracing::warn!(cpu, %error, "a UDP worker could not be pinned to its processor");
+        }
+        let mut batch = Batch::new();
+        loop {
+            // No query may make a worker panic; were one to, it would be the first of many, and the others' clients still
+            // want answers. Its batch is lost.
+            match catch_unwind(AssertUnwindSafe(|| self.serve(&mut batch, &mut desk, counters, stop))) {
+                Ok(()) => return,
+                Err(_) => {
+                    counters.panics.add(1);
+                    desk.clean();
+                }
+            }
+        }
+    }
+
+    fn serve(&self, batch: &mut Batch, desk: &mut Desk, counters: &Counters, stop: &AtomicBool) {
+        let mut exchanges = Vec::with_capacity(BATCH_MAX);
+        while !stop.load(Ordering::Relaxed) {
+            exchanges = self.turn(batch, Wait::ForOne, desk, counters, exchanges).1;
+        }
+        for _ in 0..LAST_BATCHES_MAX {
+            let received;
+            (received, exchanges) = self.turn(batch, Wait::No, desk, counters, exchanges);
+            if received == 0 {
+                break;
+            }
+        }
+    }
+
+    /// One batch: receive, answer, send. Returns how many came, and the vector to use again.
+    fn turn<'a>(
+        &self,
+        batch: &mut Batch,
+        wait: Wait,
+        desk: &mut Desk,
+        counters: &Counters,
+        exchanges: Vec<Exchange<'a>>,
+    ) -> (usize, Vec<Exchange<'a>>) {
+        let received = match batch.receive(self.socket.as_fd(), wait) {
+            Ok(received) => received,
+            Err(error) => {
+                match error.kind() {
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => desk.refresh(),
+                    // Such as an ICMP error of an earlier reply, which says nothing about the next query.
+                    _ => counters.receive_errors.add(1),
+                }
+                return (0, exchanges);
+            }
+        };
+        let mut slots = [0; BATCH_MAX];
+        let mut lengths = [0; BATCH_MAX];
+        let mut exchanges = emptied(exchanges);
+        let now = desk::now();
+        for (number, datagram) in batch.each().enumerate() {
+            slots[number] = datagram.slot;
+            let random = desk.random.next();
+            let peer = Peer { address: datagram.source, transport: Transport::Udp, now, random };
+            exchanges.push(Exchange::new(datagram.query, peer, datagram.reply));
+        }
+        desk.answer_batch(&mut exchanges);
+        let answerable = exchanges.len();
+        for (length, exchange) in lengths.iter_mut().zip(&exchanges) {
+            if exchange.outcome == Outcome::Reply {
+                *length = exchange.response.octets().len();
+            }
+        }
+        let exchanges = emptied(exchanges);
+        for (slot, length) in slots[..answerable].iter().zip(lengths).filter(|(_, length)| *length > 0) {
+            batch.queue(*slot, length);
+        }
+        let sent = batch.send(self.socket.as_fd());
+
+        counters.batches.add(1);
+        counters.datagrams.add(received as u64);
+        counters.bad_sources.add((received - answerable) as u64);
+        counters.replies.add(sent.sent as u64);
+        counters.send_errors.add(sent.failed as u64);
+        (received, exchanges)
+    }
+}
+
+/// The same memory for exchanges of another batch: a vector without elements borrows from nothing. (The standard library
+/// collects in place; were it not to, this would still be right, and allocate once a batch.)
+fn emptied<'b>(mut exchanges: Vec<Exchange<'_>>) -> Vec<Exchange<'b>> {
+    exchanges.clear();
+    exchanges.into_iter().map(|_| unreachable!("the vector was cleared")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_exchanges_is_used_again() {
+        let exchanges: Vec<Exchange<'_>> = Vec::with_capacity(BATCH_MAX);
+        let before = exchanges.as_ptr();
+        let after = emptied(exchanges);
+        assert_eq!((after.as_ptr(), after.capacity()), (before, BATCH_MAX));
+    }
+}

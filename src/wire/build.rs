@@ -1,0 +1,100 @@
+//! Writing a message into a buffer of the caller: a cursor with a limit, which never allocates.
+//!
+//! The limit is what the transport and the client allow, less what was reserved for the records that close the message
+//! (OPT), so that they always fit, whatever the sections hold (RFC 6891 §7).
+
+/// The message would exceed its limit; what was being written is not there, or only in part: [`Writer::rewind`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the message is full")]
+pub struct Full;
+
+/// A message being written.
+pub struct Writer<'a> {
+    octets: &'a mut [u8],
+    position: usize,
+    limit: usize,
+}
+
+impl<'a> Writer<'a> {
+    /// An empty message of at most `limit` octets, and at most as many as `octets` has.
+    pub fn new(octets: &'a mut [u8], limit: usize) -> Self {
+        let limit = limit.min(octets.len());
+        Writer { octets, position: 0, limit }
+    }
+
+    /// Octets written so far, which is also where the next one goes.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Octets that can still be written.
+    pub fn remaining(&self) -> usize {
+        self.limit - self.position
+    }
+
+    /// Keeps the last `octets` of the message free until [`Self::release`].
+    pub fn reserve(&mut self, octets: usize) -> Result<(), Full> {
+        if octets > self.remaining() {
+            return Err(Full);
+        }
+        self.limit -= octets;
+        Ok(())
+    }
+
+    /// Gives back what was reserved.
+    pub fn release(&mut self, octets: usize) {
+        self.limit = (self.limit + octets).min(self.octets.len());
+    }
+
+    /// Forgets all that was written at `position` and after it.
+    pub fn rewind(&mut self, position: usize) {
+        self.position = position.min(self.position);
+    }
+
+    /// Appends `octets`.
+    #[inline]
+    pub fn put(&mut self, octets: &[u8]) -> Result<(), Full> {
+        if octets.len() > self.remaining() {
+            return Err(Full);
+        }
+        let end = self.position + octets.len();
+        self.octets[self.position..end].copy_from_slice(octets);
+        self.position = end;
+        Ok(())
+    }
+
+    /// Appends a number in network order.
+    pub fn put_u16(&mut self, value: u16) -> Result<(), Full> {
+        self.put(&value.to_be_bytes())
+    }
+
+    /// The octets written so far.
+    pub fn written(&self) -> &[u8] {
+        &self.octets[..self.position]
+    }
+
+    /// The octets written so far, to be changed in place.
+    pub fn written_mut(&mut self) -> &mut [u8] {
+        &mut self.octets[..self.position]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_stays_free() {
+        let mut buffer = [0; 16];
+        let mut writer = Writer::new(&mut buffer, 8);
+        writer.reserve(3).expect("there is room");
+        assert_eq!(writer.put(b"123456"), Err(Full));
+        writer.put(b"12345").expect("there is room");
+        assert_eq!(writer.put(b"6"), Err(Full));
+        writer.release(3);
+        writer.put(b"678").expect("the reserve is back");
+        assert_eq!((writer.written(), writer.remaining()), (&b"12345678"[..], 0));
+        writer.rewind(2);
+        assert_eq!(writer.written(), b"12");
+    }
+}

@@ -1,0 +1,154 @@
+//! EDNS (RFC 6891): what the OPT record of a query asks for, and the codes of what we answer in ours.
+
+use super::header::Rcode;
+
+/// Octets of an OPT record without options.
+pub const OPT_OCTETS: usize = 11;
+
+/// Codes of options (IANA registry "DNS EDNS0 Option Codes").
+pub mod option {
+    /// Name server identifier (RFC 5001).
+    pub const NSID: u16 = 3;
+    /// DNS cookie (RFC 7873).
+    pub const COOKIE: u16 = 10;
+    /// Idle timeout of a stream (RFC 7828).
+    pub const KEEPALIVE: u16 = 11;
+    /// Padding (RFC 7830).
+    pub const PADDING: u16 = 12;
+    /// Extended error (RFC 8914).
+    pub const EXTENDED_ERROR: u16 = 15;
+}
+
+/// An extended error (RFC 8914 §4), by its INFO-CODE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExtendedError(pub u16);
+
+impl ExtendedError {
+    /// The answer is older than it should be.
+    pub const STALE_ANSWER: ExtendedError = ExtendedError(3);
+    /// The server is not ready yet.
+    pub const NOT_READY: ExtendedError = ExtendedError(14);
+    /// The client may not ask this.
+    pub const PROHIBITED: ExtendedError = ExtendedError(18);
+    /// The server is not authoritative for the name.
+    pub const NOT_AUTHORITATIVE: ExtendedError = ExtendedError(20);
+    /// The operation or type is not supported.
+    pub const NOT_SUPPORTED: ExtendedError = ExtendedError(21);
+    /// The zone's data is not valid, or has expired.
+    pub const INVALID_DATA: ExtendedError = ExtendedError(24);
+    /// The type cannot be asked for.
+    pub const INVALID_QUERY_TYPE: ExtendedError = ExtendedError(30);
+}
+
+/// What a query's OPT record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Edns {
+    /// Largest UDP payload that the client takes, as it says: it may be under 512.
+    pub payload_octets_max: u16,
+    /// EDNS version; only 0 is known.
+    pub version: u8,
+    /// DO: the client wants DNSSEC records (RFC 3225).
+    pub dnssec_ok: bool,
+    /// The client asks for the server's identifier.
+    pub nsid: bool,
+    /// The client asks for the stream's idle timeout.
+    pub keepalive: bool,
+    /// The client padded its query.
+    pub padding: bool,
+    /// The cookie's octets in the query: where they start and how many, 8 or 16 to 40.
+    pub cookie: Option<(u16, u8)>,
+}
+
+/// The options cannot be read: an option runs past the record's end, or one has a length that its RFC forbids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("malformed EDNS option")]
+pub struct MalformedOption;
+
+impl Edns {
+    /// Reads an OPT record's CLASS, TTL and RDATA, the latter as the part of `message` from `start` to `end`. The options
+    /// of a version that we do not know are not looked at.
+    pub fn read(class: u16, ttl: u32, message: &[u8], start: usize, end: usize) -> Result<Edns, MalformedOption> {
+        let mut edns = Edns {
+            payload_octets_max: class,
+            version: (ttl >> 16) as u8,
+            dnssec_ok: ttl & 0x8000 != 0,
+            ..Edns::default()
+        };
+        if edns.version != 0 {
+            return Ok(edns);
+        }
+        let mut at = start;
+        while at < end {
+            let Some(&[code_high, code_low, high, low]) = message[at..end].first_chunk() else {
+                return Err(MalformedOption);
+            };
+            let length = usize::from(u16::from_be_bytes([high, low]));
+            at += 4;
+            if length > end - at {
+                return Err(MalformedOption);
+            }
+            match u16::from_be_bytes([code_high, code_low]) {
+                option::NSID => edns.nsid = true,
+                // RFC 7828 §3.2.1: "clients MUST specify an OPTION-LENGTH of zero".
+                option::KEEPALIVE if length == 0 => edns.keepalive = true,
+                option::KEEPALIVE => return Err(MalformedOption),
+                option::PADDING => edns.padding = true,
+                // RFC 7873 §5.2.2: a length other than 8 or 16 to 40 is FORMERR.
+                option::COOKIE if length == 8 || (16..=40).contains(&length) => {
+                    // Only the first of several is looked at (§5.2).
+                    edns.cookie = edns.cookie.or(Some((at as u16, length as u8)));
+                }
+                option::COOKIE => return Err(MalformedOption),
+                _ => {}
+            }
+            at += length;
+        }
+        Ok(edns)
+    }
+}
+
+/// The fixed part of a response's OPT record: root owner, type, our payload size, the upper bits of `rcode`, version 0 and
+/// the DO bit, with `options_octets` of options to follow.
+pub fn opt_head(payload_octets_max: u16, rcode: Rcode, dnssec_ok: bool, options_octets: u16) -> [u8; OPT_OCTETS] {
+    let [size_high, size_low] = payload_octets_max.to_be_bytes();
+    let [length_high, length_low] = options_octets.to_be_bytes();
+    let flags = if dnssec_ok { 0x80 } else { 0 };
+    [0, 0, 41, size_high, size_low, (rcode.0 >> 4) as u8, 0, flags, 0, length_high, length_low]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(options: &[u8]) -> Result<Edns, MalformedOption> {
+        Edns::read(1232, 0x8000, options, 0, options.len())
+    }
+
+    #[test]
+    fn options() {
+        let edns =
+            read(b"\0\x03\0\0\0\x0b\0\0\0\x0c\0\x02\0\0\0\x0a\0\x0812345678\xff\xff\0\x01x").expect("is well-formed");
+        assert!(edns.nsid && edns.keepalive && edns.padding && edns.dnssec_ok);
+        assert_eq!((edns.payload_octets_max, edns.version, edns.cookie), (1232, 0, Some((18, 8))));
+        for (bad, why) in [
+            (&b"\0"[..], "cut in the code"),
+            (b"\0\x03\0", "cut in the length"),
+            (b"\xff\xff\0\x01", "data past the end"),
+            (b"\0\x0a\0\x0712345678", "short cookie"),
+            (b"\0\x0a\0\x0a1234567890", "server cookie of 2"),
+            (b"\0\x0b\0\x02\0\x01", "keepalive with a timeout"),
+        ] {
+            assert_eq!(read(bad), Err(MalformedOption), "{why}");
+        }
+    }
+
+    #[test]
+    fn options_of_an_unknown_version_are_not_read() {
+        assert_eq!(Edns::read(512, 0x0001_0000, b"\0", 0, 1).map(|edns| edns.version), Ok(1));
+    }
+
+    #[test]
+    fn head_carries_the_upper_bits_of_the_rcode() {
+        assert_eq!(opt_head(1232, Rcode::BADVERS, true, 6), [0, 0, 41, 4, 208, 1, 0, 0x80, 0, 0, 6]);
+    }
+}

@@ -1,0 +1,164 @@
+//! A query message, read within bounds and without allocation: header, question, and the OPT record wherever it stands in
+//! the additional section (RFC 1035 §4.1, RFC 6891 §6.1.1).
+//!
+//! What is wrong with a message is a value beside what could be read, since the response to a malformed query still
+//! echoes what was understood of it. Octets after the last counted record are ignored, as Knot and NSD mostly do.
+
+use super::edns::Edns;
+use super::header::{HEADER_OCTETS, Header, Opcode};
+use super::name::LABEL_OCTETS_MAX;
+use super::question::Question;
+use super::rtype::RecordType;
+
+/// What was read of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Query {
+    /// The header.
+    pub header: Header,
+    /// The question, if there is exactly one and it is well-formed.
+    pub question: Option<Question>,
+    /// The first OPT record.
+    pub edns: Option<Edns>,
+    /// What is wrong, as far as that was found.
+    pub fault: Option<Fault>,
+}
+
+/// What is wrong with a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Not exactly one question (RFC 9619 §4).
+    QuestionCount,
+    /// The question cannot be read.
+    Question,
+    /// Records in the answer or authority section, where a query of this kind has none.
+    Sections,
+    /// A record runs past the end, or its owner is no name.
+    Record,
+    /// A second OPT record, one whose owner is not the root, or malformed options (RFC 6891 §6.1.1).
+    Opt,
+}
+
+impl Query {
+    /// Reads a query; `None` if it is shorter than a header. Messages of opcodes whose sections have another meaning are
+    /// read as far as the question.
+    pub fn read(message: &[u8]) -> Option<Query> {
+        let header = Header::read(message)?;
+        let mut query = Query { header, ..Query::default() };
+        query.fault = query.read_body(message).err();
+        Some(query)
+    }
+
+    fn read_body(&mut self, message: &[u8]) -> Result<(), Fault> {
+        let end = match self.header.questions {
+            // A cookie-only query (RFC 7873 §5.4) has an OPT record to be read; that there is no question is for the
+            // caller to judge.
+            0 => HEADER_OCTETS,
+            1 => {
+                let question = Question::read(message).ok_or(Fault::Question)?;
+                self.question = Some(question);
+                question.end()
+            }
+            _ => return Err(Fault::QuestionCount),
+        };
+        match self.header.opcode() {
+            Opcode::QUERY => self.read_records(message, end),
+            _ => Ok(()),
+        }
+    }
+
+    fn read_records(&mut self, message: &[u8], mut at: usize) -> Result<(), Fault> {
+        let header = self.header;
+        let before = u32::from(header.answers) + u32::from(header.authorities);
+        if before != 0 {
+            // Only IXFR carries something, the SOA that the client has (RFC 1995 §3).
+            let is_ixfr = self.question.is_some_and(|question| question.qtype == RecordType::IXFR);
+            if header.answers != 0 || !is_ixfr {
+                return Err(Fault::Sections);
+            }
+        }
+        // Each turn takes at least eleven octets off the message, so the counts cannot make this long.
+        for index in 0..before + u32::from(header.additionals) {
+            let owner_at = at;
+            at = skip_name(message, at).ok_or(Fault::Record)?;
+            let &[type_high, type_low, class_high, class_low, ttl_a, ttl_b, ttl_c, ttl_d, length_high, length_low] =
+                message.get(at..).and_then(<[u8]>::first_chunk).ok_or(Fault::Record)?;
+            let start = at + 10;
+            at = start + usize::from(u16::from_be_bytes([length_high, length_low]));
+            if at > message.len() {
+                return Err(Fault::Record);
+            }
+            if u16::from_be_bytes([type_high, type_low]) == RecordType::OPT.0 && index >= before {
+                if message[owner_at] != 0 || self.edns.is_some() {
+                    return Err(Fault::Opt);
+                }
+                let class = u16::from_be_bytes([class_high, class_low]);
+                let ttl = u32::from_be_bytes([ttl_a, ttl_b, ttl_c, ttl_d]);
+                // A malformed OPT is an OPT all the same: the response has one, too.
+                self.edns = Some(Edns { payload_octets_max: class, ..Edns::default() });
+                self.edns = Some(Edns::read(class, ttl, message, start, at).map_err(|_| Fault::Opt)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the possibly compressed name at `at` ends.
+fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        let length = usize::from(*message.get(at)?);
+        match length {
+            0 => return Some(at + 1),
+            1..=LABEL_OCTETS_MAX => at += length + 1,
+            0xc0.. => return (at + 2 <= message.len()).then_some(at + 2),
+            _ => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A query for `a. A` with these records counted as additional.
+    fn read(additionals: u8, records: &[u8]) -> Query {
+        let mut message = vec![0, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, additionals];
+        message.extend_from_slice(b"\x01a\0\0\x01\0\x01");
+        message.extend_from_slice(records);
+        Query::read(&message).expect("has a header")
+    }
+
+    const OPT: &[u8] = b"\0\0\x29\x04\xd0\0\0\0\0\0\0";
+
+    #[test]
+    fn the_opt_record_may_stand_anywhere() {
+        let a_record: &[u8] = b"\xc0\x0c\0\x01\0\x01\0\0\0\0\0\x04abcd";
+        for (count, records) in [
+            (1, OPT.to_vec()),
+            (2, [a_record, OPT].concat()),
+            (2, [OPT, a_record].concat()),
+            (1, [OPT, b"rest"].concat()),
+        ] {
+            let query = read(count, &records);
+            assert_eq!(query.fault, None);
+            assert_eq!(query.edns.map(|edns| edns.payload_octets_max), Some(1232));
+        }
+        assert_eq!(read(0, OPT).edns, None, "a record that is not counted is not there");
+    }
+
+    #[test]
+    fn faults() {
+        for (count, records, fault) in [
+            (2, [OPT, OPT].concat(), Fault::Opt),
+            (1, [b"\x01a", OPT].concat(), Fault::Opt),
+            (1, b"\xc0\x12\0\x29\x04\xd0\0\0\0\0\0\0".to_vec(), Fault::Opt),
+            (1, b"\0\0\x29\x04\xd0\0\0\0\0\0\x02\0\x03".to_vec(), Fault::Opt),
+            (1, OPT[..10].to_vec(), Fault::Record),
+            (1, b"\0\0\x29\x04\xd0\0\0\0\0\0\x02\0".to_vec(), Fault::Record),
+            (2, OPT.to_vec(), Fault::Record),
+            (1, b"\x41a\0\0\x01\0\x01\0\0\0\0\0\0".to_vec(), Fault::Record),
+            (1, b"\xc0".to_vec(), Fault::Record),
+        ] {
+            assert_eq!(read(count, &records).fault, Some(fault), "{count} {records:?}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The question of a query (RFC 1035 §4.1.2).
+
+use super::header::HEADER_OCTETS;
+use super::name::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX};
+use super::rtype::{Class, RecordType};
+
+/// Where the first question of every message starts, and so the target of the pointer that most owners are.
+pub const QUESTION_AT: usize = HEADER_OCTETS;
+
+/// A question that directly follows the header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Question {
+    /// Octets of the name, root label included: 1 to 255. It starts at [`QUESTION_AT`].
+    pub name_length: u8,
+    /// What is asked for.
+    pub qtype: RecordType,
+    /// In which class.
+    pub qclass: Class,
+}
+
+impl Question {
+    /// Reads the first question of `message`. `None` if it runs past the end, its name is longer than 255 octets or holds
+    /// anything but plain labels: a pointer here could point only into the header or at itself.
+    pub fn read(message: &[u8]) -> Option<Question> {
+        let mut at = QUESTION_AT;
+        loop {
+            let length = usize::from(*message.get(at)?);
+            at += 1;
+            if length == 0 {
+                break;
+            }
+            if length > LABEL_OCTETS_MAX {
+                return None;
+            }
+            at += length;
+            if at - QUESTION_AT >= NAME_OCTETS_MAX {
+                return None;
+            }
+        }
+        let fixed: &[u8; 4] = message.get(at..)?.first_chunk()?;
+        Some(Question {
+            name_length: (at - QUESTION_AT) as u8,
+            qtype: RecordType(u16::from_be_bytes([fixed[0], fixed[1]])),
+            qclass: Class(u16::from_be_bytes([fixed[2], fixed[3]])),
+        })
+    }
+
+    /// Where the question ends in its message.
+    pub fn end(&self) -> usize {
+        QUESTION_AT + usize::from(self.name_length) + 4
+    }
+
+    /// The name's octets in the message that it was read from.
+    pub fn name<'m>(&self, message: &'m [u8]) -> &'m [u8] {
+        &message[QUESTION_AT..QUESTION_AT + usize::from(self.name_length)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(question: &[u8]) -> Option<Question> {
+        let mut message = vec![0; HEADER_OCTETS];
+        message.extend_from_slice(question);
+        Question::read(&message)
+    }
+
+    #[test]
+    fn names_are_bounded() {
+        let question = read(b"\x01a\x00\x00\x1c\x00\x01rest").expect("is whole");
+        assert_eq!((question.name_length, question.qtype, question.qclass), (3, RecordType::AAAA, Class::IN));
+        assert_eq!(question.end(), 19);
+        let longest: Vec<u8> = [b"\x01a".repeat(127), b"\x00\x00\x01\x00\x01".to_vec()].concat();
+        assert_eq!(read(&longest).map(|question| question.name_length), Some(255));
+        let too_long: Vec<u8> = [b"\x02aa".to_vec(), b"\x01a".repeat(126), b"\x00\x00\x01\x00\x01".to_vec()].concat();
+        for bad in [
+            &b""[..],
+            b"\x01a",
+            b"\x01a\x00",
+            b"\x01a\x00\x00\x01\x00",
+            b"\xc0\x0c\x00\x01\x00\x01",
+            b"\x01a\xc0\x0c\x00\x01\x00\x01",
+            b"\x40a\x00\x00\x01\x00\x01",
+            b"\x80a\x00\x00\x01\x00\x01",
+            &too_long,
+        ] {
+            assert_eq!(read(bad), None, "{bad:?}");
+        }
+    }
+}

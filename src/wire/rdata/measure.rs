@@ -1,0 +1,239 @@
+//! How long each kind of field is, and whether its octets obey the rules of its kind.
+//!
+//! Octets come from messages, transfers and files alike, so nothing is taken on trust: every read is bounded by the data.
+
+use super::{Field, RdataError};
+use crate::wire::name::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, NameError};
+
+/// The end of `field`, which starts at octet `start` of `rdata`.
+pub(super) fn end_of(field: Field, rdata: &[u8], start: usize) -> Result<usize, RdataError> {
+    let rest = &rdata[start..];
+    let malformed = |reason| RdataError::Malformed(field, reason);
+    let fixed = |octets: usize| match rest.len() >= octets {
+        true => Ok(start + octets),
+        false => Err(RdataError::Truncated(field)),
+    };
+    let counted = |at_least: usize| match rest.split_first() {
+        Some((&length, tail)) if tail.len() >= usize::from(length) => match usize::from(length) >= at_least {
+            true => Ok(start + 1 + usize::from(length)),
+            false => Err(malformed("is empty")),
+        },
+        _ => Err(RdataError::Truncated(field)),
+    };
+    let to_end = |at_least: usize| match rest.len() >= at_least {
+        true => Ok(rdata.len()),
+        false => Err(RdataError::Truncated(field)),
+    };
+    match field {
+        Field::Name(_) => Ok(end_of_name(rdata, start)?),
+        Field::Names => {
+            let mut at = start;
+            while at < rdata.len() {
+                at = end_of_name(rdata, at)?;
+            }
+            Ok(at)
+        }
+        Field::U8 | Field::Algorithm => fixed(1),
+        Field::U16 | Field::Type | Field::CertificateType => fixed(2),
+        Field::U32 | Field::Seconds | Field::Timestamp | Field::Ipv4 => fixed(4),
+        Field::Eui48 => fixed(6),
+        Field::Eui64 | Field::Node64 => fixed(8),
+        Field::Ipv6 => fixed(16),
+        Field::CharacterString | Field::Salt => counted(0),
+        Field::HashedOwner => counted(1),
+        Field::CharacterStrings => {
+            let mut at = start;
+            loop {
+                let length = *rdata.get(at).ok_or(RdataError::Truncated(field))?;
+                at += 1 + usize::from(length);
+                match at.cmp(&rdata.len()) {
+                    std::cmp::Ordering::Less => {}
+                    std::cmp::Ordering::Equal => return Ok(at),
+                    std::cmp::Ordering::Greater => return Err(RdataError::Truncated(field)),
+                }
+            }
+        }
+        Field::Tag => {
+            let end = counted(1)?;
+            match rdata[start + 1..end].iter().all(u8::is_ascii_alphanumeric) {
+                true => Ok(end),
+                false => Err(malformed("has other characters")),
+            }
+        }
+        Field::Text | Field::Base64OrNone | Field::Opaque => to_end(0),
+        Field::Target | Field::Hex | Field::Nsap | Field::Base64 => to_end(1),
+        Field::TypeBitmap => check_type_bitmap(rest).map_err(malformed).map(|()| rdata.len()),
+        Field::Gateway => match rdata[1] {
+            0 => Ok(start),
+            1 => fixed(4),
+            2 => fixed(16),
+            3 => Ok(end_of_name(rdata, start)?),
+            _ => Err(malformed("the gateway type is not 0 to 3")),
+        },
+        Field::HostIdentity => match *rest {
+            [0, ..] => Err(malformed("the tag is empty")),
+            [_, _, 0, 0, ..] => Err(malformed("the key is empty")),
+            [tag, _, high, low, ..] => fixed(4 + usize::from(tag) + usize::from(u16::from_be_bytes([high, low]))),
+            _ => Err(RdataError::Truncated(field)),
+        },
+        Field::AddressPrefixes => check_address_prefixes(rest).map_err(malformed).map(|()| rdata.len()),
+        Field::SvcParams => check_svc_params(rest).map_err(malformed).map(|()| rdata.len()),
+        Field::Location => {
+            let end = fixed(16)?;
+            check_location(&rdata[start..end]).map_err(malformed).map(|()| end)
+        }
+    }
+}
+
+/// The end of the uncompressed name that starts at octet `start` of `octets`.
+pub(super) fn end_of_name(octets: &[u8], start: usize) -> Result<usize, NameError> {
+    let mut at = start;
+    loop {
+        let length = usize::from(*octets.get(at).ok_or(NameError::Truncated)?);
+        if length > LABEL_OCTETS_MAX {
+            return Err(NameError::LabelType);
+        }
+        at += length + 1;
+        if at - start > NAME_OCTETS_MAX {
+            return Err(NameError::TooLong);
+        }
+        if length == 0 {
+            return Ok(at);
+        }
+    }
+}
+
+/// RFC 4034 §4.1.2: "Blocks are present in the NSEC RR RDATA in increasing numerical order", 1 to 32 octets each, and
+/// "trailing zero octets in the bitmap MUST be omitted".
+fn check_type_bitmap(mut rest: &[u8]) -> Result<(), &'static str> {
+    let mut window_min = 0;
+    while !rest.is_empty() {
+        let [window, length @ 1..=32, tail @ ..] = rest else { return Err("a window is not 1 to 32 octets long") };
+        if u16::from(*window) < window_min {
+            return Err("the windows are not in increasing order");
+        }
+        window_min = u16::from(*window) + 1;
+        let (bits, tail) = tail.split_at_checked(usize::from(*length)).ok_or("a window runs past the end")?;
+        if bits.last() == Some(&0) {
+            return Err("a window ends in a zero octet");
+        }
+        rest = tail;
+    }
+    Ok(())
+}
+
+/// RFC 3123 §4: family, prefix length, negation bit with the length of the address part, which "MUST NOT" end in zeros.
+fn check_address_prefixes(mut rest: &[u8]) -> Result<(), &'static str> {
+    while !rest.is_empty() {
+        let [family_high, family_low, prefix, negated_length, tail @ ..] = rest else {
+            return Err("a prefix is cut short");
+        };
+        let length = usize::from(negated_length & 0x7f);
+        let (address, tail) = tail.split_at_checked(length).ok_or("an address runs past the end")?;
+        let bits = match u16::from_be_bytes([*family_high, *family_low]) {
+            1 => 32,
+            2 => 128,
+            _ => 255,
+        };
+        if *prefix > bits || (bits != 255 && length * 8 > usize::from(bits)) {
+            return Err("a prefix is longer than an address of its family");
+        }
+        if address.last() == Some(&0) {
+            return Err("an address ends in a zero octet");
+        }
+        rest = tail;
+    }
+    Ok(())
+}
+
+/// RFC 1876 §2.
+fn check_location(octets: &[u8]) -> Result<(), &'static str> {
+    let quad = |at: usize| u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
+    if octets[0] != 0 {
+        return Err("the version is not 0");
+    }
+    if octets[1..4].iter().any(|size| size >> 4 > 9 || size & 0xf > 9) {
+        return Err("a size or precision is not a digit and a power of ten");
+    }
+    const EQUATOR: u32 = 1 << 31;
+    const MILLISECONDS_A_DEGREE: u32 = 3_600_000;
+    if quad(4).abs_diff(EQUATOR) > 90 * MILLISECONDS_A_DEGREE || quad(8).abs_diff(EQUATOR) > 180 * MILLISECONDS_A_DEGREE
+    {
+        return Err("the place is not on the globe");
+    }
+    Ok(())
+}
+
+/// RFC 9460 §2.2 and §7: keys strictly increasing, each value as its key demands, mandatory keys present.
+fn check_svc_params(rest: &[u8]) -> Result<(), &'static str> {
+    let mut key_min = 0u32;
+    let mut has_alpn = false;
+    // The keys that "mandatory" lists and that have not come by yet; it is key 0, so it comes before them all.
+    let mut awaited: &[u8] = &[];
+    for param in svc_params(rest) {
+        let (key, value) = param?;
+        if u32::from(key) < key_min {
+            return Err("the keys are not in strictly increasing order");
+        }
+        key_min = u32::from(key) + 1;
+        if awaited.first_chunk() == Some(&key.to_be_bytes()) {
+            awaited = &awaited[2..];
+        }
+        match key {
+            0 => {
+                if value.is_empty() || value.len() % 2 != 0 {
+                    return Err("mandatory needs at least one key");
+                }
+                let mut listed_min = 1u32; // §8: "mandatory" itself must not be listed
+                for pair in value.chunks_exact(2) {
+                    let listed = u16::from_be_bytes([pair[0], pair[1]]);
+                    if u32::from(listed) < listed_min {
+                        return Err("the keys of mandatory are not in strictly increasing order");
+                    }
+                    listed_min = u32::from(listed) + 1;
+                }
+                awaited = value;
+            }
+            1 => {
+                has_alpn = true;
+                let mut ids = value;
+                loop {
+                    let Some((&length @ 1.., tail)) = ids.split_first() else {
+                        return Err("alpn needs identifiers of at least one octet");
+                    };
+                    ids = tail.get(usize::from(length)..).ok_or("an alpn identifier runs past the end")?;
+                    if ids.is_empty() {
+                        break;
+                    }
+                }
+            }
+            2 if !value.is_empty() => return Err("no-default-alpn has no value"),
+            2 if !has_alpn => return Err("no-default-alpn needs alpn"),
+            3 if value.len() != 2 => return Err("port is one number"),
+            4 if value.is_empty() || value.len() % 4 != 0 => return Err("ipv4hint needs IPv4 addresses"),
+            5 if value.is_empty() => return Err("ech is empty"),
+            6 if value.is_empty() || value.len() % 16 != 0 => return Err("ipv6hint needs IPv6 addresses"),
+            7 if value.is_empty() => return Err("dohpath is empty"),
+            8 if !value.is_empty() => return Err("ohttp has no value"),
+            _ => {}
+        }
+    }
+    if awaited.is_empty() { Ok(()) } else { Err("a mandatory key is missing") }
+}
+
+/// The keys and values of service parameters ([`Field::SvcParams`]), in order; ends after an error.
+pub fn svc_params(mut rest: &[u8]) -> impl Iterator<Item = Result<(u16, &[u8]), &'static str>> {
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        if let [a, b, c, d, tail @ ..] = rest
+            && let Some((value, tail)) = tail.split_at_checked(usize::from(u16::from_be_bytes([*c, *d])))
+        {
+            rest = tail;
+            return Some(Ok((u16::from_be_bytes([*a, *b]), value)));
+        }
+        rest = &[];
+        Some(Err("a parameter runs past the end"))
+    })
+}

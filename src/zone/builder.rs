@@ -1,0 +1,387 @@
+//! Compiling a zone: from [`Contents`] to an image, and from one image to the next by the owners that changed.
+//!
+//! Besides compiling each owner's records, this makes a node of every empty non-terminal (RFC 4592 §2.2.2), counts each
+//! node's children so that one knows when an empty non-terminal ends, and marks what lies below cuts and DNAMEs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::contents::Contents;
+use super::denial::Denial;
+use super::image::{Directory, NodeChange, Zone};
+use super::leaf::{Leaf, TooLarge};
+use super::node::{self, Node, NodeSource, flag};
+use super::qname::Qname;
+use super::rrset::Rrset;
+use super::serial::Serial;
+use crate::wire::{Name, RecordType};
+
+/// What an owner has after a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnerChange {
+    /// Whose records.
+    pub owner: Name,
+    /// All its RRsets; none: it is gone.
+    pub rrsets: Vec<Rrset>,
+    /// Weights of its address RRsets, as in [`Contents::set_weights`].
+    pub weights: Vec<(RecordType, Vec<u16>)>,
+}
+
+/// Why contents cannot be served.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// There is not exactly one well-formed SOA at the apex.
+    #[error("{apex}: the apex needs exactly one SOA record, with two names and five numbers")]
+    NoSoa {
+        /// The zone.
+        apex: Name,
+    },
+    /// A changed owner is neither the apex nor below it.
+    #[error("{owner} is outside the zone {apex}")]
+    OutOfZone {
+        /// The owner.
+        owner: Name,
+        /// The zone.
+        apex: Name,
+    },
+    /// A record's data is longer than a message can say.
+    #[error("{owner} {rtype}: the data of a record is longer than 65535 octets")]
+    RdataTooLong {
+        /// The record's owner.
+        owner: Name,
+        /// The record's type.
+        rtype: RecordType,
+    },
+    /// A part of the zone that must lie together is larger than 4 GiB.
+    #[error("{apex}: the zone is too large")]
+    TooLarge {
+        /// The zone.
+        apex: Name,
+    },
+}
+
+/// A zone of more nodes than this gets a directory. Below, a change copies the whole zone, some 100 KiB at most for
+/// ordinary records; above, the 256 parts of a directory take 60 KiB at least.
+const SINGLE_LEAF_NODES_MAX: usize = 512;
+/// Flags that follow from other nodes than the one that has them.
+const STRUCTURAL: u8 = flag::WILDCARD_CHILD | flag::OCCLUDED;
+
+impl Zone {
+    /// Compiles `contents`. Whether they make sense is for checks to say; what is refused here cannot be served at all.
+    pub fn build(contents: &Contents) -> Result<Zone, BuildError> {
+        let apex = contents.apex();
+        let denial = Denial::build(contents);
+        let nodes = compile_all(contents, denial.as_ref())?;
+        assemble(apex, nodes, denial.map(Arc::new))
+    }
+
+    /// This zone with all records of some owners replaced; it costs what changed, not what is there, unless the change
+    /// makes or removes a cut above other names, or the zone is signed. Of several changes of one owner the last counts.
+    pub fn with_changes(&self, changes: &[OwnerChange]) -> Result<Zone, BuildError> {
+        if let Some(change) = changes.iter().find(|change| !change.owner.is_at_or_below(&self.apex)) {
+            return Err(BuildError::OutOfZone { owner: change.owner.clone(), apex: self.apex.clone() });
+        }
+        for change in changes {
+            check_rdata(&change.owner, &change.rrsets)?;
+        }
+        let signs = |change: &OwnerChange| {
+            change
+                .rrsets
+                .iter()
+                .any(|rrset| matches!(rrset.rtype, RecordType::NSEC | RecordType::NSEC3 | RecordType::NSEC3PARAM))
+        };
+        if self.unavailable.is_some() || self.denial.is_some() || changes.iter().any(signs) {
+            return self.rebuilt_with(changes);
+        }
+        let mut edit = Edit { zone: self, nodes: HashMap::new() };
+        for change in changes {
+            if edit.apply(change).is_err() {
+                return self.rebuilt_with(changes);
+            }
+        }
+        edit.finish()
+    }
+
+    fn rebuilt_with(&self, changes: &[OwnerChange]) -> Result<Zone, BuildError> {
+        let mut contents = self.contents();
+        for change in changes {
+            contents.remove_owner(&change.owner);
+            for rrset in change.rrsets.iter().filter(|rrset| !rrset.rtype.is_meta()) {
+                contents.set(change.owner.clone(), rrset.clone()).expect("the owner was found to be in the zone");
+            }
+            for (rtype, weights) in &change.weights {
+                // Weights that fit no RRset have no effect, as when they are compiled.
+                let _ = contents.set_weights(&change.owner, *rtype, weights.clone());
+            }
+        }
+        Zone::build(&contents)
+    }
+}
+
+/// The nodes of all owners, with empty non-terminals; the apex first.
+fn compile_all(contents: &Contents, denial: Option<&Denial>) -> Result<Vec<Vec<u8>>, BuildError> {
+    let apex = contents.apex();
+    let no_soa = || BuildError::NoSoa { apex: apex.clone() };
+    let mut nodes: Vec<Vec<u8>> = Vec::with_capacity(contents.owner_count());
+    // The way from the apex to the last node: canonical order visits a name right before all that is below it.
+    let mut path: Vec<(Name, usize)> = Vec::new();
+    let mut counted: Vec<u32> = Vec::with_capacity(contents.owner_count());
+    for (owner, rrsets) in contents.owners() {
+        check_rdata(owner, rrsets)?;
+        let plain: Vec<Rrset>;
+        let mut rrsets = rrsets;
+        if denial.is_some_and(|denial| denial.is_hashed(rrsets)) {
+            // Names that stand for hashes do not exist as names (RFC 5155 §7.2.8).
+            plain = Denial::without_nsec3(rrsets);
+            if plain.is_empty() {
+                continue;
+            }
+            rrsets = &plain;
+        }
+        if path.is_empty() && owner != apex {
+            return Err(no_soa());
+        }
+        while path.last().is_some_and(|(above, _)| !owner.is_below(above)) {
+            path.pop();
+        }
+        let base = path.last().map_or(0, |(above, _)| above.label_count() + 1);
+        let missing = if path.is_empty() { 0 } else { owner.label_count() - base };
+        for skipped in (0..=missing).rev() {
+            let (name, rrsets) = match skipped {
+                0 => (owner.clone(), rrsets),
+                _ => (ancestor(owner, skipped), &[][..]),
+            };
+            let weights = |rtype| contents.weights(&name, rtype).map(<[u16]>::to_vec);
+            let mut node = node::compile(&NodeSource { owner: &name, apex, rrsets, weights: &weights });
+            if let Some((_, parent)) = path.last() {
+                counted[*parent] += 1;
+                adopt(&mut nodes[*parent], &mut node, name.is_wildcard());
+            }
+            path.push((name, nodes.len()));
+            nodes.push(node);
+            counted.push(0);
+        }
+    }
+    for (node, children) in nodes.iter_mut().zip(counted) {
+        node::set_children(node, children);
+    }
+    if nodes.is_empty() { Err(no_soa()) } else { Ok(nodes) }
+}
+
+/// Lets `child` know what its parent means for it, and the other way round; children are counted by the caller.
+fn adopt(parent: &mut [u8], child: &mut [u8], child_is_wildcard: bool) {
+    let above = Node::at(parent).flags();
+    node::set_flags(child, flag::OCCLUDED, above & (flag::CUT | flag::DNAME | flag::OCCLUDED) != 0);
+    if child_is_wildcard {
+        node::set_flags(parent, flag::WILDCARD_CHILD, true);
+    }
+}
+
+/// A zone of these nodes, the apex among them.
+fn assemble(apex: &Name, mut nodes: Vec<Vec<u8>>, denial: Option<Arc<Denial>>) -> Result<Zone, BuildError> {
+    let no_soa = || BuildError::NoSoa { apex: apex.clone() };
+    let too_large = |_: TooLarge| BuildError::TooLarge { apex: apex.clone() };
+    let qname = Qname::of(apex.as_wire());
+    let at = nodes.iter().position(|node| Node::at(node).relative().is_empty()).ok_or_else(no_soa)?;
+    let soa = Soa::read(Node::at(&nodes[at]), apex).ok_or_else(no_soa)?;
+    let owner_count = nodes.iter().filter(|node| !Node::at(node).is_empty_non_terminal()).count();
+    let labels_max = nodes.iter().map(|node| labels_in(Node::at(node).relative())).max().unwrap_or(0) + qname.labels();
+    let (head, directory) = if nodes.len() <= SINGLE_LEAF_NODES_MAX {
+        // What most queries need comes first, next to the slots: the wildcard, then the apex.
+        nodes.sort_by_key(|node| match Node::at(node).relative() {
+            b"\x01*" => 0,
+            b"" => 1,
+            _ => 2,
+        });
+        (Leaf::build(&nodes, qname.octets(), qname.hash(0)).map_err(too_large)?, None)
+    } else {
+        let apex_node = nodes.swap_remove(at);
+        let head = Leaf::build(&[apex_node], qname.octets(), qname.hash(0)).map_err(too_large)?;
+        (head, Some(Directory::build(nodes).map_err(too_large)?))
+    };
+    Ok(Zone {
+        head,
+        directory,
+        apex_hash: qname.hash(0),
+        apex_labels: qname.labels() as u8,
+        labels_max: labels_max as u8,
+        negative_ttl: soa.negative_ttl,
+        serial: soa.serial,
+        unavailable: None,
+        denial,
+        apex: apex.clone(),
+        owner_count,
+    })
+}
+
+/// Nodes of a zone being changed, over those that it has.
+struct Edit<'z> {
+    zone: &'z Zone,
+    /// By labels above the apex, in lower case: the changed node, or none where it is gone.
+    nodes: HashMap<Vec<u8>, (Qname, Option<Vec<u8>>)>,
+}
+
+/// The change reaches nodes that an edit cannot find: those below a cut that comes or goes.
+struct NeedsRebuild;
+
+impl Edit<'_> {
+    fn apply(&mut self, change: &OwnerChange) -> Result<(), NeedsRebuild> {
+        let qname = Qname::of(change.owner.as_wire());
+        let weights = |rtype| {
+            let of_type = change.weights.iter().find(|(weighted, _)| *weighted == rtype);
+            of_type
+                .map(|(_, weights)| weights.clone())
+                .filter(|weights| weights.iter().any(|weight| *weight != weights[0]))
+        };
+        let rrsets: Vec<Rrset> = change.rrsets.iter().filter(|rrset| !rrset.rdata.is_empty()).cloned().collect();
+        let source = NodeSource { owner: &change.owner, apex: self.zone.apex(), rrsets: &rrsets, weights: &weights };
+        let mut node = node::compile(&source);
+        match self.get(&qname, 0) {
+            Some(old) => {
+                let (flags, children) = (Node::at(old).flags(), Node::at(old).children());
+                let redirects = flag::CUT | flag::DNAME;
+                if children > 0 && (flags ^ Node::at(&node).flags()) & redirects != 0 {
+                    return Err(NeedsRebuild);
+                }
+                let is_apex = Node::at(&node).relative().is_empty();
+                if rrsets.is_empty() && children == 0 && !is_apex {
+                    self.remove(&qname, 0);
+                    return Ok(());
+                }
+                node::set_children(&mut node, children);
+                node::set_flags(&mut node, flags & STRUCTURAL, true);
+                *old = node;
+            }
+            None if rrsets.is_empty() => {}
+            None => self.insert(&qname, 0, node, &change.owner),
+        }
+        Ok(())
+    }
+
+    /// The node of a suffix of `qname`, ready to be changed.
+    fn get(&mut self, qname: &Qname, skipped: usize) -> Option<&mut Vec<u8>> {
+        let relative = self.zone.relative(qname, skipped)?;
+        if !self.nodes.contains_key(relative) {
+            let node = self.zone.find(qname.hash(skipped), relative)?.octets().to_vec();
+            self.nodes.insert(relative.to_vec(), (Qname::of(qname.suffix(skipped)), Some(node)));
+        }
+        self.nodes.get_mut(relative)?.1.as_mut()
+    }
+
+    /// Adds a node, and those above it that are not there yet.
+    fn insert(&mut self, qname: &Qname, skipped: usize, mut node: Vec<u8>, owner: &Name) {
+        if self.get(qname, skipped + 1).is_none() {
+            let above = ancestor(owner, skipped + 1);
+            let source = NodeSource { owner: &above, apex: self.zone.apex(), rrsets: &[], weights: &|_| None };
+            self.insert(qname, skipped + 1, node::compile(&source), owner);
+        }
+        let is_wildcard = qname.suffix(skipped).starts_with(b"\x01*");
+        let parent = self.get(qname, skipped + 1).expect("it was there or has just been inserted");
+        let children = Node::at(parent).children() + 1;
+        node::set_children(parent, children);
+        adopt(parent, &mut node, is_wildcard);
+        let relative = self.zone.relative(qname, skipped).expect("the owner lies in the zone").to_vec();
+        self.nodes.insert(relative, (Qname::of(qname.suffix(skipped)), Some(node)));
+    }
+
+    /// Takes a node away, and the empty non-terminals above it that it alone made exist.
+    fn remove(&mut self, qname: &Qname, skipped: usize) {
+        let relative = self.zone.relative(qname, skipped).expect("the owner lies in the zone").to_vec();
+        self.nodes.insert(relative, (Qname::of(qname.suffix(skipped)), None));
+        let Some(parent) = self.get(qname, skipped + 1) else { return };
+        let children = Node::at(parent).children().saturating_sub(1);
+        node::set_children(parent, children);
+        if qname.suffix(skipped).starts_with(b"\x01*") {
+            node::set_flags(parent, flag::WILDCARD_CHILD, false);
+        }
+        let node = Node::at(parent);
+        if children == 0 && node.is_empty_non_terminal() && !node.relative().is_empty() {
+            self.remove(qname, skipped + 1);
+        }
+    }
+
+    fn finish(self) -> Result<Zone, BuildError> {
+        let zone = self.zone;
+        let too_large = |_: TooLarge| BuildError::TooLarge { apex: zone.apex.clone() };
+        let mut changes: Vec<NodeChange> = self
+            .nodes
+            .into_iter()
+            .map(|(relative, (qname, node))| NodeChange { hash: qname.hash(0), relative, node })
+            .collect();
+        let Some(directory) = &zone.directory else {
+            let replaced = |node: &Node<'_>| changes.iter().any(|change| change.relative == node.relative());
+            let kept = zone.head.nodes().filter(|node| !replaced(node)).map(|node| node.octets().to_vec());
+            let mut nodes: Vec<Vec<u8>> = kept.collect();
+            nodes.extend(changes.into_iter().filter_map(|change| change.node));
+            return assemble(&zone.apex, nodes, None);
+        };
+        let is_owner = |node: Node<'_>| !node.is_empty_non_terminal();
+        let mut owner_count = zone.owner_count;
+        for change in &changes {
+            owner_count += usize::from(change.node.as_deref().map(Node::at).is_some_and(is_owner));
+            owner_count -= usize::from(zone.find(change.hash, &change.relative).is_some_and(is_owner));
+        }
+        let labels = changes.iter().map(|change| labels_in(&change.relative)).max().unwrap_or(0) + zone.apex_labels();
+        let apex_change = changes.iter().position(|change| change.relative.is_empty());
+        let apex_node = match apex_change.map(|at| changes.swap_remove(at)) {
+            Some(change) => change.node.expect("the apex is never removed"),
+            None => zone.head.nodes().next().expect("the apex was compiled").octets().to_vec(),
+        };
+        let soa =
+            Soa::read(Node::at(&apex_node), &zone.apex).ok_or_else(|| BuildError::NoSoa { apex: zone.apex.clone() })?;
+        Ok(Zone {
+            head: Leaf::build(&[apex_node], zone.apex_octets(), zone.apex_hash).map_err(too_large)?,
+            directory: Some(directory.with_changes(changes).map_err(too_large)?),
+            apex_hash: zone.apex_hash,
+            apex_labels: zone.apex_labels,
+            labels_max: zone.labels_max.max(labels as u8),
+            negative_ttl: soa.negative_ttl,
+            serial: soa.serial,
+            unavailable: None,
+            denial: None,
+            apex: zone.apex.clone(),
+            owner_count,
+        })
+    }
+}
+
+/// What the engine needs of a SOA record (RFC 1035 §3.3.13).
+struct Soa {
+    serial: Serial,
+    negative_ttl: u32,
+}
+
+impl Soa {
+    fn read(apex: Node<'_>, apex_name: &Name) -> Option<Soa> {
+        let records = apex.get(RecordType::SOA).filter(|records| records.count == 1)?;
+        let rrset = records.to_rrset(apex_name);
+        let (_, rest) = Name::split_from(&rrset.rdata[0]).ok()?;
+        let (_, numbers) = Name::split_from(rest).ok()?;
+        let numbers: &[u8; 20] = numbers.try_into().ok()?;
+        let number = |at: usize| u32::from_be_bytes([numbers[at], numbers[at + 1], numbers[at + 2], numbers[at + 3]]);
+        Some(Soa { serial: Serial(number(0)), negative_ttl: records.ttl().min(number(16)) })
+    }
+}
+
+fn check_rdata(owner: &Name, rrsets: &[Rrset]) -> Result<(), BuildError> {
+    let too_long = |rrset: &&Rrset| rrset.rdata.iter().any(|rdata| rdata.len() > usize::from(u16::MAX));
+    match rrsets.iter().find(too_long) {
+        Some(rrset) => Err(BuildError::RdataTooLong { owner: owner.clone(), rtype: rrset.rtype }),
+        None => Ok(()),
+    }
+}
+
+/// `name` without its first `skipped` labels.
+fn ancestor(name: &Name, skipped: usize) -> Name {
+    let octets: usize = name.labels().take(skipped).map(|label| label.len() + 1).sum();
+    Name::from_wire(&name.as_wire()[octets..]).expect("a suffix of a name is a name")
+}
+
+fn labels_in(mut relative: &[u8]) -> usize {
+    let mut count = 0;
+    while let Some(&length) = relative.first() {
+        relative = &relative[usize::from(length) + 1..];
+        count += 1;
+    }
+    count
+}

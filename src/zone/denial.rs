@@ -1,0 +1,280 @@
+//! Authenticated denial of a signed zone: finding the NSEC or NSEC3 record that matches or covers a name
+//! (RFC 4034 §4, RFC 5155).
+//!
+//! A zone that another signer signed brings its chain with it. NSEC records lie at their owners as other records do; here
+//! is only their canonical order. NSEC3 records lie at names that stand for hashes and that do not exist as names
+//! (RFC 5155 §7.2.8), so they are kept here and not among the zone's nodes.
+
+use aws_lc_rs::digest;
+
+use super::contents::Contents;
+use super::image::{Zone, to_rrsets};
+use super::node::{self, Node, NodeSource};
+use super::qname::{NameHash, Qname};
+use super::rrset::Rrset;
+use crate::wire::name::NAME_OCTETS_MAX;
+use crate::wire::{Name, RecordType};
+
+/// The chain of proofs of a signed zone.
+pub struct Denial {
+    chain: Chain,
+}
+
+enum Chain {
+    /// In canonical order.
+    Nsec(Vec<NsecOwner>),
+    /// In the order of their hashes.
+    Nsec3 { salt: Box<[u8]>, iterations: u16, owners: Vec<Nsec3Owner> },
+}
+
+struct NsecOwner {
+    key: Box<[u8]>,
+    hash: NameHash,
+    relative: Box<[u8]>,
+}
+
+struct Nsec3Owner {
+    hash: Nsec3Hash,
+    node: Vec<u8>,
+}
+
+/// An NSEC3 hash: SHA-1 is the only algorithm there is (RFC 5155 §11).
+pub type Nsec3Hash = [u8; 20];
+
+/// More iterations than this and the chain is not used: every name asked for costs that many rounds of SHA-1. RFC 9276
+/// §3.1 asks for none; validators treat zones above 50 to 150 as unsigned.
+pub const NSEC3_ITERATIONS_MAX: u16 = 500;
+
+impl Denial {
+    /// The chain in `contents`; `None` if they have none that can be used.
+    pub(super) fn build(contents: &Contents) -> Option<Denial> {
+        if let Some(parameters) = contents.get(contents.apex(), RecordType::NSEC3PARAM) {
+            return parameters.rdata.iter().find_map(|rdata| Self::nsec3_chain(contents, rdata));
+        }
+        contents.get(contents.apex(), RecordType::NSEC)?;
+        let apex_octets = contents.apex().as_wire().len();
+        let with_nsec =
+            contents.owners().filter(|(_, rrsets)| rrsets.iter().any(|rrset| rrset.rtype == RecordType::NSEC));
+        let mut owners: Vec<NsecOwner> = with_nsec
+            .map(|(owner, _)| {
+                let qname = Qname::of(owner.as_wire());
+                let relative = &qname.octets()[..qname.length() - apex_octets];
+                NsecOwner {
+                    key: CanonicalKey::of(relative).octets().into(),
+                    hash: qname.hash(0),
+                    relative: relative.into(),
+                }
+            })
+            .collect();
+        owners.sort_by(|a, b| a.key.cmp(&b.key));
+        Some(Denial { chain: Chain::Nsec(owners) })
+    }
+
+    /// The chain of NSEC3 records that belongs to the NSEC3PARAM record `parameters` (RFC 5155 §4.2).
+    fn nsec3_chain(contents: &Contents, parameters: &[u8]) -> Option<Denial> {
+        let (&[algorithm, _, high, low, salt_length], salt) = parameters.split_first_chunk()?;
+        let iterations = u16::from_be_bytes([high, low]);
+        if algorithm != 1 || usize::from(salt_length) != salt.len() || iterations > NSEC3_ITERATIONS_MAX {
+            return None;
+        }
+        let mut owners = Vec::new();
+        for (owner, rrsets) in contents.owners() {
+            let Some(rrset) = rrsets.iter().find(|rrset| rrset.rtype == RecordType::NSEC3) else { continue };
+            let same_chain = |rdata: &[u8]| {
+                rdata.len() >= 5
+                    && (rdata[0], &rdata[2..4], &rdata[4..]) == (1, &parameters[2..4], &rdata[4..])
+                    && rdata[4..].starts_with(&parameters[4..])
+            };
+            let hash = owner
+                .labels()
+                .next()
+                .and_then(|label| data_encoding::BASE32HEX_NOPAD.decode(&label.to_ascii_uppercase()).ok());
+            let Some(hash) = hash.and_then(|hash| Nsec3Hash::try_from(hash).ok()) else { continue };
+            if owner.label_count() != contents.apex().label_count() + 1
+                || !rrset.rdata.iter().all(|rdata| same_chain(rdata))
+            {
+                continue;
+            }
+            let only: Vec<Rrset> = rrsets.iter().filter_map(|rrset| nsec3_part(rrset, true)).collect();
+            let source = NodeSource { owner, apex: contents.apex(), rrsets: &only, weights: &|_| None };
+            owners.push(Nsec3Owner { hash, node: node::compile(&source) });
+        }
+        owners.sort_by_key(|owner| owner.hash);
+        (!owners.is_empty()).then(|| Denial { chain: Chain::Nsec3 { salt: salt.into(), iterations, owners } })
+    }
+
+    /// Whether these RRsets make their owner a name that stands for a hash.
+    pub(super) fn is_hashed(&self, rrsets: &[Rrset]) -> bool {
+        matches!(self.chain, Chain::Nsec3 { .. }) && rrsets.iter().any(|rrset| rrset.rtype == RecordType::NSEC3)
+    }
+
+    /// The RRsets without NSEC3 and the signatures over it.
+    pub(super) fn without_nsec3(rrsets: &[Rrset]) -> Vec<Rrset> {
+        rrsets.iter().filter_map(|rrset| nsec3_part(rrset, false)).collect()
+    }
+
+    /// The owners of NSEC3 records with these records.
+    pub(super) fn hashed_owners(&self, apex: &Name) -> Vec<(Name, Vec<Rrset>)> {
+        let Chain::Nsec3 { owners, .. } = &self.chain else { return Vec::new() };
+        let with_name = |owner: &Nsec3Owner| {
+            let node = Node::at(&owner.node);
+            let wire = [node.relative_as_written(), apex.as_wire()].concat();
+            let name = Name::from_wire(&wire).expect("it was a name when it was compiled");
+            (name, to_rrsets(node, apex))
+        };
+        owners.iter().map(with_name).collect()
+    }
+
+    /// Whether the chain is of NSEC3 records.
+    pub fn is_hashed_chain(&self) -> bool {
+        matches!(self.chain, Chain::Nsec3 { .. })
+    }
+
+    /// In a chain of NSEC records, the node of the last owner that is not after the name with these labels above the apex
+    /// (in lower case): its record matches the name or covers it (RFC 4034 §4.1.1).
+    pub fn nsec<'z>(&self, zone: &'z Zone, relative: &[u8]) -> Option<Node<'z>> {
+        let Chain::Nsec(owners) = &self.chain else { return None };
+        let key = CanonicalKey::of(relative);
+        let after = owners.partition_point(|owner| *owner.key <= *key.octets());
+        let owner = &owners[after.checked_sub(1)?];
+        zone.find(owner.hash, &owner.relative)
+    }
+
+    /// In a chain of NSEC3 records, the hash of a name in lower case, in wire form (RFC 5155 §5).
+    pub fn nsec3_hash(&self, name: &[u8]) -> Option<Nsec3Hash> {
+        let Chain::Nsec3 { salt, iterations, .. } = &self.chain else { return None };
+        let mut hash = Nsec3Hash::default();
+        for iteration in 0..=*iterations {
+            let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+            context.update(if iteration == 0 { name } else { &hash });
+            context.update(salt);
+            hash.copy_from_slice(context.finish().as_ref());
+        }
+        Some(hash)
+    }
+
+    /// The NSEC3 record that matches a hash, as a node; else the one that covers it.
+    pub fn nsec3(&self, hash: &Nsec3Hash) -> Option<Nsec3<'_>> {
+        let Chain::Nsec3 { owners, .. } = &self.chain else { return None };
+        match owners.binary_search_by(|owner| owner.hash.cmp(hash)) {
+            Ok(at) => Some(Nsec3::Matching(Node::at(&owners[at].node))),
+            // Hashes before the first are covered by the last: the chain is a ring.
+            Err(at) => Some(Nsec3::Covering(Node::at(&owners[at.checked_sub(1).unwrap_or(owners.len() - 1)].node))),
+        }
+    }
+}
+
+/// An NSEC3 record found for a hash.
+pub enum Nsec3<'z> {
+    /// Its owner is the hash.
+    Matching(Node<'z>),
+    /// The hash lies between its owner and the next one.
+    Covering(Node<'z>),
+}
+
+/// The part of an RRset that is NSEC3 or signs it, or the other part; `None` if there is none.
+fn nsec3_part(rrset: &Rrset, nsec3: bool) -> Option<Rrset> {
+    let belongs = |rdata: &[u8]| match rrset.rtype {
+        RecordType::RRSIG => rdata.starts_with(&RecordType::NSEC3.0.to_be_bytes()),
+        rtype => rtype == RecordType::NSEC3,
+    };
+    let rdata: Vec<_> = rrset.rdata.iter().filter(|rdata| belongs(rdata) == nsec3).cloned().collect();
+    (!rdata.is_empty()).then(|| Rrset { rtype: rrset.rtype, ttl: rrset.ttl, rdata })
+}
+
+/// A name below the apex as octets whose plain order is the canonical order of names (RFC 4034 §6.1): the labels from the
+/// apex down, each closed by a zero octet; zeros and ones in labels are written as two octets that sort between that and
+/// everything else.
+struct CanonicalKey {
+    octets: [u8; 2 * NAME_OCTETS_MAX + 2],
+    length: usize,
+}
+
+impl CanonicalKey {
+    fn of(relative: &[u8]) -> Self {
+        let mut key = CanonicalKey { octets: [0; 2 * NAME_OCTETS_MAX + 2], length: 0 };
+        let mut starts = [0u8; NAME_OCTETS_MAX];
+        let (mut at, mut labels) = (0, 0);
+        while at < relative.len() {
+            starts[labels] = at as u8;
+            labels += 1;
+            at += usize::from(relative[at]) + 1;
+        }
+        for start in starts[..labels].iter().rev() {
+            let start = usize::from(*start);
+            for octet in &relative[start + 1..start + 1 + usize::from(relative[start])] {
+                match octet {
+                    0 | 1 => {
+                        key.push(1);
+                        key.push(octet + 1);
+                    }
+                    _ => key.push(*octet),
+                }
+            }
+            key.push(0);
+        }
+        key
+    }
+
+    fn push(&mut self, octet: u8) {
+        self.octets[self.length] = octet;
+        self.length += 1;
+    }
+
+    fn octets(&self) -> &[u8] {
+        &self.octets[..self.length]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_as_names() {
+        let apex: Name = "example.".parse().expect("a name");
+        let mut names: Vec<Name> = [
+            "example.",
+            "a.example.",
+            "yljkjljk.a.example.",
+            "Z.a.example.",
+            "zABC.a.EXAMPLE.",
+            "z.example.",
+            r"\001.z.example.",
+            "*.z.example.",
+            r"\200.z.example.",
+            r"a\000.example.",
+            r"a\000b.example.",
+            r"a\001.example.",
+            r"a\002.example.",
+            "b.a.example.",
+            r"\000.a.example.",
+            "ab.example.",
+        ]
+        .iter()
+        .map(|text| text.parse().expect("a name"))
+        .collect();
+        let key = |name: &Name| {
+            let folded = name.to_lowercase();
+            let wire = folded.as_wire();
+            CanonicalKey::of(&wire[..wire.len() - apex.as_wire().len()]).octets().to_vec()
+        };
+        names.sort();
+        assert!(names.is_sorted_by_key(key));
+    }
+
+    /// The hash of RFC 5155 appendix A: salt `aabbccdd`, 12 more iterations.
+    #[test]
+    fn nsec3_hash_of_the_rfc() {
+        let denial = Denial {
+            chain: Chain::Nsec3 { salt: [0xaa, 0xbb, 0xcc, 0xdd].into(), iterations: 12, owners: Vec::new() },
+        };
+        for (name, hash) in
+            [("example.", "0p9mhaveqvm6t7vbl5lop2u3t2rp3tom"), ("x.y.w.example.", "2vptu5timamqttgl4luu9kg21e0aor3s")]
+        {
+            let name: Name = name.parse().expect("a name");
+            let found = denial.nsec3_hash(name.as_wire()).expect("is a chain of NSEC3");
+            assert_eq!(data_encoding::BASE32HEX_NOPAD.encode(&found).to_ascii_lowercase(), hash);
+        }
+    }
+}

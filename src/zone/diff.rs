@@ -1,0 +1,160 @@
+//! What differs between two versions of a zone, by owner and RRset.
+
+use super::builder::OwnerChange;
+use super::contents::Contents;
+use super::rrset::Rrset;
+use crate::wire::{Name, RecordType};
+
+/// An RRset that differs between two versions of a zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RrsetChange {
+    /// Whose RRset.
+    pub owner: Name,
+    /// As it was; `None` if it is new.
+    pub before: Option<Rrset>,
+    /// As it is; `None` if it is gone.
+    pub after: Option<Rrset>,
+}
+
+/// The owners whose records differ from `before` to `after`, in canonical order, each with all that it has afterwards: what
+/// [`super::Zone::with_changes`] takes. Empty means that there is nothing to publish. The order of RRsets at an owner and
+/// of records in an RRset does not count.
+pub fn owners(before: &Contents, after: &Contents) -> Vec<OwnerChange> {
+    let mut changes = Vec::new();
+    walk(before, after, |owner, old, new| {
+        let alike = |old: &[Rrset], new: &[Rrset]| {
+            old.len() == new.len() && new.iter().all(|rrset| old.iter().any(|old| same(old, rrset)))
+        };
+        let weights = |contents: &Contents| -> Vec<(RecordType, Vec<u16>)> {
+            let of_type = |rtype| contents.weights(owner, rtype).map(|weights| (rtype, weights.to_vec()));
+            [RecordType::A, RecordType::AAAA].into_iter().filter_map(of_type).collect()
+        };
+        if !alike(old, new) || weighted(before, owner) != weighted(after, owner) {
+            changes.push(OwnerChange { owner: owner.clone(), rrsets: new.to_vec(), weights: weights(after) });
+        }
+    });
+    changes
+}
+
+/// The RRsets that differ from `before` to `after`, owners in canonical order: what an incremental transfer tells.
+pub fn rrsets(before: &Contents, after: &Contents) -> Vec<RrsetChange> {
+    let mut changes = Vec::new();
+    walk(before, after, |owner, old, new| {
+        for rrset in old {
+            let now = new.iter().find(|new| new.rtype == rrset.rtype);
+            if now.is_none_or(|now| !same(rrset, now)) {
+                changes.push(RrsetChange { owner: owner.clone(), before: Some(rrset.clone()), after: now.cloned() });
+            }
+        }
+        for rrset in new.iter().filter(|new| old.iter().all(|old| old.rtype != new.rtype)) {
+            changes.push(RrsetChange { owner: owner.clone(), before: None, after: Some(rrset.clone()) });
+        }
+    });
+    changes
+}
+
+/// Calls `visit` for each owner of either, in canonical order, with its RRsets in both.
+fn walk(before: &Contents, after: &Contents, mut visit: impl FnMut(&Name, &[Rrset], &[Rrset])) {
+    let (mut old, mut new) = (before.owners().peekable(), after.owners().peekable());
+    loop {
+        let order = match (old.peek(), new.peek()) {
+            (None, None) => return,
+            (Some(_), None) => std::cmp::Ordering::Less,
+            (None, Some(_)) => std::cmp::Ordering::Greater,
+            (Some((old, _)), Some((new, _))) => old.cmp(new),
+        };
+        let gone = if order.is_le() { old.next() } else { None };
+        let here = if order.is_ge() { new.next() } else { None };
+        match (gone, here) {
+            (Some((_, gone)), Some((owner, here))) => visit(owner, gone, here),
+            (Some((owner, gone)), None) => visit(owner, gone, &[]),
+            (None, Some((owner, here))) => visit(owner, &[], here),
+            (None, None) => {}
+        }
+    }
+}
+
+fn same(a: &Rrset, b: &Rrset) -> bool {
+    // RDATA within an RRset are distinct, so equal numbers and one inclusion make equal sets.
+    a.rtype == b.rtype
+        && a.ttl == b.ttl
+        && a.rdata.len() == b.rdata.len()
+        && (a.rdata == b.rdata || a.rdata.iter().all(|rdata| b.rdata.contains(rdata)))
+}
+
+/// Each weighted address with its weight, in an order of its own.
+fn weighted<'c>(contents: &'c Contents, owner: &Name) -> Vec<(&'c [u8], u16)> {
+    let mut pairs = Vec::new();
+    for rtype in [RecordType::A, RecordType::AAAA] {
+        if let (Some(weights), Some(rrset)) = (contents.weights(owner, rtype), contents.get(owner, rtype)) {
+            pairs.extend(rrset.rdata.iter().map(|rdata| &**rdata).zip(weights.iter().copied()));
+        }
+    }
+    pairs.sort_unstable();
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::zone::Ttl;
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("a name of a test")
+    }
+
+    fn contents(records: &[(&str, RecordType, u32, &[u8])]) -> Contents {
+        let mut contents = Contents::new(name("z.test."));
+        for (owner, rtype, ttl, rdata) in records {
+            let ttl = Ttl::new(*ttl).expect("is small");
+            contents.add(name(owner), *rtype, ttl, (*rdata).into()).expect("is in the zone");
+        }
+        contents
+    }
+
+    #[test]
+    fn differences() {
+        let (a, txt) = (RecordType::A, RecordType::TXT);
+        let before = contents(&[
+            ("z.test.", txt, 60, b"\x01a"),
+            ("a.z.test.", a, 60, b"0001"),
+            ("a.z.test.", a, 60, b"0002"),
+            ("b.z.test.", a, 60, b"0001"),
+            ("b.z.test.", txt, 60, b"\x01b"),
+            ("d.z.test.", a, 60, b"0001"),
+        ]);
+        assert_eq!(owners(&before, &before), []);
+        let after = contents(&[
+            ("z.test.", txt, 60, b"\x01a"),
+            ("A.z.test.", a, 60, b"0002"),
+            ("a.z.test.", a, 60, b"0001"),
+            ("b.z.test.", a, 61, b"0001"),
+            ("b.z.test.", txt, 60, b"\x01b"),
+            ("c.z.test.", a, 60, b"0001"),
+        ]);
+        let changed: Vec<(String, usize)> =
+            owners(&before, &after).iter().map(|change| (change.owner.to_string(), change.rrsets.len())).collect();
+        assert_eq!(changed, [("b.z.test.".into(), 2), ("c.z.test.".into(), 1), ("d.z.test.".into(), 0)]);
+        let changed: Vec<_> = rrsets(&before, &after)
+            .into_iter()
+            .map(|change| (change.owner.to_string(), change.before.is_some(), change.after.is_some()))
+            .collect();
+        assert_eq!(
+            changed,
+            [("b.z.test.".into(), true, true), ("c.z.test.".into(), false, true), ("d.z.test.".into(), true, false)]
+        );
+    }
+
+    #[test]
+    fn weights_count() {
+        let records: &[(&str, RecordType, u32, &[u8])] =
+            &[("a.z.test.", RecordType::A, 60, b"0001"), ("a.z.test.", RecordType::A, 60, b"0002")];
+        let before = contents(records);
+        let mut after = contents(records);
+        after.set_weights(&name("a.z.test."), RecordType::A, vec![1, 2]).expect("there are two");
+        let changes = owners(&before, &after);
+        assert_eq!(changes.len(), 1);
+        assert_eq!(changes[0].weights, [(RecordType::A, vec![1, 2])]);
+        assert_eq!(rrsets(&before, &after), []);
+    }
+}

@@ -1,0 +1,317 @@
+//! A zone compiled for answering: immutable, made of contiguous blocks, found by hash.
+//!
+//! A small zone is one [`Leaf`]. A large one keeps its apex in a leaf of its own, and the rest in a persistent directory
+//! of two levels over leaves of some twenty nodes: a changed name copies its leaf and two small tables of pointers, and
+//! shares all else with the version before.
+//!
+//! ```text
+//! Zone ── head: Leaf (apex, and in a small zone every node)
+//!     └── Directory ── 256 × Part ── 2^n × Leaf
+//! ```
+
+use std::sync::Arc;
+
+use super::contents::Contents;
+use super::denial::Denial;
+use super::leaf::{Leaf, TooLarge};
+use super::node::{Node, Records};
+use super::qname::{NameHash, Qname};
+use super::rrset::{Rrset, Ttl};
+use super::serial::Serial;
+use crate::wire::{Name, RecordType};
+
+/// A zone, compiled: made by [`Zone::build`] and [`Zone::with_changes`].
+pub struct Zone {
+    pub(super) head: Leaf,
+    pub(super) directory: Option<Directory>,
+    pub(super) apex_hash: NameHash,
+    pub(super) apex_labels: u8,
+    /// No node has more labels than this.
+    pub(super) labels_max: u8,
+    pub(super) negative_ttl: u32,
+    pub(super) serial: Serial,
+    pub(super) unavailable: Option<Unavailable>,
+    pub(super) denial: Option<Arc<Denial>>,
+    pub(super) apex: Name,
+    pub(super) owner_count: usize,
+}
+
+/// Why a known zone cannot be answered from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unavailable {
+    /// It was never loaded, or its load failed and there is no earlier version.
+    NotLoaded,
+    /// A secondary's copy that was not refreshed within the SOA's expiry.
+    Expired,
+}
+
+impl Zone {
+    /// A zone that is known and cannot be served: its names are answered SERVFAIL.
+    pub fn unavailable(apex: Name, why: Unavailable) -> Zone {
+        let qname = Qname::of(apex.as_wire());
+        let head = Leaf::build::<&[u8]>(&[], qname.octets(), qname.hash(0)).expect("no nodes take no room");
+        Zone {
+            head,
+            directory: None,
+            apex_hash: qname.hash(0),
+            apex_labels: qname.labels() as u8,
+            labels_max: qname.labels() as u8,
+            negative_ttl: 0,
+            serial: Serial(0),
+            unavailable: Some(why),
+            denial: None,
+            apex,
+            owner_count: 0,
+        }
+    }
+
+    /// The name at the zone's top.
+    pub fn apex(&self) -> &Name {
+        &self.apex
+    }
+
+    /// The SOA's serial; `None` for an unavailable zone.
+    pub fn serial(&self) -> Option<Serial> {
+        self.unavailable.is_none().then_some(self.serial)
+    }
+
+    /// Why the zone cannot be answered from; `None` if it can.
+    pub fn why_unavailable(&self) -> Option<Unavailable> {
+        self.unavailable
+    }
+
+    /// How many owners have records.
+    pub fn owner_count(&self) -> usize {
+        self.owner_count
+    }
+
+    /// Octets of memory that the zone's blocks take, those included that it shares with other versions.
+    pub fn octets(&self) -> usize {
+        let directory = self.directory.as_ref().map_or(0, |directory| directory.leaves().map(Leaf::octets).sum());
+        self.head.octets() + directory
+    }
+
+    /// The hash of the apex.
+    #[inline]
+    pub fn apex_hash(&self) -> NameHash {
+        self.apex_hash
+    }
+
+    /// Labels of the apex, the root not counted.
+    #[inline]
+    pub fn apex_labels(&self) -> usize {
+        usize::from(self.apex_labels)
+    }
+
+    /// The apex in lower case, in wire form.
+    #[inline]
+    pub fn apex_octets(&self) -> &[u8] {
+        self.head.apex()
+    }
+
+    /// The TTL of negative answers in seconds: the lower of the SOA's own and its MINIMUM field (RFC 2308 §3).
+    #[inline]
+    pub fn negative_ttl(&self) -> u32 {
+        self.negative_ttl
+    }
+
+    /// The proofs of a signed zone.
+    pub fn denial(&self) -> Option<&Denial> {
+        self.denial.as_deref()
+    }
+
+    /// The apex's node; `None` for an unavailable zone.
+    #[inline]
+    pub fn apex_node(&self) -> Option<Node<'_>> {
+        self.head.apex_node()
+    }
+
+    /// The node with this hash whose labels above the apex, in lower case, are `relative`.
+    #[inline]
+    pub fn find(&self, hash: NameHash, relative: &[u8]) -> Option<Node<'_>> {
+        match &self.directory {
+            None => self.head.find(hash, relative),
+            Some(_) if relative.is_empty() => self.head.apex_node(),
+            Some(directory) => directory.leaf(hash).find(hash, relative),
+        }
+    }
+
+    /// Reads what answering will read first, so that it is near by then.
+    #[inline]
+    pub fn touch(&self) -> u8 {
+        self.head.touch()
+    }
+
+    /// The records of one owner, with its name as it was written; nothing for names without records.
+    pub fn owner(&self, owner: &Name) -> Vec<Rrset> {
+        let qname = Qname::of(owner.as_wire());
+        let Some(relative) = self.relative(&qname, 0) else { return Vec::new() };
+        self.find(qname.hash(0), relative).map_or_else(Vec::new, |node| self.rrsets_of(node))
+    }
+
+    /// The zone's records, taken back out of the image.
+    pub fn contents(&self) -> Contents {
+        let mut contents = Contents::new(self.apex.clone());
+        for node in self.nodes().filter(|node| !node.is_empty_non_terminal()) {
+            let owner = self.name_of(node);
+            for rrset in self.rrsets_of(node) {
+                contents.set(owner.clone(), rrset).expect("owners and types of a zone were checked when it was built");
+            }
+            for records in node.rrsets() {
+                if let Some(weights) = records.weights() {
+                    contents
+                        .set_weights(&owner, records.rtype, weights.collect())
+                        .expect("weights were checked when the zone was built");
+                }
+            }
+        }
+        for (owner, rrsets) in self.denial.iter().flat_map(|denial| denial.hashed_owners(&self.apex)) {
+            for rrset in rrsets {
+                contents.set(owner.clone(), rrset).expect("hashed owners lie in the zone");
+            }
+        }
+        contents
+    }
+
+    pub(super) fn nodes(&self) -> impl Iterator<Item = Node<'_>> {
+        let leaves = self.directory.iter().flat_map(Directory::leaves);
+        self.head.nodes().chain(leaves.flat_map(Leaf::nodes))
+    }
+
+    /// The labels above the apex of the suffix of `qname` that is left after `skipped` labels; `None` if it lies elsewhere.
+    pub(super) fn relative<'q>(&self, qname: &'q Qname, skipped: usize) -> Option<&'q [u8]> {
+        let above = qname.labels().checked_sub(self.apex_labels())?;
+        if skipped > above || qname.suffix(above) != self.apex_octets() {
+            return None;
+        }
+        Some(&qname.octets()[qname.start(skipped)..qname.start(above)])
+    }
+
+    fn name_of(&self, node: Node<'_>) -> Name {
+        let wire = [node.relative_as_written(), self.apex.as_wire()].concat();
+        Name::from_wire(&wire).expect("a node's name was a name when it was compiled")
+    }
+
+    fn rrsets_of(&self, node: Node<'_>) -> Vec<Rrset> {
+        to_rrsets(node, &self.apex)
+    }
+}
+
+/// The RRsets of a node as they were before they were compiled, RRSIGs as one RRset again.
+pub(super) fn to_rrsets(node: Node<'_>, apex: &Name) -> Vec<Rrset> {
+    let mut rrsets: Vec<Rrset> =
+        node.rrsets().filter(|records| records.count > 0).map(|records| records.to_rrset(apex)).collect();
+    let signatures: Vec<_> = node.rrsets().flat_map(Records::signature_rdata).collect();
+    if !signatures.is_empty() {
+        // Each signature has the TTL of what it covers (RFC 4034 §3); the lowest stands for all, as when records are added.
+        let signed = node.rrsets().filter(|records| records.signature_count > 0);
+        let ttl = Ttl::from_wire(signed.map(|records| records.ttl()).min().unwrap_or(0));
+        rrsets.push(Rrset { rtype: RecordType::RRSIG, ttl, rdata: signatures });
+    }
+    rrsets
+}
+
+/// The nodes of a large zone, apex excepted.
+pub(super) struct Directory {
+    parts: Box<[Arc<Part>]>,
+}
+
+/// One of 256 parts of a directory, chosen by the hash's top octet.
+struct Part {
+    /// A power of two of them, chosen by the hash's bits from 40 on.
+    leaves: Box<[Arc<Leaf>]>,
+    node_count: usize,
+}
+
+const PARTS: usize = 256;
+/// Nodes of a leaf on average when its part was laid out; half to twice as many before it is laid out again. A change
+/// copies one leaf, and `PARTS` plus the part's leaves pointers: at 1,000,000 names both sides are some microseconds.
+const LEAF_NODES: usize = 24;
+/// Most leaves of a part: the bits of the hash that choose one.
+const PART_LEAVES_MAX: usize = 1 << 16;
+
+/// A node of a directory that changes: its name's hash, and its new octets, or none if it is gone.
+pub(super) struct NodeChange {
+    pub(super) hash: NameHash,
+    pub(super) relative: Vec<u8>,
+    pub(super) node: Option<Vec<u8>>,
+}
+
+impl Directory {
+    pub(super) fn build(nodes: Vec<Vec<u8>>) -> Result<Directory, TooLarge> {
+        let mut by_part: Vec<Vec<Vec<u8>>> = (0..PARTS).map(|_| Vec::new()).collect();
+        for node in nodes {
+            by_part[part_index(Node::at(&node).hash())].push(node);
+        }
+        let parts = by_part.into_iter().map(|nodes| Part::build(nodes).map(Arc::new)).collect::<Result<_, _>>()?;
+        Ok(Directory { parts })
+    }
+
+    /// This directory with some nodes replaced, added or taken away.
+    pub(super) fn with_changes(&self, mut changes: Vec<NodeChange>) -> Result<Directory, TooLarge> {
+        changes.sort_by_key(|change| part_index(change.hash));
+        let mut parts = self.parts.clone();
+        for changes in changes.chunk_by(|a, b| part_index(a.hash) == part_index(b.hash)) {
+            let index = part_index(changes[0].hash);
+            parts[index] = Arc::new(parts[index].with_changes(changes)?);
+        }
+        Ok(Directory { parts })
+    }
+
+    #[inline]
+    fn leaf(&self, hash: NameHash) -> &Leaf {
+        let part = &self.parts[part_index(hash)];
+        &part.leaves[leaf_index(hash, part.leaves.len())]
+    }
+
+    fn leaves(&self) -> impl Iterator<Item = &Leaf> {
+        self.parts.iter().flat_map(|part| part.leaves.iter()).map(|leaf| &**leaf)
+    }
+}
+
+impl Part {
+    fn build<N: AsRef<[u8]>>(nodes: Vec<N>) -> Result<Part, TooLarge> {
+        let leaf_count = (nodes.len() / LEAF_NODES).next_power_of_two().min(PART_LEAVES_MAX);
+        let node_count = nodes.len();
+        let mut by_leaf: Vec<Vec<N>> = (0..leaf_count).map(|_| Vec::new()).collect();
+        for node in nodes {
+            by_leaf[leaf_index(Node::at(node.as_ref()).hash(), leaf_count)].push(node);
+        }
+        let leaves =
+            by_leaf.into_iter().map(|nodes| Leaf::build(&nodes, &[], 0).map(Arc::new)).collect::<Result<_, _>>()?;
+        Ok(Part { leaves, node_count })
+    }
+
+    fn with_changes(&self, changes: &[NodeChange]) -> Result<Part, TooLarge> {
+        let mut leaves = self.leaves.clone();
+        let mut node_count = self.node_count;
+        let mut order: Vec<&NodeChange> = changes.iter().collect();
+        let leaf_count = leaves.len();
+        order.sort_by_key(|change| leaf_index(change.hash, leaf_count));
+        for changes in order.chunk_by(|a, b| leaf_index(a.hash, leaf_count) == leaf_index(b.hash, leaf_count)) {
+            let index = leaf_index(changes[0].hash, leaf_count);
+            let replaced = |node: &Node<'_>| {
+                changes.iter().any(|change| change.hash == node.hash() && change.relative == node.relative())
+            };
+            let kept = leaves[index].nodes().filter(|node| !replaced(node)).map(|node| node.octets());
+            let nodes: Vec<&[u8]> = kept.chain(changes.iter().filter_map(|change| change.node.as_deref())).collect();
+            node_count = node_count + nodes.len() - leaves[index].len();
+            let leaf = Leaf::build(&nodes, &[], 0)?;
+            leaves[index] = Arc::new(leaf);
+        }
+        if node_count > 2 * LEAF_NODES * leaves.len() && leaves.len() < PART_LEAVES_MAX {
+            return Part::build(leaves.iter().flat_map(|leaf| leaf.nodes()).map(|node| node.octets()).collect());
+        }
+        Ok(Part { leaves, node_count })
+    }
+}
+
+#[inline]
+fn part_index(hash: NameHash) -> usize {
+    (hash >> 56) as usize
+}
+
+#[inline]
+fn leaf_index(hash: NameHash, leaves: usize) -> usize {
+    (hash >> 40) as usize & (leaves - 1)
+}

@@ -1,0 +1,273 @@
+//! The format of a journal: a file of keys and values to which changes are appended, and which survives being cut short.
+//!
+//! A name server keeps its last-good state in one: what its zones were made of and which serials they had. This file is the
+//! format, reading and writing of octets; who owns the file is elsewhere.
+//!
+//! ```text
+//! header   "signpost" │ format version u32 │ 0 u32
+//! frame    length u32 │ !length u32 │ first 16 octets of the payload's SHA-256 │ payload
+//!   …      frames of the snapshot: every key that was live when the file was written
+//! frame    its payload is empty: the end of the snapshot
+//!   …      frames that were appended since
+//!
+//! payload  entries, one after another:   1 │ key length u16 │ key │ value length u32 │ value      put
+//!                                        2 │ key length u16 │ key                                 delete
+//! ```
+//!
+//! Numbers are little-endian. The snapshot is synced to disk before the file gets its name, so a fault in it is damage, and
+//! the file is refused. A fault in what was appended is how a crash or a power cut looks: the file is good up to there, and
+//! says what was true at that moment.
+
+use aws_lc_rs::digest::{SHA256, digest};
+
+/// The format that is written, and the only one that is read.
+pub const VERSION: u32 = 1;
+/// Largest payload of a frame. A frame is checked as a whole before it is used.
+pub const PAYLOAD_OCTETS_MAX: usize = 16 << 20;
+/// From this size on a writer should begin another frame.
+pub const PAYLOAD_OCTETS_GOOD: usize = 256 << 10;
+
+const MAGIC: &[u8; 8] = b"signpost";
+const HEADER_OCTETS: usize = 16;
+const FRAME_HEADER_OCTETS: usize = 24;
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+
+/// Why a journal cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum JournalError {
+    /// The file is something else, or was cut off within its header.
+    #[error("it is not a journal of signpost")]
+    NotAJournal,
+    /// The file was written by a newer version.
+    #[error("its format is version {0}, and this program reads version {VERSION}")]
+    OtherVersion(u32),
+    /// The part that was once complete on disk is not what was written.
+    #[error("it is damaged at octet {at}")]
+    Damaged {
+        /// Where the first bad frame begins.
+        at: usize,
+    },
+}
+
+/// How far a journal was good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recovered {
+    /// Octets from the beginning that are good. What is appended goes here.
+    pub good_octets: usize,
+    /// Octets after that, which a crash left behind.
+    pub torn_octets: usize,
+    /// Octets of the snapshot at the beginning.
+    pub snapshot_octets: usize,
+}
+
+/// One entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Its value from here on; `None`: it is gone.
+    pub value: Option<&'a [u8]>,
+}
+
+/// Reads a journal's entries in order. Nothing is passed on from a frame that is not whole.
+pub fn read<'a>(octets: &'a [u8], mut each: impl FnMut(Entry<'a>)) -> Result<Recovered, JournalError> {
+    let header = octets.get(..HEADER_OCTETS).ok_or(JournalError::NotAJournal)?;
+    if !header.starts_with(MAGIC) {
+        return Err(JournalError::NotAJournal);
+    }
+    match u32_at(header, 8) {
+        Some(VERSION) => {}
+        version => return Err(JournalError::OtherVersion(version.unwrap_or_default())),
+    }
+    let mut at = HEADER_OCTETS;
+    let mut snapshot_octets = None;
+    while at < octets.len() {
+        let Some((payload, end)) = frame_at(octets, at) else { break };
+        if payload.is_empty() {
+            snapshot_octets.get_or_insert(end);
+        }
+        let Some(entries) = entries(payload) else { break };
+        entries.into_iter().for_each(&mut each);
+        at = end;
+    }
+    let snapshot_octets = snapshot_octets.ok_or(JournalError::Damaged { at })?;
+    Ok(Recovered { good_octets: at, torn_octets: octets.len() - at, snapshot_octets })
+}
+
+fn frame_at(octets: &[u8], at: usize) -> Option<(&[u8], usize)> {
+    let (length, inverse) = (u32_at(octets, at)?, u32_at(octets, at + 4)?);
+    let length_octets = usize::try_from(length).ok()?;
+    if length != !inverse || length_octets > PAYLOAD_OCTETS_MAX {
+        return None;
+    }
+    let end = at + FRAME_HEADER_OCTETS + length_octets;
+    let payload = octets.get(at + FRAME_HEADER_OCTETS..end)?;
+    (checksum(payload) == octets[at + 8..at + FRAME_HEADER_OCTETS]).then_some((payload, end))
+}
+
+fn entries(mut payload: &[u8]) -> Option<Vec<Entry<'_>>> {
+    let mut entries = Vec::new();
+    while let Some((&kind, rest)) = payload.split_first() {
+        let (key_octets, rest) = rest.split_first_chunk::<2>()?;
+        let (key, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*key_octets)))?;
+        let (value, rest) = match kind {
+            DELETE => (None, rest),
+            PUT => {
+                let (value_octets, rest) = rest.split_first_chunk::<4>()?;
+                let (value, rest) = rest.split_at_checked(usize::try_from(u32::from_le_bytes(*value_octets)).ok()?)?;
+                (Some(value), rest)
+            }
+            _ => return None,
+        };
+        entries.push(Entry { key, value });
+        payload = rest;
+    }
+    Some(entries)
+}
+
+fn u32_at(octets: &[u8], at: usize) -> Option<u32> {
+    octets.get(at..)?.first_chunk().map(|number| u32::from_le_bytes(*number))
+}
+
+fn checksum(payload: &[u8]) -> [u8; 16] {
+    let mut front = [0; 16];
+    front.copy_from_slice(&digest(&SHA256, payload).as_ref()[..16]);
+    front
+}
+
+/// Octets to write: the header, or one frame after another.
+#[derive(Debug, Default)]
+pub struct Writer {
+    octets: Vec<u8>,
+    frame: Vec<u8>,
+}
+
+impl Writer {
+    /// The beginning of a new file.
+    pub fn with_header() -> Self {
+        let octets = [&MAGIC[..], &VERSION.to_le_bytes(), &[0; 4]].concat();
+        Writer { octets, frame: Vec::new() }
+    }
+
+    /// Frames for the end of a file.
+    pub fn append() -> Self {
+        Writer::default()
+    }
+
+    /// Writes one entry. A key has at most 65,535 octets, an entry at most [`PAYLOAD_OCTETS_MAX`]; larger ones are left
+    /// out, and `false` is returned.
+    pub fn put(&mut self, entry: Entry<'_>) -> bool {
+        let Ok(key_octets) = u16::try_from(entry.key.len()) else { return false };
+        let value_octets = entry.value.map_or(0, <[u8]>::len);
+        if value_octets + entry.key.len() + 7 > PAYLOAD_OCTETS_MAX {
+            return false;
+        }
+        if self.frame.len() + value_octets + entry.key.len() > PAYLOAD_OCTETS_GOOD {
+            self.end_frame();
+        }
+        self.frame.push(if entry.value.is_some() { PUT } else { DELETE });
+        self.frame.extend_from_slice(&key_octets.to_le_bytes());
+        self.frame.extend_from_slice(entry.key);
+        if let Some(value) = entry.value {
+            self.frame.extend_from_slice(&(value.len() as u32).to_le_bytes());
+            self.frame.extend_from_slice(value);
+        }
+        true
+    }
+
+    /// Writes the mark that ends the snapshot.
+    pub fn end_snapshot(&mut self) {
+        self.end_frame();
+        self.push_frame(&[]);
+    }
+
+    /// What is to be written.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.end_frame();
+        self.octets
+    }
+
+    fn end_frame(&mut self) {
+        if !self.frame.is_empty() {
+            let frame = std::mem::take(&mut self.frame);
+            self.push_frame(&frame);
+        }
+    }
+
+    fn push_frame(&mut self, payload: &[u8]) {
+        let length = u32::try_from(payload.len()).expect("a frame has at most PAYLOAD_OCTETS_MAX octets");
+        self.octets.extend_from_slice(&length.to_le_bytes());
+        self.octets.extend_from_slice(&(!length).to_le_bytes());
+        self.octets.extend_from_slice(&checksum(payload));
+        self.octets.extend_from_slice(payload);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn sample() -> (Vec<u8>, usize) {
+        let mut file = Writer::with_header();
+        for key in 0..2000u32 {
+            assert!(file.put(Entry { key: &key.to_le_bytes(), value: Some(&[7; 300]) }));
+        }
+        file.end_snapshot();
+        let mut octets = file.finish();
+        let snapshot_octets = octets.len();
+        for key in 0..3u32 {
+            let mut more = Writer::append();
+            more.put(Entry { key: &key.to_le_bytes(), value: None });
+            octets.extend(more.finish());
+        }
+        (octets, snapshot_octets)
+    }
+
+    fn live(octets: &[u8]) -> Result<(usize, Recovered), JournalError> {
+        let mut live = BTreeMap::new();
+        let recovered = read(octets, |entry| match entry.value {
+            Some(value) => drop(live.insert(entry.key, value)),
+            None => drop(live.remove(entry.key)),
+        })?;
+        Ok((live.len(), recovered))
+    }
+
+    #[test]
+    fn a_journal_reads_back() {
+        let (octets, snapshot_octets) = sample();
+        let recovered = Recovered { good_octets: octets.len(), torn_octets: 0, snapshot_octets };
+        assert_eq!(live(&octets), Ok((1997, recovered)));
+    }
+
+    #[test]
+    fn a_torn_end_is_cut_off() {
+        let (octets, snapshot_octets) = sample();
+        let frame_octets = (octets.len() - snapshot_octets) / 3;
+        for length in snapshot_octets..octets.len() {
+            let (count, recovered) = live(&octets[..length]).expect("the snapshot is whole");
+            assert_eq!(count, 2000 - (length - snapshot_octets) / frame_octets, "{length}");
+            assert_eq!(recovered.good_octets + recovered.torn_octets, length);
+        }
+        let mut zeros = octets.clone();
+        zeros[snapshot_octets + frame_octets..].fill(0);
+        assert_eq!(live(&zeros).map(|(count, _)| count), Ok(1999), "a power cut leaves zeros");
+    }
+
+    #[test]
+    fn damage_is_an_error() {
+        let (octets, snapshot_octets) = sample();
+        for at in (HEADER_OCTETS..snapshot_octets).step_by(997) {
+            let mut damaged = octets.clone();
+            damaged[at] ^= 0x10;
+            assert!(matches!(live(&damaged), Err(JournalError::Damaged { .. })), "{at}");
+        }
+        assert!(matches!(live(&octets[..snapshot_octets - 1]), Err(JournalError::Damaged { .. })));
+        assert_eq!(live(b"something else, of some length"), Err(JournalError::NotAJournal));
+        assert_eq!(live(&octets[..5]), Err(JournalError::NotAJournal));
+        let mut newer = octets.clone();
+        newer[8] = 2;
+        assert_eq!(live(&newer), Err(JournalError::OtherVersion(2)));
+    }
+}

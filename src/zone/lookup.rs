@@ -1,0 +1,157 @@
+//! Finding what a zone says about a name and type: steps 3 and 4 of RFC 1034 §4.3.2, with the closest encloser and source
+//! of synthesis of RFC 4592 §3.3 and DNAME (RFC 6672 §3.2).
+//!
+//! Every name that exists is a node, empty non-terminals too, so the closest encloser is the deepest suffix that has a node;
+//! suffixes are probed from the longest that the zone can hold. Cuts and DNAMEs above the name win over all that is below
+//! them, and what lies there is marked, so that only names that do need to look up.
+
+use super::image::Zone;
+use super::node::{Node, Records, flag};
+use super::qname::{Qname, wildcard_hash};
+use crate::wire::RecordType;
+
+/// What a zone says about a name and type.
+pub enum Lookup<'z> {
+    /// The RRset asked for.
+    Answer(Found<'z>, Records<'z>),
+    /// The name is an alias (RFC 1034 §3.6.2).
+    Cname(Found<'z>, Records<'z>),
+    /// An ancestor of the name redirects all below it (RFC 6672).
+    Dname(Ancestor<'z>, Records<'z>),
+    /// The name is at or below a zone cut: its NS RRset.
+    Referral(Ancestor<'z>, Records<'z>),
+    /// The name exists, or is covered by a wildcard, and does not have the type (RFC 2308 §2.2).
+    NoData(Found<'z>),
+    /// The name does not exist (RFC 2308 §2.1): its closest encloser, which has no `*` below it.
+    NxDomain(Ancestor<'z>),
+}
+
+/// The node that speaks for a name.
+#[derive(Clone, Copy)]
+pub struct Found<'z> {
+    /// The node: the name's own, or that of the wildcard that covers it.
+    pub node: Node<'z>,
+    /// For a wildcard: how many labels the closest encloser is above the name. Else 0.
+    pub synthesised: usize,
+}
+
+/// A node at or above a name.
+#[derive(Clone, Copy)]
+pub struct Ancestor<'z> {
+    /// The node.
+    pub node: Node<'z>,
+    /// How many labels it is above the name.
+    pub above: usize,
+}
+
+/// Where a name stands in a zone, whatever type is asked for.
+pub enum Place<'z> {
+    /// It exists or is covered by a wildcard.
+    Found(Found<'z>),
+    /// It is at or below this zone cut.
+    Cut(Ancestor<'z>),
+    /// It is below this DNAME's owner.
+    Dname(Ancestor<'z>),
+    /// It does not exist; its closest encloser.
+    Missing(Ancestor<'z>),
+}
+
+/// Looks `qname` up, which is at or below the apex of `zone`. `None` if the zone has no contents.
+#[inline]
+pub fn lookup<'z>(zone: &'z Zone, qname: &Qname, qtype: RecordType) -> Option<Lookup<'z>> {
+    Some(match place(zone, qname)? {
+        Place::Found(found) => match_type(found, qtype),
+        // DS belongs to the parent's side of a cut (RFC 4035 §3.1.4.1).
+        Place::Cut(cut) if cut.above == 0 && qtype == RecordType::DS => {
+            match_type(Found { node: cut.node, synthesised: 0 }, qtype)
+        }
+        Place::Cut(cut) => Lookup::Referral(cut, cut.node.get(RecordType::NS)?),
+        Place::Dname(dname) => Lookup::Dname(dname, dname.node.get(RecordType::DNAME)?),
+        Place::Missing(encloser) => Lookup::NxDomain(encloser),
+    })
+}
+
+#[inline]
+fn match_type(found: Found<'_>, qtype: RecordType) -> Lookup<'_> {
+    if let Some(records) = found.node.get(qtype)
+        && records.count > 0
+    {
+        return Lookup::Answer(found, records);
+    }
+    if found.node.has(flag::CNAME)
+        && let Some(cname) = found.node.get(RecordType::CNAME)
+    {
+        return Lookup::Cname(found, cname);
+    }
+    Lookup::NoData(found)
+}
+
+/// Finds where `qname` stands. `None` if the zone has no contents.
+#[inline]
+pub fn place<'z>(zone: &'z Zone, qname: &Qname) -> Option<Place<'z>> {
+    let above = qname.labels() - zone.apex_labels();
+    let apex_at = qname.start(above);
+    let nearest = usize::from(zone.labels_max).min(qname.labels());
+    let mut skipped = qname.labels() - nearest;
+    // Each turn probes one suffix; at most as many as the zone's deepest name has labels.
+    let (node, skipped) = loop {
+        if skipped >= above {
+            break (zone.apex_node()?, above);
+        }
+        let relative = &qname.octets()[qname.start(skipped)..apex_at];
+        if let Some(node) = zone.find(qname.hash(skipped), relative) {
+            break (node, skipped);
+        }
+        skipped += 1;
+    };
+    let flags = node.flags();
+    if flags & (flag::OCCLUDED | flag::CUT | flag::DNAME) != 0 {
+        if let Some(place) = redirected(zone, qname, Ancestor { node, above: skipped }) {
+            return Some(place);
+        }
+    }
+    if skipped == 0 {
+        return Some(Place::Found(Found { node, synthesised: 0 }));
+    }
+    if flags & flag::WILDCARD_CHILD != 0 {
+        let encloser = &qname.octets()[qname.start(skipped)..apex_at];
+        if let Some(wildcard) = find_wildcard(zone, qname, skipped, encloser) {
+            return Some(Place::Found(Found { node: wildcard, synthesised: skipped }));
+        }
+    }
+    Some(Place::Missing(Ancestor { node, above: skipped }))
+}
+
+#[inline]
+fn find_wildcard<'z>(zone: &'z Zone, qname: &Qname, skipped: usize, encloser: &[u8]) -> Option<Node<'z>> {
+    let hash = wildcard_hash(qname.hash(skipped));
+    if encloser.is_empty() {
+        return zone.find(hash, b"\x01*");
+    }
+    let mut relative = [0; 256];
+    relative[..2].copy_from_slice(b"\x01*");
+    relative[2..2 + encloser.len()].copy_from_slice(encloser);
+    zone.find(hash, &relative[..2 + encloser.len()])
+}
+
+/// The topmost cut or DNAME at or above `node`, if it redirects the name; it lies above all that is marked as occluded.
+#[cold]
+fn redirected<'z>(zone: &'z Zone, qname: &Qname, mut at: Ancestor<'z>) -> Option<Place<'z>> {
+    let apex_at = qname.start(qname.labels() - zone.apex_labels());
+    while at.node.has(flag::OCCLUDED) {
+        let above = at.above + 1;
+        if qname.start(above) >= apex_at {
+            // A DNAME at the apex occludes all below it.
+            at = Ancestor { node: zone.apex_node()?, above };
+            break;
+        }
+        let relative = &qname.octets()[qname.start(above)..apex_at];
+        at = Ancestor { node: zone.find(qname.hash(above), relative)?, above };
+    }
+    // Where a node has both, the cut comes first: NS stands above DNAME in the order of RFC 6672 §3.2.
+    if at.node.has(flag::CUT) {
+        return Some(Place::Cut(at));
+    }
+    // A DNAME does not redirect its own owner (RFC 6672 §2.3).
+    (at.node.has(flag::DNAME) && at.above > 0).then_some(Place::Dname(at))
+}

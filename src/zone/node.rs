@@ -1,0 +1,610 @@
+//! One owner of a zone, compiled: its RRsets as they go into messages, so that most answers are one copy.
+//!
+//! Every record is stored whole with the owner `C0 0C`, a pointer to the question's name. Where its RDATA holds a name
+//! that RFC 1035 lets compress (RFC 3597 §4) and that shares a suffix with the zone's apex, a pointer into the question
+//! stands for the suffix: the apex is always a suffix of the question, only how far into it depends on the question's
+//! length. Such a pointer is stored for a question of length 0 and listed as a *patch*; the writer adds the length.
+//! Only a suffix that matches the apex in case too is replaced, so the records can be taken back out unchanged.
+//!
+//! ```text
+//! node    hash u64 · length u32 · children u32 · name length u8 · flags u8 · RRsets u16
+//!         RRset entries, 28 octets each, addresses first, then by type
+//!         the name's labels above the apex in lower case, once more as written if that differs
+//!         data of each RRset
+//! entry   type u16 · record length u8 (0: they differ) · flags u8 · records u32 · data at u32 · octets of records u32 ·
+//!         octets of signatures u32 · signatures u16 · patches u16 · targets u16 · unused u16
+//! data    weights u16 each · patches u16 each · targets 12 octets each · records · signatures (RRSIG records)
+//! target  hash of the name u64 · offset in the records u16 · octets above the apex u8 · kind u8
+//! ```
+//!
+//! Numbers are little endian. A node does not know where it lies, so that editing a zone copies nodes as they are.
+
+use super::qname::{NameHash, Qname};
+use super::rrset::{Rdata, Rrset, Ttl};
+use crate::wire::question::QUESTION_AT;
+use crate::wire::{Class, Name, RecordType};
+
+/// One owner in a zone's image.
+#[derive(Clone, Copy)]
+pub struct Node<'z> {
+    octets: &'z [u8],
+}
+
+/// An RRset in a zone's image, with the signatures over it.
+#[derive(Clone, Copy)]
+pub struct Records<'z> {
+    /// The type of every record.
+    pub rtype: RecordType,
+    /// How many records there are; none where only signatures over a missing RRset exist.
+    pub count: usize,
+    /// Octets of each record if all have the same length below 256, else 0.
+    pub stride: usize,
+    /// The records, each with the owner `C0 0C`.
+    pub records: &'z [u8],
+    /// The RRSIG records that cover this RRset, each with the owner `C0 0C`.
+    pub signatures: &'z [u8],
+    /// How many RRSIG records there are.
+    pub signature_count: usize,
+    patches: &'z [u8],
+    targets: &'z [u8],
+    weights: &'z [u8],
+}
+
+/// A name in RDATA that lies in the zone and whose addresses may go into the additional section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target<'z> {
+    /// The hash of the name.
+    pub hash: NameHash,
+    /// Where the name starts in the records.
+    pub at: usize,
+    /// Its labels above the apex, as written.
+    pub relative: &'z [u8],
+    /// Whether the name is `.` and stands for the owner (RFC 9460 §2.5.2).
+    pub is_owner: bool,
+}
+
+/// Facts about a node that answering needs before its records.
+pub mod flag {
+    /// A zone cut: NS records below the apex.
+    pub const CUT: u8 = 1;
+    /// Lies below a cut or a DNAME: glue at best.
+    pub const OCCLUDED: u8 = 2;
+    /// Has a child `*`.
+    pub const WILDCARD_CHILD: u8 = 4;
+    /// Has a DNAME record.
+    pub const DNAME: u8 = 8;
+    /// Has a CNAME record.
+    pub const CNAME: u8 = 16;
+    /// The name is stored a second time as it was written.
+    pub(super) const CASED: u8 = 32;
+}
+
+const HEAD: usize = 20;
+const ENTRY: usize = 28;
+const TARGET: usize = 12;
+/// Owner pointer, type, class, TTL and RDLENGTH.
+pub const RECORD_HEAD: usize = 12;
+/// The pointer to the question's name, which every stored owner is.
+pub const QUESTION_POINTER: u16 = 0xc000 | QUESTION_AT as u16;
+const WEIGHTED: u8 = 1;
+
+impl<'z> Node<'z> {
+    /// The node whose octets are at the start of `octets`.
+    #[inline]
+    pub(super) fn at(octets: &'z [u8]) -> Self {
+        Node { octets }
+    }
+
+    /// All octets of this node.
+    pub(super) fn octets(&self) -> &'z [u8] {
+        &self.octets[..u32_at(self.octets, 8) as usize]
+    }
+
+    /// The hash of the owner.
+    pub fn hash(&self) -> NameHash {
+        NameHash::from_le_bytes(self.octets[..8].try_into().expect("a slice of eight octets"))
+    }
+
+    /// How many nodes lie directly below.
+    pub fn children(&self) -> u32 {
+        u32_at(self.octets, 12)
+    }
+
+    /// The bits of [`flag`].
+    #[inline]
+    pub fn flags(&self) -> u8 {
+        self.octets[17]
+    }
+
+    /// Whether all bits of `flags` are set.
+    #[inline]
+    pub fn has(&self, flags: u8) -> bool {
+        self.flags() & flags == flags
+    }
+
+    /// Whether nothing but names below makes this name exist (RFC 4592 §2.2.2).
+    pub fn is_empty_non_terminal(&self) -> bool {
+        self.entry_count() == 0
+    }
+
+    /// The owner's labels above the apex, in lower case, without root label.
+    #[inline]
+    pub fn relative(&self) -> &'z [u8] {
+        let at = HEAD + ENTRY * self.entry_count();
+        &self.octets[at..at + usize::from(self.octets[16])]
+    }
+
+    /// The owner's labels above the apex, as they were written.
+    pub fn relative_as_written(&self) -> &'z [u8] {
+        let length = usize::from(self.octets[16]);
+        let mut at = HEAD + ENTRY * self.entry_count();
+        if self.has(flag::CASED) {
+            at += length;
+        }
+        &self.octets[at..at + length]
+    }
+
+    /// The records of `rtype`, or signatures over them.
+    #[inline]
+    pub fn get(&self, rtype: RecordType) -> Option<Records<'z>> {
+        let entries = &self.octets[HEAD..HEAD + ENTRY * self.entry_count()];
+        let entry = entries.as_chunks::<ENTRY>().0.iter().find(|entry| entry[..2] == rtype.0.to_le_bytes())?;
+        Some(self.records(entry))
+    }
+
+    /// All RRsets: addresses first, then by type.
+    pub fn rrsets(self) -> impl Iterator<Item = Records<'z>> {
+        let entries = &self.octets[HEAD..HEAD + ENTRY * self.entry_count()];
+        entries.as_chunks::<ENTRY>().0.iter().map(move |entry| self.records(entry))
+    }
+
+    #[inline]
+    fn entry_count(&self) -> usize {
+        usize::from(u16::from_le_bytes([self.octets[18], self.octets[19]]))
+    }
+
+    #[inline]
+    fn records(&self, entry: &[u8; ENTRY]) -> Records<'z> {
+        let count = u32_at(entry, 4) as usize;
+        let u16_at = |at: usize| usize::from(u16::from_le_bytes([entry[at], entry[at + 1]]));
+        let weights = if entry[3] & WEIGHTED != 0 { 2 * count } else { 0 };
+        let rest = &self.octets[u32_at(entry, 8) as usize..];
+        let (weights, rest) = rest.split_at(weights);
+        let (patches, rest) = rest.split_at(2 * u16_at(22));
+        let (targets, rest) = rest.split_at(TARGET * u16_at(24));
+        let (records, rest) = rest.split_at(u32_at(entry, 12) as usize);
+        Records {
+            rtype: RecordType(u16::from_le_bytes([entry[0], entry[1]])),
+            count,
+            stride: usize::from(entry[2]),
+            records,
+            signatures: &rest[..u32_at(entry, 16) as usize],
+            signature_count: u16_at(20),
+            patches,
+            targets,
+            weights,
+        }
+    }
+}
+
+impl<'z> Records<'z> {
+    /// The TTL of every record and signature, in seconds.
+    pub fn ttl(&self) -> u32 {
+        let octets = if self.records.is_empty() { self.signatures } else { self.records };
+        octets.get(6..10).map_or(0, |ttl| u32::from_be_bytes([ttl[0], ttl[1], ttl[2], ttl[3]]))
+    }
+
+    /// Where in the records pointers stand to which the length of the question's name is to be added.
+    pub fn patches(&self) -> impl Iterator<Item = usize> + use<'z> {
+        self.patches.as_chunks::<2>().0.iter().map(|at| usize::from(u16::from_le_bytes(*at)))
+    }
+
+    /// Names in the RDATA that lie in this zone, in the order of the records.
+    pub fn targets(&self) -> impl Iterator<Item = Target<'z>> + use<'z> {
+        let records = self.records;
+        self.targets.as_chunks::<TARGET>().0.iter().map(move |target| {
+            let at = usize::from(u16::from_le_bytes([target[8], target[9]]));
+            Target {
+                hash: NameHash::from_le_bytes(target[..8].try_into().expect("a slice of eight octets")),
+                at,
+                relative: &records[at..at + usize::from(target[10])],
+                is_owner: target[11] != 0,
+            }
+        })
+    }
+
+    /// The weight of each record by which it takes part in answers, if they differ.
+    pub fn weights(&self) -> Option<impl Iterator<Item = u16> + Clone + use<'z>> {
+        let weights = self.weights;
+        (!weights.is_empty()).then(|| weights.as_chunks::<2>().0.iter().map(|weight| u16::from_le_bytes(*weight)))
+    }
+
+    /// The RRset as it was before it was compiled.
+    pub(super) fn to_rrset(self, apex: &Name) -> Rrset {
+        let mut patches = self.patches();
+        let mut next_patch = patches.next();
+        let mut rdata = Vec::with_capacity(self.count);
+        let mut at = 0;
+        for record in split_records(self.records) {
+            let mut plain = Vec::with_capacity(record.len());
+            let mut from = RECORD_HEAD;
+            while let Some(patch) = next_patch.filter(|patch| *patch < at + record.len()) {
+                let patch = patch - at;
+                plain.extend_from_slice(&record[from..patch]);
+                let suffix = usize::from(QUESTION_POINTER - u16::from_be_bytes([record[patch], record[patch + 1]]));
+                plain.extend_from_slice(&apex.as_wire()[apex.as_wire().len() - suffix..]);
+                from = patch + 2;
+                next_patch = patches.next();
+            }
+            plain.extend_from_slice(&record[from..]);
+            rdata.push(plain.into_boxed_slice());
+            at += record.len();
+        }
+        Rrset { rtype: self.rtype, ttl: Ttl::from_wire(self.ttl()), rdata }
+    }
+
+    /// The RDATA of the signatures.
+    pub(super) fn signature_rdata(self) -> impl Iterator<Item = Rdata> + use<'z> {
+        split_records(self.signatures).map(|record| record[RECORD_HEAD..].into())
+    }
+}
+
+/// The stored records in `octets` one by one, each with its head.
+pub fn split_records<'z>(mut octets: &'z [u8]) -> impl Iterator<Item = &'z [u8]> {
+    std::iter::from_fn(move || {
+        let length = octets.get(10..12)?;
+        let length = RECORD_HEAD + usize::from(u16::from_be_bytes([length[0], length[1]]));
+        let (record, rest) = octets.split_at_checked(length)?;
+        octets = rest;
+        Some(record)
+    })
+}
+
+/// What a node is compiled from.
+pub(super) struct NodeSource<'a> {
+    /// The owner.
+    pub owner: &'a Name,
+    /// The zone's apex.
+    pub apex: &'a Name,
+    /// Its RRsets; none for an empty non-terminal.
+    pub rrsets: &'a [Rrset],
+    /// Weights of RRsets that have them.
+    pub weights: &'a dyn Fn(RecordType) -> Option<Vec<u16>>,
+}
+
+/// Compiles a node, with no children and only the flags that follow from its own records.
+pub(super) fn compile(source: &NodeSource<'_>) -> Vec<u8> {
+    let mut groups = group(source.rrsets);
+    groups.sort_by_key(|group| (!matches!(group.rtype, RecordType::A | RecordType::AAAA), group.rtype));
+    let written = &source.owner.as_wire()[..source.owner.as_wire().len() - source.apex.as_wire().len()];
+    let qname = Qname::of(source.owner.as_wire());
+    let folded = &qname.octets()[..written.len()];
+
+    let has = |rtype| groups.iter().any(|group| group.rtype == rtype && !group.rdata.is_empty());
+    let mut flags = 0;
+    // NS and DNAME at a wildcard neither delegate nor redirect (RFC 4592 §4.2, §4.4): checks refuse them, and where they
+    // are served nevertheless they are plain data.
+    if !source.owner.is_wildcard() {
+        if has(RecordType::NS) && !written.is_empty() {
+            flags |= flag::CUT;
+        }
+        if has(RecordType::DNAME) {
+            flags |= flag::DNAME;
+        }
+    }
+    if has(RecordType::CNAME) {
+        flags |= flag::CNAME;
+    }
+    if written != folded {
+        flags |= flag::CASED;
+    }
+
+    let mut node = Vec::with_capacity(512);
+    node.extend_from_slice(&qname.hash(0).to_le_bytes());
+    node.extend_from_slice(&[0; 8]);
+    node.extend_from_slice(&[written.len() as u8, flags]);
+    node.extend_from_slice(&(groups.len() as u16).to_le_bytes());
+    node.resize(HEAD + ENTRY * groups.len(), 0);
+    node.extend_from_slice(folded);
+    if flags & flag::CASED != 0 {
+        node.extend_from_slice(written);
+    }
+    for (index, group) in groups.iter().enumerate() {
+        let entry = compile_rrset(&mut node, group, source);
+        node[HEAD + ENTRY * index..][..ENTRY].copy_from_slice(&entry);
+    }
+    let length = node.len() as u32;
+    node[8..12].copy_from_slice(&length.to_le_bytes());
+    node
+}
+
+/// Changes the number of children of a compiled node.
+pub(super) fn set_children(node: &mut [u8], children: u32) {
+    node[12..16].copy_from_slice(&children.to_le_bytes());
+}
+
+/// Sets or clears bits of a compiled node's flags.
+pub(super) fn set_flags(node: &mut [u8], flags: u8, on: bool) {
+    if on {
+        node[17] |= flags;
+    } else {
+        node[17] &= !flags;
+    }
+}
+
+/// An RRset with the signatures that cover it.
+struct Group<'a> {
+    rtype: RecordType,
+    ttl: Ttl,
+    rdata: &'a [Rdata],
+    signatures: Vec<&'a Rdata>,
+}
+
+/// Takes RRSIGs to the RRsets that they cover (RFC 4034 §3.1.1: the type is their first field).
+fn group(rrsets: &[Rrset]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = rrsets
+        .iter()
+        .filter(|rrset| rrset.rtype != RecordType::RRSIG)
+        .map(|rrset| Group { rtype: rrset.rtype, ttl: rrset.ttl, rdata: &rrset.rdata, signatures: Vec::new() })
+        .collect();
+    for rrsig in rrsets.iter().filter(|rrset| rrset.rtype == RecordType::RRSIG) {
+        for rdata in &rrsig.rdata {
+            let rtype =
+                rdata.first_chunk().map_or(RecordType::RRSIG, |covered| RecordType(u16::from_be_bytes(*covered)));
+            let covered = groups.iter().position(|group| group.rtype == rtype).unwrap_or_else(|| {
+                groups.push(Group { rtype, ttl: rrsig.ttl, rdata: &[], signatures: Vec::new() });
+                groups.len() - 1
+            });
+            groups[covered].signatures.push(rdata);
+        }
+    }
+    groups
+}
+
+fn compile_rrset(node: &mut Vec<u8>, group: &Group<'_>, source: &NodeSource<'_>) -> [u8; ENTRY] {
+    let data_at = node.len() as u32;
+    let mut records = Vec::new();
+    let mut patches = Vec::new();
+    let mut targets = Vec::new();
+    // A set larger than a message is never sent as it is: patches and targets, whose offsets have 16 bits, are void.
+    let plain_octets: usize = group.rdata.iter().map(|rdata| RECORD_HEAD + rdata.len()).sum();
+    let fits = plain_octets <= usize::from(u16::MAX);
+    let strides_agree = group.rdata.windows(2).all(|pair| pair[0].len() == pair[1].len());
+    for rdata in group.rdata {
+        let head_at = records.len();
+        put_head(&mut records, group.rtype, group.ttl, 0);
+        match names_in(group.rtype, rdata) {
+            Some(names) if fits => {
+                let mut copied = 0;
+                for (start, end) in names {
+                    records.extend_from_slice(&rdata[copied..start]);
+                    let name_at = records.len();
+                    if let Some(target) = target(group.rtype, rdata, &rdata[start..end], name_at, source.apex) {
+                        targets.extend_from_slice(&target);
+                    }
+                    put_name(&mut records, &mut patches, &rdata[start..end], group.rtype, source.apex);
+                    copied = end;
+                }
+                records.extend_from_slice(&rdata[copied..]);
+            }
+            _ => records.extend_from_slice(rdata),
+        }
+        let length = (records.len() - head_at - RECORD_HEAD) as u16;
+        records[head_at + 10..head_at + 12].copy_from_slice(&length.to_be_bytes());
+    }
+    let mut signatures = Vec::new();
+    for rdata in &group.signatures {
+        put_head(&mut signatures, RecordType::RRSIG, group.ttl, rdata.len() as u16);
+        signatures.extend_from_slice(rdata);
+    }
+    let weights = (source.weights)(group.rtype).filter(|weights| weights.len() == group.rdata.len());
+    for weight in weights.iter().flatten() {
+        node.extend_from_slice(&weight.to_le_bytes());
+    }
+    for patch in &patches {
+        node.extend_from_slice(&(*patch as u16).to_le_bytes());
+    }
+    node.extend_from_slice(&targets);
+    node.extend_from_slice(&records);
+    node.extend_from_slice(&signatures);
+
+    let stride = match group.rdata {
+        // Compressed names make lengths differ again; only plain records are rotated.
+        [first, ..] if strides_agree && patches.is_empty() => u8::try_from(RECORD_HEAD + first.len()).unwrap_or(0),
+        _ => 0,
+    };
+    let mut entry = [0; ENTRY];
+    entry[..2].copy_from_slice(&group.rtype.0.to_le_bytes());
+    entry[2] = stride;
+    entry[3] = if weights.is_some() { WEIGHTED } else { 0 };
+    entry[4..8].copy_from_slice(&(group.rdata.len() as u32).to_le_bytes());
+    entry[8..12].copy_from_slice(&data_at.to_le_bytes());
+    entry[12..16].copy_from_slice(&(records.len() as u32).to_le_bytes());
+    entry[16..20].copy_from_slice(&(signatures.len() as u32).to_le_bytes());
+    entry[20..22].copy_from_slice(&(group.signatures.len() as u16).to_le_bytes());
+    entry[22..24].copy_from_slice(&(patches.len() as u16).to_le_bytes());
+    entry[24..26].copy_from_slice(&((targets.len() / TARGET) as u16).to_le_bytes());
+    entry
+}
+
+fn put_head(records: &mut Vec<u8>, rtype: RecordType, ttl: Ttl, length: u16) {
+    records.extend_from_slice(&QUESTION_POINTER.to_be_bytes());
+    records.extend_from_slice(&rtype.0.to_be_bytes());
+    records.extend_from_slice(&Class::IN.0.to_be_bytes());
+    records.extend_from_slice(&ttl.seconds().to_be_bytes());
+    records.extend_from_slice(&length.to_be_bytes());
+}
+
+/// Where the names lie in RDATA of types whose names are compressed or looked up; `None` for other types and for RDATA
+/// that is not what its type says.
+fn names_in(rtype: RecordType, rdata: &[u8]) -> Option<Vec<(usize, usize)>> {
+    let (start, count, tail) = match rtype {
+        RecordType::NS | RecordType::CNAME | RecordType::PTR => (0, 1, Some(0)),
+        RecordType::SOA => (0, 2, Some(20)),
+        RecordType::MX => (2, 1, Some(0)),
+        RecordType::SRV => (6, 1, Some(0)),
+        RecordType::SVCB | RecordType::HTTPS => (2, 1, None),
+        _ => return None,
+    };
+    let mut names = Vec::with_capacity(count);
+    let mut at = start;
+    for _ in 0..count {
+        let (_, rest) = Name::split_from(rdata.get(at..)?).ok()?;
+        let end = rdata.len() - rest.len();
+        names.push((at, end));
+        at = end;
+    }
+    tail.is_none_or(|tail| rdata.len() - at == tail).then_some(names)
+}
+
+/// Appends a name, its suffix shared with the apex replaced by a pointer if the type allows that.
+fn put_name(records: &mut Vec<u8>, patches: &mut Vec<usize>, name: &[u8], rtype: RecordType, apex: &Name) {
+    let compressible =
+        matches!(rtype, RecordType::NS | RecordType::CNAME | RecordType::PTR | RecordType::SOA | RecordType::MX);
+    let apex = apex.as_wire();
+    let mut start = 0;
+    while compressible && name[start] != 0 {
+        let suffix = &name[start..];
+        if apex.ends_with(suffix) && is_label_start(apex, apex.len() - suffix.len()) {
+            records.extend_from_slice(&name[..start]);
+            patches.push(records.len());
+            records.extend_from_slice(&(QUESTION_POINTER - suffix.len() as u16).to_be_bytes());
+            return;
+        }
+        start += 1 + usize::from(name[start]);
+    }
+    records.extend_from_slice(name);
+}
+
+fn is_label_start(name: &[u8], position: usize) -> bool {
+    let mut at = 0;
+    while at < position {
+        at += 1 + usize::from(name[at]);
+    }
+    at == position
+}
+
+/// The target entry of a name in RDATA, if its addresses are worth adding to an answer and in this zone.
+fn target(rtype: RecordType, rdata: &[u8], name: &[u8], name_at: usize, apex: &Name) -> Option<[u8; TARGET]> {
+    let mut entry = [0; TARGET];
+    entry[8..10].copy_from_slice(&(name_at as u16).to_le_bytes());
+    match rtype {
+        // RFC 9460 §2.5.2: in ServiceMode "." is the owner; in AliasMode it says that there is no service.
+        RecordType::SVCB | RecordType::HTTPS if name == [0] => {
+            entry[11] = 1;
+            return (rdata[..2] != [0, 0]).then_some(entry);
+        }
+        RecordType::NS | RecordType::MX | RecordType::SRV | RecordType::SVCB | RecordType::HTTPS => {}
+        _ => return None,
+    }
+    let qname = Qname::of(name);
+    let apex = Qname::of(apex.as_wire());
+    let above = qname.labels().checked_sub(apex.labels())?;
+    // The suffix that matches in case is what may have been replaced, and it is the whole apex or not at all: a target
+    // whose apex part is written otherwise is stored in full, and its labels above the apex are in front either way.
+    if qname.suffix(above) != apex.octets() {
+        return None;
+    }
+    entry[..8].copy_from_slice(&qname.hash(0).to_le_bytes());
+    entry[10] = qname.start(above) as u8;
+    Some(entry)
+}
+
+#[inline]
+fn u32_at(octets: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("a name of a test")
+    }
+
+    fn rrset(rtype: RecordType, rdata: &[&[u8]]) -> Rrset {
+        let ttl = Ttl::new(300).expect("is small");
+        Rrset { rtype, ttl, rdata: rdata.iter().map(|data| Box::from(*data)).collect() }
+    }
+
+    fn compiled(owner: &str, apex: &str, rrsets: &[Rrset]) -> Vec<u8> {
+        compile(&NodeSource { owner: &name(owner), apex: &name(apex), rrsets, weights: &|_| None })
+    }
+
+    #[test]
+    fn records_come_back_out() {
+        let soa = [name("ns1.v3.example.").as_wire(), name("Admin.Shard1.v3.example.").as_wire(), &[7; 20]]
+            .concat()
+            .into_boxed_slice();
+        let mx = [&[0, 10], name("mx.shard1.v3.example.").as_wire()].concat();
+        let rrsets = [
+            rrset(RecordType::SOA, &[&soa]),
+            rrset(RecordType::NS, &[name("ns1.v3.example.").as_wire(), name("ns.V3.example.").as_wire(), b"\0"]),
+            rrset(RecordType::MX, &[&mx, b"not an mx"]),
+            rrset(RecordType::A, &[&[192, 0, 2, 1], &[192, 0, 2, 2]]),
+            rrset(RecordType::TXT, &[b"\x01a", b"\x02bc"]),
+            rrset(RecordType(65400), &[b""]),
+        ];
+        let octets = compiled("Shard1.V3.example.", "shard1.v3.example.", &rrsets);
+        let node = Node::at(&octets);
+        assert_eq!(node.octets(), octets);
+        for rrset in &rrsets {
+            let records = node.get(rrset.rtype).expect("was compiled");
+            assert_eq!(&records.to_rrset(&name("shard1.v3.example.")), rrset);
+        }
+        let a = node.get(RecordType::A).expect("was compiled");
+        assert_eq!((a.count, a.stride, a.records.len(), a.ttl()), (2, 16, 32, 300));
+        let ns = node.get(RecordType::NS).expect("was compiled");
+        assert_eq!(ns.patches().count(), 2, "only as far as the case agrees");
+        assert!(ns.records.ends_with(&[0, 1, 0]));
+        assert_eq!(ns.targets().count(), 0, "v3.example. is above the zone");
+        let mx = node.get(RecordType::MX).expect("was compiled");
+        let targets: Vec<_> = mx.targets().collect();
+        assert_eq!(targets.len(), 1);
+        assert_eq!((targets[0].at, targets[0].relative), (14, &b"\x02mx"[..]));
+        assert_eq!(targets[0].hash, Qname::of(name("mx.shard1.v3.example.").as_wire()).hash(0));
+    }
+
+    #[test]
+    fn signatures_lie_with_what_they_cover() {
+        let rrsets = [
+            rrset(RecordType::A, &[&[192, 0, 2, 1]]),
+            rrset(RecordType::RRSIG, &[b"\0\x01one", b"\0\x10two", b"\0\x01three"]),
+        ];
+        let octets = compiled("a.z.example.", "z.example.", &rrsets);
+        let node = Node::at(&octets);
+        let a = node.get(RecordType::A).expect("was compiled");
+        assert_eq!(a.signature_count, 2);
+        assert_eq!(a.signature_rdata().collect::<Vec<_>>(), [b"\0\x01one"[..].into(), b"\0\x01three"[..].into()]);
+        let txt = node.get(RecordType::TXT).expect("has a signature");
+        assert_eq!((txt.count, txt.signature_count), (0, 1));
+    }
+
+    #[test]
+    fn flags_follow_from_records() {
+        for (owner, rtype, flags) in [
+            ("z.example.", RecordType::NS, 0),
+            ("a.z.example.", RecordType::NS, flag::CUT),
+            ("*.z.example.", RecordType::NS, 0),
+            ("a.z.example.", RecordType::DNAME, flag::DNAME),
+            ("z.example.", RecordType::DNAME, flag::DNAME),
+            ("*.z.example.", RecordType::DNAME, 0),
+            ("A.z.example.", RecordType::CNAME, flag::CNAME | flag::CASED),
+        ] {
+            let octets = compiled(owner, "z.example.", &[rrset(rtype, &[b"\0"])]);
+            assert_eq!(Node::at(&octets).flags(), flags, "{owner} {rtype}");
+        }
+    }
+
+    #[test]
+    fn an_rrset_beyond_any_message_survives() {
+        let records: Vec<Vec<u8>> =
+            (0..9000u32).map(|index| [index.to_be_bytes(), index.to_be_bytes()].concat()).collect();
+        let rdata: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
+        let set = rrset(RecordType::MX, &rdata);
+        let octets = compiled("z.example.", "z.example.", std::slice::from_ref(&set));
+        let found = Node::at(&octets).get(RecordType::MX).expect("was compiled");
+        assert_eq!(found.to_rrset(&name("z.example.")), set);
+    }
+}

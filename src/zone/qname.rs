@@ -1,0 +1,243 @@
+//! A name as lookups need it: folded to lower case, with the start of each label and a hash of each suffix.
+//!
+//! One walk over a question's name prepares every probe that answering can need: of each zone that might enclose it, of
+//! the name itself, of each ancestor. The hash of a suffix is made from the hash of the suffix one label shorter, so all
+//! of them together cost as much as hashing the name once; the hash of a child (`*` under its parent) is one more step.
+//! It is seeded for each process: tenants choose names, and must not be able to choose collisions. A hash is never
+//! trusted alone, names are compared after it.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+
+use crate::wire::name::{LABELS_MAX, NAME_OCTETS_MAX};
+
+/// The hash of a name; equal for names that differ only in the case of ASCII letters.
+pub type NameHash = u64;
+
+/// A folded name with its suffixes.
+#[derive(Clone)]
+pub struct Qname {
+    /// In lower case; eight octets longer than any name, so that whole words can be read anywhere in it.
+    octets: [u8; NAME_OCTETS_MAX + 9],
+    length: usize,
+    labels: usize,
+    starts: [u8; LABELS_MAX + 1],
+    hashes: [NameHash; LABELS_MAX + 1],
+}
+
+impl Default for Qname {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Qname {
+    /// The root.
+    pub fn new() -> Self {
+        Qname {
+            octets: [0; NAME_OCTETS_MAX + 9],
+            length: 1,
+            labels: 0,
+            starts: [0; LABELS_MAX + 1],
+            hashes: [root_hash(); LABELS_MAX + 1],
+        }
+    }
+
+    /// The name that `wire` is: valid, uncompressed, with its root label.
+    pub fn of(wire: &[u8]) -> Self {
+        let mut qname = Qname::new();
+        qname.read(wire);
+        qname
+    }
+
+    /// Becomes the name that `wire` is: valid, uncompressed, with its root label.
+    pub fn read(&mut self, wire: &[u8]) {
+        let length = wire.len().min(NAME_OCTETS_MAX);
+        self.octets[..length].copy_from_slice(&wire[..length]);
+        self.length = length;
+        fold(&mut self.octets, length);
+        let (mut at, mut labels) = (0, 0);
+        while self.octets[at] != 0 && labels < LABELS_MAX {
+            self.starts[labels] = at as u8;
+            labels += 1;
+            at = (at + 1 + usize::from(self.octets[at])).min(NAME_OCTETS_MAX);
+        }
+        self.starts[labels] = at as u8;
+        self.labels = labels;
+        let seed = &*SEED;
+        let mut hash = seed.root;
+        self.hashes[labels] = hash;
+        for label in (0..labels).rev() {
+            hash = extend(seed, hash, &self.octets, usize::from(self.starts[label]));
+            self.hashes[label] = hash;
+        }
+    }
+
+    /// How many labels the name has, the root not counted.
+    pub fn labels(&self) -> usize {
+        self.labels
+    }
+
+    /// Octets of the name, root label included.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// The folded octets.
+    pub fn octets(&self) -> &[u8] {
+        &self.octets[..self.length]
+    }
+
+    /// Where the suffix begins that is left when `skipped` labels are taken off the left; at most [`Self::labels`].
+    #[inline]
+    pub fn start(&self, skipped: usize) -> usize {
+        usize::from(self.starts[skipped])
+    }
+
+    /// The octets of that suffix.
+    #[inline]
+    pub fn suffix(&self, skipped: usize) -> &[u8] {
+        &self.octets[self.start(skipped)..self.length]
+    }
+
+    /// The hash of that suffix.
+    #[inline]
+    pub fn hash(&self, skipped: usize) -> NameHash {
+        self.hashes[skipped]
+    }
+}
+
+/// The hash of the name that is `labels` (length octets and labels, in lower case, no root) under the name of `parent`.
+pub fn hash_below(parent: NameHash, labels: &[u8]) -> NameHash {
+    let mut octets = [0; NAME_OCTETS_MAX + 9];
+    let length = labels.len().min(NAME_OCTETS_MAX);
+    octets[..length].copy_from_slice(&labels[..length]);
+    let mut starts = [0u8; LABELS_MAX + 1];
+    let (mut at, mut count) = (0, 0);
+    while at < length && count < LABELS_MAX {
+        starts[count] = at as u8;
+        count += 1;
+        at += 1 + usize::from(octets[at]);
+    }
+    let seed = &*SEED;
+    starts[..count].iter().rev().fold(parent, |hash, start| extend(seed, hash, &octets, usize::from(*start)))
+}
+
+/// The hash of `*` directly under the name of `parent`.
+#[inline]
+pub fn wildcard_hash(parent: NameHash) -> NameHash {
+    mix(parent ^ u64::from_le_bytes(*b"\x01*\0\0\0\0\0\0"), SEED.multiplier)
+}
+
+/// The hash of the root.
+pub fn root_hash() -> NameHash {
+    SEED.root
+}
+
+struct Seed {
+    root: u64,
+    multiplier: u64,
+}
+
+static SEED: LazyLock<Seed> = LazyLock::new(|| {
+    let random = RandomState::new();
+    // Odd, so that multiplying loses nothing.
+    Seed { root: random.hash_one(1u8), multiplier: random.hash_one(2u8) | 1 }
+});
+
+/// The hash of one more label in front of the name of `hash`: the label stands at `start`, length octet first, which
+/// makes `ab` + `c` and `a` + `bc` different.
+#[inline]
+fn extend(seed: &Seed, mut hash: NameHash, octets: &[u8; NAME_OCTETS_MAX + 9], start: usize) -> NameHash {
+    let mut left = usize::from(octets[start]) + 1;
+    let mut at = start;
+    loop {
+        let word = word_at(octets, at);
+        if left <= 8 {
+            // The label's octets are the low ones; what follows it in the name is shifted out.
+            return mix(hash ^ (word & (u64::MAX >> (64 - 8 * left))), seed.multiplier);
+        }
+        hash = mix(hash ^ word, seed.multiplier);
+        at += 8;
+        left -= 8;
+    }
+}
+
+/// A 64 by 64 bit multiplication, both halves of the product folded together: every bit of the input reaches every bit of
+/// the output.
+#[inline]
+fn mix(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// The eight octets from `at` on, the first one lowest.
+#[inline]
+fn word_at(octets: &[u8; NAME_OCTETS_MAX + 9], at: usize) -> u64 {
+    let at = at.min(NAME_OCTETS_MAX + 1);
+    u64::from_le_bytes(octets[at..at + 8].try_into().expect("a slice of eight octets"))
+}
+
+/// Turns the ASCII capitals among the first `length` octets, and up to seven after them, into small letters, a word at a
+/// time. Length octets are at most 63, below `A`.
+#[inline]
+fn fold(octets: &mut [u8; NAME_OCTETS_MAX + 9], length: usize) {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    for chunk in octets.as_chunks_mut::<8>().0[..length.div_ceil(8)].iter_mut() {
+        let word = u64::from_le_bytes(*chunk);
+        let low_bits = word & (0x7f * ONES);
+        // The top bit of each octet tells: at least 'A'; more than 'Z'; under 128.
+        let from_a = low_bits + (0x80 - u64::from(b'A')) * ONES;
+        let after_z = low_bits + (0x7f - u64::from(b'Z')) * ONES;
+        let capitals = !word & (from_a ^ after_z) & (0x80 * ONES);
+        *chunk = (word | (capitals >> 2)).to_le_bytes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Name;
+
+    fn qname(text: &str) -> Qname {
+        Qname::of(text.parse::<Name>().expect("a name of a test").as_wire())
+    }
+
+    #[test]
+    fn suffixes() {
+        let name = qname("WwW.Example.ORG.");
+        assert_eq!((name.labels(), name.length()), (3, 17));
+        assert_eq!(name.octets(), b"\x03www\x07example\x03org\0");
+        assert_eq!(name.suffix(1), b"\x07example\x03org\0");
+        assert_eq!(name.suffix(3), b"\0");
+        assert_eq!(name.hash(1), qname("example.org.").hash(0));
+        assert_eq!(name.hash(3), root_hash());
+        assert_ne!(name.hash(0), name.hash(1));
+        assert_eq!(hash_below(name.hash(2), b"\x03www\x07example"), name.hash(0));
+        assert_eq!(wildcard_hash(name.hash(1)), qname("*.example.org.").hash(0));
+    }
+
+    #[test]
+    fn only_ascii_letters_are_folded() {
+        let every_octet: Vec<u8> = (0..=255).collect();
+        for label in every_octet.chunks(63) {
+            let name = Name::from_labels([label], &Name::root()).expect("fits");
+            assert_eq!(Qname::of(name.as_wire()).octets(), name.to_lowercase().as_wire());
+        }
+    }
+
+    #[test]
+    fn the_longest_names() {
+        for text in ["a.".repeat(127), format!("{0}.{0}.{0}.{1}.", "b".repeat(63), "c".repeat(61))] {
+            let name = qname(&text);
+            assert_eq!(name.length(), 255);
+            assert_eq!(hash_below(root_hash(), &name.octets()[..254]), name.hash(0));
+        }
+    }
+
+    #[test]
+    fn label_boundaries_count() {
+        assert_ne!(qname("ab.c.").hash(0), qname("a.bc.").hash(0));
+        assert_ne!(qname(r"a\000.").hash(0), qname("a.").hash(0));
+    }
+}

@@ -1,0 +1,476 @@
+//! The folder of static zones: every `*.zone` file in it is a zone, and each rescan finds out what changed.
+//!
+//! A scan lists the folder, looks at each file's [`Stamp`] and those of the files it includes, and reads only what is new
+//! or different, on a bounded number of threads. What the caller makes of a zone (`make`) is made on those threads too,
+//! so that of 100,000 zones never more than a few exist in their editable form. Changes come one at a time, in the order
+//! of the file names, whatever the threads do.
+//!
+//! Symbolic links are followed, hidden names skipped: that is how Kubernetes mounts a ConfigMap (`a.zone → ..data/a.zone`,
+//! `..data → ..2024…`), where an update swaps the middle link. A file that cannot be read or has errors is refused, and
+//! what it last gave stays served. Two files with one apex: who has it keeps it, the other is refused.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::{Duration, SystemTime};
+
+use super::finding::{Finding, Severity};
+use super::include::{FolderIncludes, read_file};
+use super::read::read_zone;
+use crate::wire::Name;
+use crate::zone::Contents;
+
+/// What tells one state of a file from another without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// Size in octets.
+    pub octets: u64,
+    /// Time of the last modification: seconds and nanoseconds since 1970.
+    pub modified: (i64, i64),
+    /// Device and inode, after symbolic links.
+    pub inode: (u64, u64),
+}
+
+impl Stamp {
+    fn of(metadata: &std::fs::Metadata) -> Self {
+        Stamp {
+            octets: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            inode: (metadata.dev(), metadata.ino()),
+        }
+    }
+
+    fn of_path(path: &Path) -> Option<Self> {
+        std::fs::metadata(path).ok().map(|metadata| Stamp::of(&metadata))
+    }
+}
+
+/// The files that a zone was read from, as they were then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sources {
+    /// The zone file; `None` if it could not be looked at.
+    pub own: Option<Stamp>,
+    /// What it includes, with files that could not be looked at: their appearance is a change.
+    pub includes: Box<[(PathBuf, Option<Stamp>)]>,
+    /// A hash of the octets of the zone file alone; not a cryptographic one.
+    pub content: u64,
+}
+
+/// What a scan found to be different.
+#[derive(Debug)]
+pub enum Change<T> {
+    /// A zone is new, or its file changed.
+    Serve {
+        /// The file.
+        path: Arc<Path>,
+        /// The zone's apex.
+        apex: Name,
+        /// What `make` made of it.
+        zone: T,
+        /// What it was read from.
+        sources: Sources,
+        /// Warnings.
+        findings: Vec<Finding>,
+    },
+    /// A file cannot be served as it is.
+    Refuse {
+        /// The file.
+        path: Arc<Path>,
+        /// Which zone it seems meant for: the owner of its SOA, else its name.
+        apex: Option<Name>,
+        /// The zone that this file gave before, and that stays served.
+        last_good: Option<Name>,
+        /// Why, with at least one error.
+        findings: Vec<Finding>,
+    },
+    /// No file gives this zone any more.
+    Withdraw {
+        /// The file that gave it.
+        path: Arc<Path>,
+        /// The zone's apex.
+        apex: Name,
+    },
+}
+
+/// How many files a scan saw, by what became of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Served anew.
+    pub served: usize,
+    /// Refused.
+    pub refused: usize,
+    /// Zones withdrawn.
+    pub withdrawn: usize,
+    /// As they were at the scan before.
+    pub unchanged: usize,
+}
+
+/// A folder of zone files, and what the last scan knew of it.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    threads: usize,
+    files: BTreeMap<Arc<Path>, Known>,
+    /// Which file gives which zone.
+    holders: HashMap<Name, Arc<Path>, foldhash::fast::RandomState>,
+}
+
+#[derive(Debug)]
+struct Known {
+    sources: Sources,
+    /// Look inside again at the next scan, whatever the stamps say.
+    suspect: bool,
+    state: State,
+    /// The zone that it gives: its own or its last good one.
+    gives: Option<Name>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Served,
+    Refused,
+    /// Good, but another file has its zone.
+    Contended,
+}
+
+/// A file that was written less than this before it was read may be written again without a change of its time stamp,
+/// whose steps are those of the kernel's tick: up to 10 ms. Such a file is read again at the next scan.
+const TICK: Duration = Duration::from_millis(20);
+/// How many files a thread takes at a time, so that looking at an unchanged one is not dearer to hand over than to do.
+const CHUNK: usize = 16;
+/// Chunks of results on their way from the threads. A few for each keep them busy.
+const QUEUE_MAX: usize = 8;
+
+impl Folder {
+    /// A folder of which nothing is known yet; the first scan loads it. `threads` is at least 1.
+    pub fn new(path: impl Into<PathBuf>, threads: usize) -> Self {
+        Folder { path: path.into(), threads: threads.max(1), files: BTreeMap::new(), holders: HashMap::default() }
+    }
+
+    /// The folder's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How many zones its files give.
+    pub fn zone_count(&self) -> usize {
+        self.holders.len()
+    }
+
+    /// Which file gives the zone `apex`.
+    pub fn file_of(&self, apex: &Name) -> Option<&Path> {
+        self.holders.get(apex).map(AsRef::as_ref)
+    }
+
+    /// Looks for changes since the last scan and hands each to `change`, in the order of the file names. If the folder
+    /// itself cannot be listed, nothing changes.
+    pub fn rescan<T: Send>(
+        &mut self,
+        make: impl Fn(Contents) -> T + Sync,
+        mut change: impl FnMut(Change<T>),
+    ) -> io::Result<Tally> {
+        let listed = self.list()?;
+        let mut scan = Scan { released: self.forget_vanished(&listed), deferred: Vec::new(), tally: Tally::default() };
+        let (files, folder, threads) = (&self.files, self.path.clone(), self.threads);
+        let mut stale = Vec::new();
+        in_order(
+            threads,
+            &listed,
+            |path| files.get(path).is_none_or(|known| known.is_stale(path)),
+            |path, is_stale| {
+                if is_stale {
+                    stale.push(path.clone());
+                }
+            },
+        );
+        scan.tally.unchanged = listed.len() - stale.len();
+        in_order(
+            threads,
+            &stale,
+            |path| load(&folder, path, &make),
+            |path, loaded| {
+                self.apply(path, loaded, &mut scan, &mut change);
+            },
+        );
+        self.settle(&mut scan, &mut change);
+        for (apex, path) in scan.released {
+            if !self.holders.contains_key(&apex) {
+                scan.tally.withdrawn += 1;
+                change(Change::Withdraw { path, apex });
+            }
+        }
+        Ok(scan.tally)
+    }
+
+    /// The zone files of the folder, sorted.
+    fn list(&self) -> io::Result<Vec<Arc<Path>>> {
+        let mut listed: Vec<Arc<Path>> = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let octets = name.as_encoded_bytes();
+            let is_zone_file = octets.ends_with(b".zone") && !octets.starts_with(b".");
+            if is_zone_file && entry.file_type().is_ok_and(|kind| !kind.is_dir()) {
+                listed.push(entry.path().into());
+            }
+        }
+        listed.sort_unstable();
+        Ok(listed)
+    }
+
+    /// Forgets the files that are no longer there, and returns what they gave.
+    fn forget_vanished(&mut self, listed: &[Arc<Path>]) -> Vec<(Name, Arc<Path>)> {
+        let mut released = Vec::new();
+        let holders = &mut self.holders;
+        self.files.retain(|path, known| {
+            let stays = listed.binary_search(path).is_ok();
+            if !stays && let Some(apex) = known.gives.take() {
+                holders.remove(&apex);
+                released.push((apex, path.clone()));
+            }
+            stays
+        });
+        released
+    }
+
+    /// Takes what a thread found in a file.
+    fn apply<T>(
+        &mut self,
+        path: &Arc<Path>,
+        loaded: Loaded<T>,
+        scan: &mut Scan<T>,
+        change: &mut impl FnMut(Change<T>),
+    ) {
+        let before = self.files.get(path);
+        let same =
+            before.is_some_and(|known| known.state != State::Contended && known.sources.same_content(&loaded.sources));
+        if same && let Some(known) = self.files.get_mut(path) {
+            (known.sources, known.suspect) = (loaded.sources, loaded.suspect);
+            scan.tally.unchanged += 1;
+            return;
+        }
+        let taken = |apex: &Name| self.holders.get(apex).is_some_and(|holder| holder != path);
+        match &loaded.good {
+            Some((apex, _)) if taken(apex) => scan.deferred.push((path.clone(), loaded)),
+            Some(_) => self.serve(path, loaded, scan, change),
+            None => self.refuse(path, loaded, State::Refused, scan, change),
+        }
+    }
+
+    /// Decides about the files whose zone another file had when their turn came. That file may have given it up since,
+    /// or be among them, as when two files were renamed to each other.
+    fn settle<T>(&mut self, scan: &mut Scan<T>, change: &mut impl FnMut(Change<T>)) {
+        let deferred = std::mem::take(&mut scan.deferred);
+        let gave: Vec<Option<Name>> = deferred
+            .iter()
+            .map(|(path, _)| {
+                let apex = self.files.get_mut(path)?.gives.take()?;
+                self.holders.remove(&apex);
+                Some(apex)
+            })
+            .collect();
+        for ((path, mut loaded), gave) in deferred.into_iter().zip(gave) {
+            let Some((apex, _)) = &loaded.good else { continue };
+            let Some(holder) = self.holders.get(apex).cloned() else {
+                if let Some(gave) = gave {
+                    scan.released.push((gave, path.clone()));
+                }
+                self.serve(&path, loaded, scan, change);
+                continue;
+            };
+            let message = format!(
+                "the zone {apex} is in {} and in {}: the first is served; take one of them away",
+                holder.display(),
+                path.display()
+            );
+            let start = (1, 1);
+            loaded.findings.insert(0, file_finding(&path, start, "apex-taken", message));
+            // What it gave before stays its own, unless another file has just taken that over.
+            if let Some(gave) = gave.filter(|gave| !self.holders.contains_key(gave))
+                && let Some(known) = self.files.get_mut(&path)
+            {
+                self.holders.insert(gave.clone(), path.clone());
+                known.gives = Some(gave);
+            }
+            self.refuse(&path, loaded, State::Contended, scan, change);
+        }
+    }
+
+    fn serve<T>(
+        &mut self,
+        path: &Arc<Path>,
+        loaded: Loaded<T>,
+        scan: &mut Scan<T>,
+        change: &mut impl FnMut(Change<T>),
+    ) {
+        let Some((apex, zone)) = loaded.good else { return };
+        let known = Known {
+            sources: loaded.sources.clone(),
+            suspect: loaded.suspect,
+            state: State::Served,
+            gives: Some(apex.clone()),
+        };
+        let gave = self.files.insert(path.clone(), known).and_then(|before| before.gives);
+        if let Some(gave) = gave.filter(|gave| *gave != apex) {
+            self.holders.remove(&gave);
+            scan.released.push((gave, path.clone()));
+        }
+        self.holders.insert(apex.clone(), path.clone());
+        scan.tally.served += 1;
+        change(Change::Serve { path: path.clone(), apex, zone, sources: loaded.sources, findings: loaded.findings });
+    }
+
+    fn refuse<T>(
+        &mut self,
+        path: &Arc<Path>,
+        loaded: Loaded<T>,
+        state: State,
+        scan: &mut Scan<T>,
+        change: &mut impl FnMut(Change<T>),
+    ) {
+        let before = self.files.get(path);
+        let last_good = before.and_then(|known| known.gives.clone());
+        // A contended file is looked at in every scan, but reported once.
+        let reported = before.is_some_and(|known| known.state == state && known.sources.same_content(&loaded.sources));
+        let known = Known { sources: loaded.sources, suspect: loaded.suspect, state, gives: last_good.clone() };
+        self.files.insert(path.clone(), known);
+        if reported {
+            scan.tally.unchanged += 1;
+            return;
+        }
+        scan.tally.refused += 1;
+        change(Change::Refuse { path: path.clone(), apex: loaded.apex, last_good, findings: loaded.findings });
+    }
+}
+
+/// What one scan gathers on its way.
+struct Scan<T> {
+    /// Zones that a file no longer gives, and which file; another may.
+    released: Vec<(Name, Arc<Path>)>,
+    deferred: Vec<(Arc<Path>, Loaded<T>)>,
+    tally: Tally,
+}
+
+impl Known {
+    /// Whether the file, or one that it includes, may be different from what was read.
+    fn is_stale(&self, path: &Path) -> bool {
+        self.suspect
+            || self.state == State::Contended
+            || self.sources.own != Stamp::of_path(path)
+            || self.sources.includes.iter().any(|(path, stamp)| *stamp != Stamp::of_path(path))
+    }
+}
+
+impl Sources {
+    /// Whether the zone's text is the same, though it may have been written anew. Of includes the stamps must agree.
+    fn same_content(&self, other: &Sources) -> bool {
+        self.own.is_some() == other.own.is_some() && self.content == other.content && self.includes == other.includes
+    }
+}
+
+/// What a thread found in a file.
+struct Loaded<T> {
+    sources: Sources,
+    suspect: bool,
+    good: Option<(Name, T)>,
+    apex: Option<Name>,
+    findings: Vec<Finding>,
+}
+
+fn load<T>(folder: &Path, path: &Arc<Path>, make: &impl Fn(Contents) -> T) -> Loaded<T> {
+    let origin = path.file_stem().and_then(|stem| Name::parse(stem.as_encoded_bytes(), &Name::root()).ok());
+    let mut text = Vec::new();
+    let metadata = match File::open(path).and_then(|file| read_file(&file, &mut text)) {
+        Ok(metadata) => metadata,
+        Err(error) => {
+            let message = format!("the file cannot be read: {error}");
+            let sources = Sources { own: None, includes: Box::new([]), content: 0 };
+            let findings = vec![file_finding(path, (1, 1), "unreadable", message)];
+            return Loaded { sources, suspect: true, good: None, apex: origin, findings };
+        }
+    };
+    let mut includes = FolderIncludes::new(folder);
+    let read = read_zone(&text, path, origin.clone(), &mut includes);
+    let mut included: Vec<_> = includes.into_opened().into_iter().map(|path| (Stamp::of_path(&path), path)).collect();
+    included.sort_unstable_by(|(_, a), (_, b)| a.cmp(b));
+    included.dedup();
+    let sources = Sources {
+        own: Some(Stamp::of(&metadata)),
+        includes: included.into_iter().map(|(stamp, path)| (path, stamp)).collect(),
+        content: hash(&text),
+    };
+    let apex = read.apex.or(origin);
+    let good = read.contents.map(|contents| (contents.apex().clone(), make(contents)));
+    Loaded { suspect: sources.is_recent(), sources, good, apex, findings: read.findings }
+}
+
+impl Sources {
+    /// Whether a file was written so lately that its next change may leave the stamp as it is.
+    fn is_recent(&self) -> bool {
+        let Ok(now) = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) else { return true };
+        let stamps = self.own.iter().chain(self.includes.iter().filter_map(|(_, stamp)| stamp.as_ref()));
+        let newest = stamps.map(|stamp| stamp.modified).max().unwrap_or((0, 0));
+        let age = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX)
+            - (i128::from(newest.0) * 1_000_000_000 + i128::from(newest.1));
+        age < TICK.as_nanos() as i128
+    }
+}
+
+fn hash(text: &[u8]) -> u64 {
+    let mut state = foldhash::quality::FixedState::default().build_hasher();
+    state.write(text);
+    state.finish()
+}
+
+fn file_finding(path: &Arc<Path>, (line, column): (u32, u32), code: &'static str, message: String) -> Finding {
+    Finding { severity: Severity::Error, file: path.clone(), line, column, message, code }
+}
+
+/// Does `work` for each of `items` on `threads` threads and hands the results to `take` here, in order.
+fn in_order<'i, I: Sync, R: Send>(
+    threads: usize,
+    items: &'i [I],
+    work: impl Fn(&I) -> R + Sync,
+    mut take: impl FnMut(&'i I, R),
+) {
+    if threads == 1 || items.len() < 2 {
+        items.iter().for_each(|item| take(item, work(item)));
+        return;
+    }
+    let chunks: Vec<&'i [I]> = items.chunks(CHUNK).collect();
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let (sender, results) = sync_channel(QUEUE_MAX);
+        for _ in 0..threads.min(chunks.len()) {
+            let (sender, next, chunks, work): (SyncSender<(usize, Vec<R>)>, _, _, _) =
+                (sender.clone(), &next, &chunks, &work);
+            scope.spawn(move || {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(chunk) = chunks.get(index) else { return };
+                    // The receiver goes only when the scan does, with a panic that is on its way already.
+                    if sender.send((index, chunk.iter().map(work).collect())).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        // What came before its turn. A slow file holds back those after it, so this can grow to all that remain.
+        let mut early = BTreeMap::new();
+        let mut turn = 0;
+        for (index, result) in results {
+            early.insert(index, result);
+            while let Some(results) = early.remove(&turn) {
+                chunks[turn].iter().zip(results).for_each(|(item, result)| take(item, result));
+                turn += 1;
+            }
+        }
+    });
+}

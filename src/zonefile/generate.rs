@@ -1,0 +1,160 @@
+//! `$GENERATE start-stop[/step] owner [ttl] [class] type data`: records in series, as BIND and NSD have them.
+//!
+//! In owner and data, `$` stands for the number, `${offset,width,base}` for the number plus an offset in a base (`d`,
+//! `o`, `x`, `X`, or `n`, `N` for hex digits in reverse order with dots), `\$` and `$$` for a dollar sign.
+
+use super::finding::Fault;
+use super::scan::Word;
+use super::values::expected_but;
+
+/// Most records one directive makes: a reverse zone of 16 bits.
+pub(super) const RECORDS_MAX: u64 = 65_536;
+
+/// The numbers of one directive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Range {
+    start: u32,
+    stop: u32,
+    step: u32,
+}
+
+impl Range {
+    /// Reads `start-stop` or `start-stop/step`.
+    pub fn parse(word: &Word<'_>) -> Result<Self, Fault> {
+        let parse = || {
+            let text = std::str::from_utf8(word.raw).ok()?;
+            let (range, step) = text.split_once('/').unwrap_or((text, "1"));
+            let (start, stop) = range.split_once('-')?;
+            let number = |digits: &str| {
+                let plain = digits.bytes().all(|octet| octet.is_ascii_digit());
+                digits.parse::<u32>().ok().filter(|number| plain && *number <= i32::MAX as u32)
+            };
+            let range = Range { start: number(start)?, stop: number(stop)?, step: number(step)? };
+            (range.step > 0 && range.start <= range.stop).then_some(range)
+        };
+        let range = parse().ok_or_else(|| expected_but(word, "a range start-stop or start-stop/step", "generate"))?;
+        let count = range.count();
+        if count > RECORDS_MAX {
+            let message = format!("the range makes {count} records, at most {RECORDS_MAX} are possible: split it");
+            return Err(Fault::new(word.at, "generate", message));
+        }
+        Ok(range)
+    }
+
+    /// How many numbers there are.
+    pub fn count(self) -> u64 {
+        u64::from((self.stop - self.start) / self.step) + 1
+    }
+
+    /// The numbers.
+    pub fn numbers(self) -> impl Iterator<Item = u32> {
+        (self.start..=self.stop).step_by(self.step as usize)
+    }
+}
+
+/// Appends `template` with `number` put in.
+pub(super) fn expand(template: &[u8], number: u32, out: &mut Vec<u8>) -> Result<(), &'static str> {
+    let mut rest = template;
+    while let Some((&octet, tail)) = rest.split_first() {
+        rest = tail;
+        match (octet, tail) {
+            // An escaped dollar sign keeps its backslash: it means the same to the reader of the record.
+            (b'\\', [next, after @ ..]) => {
+                out.extend([octet, *next]);
+                rest = after;
+            }
+            (b'$', [b'$', after @ ..]) => {
+                out.push(b'$');
+                rest = after;
+            }
+            (b'$', [b'{', after @ ..]) => {
+                let end = after.iter().position(|octet| *octet == b'}').ok_or("a '${' has no '}'")?;
+                push_number(&after[..end], number, out)?;
+                rest = &after[end + 1..];
+            }
+            (b'$', _) => out.extend_from_slice(number.to_string().as_bytes()),
+            _ => out.push(octet),
+        }
+    }
+    Ok(())
+}
+
+/// `offset`, `offset,width` or `offset,width,base`.
+fn push_number(modifier: &[u8], number: u32, out: &mut Vec<u8>) -> Result<(), &'static str> {
+    const WIDTH_MAX: usize = 255;
+    const FORM: &str = "expected ${offset,width,base} with base d, o, x, X, n or N";
+    let mut parts = std::str::from_utf8(modifier).map_err(|_| FORM)?.split(',');
+    let offset: i64 = parts.next().and_then(|part| part.parse::<i32>().ok()).ok_or(FORM)?.into();
+    let width: usize =
+        parts.next().map_or(Some(0), |part| part.parse().ok()).filter(|width| *width <= WIDTH_MAX).ok_or(FORM)?;
+    let base = parts.next().unwrap_or("d");
+    if parts.next().is_some() {
+        return Err(FORM);
+    }
+    let value = u64::try_from(i64::from(number) + offset).map_err(|_| "a number plus its offset is below zero")?;
+    let text = match base {
+        "d" => format!("{value:0width$}"),
+        "o" => format!("{value:0width$o}"),
+        "x" => format!("{value:0width$x}"),
+        "X" => format!("{value:0width$X}"),
+        // The width counts digits and dots.
+        "n" => reversed(&format!("{value:0digits$x}", digits = width.div_ceil(2))),
+        "N" => reversed(&format!("{value:0digits$X}", digits = width.div_ceil(2))),
+        _ => return Err(FORM),
+    };
+    out.extend_from_slice(text.as_bytes());
+    Ok(())
+}
+
+fn reversed(digits: &str) -> String {
+    digits.chars().rev().map(String::from).collect::<Vec<_>>().join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Position;
+    use super::*;
+
+    #[test]
+    fn templates() {
+        for (template, number, expected) in [
+            ("host-$", 7, Ok("host-7")),
+            ("$.$", 7, Ok("7.7")),
+            ("h${3}", 7, Ok("h10")),
+            ("h${-7,3}", 7, Ok("h000")),
+            ("h${0,4,x}", 255, Ok("h00ff")),
+            ("h${0,0,X}", 255, Ok("hFF")),
+            ("h${0,3,o}", 8, Ok("h010")),
+            ("${0,7,n}", 0x12, Ok("2.1.0.0")),
+            (r"a\$b", 7, Ok(r"a\$b")),
+            ("a$$b", 7, Ok("a$b")),
+            ("${-8}", 7, Err("a number plus its offset is below zero")),
+            ("${0", 7, Err("a '${' has no '}'")),
+        ] {
+            let mut out = Vec::new();
+            let result = expand(template.as_bytes(), number, &mut out);
+            assert_eq!(
+                result.map(|()| String::from_utf8_lossy(&out).into_owned()),
+                expected.map(String::from),
+                "{template}"
+            );
+        }
+        assert!(expand(b"${0,1,q}", 1, &mut Vec::new()).is_err() && expand(b"${0,999}", 1, &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn ranges() {
+        for (text, count) in [
+            ("1-3", Some(3)),
+            ("0-10/5", Some(3)),
+            ("3-1", None),
+            ("1-3/0", None),
+            ("1", None),
+            ("0-65536", None),
+            ("+1-3", None),
+        ] {
+            let word = Word { raw: text.as_bytes(), quoted: false, escaped: false, at: Position::START };
+            assert_eq!(Range::parse(&word).ok().map(Range::count), count, "{text}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What `$INCLUDE` opens (RFC 1035 §5.1).
+//!
+//! A zone file may come from people who may not read every file of the machine, and an error message quotes what it
+//! finds. So an included file must lie, after all symbolic links, in the folder of the zone file or below it.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Longest file in octets, zone file or included: some ten million records.
+pub const FILE_OCTETS_MAX: u64 = 1 << 30;
+
+/// Why a file is not included.
+#[derive(Debug, thiserror::Error)]
+pub enum IncludeError {
+    /// Includes are off here.
+    #[error("$INCLUDE cannot be used here")]
+    Refused,
+    /// The file is outside the folder.
+    #[error("{} is outside {}: a zone file may include only files of its own folder or below", .path.display(), .root.display())]
+    Outside {
+        /// The file, links resolved.
+        path: PathBuf,
+        /// The folder that holds all that may be included.
+        root: PathBuf,
+    },
+    /// The file cannot be read.
+    #[error("{} cannot be read: {reason}", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why, as the system says it.
+        reason: String,
+    },
+}
+
+/// Where the texts of included files come from.
+pub trait Includes {
+    /// The path and text of the file that `includer` calls `name`.
+    fn open(&mut self, includer: &Path, name: &Path) -> Result<(Arc<Path>, Vec<u8>), IncludeError>;
+}
+
+/// Refuses every include: for text that has no folder.
+pub struct NoIncludes;
+
+impl Includes for NoIncludes {
+    fn open(&mut self, _: &Path, _: &Path) -> Result<(Arc<Path>, Vec<u8>), IncludeError> {
+        Err(IncludeError::Refused)
+    }
+}
+
+/// Files of one folder and below, relative to the file that includes them. Remembers what was asked for, so that a
+/// change of any of them, or its late appearance, can be noticed.
+pub struct FolderIncludes<'a> {
+    root: &'a Path,
+    opened: Vec<PathBuf>,
+}
+
+impl<'a> FolderIncludes<'a> {
+    /// Includes from `root` and below.
+    pub fn new(root: &'a Path) -> Self {
+        FolderIncludes { root, opened: Vec::new() }
+    }
+
+    /// Each path that was asked for, readable or not.
+    pub fn into_opened(self) -> Vec<PathBuf> {
+        self.opened
+    }
+}
+
+impl Includes for FolderIncludes<'_> {
+    fn open(&mut self, includer: &Path, name: &Path) -> Result<(Arc<Path>, Vec<u8>), IncludeError> {
+        let path = includer.parent().unwrap_or(Path::new("")).join(name);
+        self.opened.push(path.clone());
+        let unreadable =
+            |error: std::io::Error| IncludeError::Unreadable { path: path.clone(), reason: error.to_string() };
+        let root = if self.root.as_os_str().is_empty() { Path::new(".") } else { self.root };
+        let root = root.canonicalize().map_err(unreadable)?;
+        let real = path.canonicalize().map_err(unreadable)?;
+        if !real.starts_with(&root) {
+            return Err(IncludeError::Outside { path: real, root });
+        }
+        let mut text = Vec::new();
+        let file = File::open(&real).map_err(unreadable)?;
+        read_file(&file, &mut text).map_err(unreadable)?;
+        Ok((path.into(), text))
+    }
+}
+
+/// Reads a regular file of at most [`FILE_OCTETS_MAX`] into `text`, which is cleared before. Returns its metadata.
+pub(super) fn read_file(mut file: &File, text: &mut Vec<u8>) -> std::io::Result<std::fs::Metadata> {
+    text.clear();
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(std::io::Error::other("it is not a regular file"));
+    }
+    if metadata.len() > FILE_OCTETS_MAX {
+        return Err(std::io::Error::other(format!("it has {} octets, more than {FILE_OCTETS_MAX}", metadata.len())));
+    }
+    // One more than its size: a file that grew meanwhile is read to its end, one that did not needs a single read.
+    text.reserve(metadata.len() as usize + 1);
+    file.by_ref().take(FILE_OCTETS_MAX).read_to_end(text)?;
+    Ok(metadata)
+}

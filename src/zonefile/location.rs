@@ -1,0 +1,194 @@
+//! The text of LOC records (RFC 1876 §3): `52 22 23.000 N 4 53 32.000 E -2.00m 0.00m 10000m 10m`.
+
+use std::io::Write as _;
+
+use super::finding::Fault;
+use super::scan::{Scanner, Word};
+use super::values::expected_but;
+
+const EQUATOR: u32 = 1 << 31;
+/// Where altitudes count from: 100,000 m below the reference spheroid, in centimetres.
+const ALTITUDE_ZERO: i64 = 10_000_000;
+
+/// Reads a location up to the end of the entry and appends its 16 octets.
+pub(super) fn read(scanner: &mut Scanner<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    let latitude = read_angle(scanner, 90, *b"NS")?;
+    let longitude = read_angle(scanner, 180, *b"EW")?;
+    let word = need(scanner, "an altitude in metres")?;
+    let altitude = centimetres(word.raw)
+        .and_then(|altitude| u32::try_from(altitude + ALTITUDE_ZERO).ok())
+        .ok_or_else(|| expected_but(&word, "an altitude in metres from -100000.00 to 42849672.95", "rdata"))?;
+    // RFC 1876 §3: size 1 m, horizontal precision 10,000 m, vertical precision 10 m.
+    let mut sizes = [0x12, 0x16, 0x13];
+    for size in &mut sizes {
+        let Some(word) = scanner.word()? else { break };
+        *size = centimetres(word.raw)
+            .and_then(|length| u64::try_from(length).ok())
+            .and_then(digit_and_power)
+            .ok_or_else(|| expected_but(&word, "a length in metres from 0.00 to 90000000.00", "rdata"))?;
+    }
+    out.push(0);
+    out.extend(sizes);
+    out.extend(latitude.to_be_bytes());
+    out.extend(longitude.to_be_bytes());
+    out.extend(altitude.to_be_bytes());
+    Ok(())
+}
+
+/// Appends the text of the 16 octets of a valid location.
+pub(super) fn write(octets: &[u8], out: &mut Vec<u8>) {
+    let quad = |at: usize| u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
+    write_angle(quad(4), 'N', 'S', out);
+    write_angle(quad(8), 'E', 'W', out);
+    let altitude = i64::from(quad(12)) - ALTITUDE_ZERO;
+    let sign = if altitude < 0 { "-" } else { "" };
+    let altitude = altitude.unsigned_abs();
+    print(out, format_args!("{sign}{}.{:02}m", altitude / 100, altitude % 100));
+    for &size in &octets[1..4] {
+        let length = u64::from(size >> 4) * 10u64.pow(u32::from(size & 0xf));
+        print(out, format_args!(" {}.{:02}m", length / 100, length % 100));
+    }
+}
+
+/// Whether text can say what these octets say: zero has one exponent only there.
+pub(super) fn has_text(octets: &[u8]) -> bool {
+    octets[1..4].iter().all(|size| size >> 4 != 0 || *size == 0)
+}
+
+/// Degrees, then minutes and seconds if given, then a hemisphere of `signs` (the positive one first).
+fn read_angle(scanner: &mut Scanner<'_>, degrees_max: u64, signs: [u8; 2]) -> Result<u32, Fault> {
+    let hemispheres = format!("{} or {}", signs[0] as char, signs[1] as char);
+    let mut milliseconds = 0u64;
+    let units = [("degrees", degrees_max, 3_600_000), ("minutes", 59, 60_000), ("seconds", 59, 1)];
+    for (index, (what, max, factor)) in units.into_iter().enumerate() {
+        let word = need(scanner, what)?;
+        if index > 0
+            && let Some(angle) = hemisphere(&word, signs, milliseconds)
+        {
+            return Ok(angle);
+        }
+        let value = if what == "seconds" {
+            thousandths(word.raw).filter(|value| *value < 60_000)
+        } else {
+            whole(word.raw, max)
+        };
+        milliseconds += value
+            .ok_or_else(|| expected_but(&word, &format!("{what} up to {max}, or {hemispheres}"), "rdata"))?
+            * factor;
+        if milliseconds > degrees_max * 3_600_000 {
+            return Err(expected_but(&word, &format!("at most {degrees_max} degrees"), "rdata"));
+        }
+    }
+    let word = need(scanner, &hemispheres)?;
+    hemisphere(&word, signs, milliseconds).ok_or_else(|| expected_but(&word, &hemispheres, "rdata"))
+}
+
+fn hemisphere(word: &Word<'_>, [positive, negative]: [u8; 2], milliseconds: u64) -> Option<u32> {
+    let angle = u32::try_from(milliseconds).ok()?;
+    match word.raw {
+        [sign] if sign.eq_ignore_ascii_case(&positive) => Some(EQUATOR + angle),
+        [sign] if sign.eq_ignore_ascii_case(&negative) => Some(EQUATOR - angle),
+        _ => None,
+    }
+}
+
+fn write_angle(angle: u32, positive: char, negative: char, out: &mut Vec<u8>) {
+    let sign = if angle >= EQUATOR { positive } else { negative };
+    let milliseconds = angle.abs_diff(EQUATOR);
+    let (minutes, rest) = (milliseconds / 60_000, milliseconds % 60_000);
+    print(out, format_args!("{} {} {}.{:03} {sign} ", minutes / 60, minutes % 60, rest / 1000, rest % 1000));
+}
+
+fn print(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("a vector takes all that is written to it");
+}
+
+fn need<'a>(scanner: &mut Scanner<'a>, what: &str) -> Result<Word<'a>, Fault> {
+    scanner
+        .word()?
+        .ok_or_else(|| Fault::new(scanner.position(), "rdata", format!("expected {what}, found the end of the record")))
+}
+
+fn whole(digits: &[u8], max: u64) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 9 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(digits.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'))).filter(|value| *value <= max)
+}
+
+/// A decimal number in thousandths, at most three digits after the point.
+fn thousandths(text: &[u8]) -> Option<u64> {
+    decimal(text, 3)
+}
+
+/// Metres with an optional sign and `m`, in centimetres.
+fn centimetres(text: &[u8]) -> Option<i64> {
+    let text = text.strip_suffix(b"m").or_else(|| text.strip_suffix(b"M")).unwrap_or(text);
+    match text.strip_prefix(b"-") {
+        Some(magnitude) => Some(-i64::try_from(decimal(magnitude, 2)?).ok()?),
+        None => i64::try_from(decimal(text, 2)?).ok(),
+    }
+}
+
+fn decimal(text: &[u8], places: usize) -> Option<u64> {
+    let point = text.iter().position(|octet| *octet == b'.').unwrap_or(text.len());
+    let fraction = text.get(point + 1..).unwrap_or(&[]);
+    if fraction.len() > places || !fraction.iter().all(u8::is_ascii_digit) || (point + 1 == text.len()) {
+        return None;
+    }
+    let mut value = whole(&text[..point], u64::MAX)?;
+    for place in 0..places {
+        value = value * 10 + fraction.get(place).map_or(0, |digit| u64::from(digit - b'0'));
+    }
+    Some(value)
+}
+
+/// A length in centimetres as the largest digit and power of ten not above it (RFC 1876 §2).
+fn digit_and_power(mut length: u64) -> Option<u8> {
+    let mut power = 0u8;
+    while length > 9 {
+        length /= 10;
+        power += 1;
+    }
+    (power <= 9).then_some((length as u8) << 4 | power)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_reads_and_writes_back() {
+        for (text, written) in [
+            (
+                "52 22 23.000 N 4 53 32.000 E -2.00m 0.00m 10000m 10m",
+                "52 22 23.000 N 4 53 32.000 E -2.00m 0.00m 10000.00m 10.00m",
+            ),
+            ("42 21 54 N 71 06 18 W -24m 30m", "42 21 54.000 N 71 6 18.000 W -24.00m 30.00m 10000.00m 10.00m"),
+            ("90 S 180 W 0", "90 0 0.000 S 180 0 0.000 W 0.00m 1.00m 10000.00m 10.00m"),
+            (
+                "0 0 0.5 n 0 E 42849672.95m 90000000m",
+                "0 0 0.500 N 0 0 0.000 E 42849672.95m 90000000.00m 10000.00m 10.00m",
+            ),
+        ] {
+            let mut wire = Vec::new();
+            read(&mut Scanner::new(text.as_bytes()), &mut wire)
+                .unwrap_or_else(|fault| panic!("{text}: {}", fault.message));
+            let mut out = Vec::new();
+            write(&wire, &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), written);
+        }
+        for bad in [
+            "91 N 0 E 0",
+            "90 0 0.001 N 0 E 0",
+            "1 60 N 0 E 0",
+            "1 0 60 N 0 E 0",
+            "1 0 0 0 N 0 E 0",
+            "1 N 1 N 0",
+            "1 N 1 E",
+            "1 N 1 E 1x",
+        ] {
+            assert!(read(&mut Scanner::new(bad.as_bytes()), &mut Vec::new()).is_err(), "{bad}");
+        }
+    }
+}

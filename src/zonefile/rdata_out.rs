@@ -1,0 +1,261 @@
+//! Record data as text, driven by the table of [`crate::wire::rdata::field`].
+//!
+//! What is written reads back to the same octets, here and in other name servers. Data for which a type's own text has
+//! no words (an APL of another family) is written as RFC 3597 §5 has it.
+
+use std::fmt::Display;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use data_encoding::{BASE32HEX_NOPAD, BASE64, HEXUPPER};
+
+use super::values::timestamp_text;
+use super::{location, svc};
+use crate::wire::RecordType;
+use crate::wire::rdata::{self, Field, Item};
+
+/// Appends the text of valid `rdata`, names absolute.
+pub fn write(rtype: RecordType, rdata: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    for item in rdata::walk(rtype, rdata) {
+        let written = match item {
+            Ok(item) => {
+                if out.len() > start && item.field != Field::SvcParams {
+                    out.push(b' ');
+                }
+                write_field(&item, rdata, out)
+            }
+            Err(_) => false,
+        };
+        if !written {
+            out.truncate(start);
+            write_generic(rdata, out);
+            return;
+        }
+    }
+    // The last field may have had no words; an APL of no prefix has none at all.
+    if out.last() == Some(&b' ') && out.len() > start {
+        out.pop();
+    }
+    if out.len() == start {
+        write_generic(rdata, out);
+    }
+}
+
+/// Appends one field; `false` if text has no words for it.
+fn write_field(item: &Item<'_>, rdata: &[u8], out: &mut Vec<u8>) -> bool {
+    let octets = item.octets;
+    match item.field {
+        Field::Name(_) => push_name(octets, out),
+        Field::Names => {
+            let mut at = 0;
+            while at < octets.len() {
+                let length = name_length(&octets[at..]);
+                if at > 0 {
+                    out.push(b' ');
+                }
+                push_name(&octets[at..at + length], out);
+                at += length;
+            }
+        }
+        Field::U8 | Field::Algorithm => print(out, octets[0]),
+        Field::U16 | Field::CertificateType => print(out, number16(octets)),
+        Field::U32 | Field::Seconds => print(out, u32::from_be_bytes([octets[0], octets[1], octets[2], octets[3]])),
+        Field::Type => push_type(RecordType(number16(octets)), out),
+        Field::Timestamp => {
+            let seconds = u32::from_be_bytes([octets[0], octets[1], octets[2], octets[3]]);
+            out.extend_from_slice(timestamp_text(seconds).as_bytes());
+        }
+        Field::Ipv4 => return push_address(octets, out),
+        Field::Ipv6 => return push_address(octets, out),
+        Field::Node64 => {
+            for (index, pair) in octets.chunks_exact(2).enumerate() {
+                if index > 0 {
+                    out.push(b':');
+                }
+                print(out, format_args!("{:04x}", number16(pair)));
+            }
+        }
+        Field::Eui48 | Field::Eui64 => {
+            for (index, octet) in octets.iter().enumerate() {
+                if index > 0 {
+                    out.push(b'-');
+                }
+                print(out, format_args!("{octet:02x}"));
+            }
+        }
+        Field::CharacterString => push_quoted(&octets[1..], out),
+        Field::CharacterStrings => {
+            let mut rest = octets;
+            while let Some((&length, tail)) = rest.split_first() {
+                if rest.len() < octets.len() {
+                    out.push(b' ');
+                }
+                let (text, after) = tail.split_at(usize::from(length));
+                push_quoted(text, out);
+                rest = after;
+            }
+        }
+        Field::Text | Field::Target => push_quoted(octets, out),
+        Field::Tag => out.extend_from_slice(&octets[1..]),
+        Field::Hex => push_hex(octets, out),
+        Field::Nsap => {
+            out.extend_from_slice(b"0x");
+            push_hex(octets, out);
+        }
+        Field::Base64 | Field::Base64OrNone => out.extend_from_slice(BASE64.encode(octets).as_bytes()),
+        Field::Salt if octets.len() == 1 => out.push(b'-'),
+        Field::Salt => push_hex(&octets[1..], out),
+        Field::HashedOwner => out.extend_from_slice(BASE32HEX_NOPAD.encode(&octets[1..]).as_bytes()),
+        Field::TypeBitmap => {
+            for (index, rtype) in types_of(octets).enumerate() {
+                if index > 0 {
+                    out.push(b' ');
+                }
+                push_type(rtype, out);
+            }
+        }
+        Field::Gateway => match rdata[1] {
+            0 => out.push(b'.'),
+            1 | 2 => return push_address(octets, out),
+            _ => push_name(octets, out),
+        },
+        Field::HostIdentity => {
+            let (tag, key) = octets[4..].split_at(usize::from(octets[0]));
+            print(out, format_args!("{} {} {}", octets[1], HEXUPPER.encode(tag), BASE64.encode(key)));
+        }
+        Field::AddressPrefixes => return push_address_prefixes(octets, out),
+        Field::SvcParams => svc::write(octets, out),
+        Field::Location if location::has_text(octets) => location::write(octets, out),
+        Field::Location => return false,
+        Field::Opaque => return false,
+    }
+    true
+}
+
+/// RFC 3597 §5.
+fn write_generic(rdata: &[u8], out: &mut Vec<u8>) {
+    print(out, format_args!("\\# {}", rdata.len()));
+    if !rdata.is_empty() {
+        out.push(b' ');
+        push_hex(rdata, out);
+    }
+}
+
+/// Appends a mnemonic, or `TYPEnnn` where other readers may not know it.
+pub(super) fn push_type(rtype: RecordType, out: &mut Vec<u8>) {
+    if rdata::fields(rtype) == [Field::Opaque] || rtype.0 > RecordType::CAA.0 {
+        print(out, format_args!("TYPE{}", rtype.0));
+    } else {
+        print(out, rtype);
+    }
+}
+
+/// Appends a name in wire form as text with the dot at its end.
+pub(super) fn push_name(wire: &[u8], out: &mut Vec<u8>) {
+    let mut rest = wire;
+    if let [0, ..] = rest {
+        out.push(b'.');
+    }
+    while let Some((&length @ 1.., tail)) = rest.split_first() {
+        let (label, after) = tail.split_at(usize::from(length));
+        push_label(label, out);
+        out.push(b'.');
+        rest = after;
+    }
+}
+
+/// Appends a label, with what would be misread escaped.
+pub(super) fn push_label(label: &[u8], out: &mut Vec<u8>) {
+    for &octet in label {
+        match octet {
+            b'.' | b'"' | b';' | b'\\' | b'(' | b')' | b'@' | b'$' => out.extend([b'\\', octet]),
+            0x21..=0x7e => out.push(octet),
+            _ => push_decimal_escape(octet, out),
+        }
+    }
+}
+
+/// Appends a text in quotes.
+pub(super) fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    for &octet in text {
+        match octet {
+            b'"' | b'\\' => out.extend([b'\\', octet]),
+            0x20..=0x7e => out.push(octet),
+            _ => push_decimal_escape(octet, out),
+        }
+    }
+    out.push(b'"');
+}
+
+fn push_hex(octets: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(HEXUPPER.encode(octets).as_bytes());
+}
+
+fn push_decimal_escape(octet: u8, out: &mut Vec<u8>) {
+    out.extend([b'\\', b'0' + octet / 100, b'0' + octet / 10 % 10, b'0' + octet % 10]);
+}
+
+fn push_address(octets: &[u8], out: &mut Vec<u8>) -> bool {
+    if let Ok(octets) = <[u8; 4]>::try_from(octets) {
+        print(out, Ipv4Addr::from(octets));
+    } else if let Ok(octets) = <[u8; 16]>::try_from(octets) {
+        print(out, Ipv6Addr::from(octets));
+    } else {
+        return false;
+    }
+    true
+}
+
+fn push_address_prefixes(mut rest: &[u8], out: &mut Vec<u8>) -> bool {
+    let whole = rest.len();
+    while let [_, family, prefix, negated_length, tail @ ..] = rest {
+        let octets = usize::from(negated_length & 0x7f);
+        let mut address = [0; 16];
+        let space = match number16(rest) {
+            1 => 4,
+            2 => 16,
+            _ => return false,
+        };
+        address[..octets].copy_from_slice(&tail[..octets]);
+        let blank = if rest.len() < whole { " " } else { "" };
+        let sign = if negated_length & 0x80 != 0 { "!" } else { "" };
+        print(out, format_args!("{blank}{sign}{family}:"));
+        push_address(&address[..space], out);
+        print(out, format_args!("/{prefix}"));
+        rest = &tail[octets..];
+    }
+    true
+}
+
+/// The types of a valid bitmap, in order.
+pub(super) fn types_of(mut windows: &[u8]) -> impl Iterator<Item = RecordType> {
+    std::iter::from_fn(move || {
+        let [window, length, tail @ ..] = windows else { return None };
+        let (bits, rest) = tail.split_at(usize::from(*length));
+        windows = rest;
+        Some((*window, bits))
+    })
+    .flat_map(|(window, bits)| {
+        (0..bits.len() * 8)
+            .filter(|bit| bits[bit / 8] & 0x80 >> (bit % 8) != 0)
+            .map(move |bit| RecordType(u16::from_be_bytes([window, bit as u8])))
+    })
+}
+
+fn name_length(wire: &[u8]) -> usize {
+    let mut at = 0;
+    while wire[at] != 0 {
+        at += usize::from(wire[at]) + 1;
+    }
+    at + 1
+}
+
+fn number16(octets: &[u8]) -> u16 {
+    u16::from_be_bytes([octets[0], octets[1]])
+}
+
+fn print(out: &mut Vec<u8>, value: impl Display) {
+    write!(out, "{value}").expect("a vector takes all that is written to it");
+}

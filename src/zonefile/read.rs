@@ -1,0 +1,362 @@
+//! The reader of master files (RFC 1035 §5, RFC 2308 §4, RFC 3597 §5).
+//!
+//! [`read_zone`] reads a zone and checks it; [`read_records`] reads records that are part of something else. Both go on
+//! after a mistake, with the next entry, so that one run shows all. State that a file changes (origin, default TTL,
+//! current owner) is that of its [`Scope`]; an included file gets a copy, so nothing leaks out of it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::finding::{Fault, Finding, Findings, Position, Severity};
+use super::generate;
+use super::include::{Includes, NoIncludes};
+use super::rdata_in;
+use super::scan::{Scanner, Start, Word};
+use super::stage::{Place, Record, Sink, Stage};
+use super::values::{expected_but, name, push_name, push_text, ttl};
+use crate::wire::name::NAME_OCTETS_MAX;
+use crate::wire::{Class, Name, RecordType};
+use crate::zone::{Contents, Ttl, check};
+
+/// How deep includes may be nested.
+pub const INCLUDE_DEPTH_MAX: u32 = 8;
+/// How many files one zone may include.
+pub const INCLUDES_MAX: u32 = 1000;
+/// How many octets the included files of one zone may have together.
+pub const INCLUDED_OCTETS_MAX: u64 = 1 << 30;
+/// How many records the `$GENERATE` directives of one zone may make together.
+pub const GENERATED_MAX: u64 = 1 << 20;
+
+/// What reading a zone gave.
+#[derive(Debug)]
+pub struct ZoneRead {
+    /// The zone, if it can be served: there is no error among the findings.
+    pub contents: Option<Contents>,
+    /// The apex, if a SOA was read, errors or not.
+    pub apex: Option<Name>,
+    /// What is wrong with it, by place.
+    pub findings: Vec<Finding>,
+}
+
+/// Reads and checks the zone in `text`. Findings call it `file`; names are relative to `origin` until an `$ORIGIN`.
+pub fn read_zone(text: &[u8], file: &Arc<Path>, origin: Option<Name>, includes: &mut dyn Includes) -> ZoneRead {
+    let mut reader = Reader::new(file, includes, Stage::default());
+    reader.read_file(text, &mut Scope { origin, ..Scope::default() }, 0);
+    let Reader { sink: mut stage, mut findings, files, .. } = reader;
+    for (file, fault) in std::mem::take(&mut stage.early_faults) {
+        findings.push(finding(&files, Place { file, at: fault.at }, Severity::Error, fault.code, fault.message));
+    }
+    let (zone, places) = stage.finish();
+    let start = Place { file: 0, at: Position::START };
+    match &zone {
+        None => {
+            let message = "there is no SOA record: a zone file needs one, at the zone's apex".to_owned();
+            findings.push(finding(&files, start, Severity::Error, check::Code::SoaMissing.as_str(), message));
+        }
+        // What is missing may be in an entry that could not be read: one error is not to make others.
+        Some(_) if findings.has_errors() => {}
+        Some(zone) => {
+            for found in check::check(zone) {
+                let place = places.find(&found.owner, found.rtype).unwrap_or(start);
+                findings.push(finding(&files, place, found.code.severity(), found.code.as_str(), found.message));
+            }
+        }
+    }
+    let apex = zone.as_ref().map(|zone| zone.apex().clone());
+    ZoneRead { contents: zone.filter(|_| !findings.has_errors()), apex, findings: findings.into_sorted() }
+}
+
+/// Reads the records in `text`, which is part of no file: no SOA is needed, includes are refused, names are relative to
+/// `origin`. The records are all there only if no finding is an error.
+pub fn read_records(text: &[u8], called: &Arc<Path>, origin: &Name) -> (Vec<Record>, Vec<Finding>) {
+    let mut includes = NoIncludes;
+    let mut reader = Reader::new(called, &mut includes, Vec::new());
+    reader.read_file(text, &mut Scope { origin: Some(origin.clone()), ..Scope::default() }, 0);
+    (reader.sink, reader.findings.into_sorted())
+}
+
+/// What directives and records of a file set for those after them.
+#[derive(Clone, Default)]
+struct Scope {
+    origin: Option<Name>,
+    default_ttl: Option<Ttl>,
+    owner: Option<Name>,
+}
+
+struct Reader<'i, S> {
+    sink: S,
+    includes: &'i mut dyn Includes,
+    findings: Findings,
+    /// All files so far; the first is the zone's own.
+    files: Vec<Arc<Path>>,
+    /// Which of them is being read.
+    file: u32,
+    included: u32,
+    included_octets: u64,
+    generated: u64,
+    /// Scratch space: the data of the record being read, and its owner.
+    rdata: Vec<u8>,
+    owner: Vec<u8>,
+}
+
+impl<'i, S: Sink> Reader<'i, S> {
+    fn new(file: &Arc<Path>, includes: &'i mut dyn Includes, sink: S) -> Self {
+        Reader {
+            sink,
+            includes,
+            findings: Findings::default(),
+            files: vec![file.clone()],
+            file: 0,
+            included: 0,
+            included_octets: 0,
+            generated: 0,
+            rdata: Vec::with_capacity(256),
+            owner: Vec::with_capacity(NAME_OCTETS_MAX),
+        }
+    }
+
+    fn read_file(&mut self, text: &[u8], scope: &mut Scope, depth: u32) {
+        let mut scanner = Scanner::new(text);
+        loop {
+            if self.findings.is_full() {
+                let message = "too many errors: what follows was not read".to_owned();
+                self.push(scanner.position(), Severity::Warning, "more-errors", message);
+                return;
+            }
+            let start = scanner.begin();
+            if start == Start::EndOfFile {
+                break;
+            }
+            if let Err(fault) = self.read_entry(&mut scanner, start, scope, depth) {
+                self.push(fault.at, Severity::Error, fault.code, fault.message);
+            }
+            scanner.end();
+        }
+        if let Some(fault) = scanner.left_open() {
+            self.push(fault.at, Severity::Error, fault.code, fault.message);
+        }
+    }
+
+    fn push(&mut self, at: Position, severity: Severity, code: &'static str, message: String) {
+        self.findings.push(finding(&self.files, Place { file: self.file, at }, severity, code, message));
+    }
+
+    /// One entry: nothing, a directive, or a record.
+    fn read_entry(
+        &mut self,
+        scanner: &mut Scanner<'_>,
+        start: Start,
+        scope: &mut Scope,
+        depth: u32,
+    ) -> Result<(), Fault> {
+        let Some(first) = scanner.word()? else { return Ok(()) };
+        match start {
+            Start::Word if first.raw.starts_with(b"$") && !first.quoted => {
+                self.read_directive(&first, scanner, scope, depth)
+            }
+            Start::Word => {
+                self.owner.clear();
+                push_name(&first, scope.origin.as_ref(), &mut self.owner)?;
+                // A run of records of one owner, each with its name written out, needs the name once.
+                if scope.owner.as_ref().is_none_or(|owner| owner.as_wire() != self.owner) {
+                    let wire = Name::from_wire(&self.owner);
+                    scope.owner = Some(wire.map_err(|error| Fault::new(first.at, "name", error.to_string()))?);
+                }
+                let next = scanner.word()?;
+                self.read_record(first.at, next, scanner, scope)
+            }
+            _ => {
+                if scope.owner.is_none() {
+                    let message = "the line begins with a blank, so it continues an owner, but there is none before it";
+                    return Err(Fault::new(first.at, "owner", message));
+                }
+                self.read_record(first.at, Some(first), scanner, scope)
+            }
+        }
+    }
+
+    /// `[ttl] [class] type data`, TTL and class in either order, for the scope's owner, which stood at `at`.
+    fn read_record<'a>(
+        &mut self,
+        at: Position,
+        mut next: Option<Word<'a>>,
+        scanner: &mut Scanner<'a>,
+        scope: &Scope,
+    ) -> Result<(), Fault> {
+        let mut record_ttl = None;
+        let mut class = None;
+        let rtype = loop {
+            let Some(word) = next else {
+                let message = "expected a record type, found the end of the record";
+                return Err(Fault::new(scanner.position(), "type", message));
+            };
+            if record_ttl.is_none() && word.raw.first().is_some_and(u8::is_ascii_digit) && !word.quoted {
+                record_ttl = Some(ttl(&word)?);
+            } else if class.is_none()
+                && let Some(found) = read_class(&word)
+            {
+                if found != Class::IN {
+                    return Err(expected_but(&word, "class IN, the only one that is served", "class"));
+                }
+                class = Some(found);
+            } else {
+                break read_type(&word)?;
+            }
+            next = scanner.word()?;
+        };
+        if rtype.is_meta() {
+            let message = format!("{rtype} is a type of questions and messages: no zone can hold it");
+            return Err(Fault::new(at, "type", message));
+        }
+        rdata_in::read(rtype, scanner, scope.origin.as_ref(), &mut self.rdata)?;
+        let Some(owner) = scope.owner.clone() else { return Ok(()) };
+        let record =
+            Record { owner, rtype, ttl: record_ttl.or(scope.default_ttl), rdata: self.rdata.as_slice().into() };
+        if let Some((code, message)) = self.sink.take(record, Place { file: self.file, at })? {
+            self.push(at, Severity::Warning, code, message);
+        }
+        Ok(())
+    }
+
+    fn read_directive(
+        &mut self,
+        directive: &Word<'_>,
+        scanner: &mut Scanner<'_>,
+        scope: &mut Scope,
+        depth: u32,
+    ) -> Result<(), Fault> {
+        let mut need = |what: &str| {
+            let word = scanner.word()?;
+            word.ok_or_else(|| {
+                let message = format!("expected {what}, found the end of the line");
+                Fault::new(scanner.position(), "directive", message)
+            })
+        };
+        if directive.raw.eq_ignore_ascii_case(b"$ORIGIN") {
+            let origin = name(&need("a domain name after $ORIGIN")?, scope.origin.as_ref())?;
+            expect_end(scanner)?;
+            scope.origin = Some(origin);
+        } else if directive.raw.eq_ignore_ascii_case(b"$TTL") {
+            let default_ttl = ttl(&need("a TTL after $TTL")?)?;
+            expect_end(scanner)?;
+            scope.default_ttl = Some(default_ttl);
+        } else if directive.raw.eq_ignore_ascii_case(b"$INCLUDE") {
+            let file = need("a file after $INCLUDE")?;
+            let origin = match scanner.word()? {
+                Some(origin) => Some(name(&origin, scope.origin.as_ref())?),
+                None => scope.origin.clone(),
+            };
+            expect_end(scanner)?;
+            self.include(&file, Scope { origin, ..scope.clone() }, depth)?;
+        } else if directive.raw.eq_ignore_ascii_case(b"$GENERATE") {
+            let range = generate::Range::parse(&need("a range start-stop after $GENERATE")?)?;
+            let owner = need("an owner after the range")?;
+            let template = scanner.rest_of_line();
+            self.generate(directive.at, range, owner.raw, template, scope)?;
+        } else {
+            return Err(expected_but(directive, "$ORIGIN, $TTL, $INCLUDE or $GENERATE", "directive"));
+        }
+        Ok(())
+    }
+
+    fn include(&mut self, word: &Word<'_>, mut scope: Scope, depth: u32) -> Result<(), Fault> {
+        let fault = |message: String| Fault::new(word.at, "include", message);
+        if depth >= INCLUDE_DEPTH_MAX {
+            let message =
+                format!("includes are nested more than {INCLUDE_DEPTH_MAX} deep; does a file include itself?");
+            return Err(fault(message));
+        }
+        if self.included >= INCLUDES_MAX {
+            return Err(fault(format!("the zone includes more than {INCLUDES_MAX} files")));
+        }
+        self.included += 1;
+        let mut file = Vec::new();
+        push_text(word, &mut file)?;
+        let file = String::from_utf8(file).map_err(|_| fault(format!("{} is no file name in UTF-8", word.shown())))?;
+        let includer = self.files[self.file as usize].clone();
+        let (path, text) = self.includes.open(&includer, Path::new(&file)).map_err(|error| fault(error.to_string()))?;
+        self.included_octets += text.len() as u64;
+        if self.included_octets > INCLUDED_OCTETS_MAX {
+            return Err(fault(format!("the zone's includes have more than {INCLUDED_OCTETS_MAX} octets")));
+        }
+        let outer = self.file;
+        self.file = self.files.len() as u32;
+        self.files.push(path);
+        self.read_file(&text, &mut scope, depth + 1);
+        self.file = outer;
+        Ok(())
+    }
+
+    fn generate(
+        &mut self,
+        at: Position,
+        range: generate::Range,
+        owner: &[u8],
+        template: &[u8],
+        scope: &Scope,
+    ) -> Result<(), Fault> {
+        self.generated += range.count();
+        if self.generated > GENERATED_MAX {
+            let message = format!("the zone's $GENERATE make more than {GENERATED_MAX} records");
+            return Err(Fault::new(at, "generate", message));
+        }
+        let mut scope = scope.clone();
+        let mut line = Vec::new();
+        for number in range.numbers() {
+            line.clear();
+            for part in [owner, b" ", template] {
+                generate::expand(part, number, &mut line).map_err(|message| Fault::new(at, "generate", message))?;
+            }
+            let mut scanner = Scanner::made_at(&line, at);
+            let Some(first) = scanner.word()? else { continue };
+            scope.owner = Some(name(&first, scope.origin.as_ref())?);
+            let next = scanner.word()?;
+            // The first number whose record is wrong speaks for all.
+            self.read_record(at, next, &mut scanner, &scope)?;
+        }
+        Ok(())
+    }
+}
+
+fn finding(files: &[Arc<Path>], place: Place, severity: Severity, code: &'static str, message: String) -> Finding {
+    let Place { file, at: Position { line, column } } = place;
+    Finding { severity, file: files[file as usize].clone(), line, column, message, code }
+}
+
+fn expect_end(scanner: &mut Scanner<'_>) -> Result<(), Fault> {
+    match scanner.word()? {
+        Some(extra) => Err(expected_but(&extra, "the end of the line", "directive")),
+        None => Ok(()),
+    }
+}
+
+/// The class that `word` is, if it is one.
+fn read_class(word: &Word<'_>) -> Option<Class> {
+    // What begins with another letter is no class; this spares nearly every type the comparison.
+    if word.quoted || !matches!(word.raw.first(), Some(b'I' | b'i' | b'C' | b'c' | b'H' | b'h')) {
+        return None;
+    }
+    if word.raw.eq_ignore_ascii_case(b"IN") {
+        return Some(Class::IN);
+    }
+    std::str::from_utf8(word.raw).ok()?.parse().ok()
+}
+
+fn read_type(word: &Word<'_>) -> Result<RecordType, Fault> {
+    match word.raw {
+        _ if word.quoted => {}
+        b"A" => return Ok(RecordType::A),
+        b"AAAA" => return Ok(RecordType::AAAA),
+        b"NS" => return Ok(RecordType::NS),
+        b"CNAME" => return Ok(RecordType::CNAME),
+        b"TXT" => return Ok(RecordType::TXT),
+        b"RRSIG" => return Ok(RecordType::RRSIG),
+        b"NSEC3" => return Ok(RecordType::NSEC3),
+        raw => {
+            if let Some(rtype) = std::str::from_utf8(raw).ok().and_then(|text| text.parse().ok()) {
+                return Ok(rtype);
+            }
+        }
+    }
+    Err(expected_but(word, "a record type (a type without a name of its own is written as TYPE123)", "type"))
+}

@@ -1,0 +1,169 @@
+//! Records on their way into a zone: what waits for the SOA, and where each record stood.
+//!
+//! The SOA says what the apex is and which TTL holds without `$TTL`; it nearly always comes first. Records before it are
+//! kept until it is there. The place of each RRset's first record is remembered, so that a check of the whole zone can
+//! point at a line.
+
+use std::hash::{BuildHasher, Hasher};
+
+use super::finding::{Fault, Position};
+use crate::wire::{Name, RecordType};
+use crate::zone::check::RRSET_RECORDS_MAX;
+use crate::zone::contents::{AddError, Added};
+use crate::zone::{Contents, Ttl};
+
+/// A record as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Its owner.
+    pub owner: Name,
+    /// Its type; no meta-type.
+    pub rtype: RecordType,
+    /// Its TTL; `None` if neither the record nor a `$TTL` before it says one.
+    pub ttl: Option<Ttl>,
+    /// Its data, valid for its type.
+    pub rdata: Box<[u8]>,
+}
+
+/// Where something stood: which of the reader's files, and where in it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub file: u32,
+    pub at: Position,
+}
+
+/// What is worth a warning about a record that was taken.
+pub(super) type Remark = (&'static str, String);
+
+/// Where records go as they are read.
+pub(super) trait Sink {
+    /// Takes a record, with a remark or a fault if there is one to make.
+    fn take(&mut self, record: Record, place: Place) -> Result<Option<Remark>, Fault>;
+}
+
+impl Sink for Vec<Record> {
+    fn take(&mut self, record: Record, _: Place) -> Result<Option<Remark>, Fault> {
+        self.push(record);
+        Ok(None)
+    }
+}
+
+/// A zone in the making.
+#[derive(Default)]
+pub(super) struct Stage {
+    zone: Option<Contents>,
+    /// What holds for records without a TTL: the SOA's minimum.
+    fallback_ttl: Ttl,
+    said_ttl_missing: bool,
+    early: Vec<(Record, Place)>,
+    /// What became of the early records.
+    pub early_faults: Vec<(u32, Fault)>,
+    /// Hash of the owner, type and place of the first record of each RRset, and of some more.
+    places: Vec<(u64, RecordType, Place)>,
+    hasher: foldhash::fast::FixedState,
+    records: usize,
+}
+
+impl Sink for Stage {
+    fn take(&mut self, record: Record, place: Place) -> Result<Option<Remark>, Fault> {
+        if self.zone.is_some() {
+            return self.add(record, place);
+        }
+        if record.rtype != RecordType::SOA {
+            self.early.push((record, place));
+            return Ok(None);
+        }
+        self.zone = Some(Contents::new(record.owner.clone()));
+        self.fallback_ttl = minimum_of(&record.rdata);
+        let remark = self.add(record, place)?;
+        for (record, place) in std::mem::take(&mut self.early) {
+            // Their remarks would only repeat what a record after the SOA hears.
+            if let Err(fault) = self.add(record, place) {
+                self.early_faults.push((place.file, fault));
+            }
+        }
+        Ok(remark)
+    }
+}
+
+impl Stage {
+    fn add(&mut self, record: Record, place: Place) -> Result<Option<Remark>, Fault> {
+        let Record { owner, rtype, ttl, rdata } = record;
+        let Some(zone) = &mut self.zone else { return Ok(None) };
+        let hash = hash_of(&self.hasher, &owner);
+        if self.places.last().is_none_or(|(last, last_type, _)| (*last, *last_type) != (hash, rtype)) {
+            self.places.push((hash, rtype, place));
+        }
+        // Adding compares with what the RRset has: without this bound a file of one endless RRset would take hours.
+        self.records += 1;
+        if self.records > RRSET_RECORDS_MAX
+            && zone.get(&owner, rtype).is_some_and(|rrset| rrset.rdata.len() >= RRSET_RECORDS_MAX)
+        {
+            let message = format!("more than {RRSET_RECORDS_MAX} {rtype} records at {owner} fit in no message");
+            return Err(Fault::new(place.at, "rrset-too-large", message));
+        }
+        let shown = owner.clone();
+        match zone.add(owner, rtype, ttl.unwrap_or(self.fallback_ttl), rdata) {
+            Ok(Added::New) if ttl.is_none() && !self.said_ttl_missing => {
+                self.said_ttl_missing = true;
+                let seconds = self.fallback_ttl.seconds();
+                let message = format!(
+                    "no TTL here and no $TTL before: the SOA's minimum, {seconds} s, is used; write $TTL {seconds} at the top"
+                );
+                Ok(Some(("ttl-missing", message)))
+            }
+            Ok(Added::New) => Ok(None),
+            Ok(Added::Duplicate) => Ok(Some(("duplicate", format!("{shown} has this {rtype} record already")))),
+            Ok(Added::TtlAdjusted) => {
+                let message =
+                    format!("the {rtype} records of {shown} have different TTLs: the smallest is used for all");
+                Ok(Some(("ttl-differs", message)))
+            }
+            Err(AddError::OutOfZone) => {
+                let apex = zone.apex();
+                Err(Fault::new(
+                    place.at,
+                    "out-of-zone",
+                    format!("{shown} is not in the zone {apex}: expected a name at or below it"),
+                ))
+            }
+            Err(error) => Err(Fault::new(place.at, "type", format!("{shown} {rtype}: {error}"))),
+        }
+    }
+
+    /// The zone, `None` if there was no SOA, and what tells where its records stood.
+    pub fn finish(self) -> (Option<Contents>, Places) {
+        (self.zone, Places { places: self.places, hasher: self.hasher })
+    }
+}
+
+/// Where the records of a zone stood.
+pub(super) struct Places {
+    places: Vec<(u64, RecordType, Place)>,
+    hasher: foldhash::fast::FixedState,
+}
+
+impl Places {
+    /// Where the RRset stood, or at least its owner.
+    pub fn find(&self, owner: &Name, rtype: Option<RecordType>) -> Option<Place> {
+        let hash = hash_of(&self.hasher, owner);
+        let mut of_owner = self.places.iter().filter(|(known, ..)| *known == hash);
+        let any = of_owner.clone().next();
+        of_owner.find(|(_, known, _)| Some(*known) == rtype).or(any).map(|(.., place)| *place)
+    }
+}
+
+fn hash_of(hasher: &foldhash::fast::FixedState, owner: &Name) -> u64 {
+    let mut state = hasher.build_hasher();
+    match owner.as_wire() {
+        // Most owners are in lower case; the fold is for the others.
+        wire if wire.iter().any(u8::is_ascii_uppercase) => state.write(&wire.to_ascii_lowercase()),
+        wire => state.write(wire),
+    }
+    state.finish()
+}
+
+/// The last field of a SOA's data.
+fn minimum_of(rdata: &[u8]) -> Ttl {
+    rdata.last_chunk().map_or(Ttl::default(), |octets| Ttl::from_wire(u32::from_be_bytes(*octets)))
+}

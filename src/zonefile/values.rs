@@ -1,0 +1,290 @@
+//! Words as values: names, numbers, times, text.
+
+use super::finding::Fault;
+use super::scan::Word;
+use crate::wire::Name;
+use crate::wire::name::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, NameError, unescape};
+use crate::zone::Ttl;
+
+/// Appends the name that `word` is, in wire form, relative to `origin` (RFC 1035 §5.1).
+///
+/// An octet above 127 as such is refused: it is nearly always an internationalised name that was meant as its A-label,
+/// and who means the octet can write it as `\DDD`.
+pub(super) fn push_name(word: &Word<'_>, origin: Option<&Name>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    let fault = |message: String| Fault::new(word.at, "name", message);
+    let relative_to = || {
+        origin.ok_or_else(|| {
+            fault(format!(
+                "{} is relative, but there is no origin: end it with a dot or write $ORIGIN before it",
+                word.shown()
+            ))
+        })
+    };
+    if word.quoted {
+        return Err(fault(format!("expected a domain name, found the quoted text {}", word.shown())));
+    }
+    match word.raw {
+        b"." => {
+            out.push(0);
+            return Ok(());
+        }
+        b"@" => {
+            out.extend_from_slice(relative_to()?.as_wire());
+            return Ok(());
+        }
+        _ => {}
+    }
+    let bad = |error: NameError| fault(format!("{} is no domain name: {error}", word.shown()));
+    let start = out.len();
+    let mut length_at = start;
+    out.push(0);
+    let mut rest = word.raw;
+    let mut absolute = false;
+    while let Some((&octet, tail)) = rest.split_first() {
+        rest = tail;
+        match octet {
+            b'.' => {
+                let length = out.len() - length_at - 1;
+                if length == 0 {
+                    return Err(bad(NameError::EmptyLabel));
+                }
+                out[length_at] = length as u8;
+                length_at = out.len();
+                out.push(0);
+                absolute = rest.is_empty();
+                continue;
+            }
+            b'\\' => {
+                let (value, tail) = unescape(rest).map_err(bad)?;
+                rest = tail;
+                out.push(value);
+            }
+            0x80.. => {
+                return Err(fault(format!(
+                    "octet {octet} in a name: write an internationalised name as its A-label (xn--…), or the octet as \\{octet}"
+                )));
+            }
+            _ => out.push(octet),
+        }
+        if out.len() - length_at - 1 > LABEL_OCTETS_MAX {
+            return Err(bad(NameError::LabelTooLong));
+        }
+    }
+    if !absolute {
+        // The last label is not empty: the word is not, and a dot at its end would have made it absolute.
+        out[length_at] = (out.len() - length_at - 1) as u8;
+        out.extend_from_slice(relative_to()?.as_wire());
+    }
+    if out.len() - start > NAME_OCTETS_MAX {
+        return Err(bad(NameError::TooLong));
+    }
+    Ok(())
+}
+
+/// The name that `word` is, relative to `origin`.
+pub(super) fn name(word: &Word<'_>, origin: Option<&Name>) -> Result<Name, Fault> {
+    let mut wire = Vec::with_capacity(NAME_OCTETS_MAX);
+    push_name(word, origin, &mut wire)?;
+    Name::from_wire(&wire).map_err(|error| Fault::new(word.at, "name", error.to_string()))
+}
+
+/// The decimal number up to `max` that `word` is; `expected` says what it is for.
+pub(super) fn number(word: &Word<'_>, max: u64, expected: &str) -> Result<u64, Fault> {
+    let digits = !word.quoted && !word.raw.is_empty() && word.raw.iter().all(u8::is_ascii_digit);
+    let value = digits
+        .then(|| word.raw.iter().try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0'))))
+        .flatten();
+    value.filter(|value| *value <= max).ok_or_else(|| expected_but(word, expected, "number"))
+}
+
+/// "expected X, found 'word'".
+pub(super) fn expected_but(word: &Word<'_>, expected: &str, code: &'static str) -> Fault {
+    Fault::new(word.at, code, format!("expected {expected}, found {}", word.shown()))
+}
+
+/// Seconds: a number, or numbers with units as in `1h30m` or `2W`.
+pub(super) fn seconds(word: &Word<'_>) -> Option<u32> {
+    let mut total = 0u64;
+    let mut count: Option<u64> = None;
+    let mut with_units = false;
+    if word.quoted || word.raw.is_empty() {
+        return None;
+    }
+    for &octet in word.raw {
+        let unit = match octet.to_ascii_lowercase() {
+            b'0'..=b'9' => {
+                count = Some(count.unwrap_or(0).checked_mul(10)?.checked_add(u64::from(octet - b'0'))?);
+                continue;
+            }
+            b's' => 1,
+            b'm' => 60,
+            b'h' => 3600,
+            b'd' => 86_400,
+            b'w' => 604_800,
+            _ => return None,
+        };
+        total = total.checked_add(count.take()?.checked_mul(unit)?)?;
+        with_units = true;
+    }
+    match (count, with_units) {
+        (Some(plain), false) => u32::try_from(plain).ok(),
+        (None, true) => u32::try_from(total).ok(),
+        // "1h30" may mean minutes or seconds.
+        _ => None,
+    }
+}
+
+/// A TTL (RFC 2181 §8).
+pub(super) fn ttl(word: &Word<'_>) -> Result<Ttl, Fault> {
+    seconds(word)
+        .and_then(Ttl::new)
+        .ok_or_else(|| expected_but(word, "a TTL: seconds up to 2147483647, or units as in 1h30m", "ttl"))
+}
+
+/// Appends the octets of a text, escapes resolved.
+pub(super) fn push_text(word: &Word<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    if !word.escaped {
+        out.extend_from_slice(word.raw);
+        return Ok(());
+    }
+    let mut rest = word.raw;
+    while let Some((&octet, tail)) = rest.split_first() {
+        rest = tail;
+        if octet == b'\\' {
+            let (value, tail) =
+                unescape(rest).map_err(|error| Fault::new(word.at, "text", format!("{}: {error}", word.shown())))?;
+            rest = tail;
+            out.push(value);
+        } else {
+            out.push(octet);
+        }
+    }
+    Ok(())
+}
+
+const SECONDS_A_DAY: i64 = 86_400;
+
+/// Seconds since 1970 of `YYYYMMDDHHmmSS`, or a plain number of at most ten digits (RFC 4034 §3.2).
+pub(super) fn timestamp(digits: &[u8]) -> Option<u32> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let value = |from: usize, to: usize| digits[from..to].iter().fold(0i64, |sum, d| sum * 10 + i64::from(d - b'0'));
+    if digits.len() <= 10 {
+        return u32::try_from(value(0, digits.len())).ok();
+    }
+    if digits.len() != 14 {
+        return None;
+    }
+    let (year, month, day) = (value(0, 4), value(4, 6), value(6, 8));
+    let (hour, minute, second) = (value(8, 10), value(10, 12), value(12, 14));
+    // A day that the month does not have comes back as another date.
+    let days = days_from_civil(year, month, day);
+    if civil_from_days(days) != (year, month, day) || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    u32::try_from(days * SECONDS_A_DAY + hour * 3600 + minute * 60 + second).ok()
+}
+
+/// `YYYYMMDDHHmmSS` of seconds since 1970.
+pub(super) fn timestamp_text(seconds: u32) -> String {
+    let seconds = i64::from(seconds);
+    let (year, month, day) = civil_from_days(seconds / SECONDS_A_DAY);
+    let rest = seconds % SECONDS_A_DAY;
+    format!("{year:04}{month:02}{day:02}{:02}{:02}{:02}", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+/// Days since 1970-01-01 in the Gregorian calendar, counted in eras of 400 years that begin in March, so that the leap
+/// day is a year's last.
+fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year - era * 400;
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days - era * 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day_of_year - (153 * shifted_month + 2) / 5 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Position;
+    use super::*;
+
+    fn word(raw: &str) -> Word<'_> {
+        Word { raw: raw.as_bytes(), quoted: false, escaped: raw.contains('\\'), at: Position::START }
+    }
+
+    #[test]
+    fn seconds_with_and_without_units() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("300", Some(300)),
+            ("1h30m", Some(5400)),
+            ("2W", Some(1_209_600)),
+            ("1w2d3h4m5s", Some(788_645)),
+            ("4294967295", Some(u32::MAX)),
+            ("4294967296", None),
+            ("1h30", None),
+            ("h", None),
+            ("1x", None),
+            ("-1", None),
+            ("", None),
+            ("99999999999999999999999w", None),
+        ] {
+            assert_eq!(seconds(&word(text)), expected, "{text}");
+        }
+        assert!(ttl(&word("2147483647")).is_ok() && ttl(&word("2147483648")).is_err());
+    }
+
+    #[test]
+    fn timestamps_read_and_write_back() {
+        for (text, seconds) in [
+            ("19700101000000", 0),
+            ("20000229120000", 951_825_600),
+            ("20300101000000", 1_893_456_000),
+            ("21060207062815", u32::MAX),
+        ] {
+            assert_eq!(timestamp(text.as_bytes()), Some(seconds), "{text}");
+            assert_eq!(timestamp_text(seconds), text);
+        }
+        assert_eq!(timestamp(b"951825600"), Some(951_825_600));
+        for bad in ["21060207062816", "20010229000000", "20301301000000", "20300101240000", "2030010100000", "", "x"] {
+            assert_eq!(timestamp(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_are_read_as_the_standard_has_it() {
+        let origin: Name = "example.org.".parse().expect("a name");
+        for (text, expected) in [
+            ("www", "www.example.org."),
+            ("@", "example.org."),
+            (r"\@", r"\@.example.org."),
+            ("a.b.", "a.b."),
+            (".", "."),
+            (r"a\065b", "aAb.example.org."),
+            (r"\*", "*.example.org."),
+            (r"\200", r"\200.example.org."),
+            (r"a\.b", r"a\.b.example.org."),
+        ] {
+            assert_eq!(name(&word(text), Some(&origin)).map_err(|fault| fault.message), Ok(expected.parse().unwrap()));
+        }
+        let long = "a.".repeat(128);
+        let label = "a".repeat(64);
+        for bad in ["a..b", ".a", "ü", r"a\25", r"a\300", long.as_str(), label.as_str()] {
+            assert!(name(&word(bad), Some(&origin)).is_err(), "{bad}");
+        }
+        assert!(name(&word("www"), None).is_err() && name(&word("www."), None).is_ok());
+    }
+}

@@ -1,0 +1,81 @@
+//! The writer of master files: an ordinary one that other name servers load (RFC 1035 §5).
+//!
+//! `$ORIGIN` and `$TTL` stand first, then the SOA, then the apex's other records, then the rest in canonical order. Owners
+//! are relative to the origin, names inside data absolute, TTLs are written where they differ from `$TTL`. The same zone
+//! always gives the same text.
+
+use std::io::{self, Write};
+
+use super::rdata_out::{self, push_label, push_name, push_type};
+use crate::wire::{Name, RecordType};
+use crate::zone::rrset::Rrset;
+use crate::zone::{Contents, Ttl};
+
+/// How many octets are gathered before they are written on.
+const CHUNK_OCTETS: usize = 64 * 1024;
+
+/// Writes `zone` to `to`.
+pub fn write(zone: &Contents, to: &mut impl Write) -> io::Result<()> {
+    let mut out = Vec::with_capacity(CHUNK_OCTETS + 1024);
+    let apex = zone.apex();
+    let default_ttl = zone.get(apex, RecordType::SOA).map_or(Ttl::default(), |soa| soa.ttl);
+    out.extend_from_slice(b"$ORIGIN ");
+    push_name(apex.as_wire(), &mut out);
+    writeln!(out, "\n$TTL {}", default_ttl.seconds())?;
+    let mut owner_text = Vec::new();
+    for (owner, rrsets) in zone.owners() {
+        owner_text.clear();
+        push_owner(owner, apex, &mut owner_text);
+        let (soa, others): (Vec<_>, Vec<_>) = rrsets.iter().partition(|rrset| rrset.rtype == RecordType::SOA);
+        for rrset in soa.into_iter().chain(others) {
+            for rdata in &rrset.rdata {
+                out.extend_from_slice(&owner_text);
+                let ttl = ttl_of(rrset, rdata, rrsets);
+                if ttl != default_ttl {
+                    write!(out, "\t{}", ttl.seconds())?;
+                }
+                out.extend_from_slice(b"\tIN\t");
+                push_type(rrset.rtype, &mut out);
+                out.push(b'\t');
+                rdata_out::write(rrset.rtype, rdata, &mut out);
+                out.push(b'\n');
+            }
+            if out.len() >= CHUNK_OCTETS {
+                to.write_all(&out)?;
+                out.clear();
+            }
+        }
+    }
+    to.write_all(&out)
+}
+
+/// The text that [`write`] writes.
+pub fn to_text(zone: &Contents) -> Vec<u8> {
+    let mut text = Vec::new();
+    write(zone, &mut text).expect("a vector takes all that is written to it");
+    text
+}
+
+/// The TTL of a record. That of a signature is the TTL of what it covers (RFC 4034 §3), while an RRset of signatures
+/// over several types knows only one.
+fn ttl_of(rrset: &Rrset, rdata: &[u8], beside: &[Rrset]) -> Ttl {
+    if rrset.rtype != RecordType::RRSIG {
+        return rrset.ttl;
+    }
+    let covered = rdata.first_chunk().map(|octets| RecordType(u16::from_be_bytes(*octets)));
+    beside.iter().find(|other| Some(other.rtype) == covered).map_or(rrset.ttl, |other| other.ttl)
+}
+
+/// An owner relative to the apex, `@` for the apex itself.
+fn push_owner(owner: &Name, apex: &Name, out: &mut Vec<u8>) {
+    let own = owner.label_count() - apex.label_count();
+    if own == 0 {
+        out.push(b'@');
+    }
+    for (index, label) in owner.labels().take(own).enumerate() {
+        if index > 0 {
+            out.push(b'.');
+        }
+        push_label(label, out);
+    }
+}

@@ -1,0 +1,168 @@
+//! Configuration as an operator meets it: what wins, what is refused, and where the fault is said to be.
+
+use std::path::{Path, PathBuf};
+
+use signpost::config::{self, Places, Role, layers, reference};
+
+/// Loads a file's text with variables and flags; all faults as one text.
+fn load(file: &str, variables: &[(&str, &str)], flags: &[(&'static str, &str)]) -> Result<config::Settings, String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("signpost.toml");
+    std::fs::write(&path, file).expect("writes");
+    let flag = |(name, value): &(&'static str, &str)| {
+        let source = layers::Source::Flag(format!("--{name}"));
+        (*name, layers::Given { values: vec![(*value).to_owned()], source })
+    };
+    let places = Places {
+        config: Some(path),
+        flags: flags.iter().map(flag).collect(),
+        environment: variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+    };
+    let prefix = format!("{}/", folder.path().display());
+    config::load(&places).map_err(|errors| errors.to_string().replace(&prefix, ""))
+}
+
+#[test]
+fn an_empty_file_gives_loopback_defaults() {
+    let settings = load("", &[], &[]).expect("loads");
+    assert_eq!(settings.roles, Role::ALL);
+    let all = settings.dns_listen.iter().chain(&settings.api_listen).chain(&settings.admin_listen);
+    assert!(all.into_iter().all(|address| address.ip().is_loopback() && address.port() > 1023));
+    assert_eq!(settings.domain, "v3.rhcloud.com");
+}
+
+#[test]
+fn flags_win_over_variables_over_the_file() {
+    let file = "domain = \"file.example\"\ndns-workers = 1\nlog-level = \"warn\"";
+    let variables = [("SIGNPOST_DOMAIN", "variable.example"), ("SIGNPOST_DNS_WORKERS", "2")];
+    let settings = load(file, &variables, &[("domain", "Flag.Example.")]).expect("loads");
+    assert_eq!((settings.domain.as_str(), settings.dns_workers), ("flag.example", 2));
+    assert_eq!(settings.log_level, "warn");
+}
+
+#[test]
+fn lists_in_each_place() {
+    let file = "nameserver = [\"ns1.v3.rhcloud.com=192.0.2.1,2001:db8::1\", \"ns.elsewhere.example\"]\nroles = [\"dns\", \"api\"]";
+    let settings = load(file, &[], &[]).expect("loads");
+    assert_eq!(settings.nameservers[0].addresses.len(), 2);
+    assert_eq!(settings.nameservers[1].name, "ns.elsewhere.example");
+    assert_eq!(settings.roles, [Role::Api, Role::Dns]);
+    let variables = [
+        ("SIGNPOST_NAMESERVER", "a.v3.rhcloud.com=192.0.2.1,192.0.2.2 b.v3.rhcloud.com=192.0.2.3"),
+        ("SIGNPOST_MANIFESTS", "one:two"),
+        ("SIGNPOST_DNS_LISTEN", "127.0.0.1:1,127.0.0.1:2"),
+    ];
+    let settings = load("", &variables, &[]).expect("loads");
+    assert_eq!(settings.nameservers.len(), 2);
+    assert_eq!(settings.manifests, [PathBuf::from("one"), PathBuf::from("two")]);
+    assert_eq!(settings.dns_listen.len(), 2);
+}
+
+#[test]
+fn paths_in_the_file_are_beside_it() {
+    let settings = load("zones = \"zones\"\ndata-dir = \"/var/lib/signpost\"", &[], &[]).expect("loads");
+    assert_eq!(settings.data_dir, Path::new("/var/lib/signpost"));
+    assert!(settings.zones.expect("was given").is_absolute());
+}
+
+#[test]
+fn faults_say_where_and_what() {
+    for (file, variables, flags, expected) in [
+        (
+            "dns_listen = []",
+            &[][..],
+            &[][..],
+            &["signpost.toml:1:1: unknown key \"dns_listen\"; did you mean \"dns-listen\"?"][..],
+        ),
+        (
+            "a = 1\n\n  b = 2",
+            &[],
+            &[],
+            &["signpost.toml:1:1: unknown key \"a\"", "signpost.toml:3:3: unknown key \"b\""],
+        ),
+        ("domain = 7", &[], &[], &["signpost.toml:1:10: \"domain\" must be a string, found integer"]),
+        ("roles = [\"api\", 7]", &[], &[], &["signpost.toml:1:17: \"roles\" must be an array of strings"]),
+        ("domain = \"a\"\ndomain = \"b\"", &[], &[], &["signpost.toml:2:1: duplicate key"]),
+        ("domain = ", &[], &[], &["signpost.toml:1:"]),
+        ("[dns]\nlisten = 1", &[], &[], &["signpost.toml:1:2: unknown key \"dns\""]),
+        (
+            "roles = [\"dsn\"]",
+            &[],
+            &[],
+            &["signpost.toml:1:9: \"roles\" is \"dsn\": must be one of api, scheduler, dns, admin"],
+        ),
+        (
+            "",
+            &[("SIGNPOST_DNS_LISTEN", "localhost:53")],
+            &[],
+            &["environment variable SIGNPOST_DNS_LISTEN: \"dns-listen\" is \"localhost:53\": must be ADDR:PORT"],
+        ),
+        (
+            "",
+            &[],
+            &[("dns-workers", "many")],
+            &["flag --dns-workers: \"dns-workers\" is \"many\": must be a number from 0 to 256"],
+        ),
+        ("", &[], &[("nameserver", "ns1.v3.rhcloud.com")], &["needs its addresses"]),
+        ("", &[], &[("nameserver", "ns1.v3.rhcloud.com=0.0.0.0")], &["no address that anyone can ask"]),
+        ("", &[], &[("nameserver", "ns1.v3.rhcloud.com=ns2")], &["must be NAME=ADDR[,ADDR]"]),
+        ("domain = \"*.example\"", &[], &[], &["signpost.toml:1:10: \"domain\" is \"*.example\""]),
+        ("dns-listen = []", &[], &[], &["signpost.toml:1:14: \"dns-listen\" is \"\": give at least one"]),
+        ("api-listen = [\"127.0.0.1:9\", \"127.0.0.1:9\"]", &[], &[], &["the address is given twice"]),
+        ("log-level = \"loud=quiet\"", &[], &[], &["\"log-level\" is \"loud=quiet\": must be error"]),
+        ("", &[], &[("roles", "scheduler")], &["the role scheduler needs an API: give --kubeconfig"]),
+        ("", &[], &[("roles", "dns")], &["nothing to serve: give --zones"]),
+        ("kubeconfig = \"k\"", &[], &[], &["leave out one of the two"]),
+        (
+            "roles = [\"dns\"]\nzones = \"z\"\nmanifests = [\"m\"]",
+            &[],
+            &[],
+            &["\"manifests\" are applied by the process with the role api"],
+        ),
+        ("roles = []", &[], &[], &["\"roles\" is empty"]),
+    ] {
+        let error = load(file, variables, flags).expect_err(file);
+        for part in expected {
+            assert!(error.contains(part), "{file:?}:\n{error}\nlacks\n{part}");
+        }
+    }
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let places = Places { config: Some(PathBuf::from("/nowhere/signpost.toml")), ..Places::default() };
+    let error = config::load(&places).expect_err("there is none").to_string();
+    assert!(error.starts_with("/nowhere/signpost.toml: cannot read"), "{error}");
+}
+
+#[test]
+fn serving_zone_files_alone_needs_no_data_directory() {
+    let settings = load("roles = [\"dns\", \"admin\"]\nzones = \"zones\"", &[], &[]).expect("loads");
+    assert!(!settings.needs_data_dir() && !settings.dns_follows_api());
+}
+
+#[test]
+fn a_reload_knows_what_it_can_change() {
+    let old = load("", &[], &[]).expect("loads");
+    let new = load("log-level = \"debug\"\ndomain = \"other.example\"", &[], &[]).expect("loads");
+    let (now, restart) = config::changed(&old, &new);
+    assert_eq!(now, ["log-level"]);
+    assert_eq!(restart, ["domain"]);
+}
+
+#[test]
+fn variables_that_look_like_ours_are_pointed_out() {
+    let variables: Vec<(String, String)> = ["SIGNPOST_DNS_LISTN", "SIGNPOST_SERVICE_HOST", "SIGNPOST_DOMAIN", "PATH"]
+        .map(|name| (name.to_owned(), "x".to_owned()))
+        .to_vec();
+    let unknown = layers::unknown_variables(&variables);
+    assert_eq!(unknown, [("SIGNPOST_DNS_LISTN".to_owned(), Some("SIGNPOST_DNS_LISTEN".to_owned()))]);
+}
+
+#[test]
+fn the_reference_is_the_table() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
+    let found = std::fs::read_to_string(path).expect("docs/configuration.md is there");
+    let message = "docs/configuration.md is out of date; write the output of `signpost check config --reference` there";
+    assert!(found == reference::page(), "{message}");
+}
