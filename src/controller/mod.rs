@@ -9,3 +9,4 @@ pub mod ledger;
 pub mod placement;
 pub mod route;
 pub mod router;
+pub mod zone;

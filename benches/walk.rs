@@ -1,0 +1,209 @@
+//! The object walk, end to end: a Route is created through the API over TLS, and its alias is asked for by UDP until the
+//! name server answers it.
+//!
+//! `cargo bench --bench walk` starts the real program on an embedded store in a temporary directory and prints
+//!
+//! - how long after its acknowledgement a Route's name is answered on an idle system (p50, p99),
+//! - how many Routes a second are created, scheduled and published, durably, with many clients and with as many Routes
+//!   there already as `SIGNPOST_BENCH_ROUTES` says (default 20,000; the bar is meant for 100,000),
+//! - the resident memory at the end.
+//!
+//! The floor beside it is the same machine's fsync: each Route is at least two durable commits.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, stream};
+use kube::api::{Api, PostParams};
+use signpost::api::v1alpha1::route::Route;
+use signpost::api::v1alpha1::router::Router;
+
+const DOMAIN: &str = "bench.example";
+const CLIENTS: usize = 64;
+const IDLE_SAMPLES: usize = 300;
+
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn main() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    runtime.block_on(run());
+}
+
+async fn run() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let [dns, api, admin] = [free(), free(), free()];
+    let listen = [("--dns-listen", dns), ("--api-listen", api), ("--admin-listen", admin)];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_signpost"));
+    command.args(["serve", "--domain", DOMAIN, "--data-dir"]).arg(data.path());
+    command.args(listen.iter().flat_map(|(flag, address)| [(*flag).to_owned(), address.to_string()]));
+    let child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
+    let server = Server(child);
+    let client = connect(&data.path().join("kubeconfig")).await;
+    let routers: Api<Router> = Api::all(client.clone());
+    for shard in 1..=4 {
+        let router = object(serde_json::json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": format!("shard{shard}")},
+            "spec": {"addresses": [{"ip": format!("192.0.2.{shard}")}]},
+        }));
+        create_until_ready(&routers, &router).await;
+    }
+    let routes: Api<Route> = Api::namespaced(client.clone(), "default");
+    let resolver = Resolver::new(dns);
+
+    println!(
+        "fsync floor: {:.2} ms a durable write of 4 KiB (median of 50)",
+        fsync_floor(data.path()).as_secs_f64() * 1e3
+    );
+    let mut samples = Vec::with_capacity(IDLE_SAMPLES);
+    for number in 0..IDLE_SAMPLES {
+        routes.create(&PostParams::default(), &route("idle", number)).await.expect("created");
+        let acknowledged = Instant::now();
+        resolver.wait_for(&alias("idle", number));
+        samples.push(acknowledged.elapsed());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    samples.sort();
+    println!(
+        "route create acknowledged -> name answered, idle: p50 {:.2} ms (bar 10), p99 {:.2} ms (bar 50), {} samples",
+        samples[IDLE_SAMPLES / 2].as_secs_f64() * 1e3,
+        samples[IDLE_SAMPLES * 99 / 100].as_secs_f64() * 1e3,
+        IDLE_SAMPLES
+    );
+
+    let already: usize =
+        std::env::var("SIGNPOST_BENCH_ROUTES").ok().and_then(|text| text.parse().ok()).unwrap_or(20_000);
+    let filled = create_many(&routes, "fill", already).await;
+    resolver.wait_for(&alias("fill", already - 1));
+    println!("filled with {already} routes: {:.0} created/s acknowledged", already as f64 / filled.as_secs_f64());
+    let count = 10_000;
+    let begin = Instant::now();
+    create_many(&routes, "more", count).await;
+    for number in (0..count).step_by(97).chain([count - 1]) {
+        resolver.wait_for(&alias("more", number));
+    }
+    println!(
+        "created, scheduled and published, durable, {already} there already: {:.0} routes/s (bar 2000)",
+        count as f64 / begin.elapsed().as_secs_f64()
+    );
+    println!(
+        "resident memory with {} routes: {} MiB (bar 500 at 100,000)",
+        already + count + IDLE_SAMPLES,
+        resident_mib(server.0.id())
+    );
+}
+
+fn object<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
+    serde_json::from_value(value).expect("an object of this kind")
+}
+
+fn route(prefix: &str, number: usize) -> Route {
+    object(serde_json::json!({
+        "apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+        "metadata": {"name": format!("{prefix}-{number}")}, "spec": {"to": {"name": "application"}},
+    }))
+}
+
+fn alias(prefix: &str, number: usize) -> String {
+    format!("default-{prefix}-{number}.routes.{DOMAIN}")
+}
+
+async fn connect(kubeconfig: &Path) -> kube::Client {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Ok(client) = signpost::client::from_kubeconfig(kubeconfig).await
+            && client.apiserver_version().await.is_ok()
+        {
+            return client;
+        }
+        assert!(Instant::now() < deadline, "the API does not come up");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn create_until_ready(routers: &Api<Router>, router: &Router) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while let Err(error) = routers.create(&PostParams::default(), router).await {
+        assert!(Instant::now() < deadline, "{error}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn create_many(routes: &Api<Route>, prefix: &str, count: usize) -> Duration {
+    let begin = Instant::now();
+    stream::iter(0..count)
+        .for_each_concurrent(CLIENTS, |number| async move {
+            routes.create(&PostParams::default(), &route(prefix, number)).await.expect("created");
+        })
+        .await;
+    begin.elapsed()
+}
+
+/// A client that asks one server for one name until it is there.
+struct Resolver(UdpSocket);
+
+impl Resolver {
+    fn new(server: SocketAddr) -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback");
+        socket.connect(server).expect("loopback");
+        socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
+        Resolver(socket)
+    }
+
+    fn wait_for(&self, name: &str) {
+        let mut query = vec![0x12, 0x34, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        for label in name.split('.') {
+            query.push(label.len() as u8);
+            query.extend_from_slice(label.as_bytes());
+        }
+        query.extend_from_slice(&[0, 0, 5, 0, 1]);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut answer = [0; 1232];
+        loop {
+            self.0.send(&query).expect("loopback");
+            if let Ok(length) = self.0.recv(&mut answer)
+                && length > 12
+                && answer[3] & 0x0f == 0
+                && answer[7] > 0
+            {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{name} is never answered");
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+fn free() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr()).expect("a free port")
+}
+
+fn fsync_floor(folder: &Path) -> Duration {
+    let mut file = std::fs::File::create(folder.join("floor")).expect("a file");
+    let mut samples: Vec<Duration> = (0..50)
+        .map(|_| {
+            let begin = Instant::now();
+            file.write_all(&[0; 4096]).and_then(|()| file.sync_data()).expect("written");
+            begin.elapsed()
+        })
+        .collect();
+    samples.sort();
+    samples[25]
+}
+
+fn resident_mib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the server runs");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux says VmRSS");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("in KiB") / 1024
+}

@@ -1,0 +1,114 @@
+//! Random zones, random queries: Signpost's answers beside those of `knotd` and `nsd`, over the wire, section by section.
+//!
+//! Every server loads the same zone files. Sets are compared without regard to order, since they rotate. What may differ
+//! is listed in [`compare`], each with the reason that the standard gives. The run is a function of its seed:
+//! `DIFFERENTIAL_SEED` repeats one, `DIFFERENTIAL_PAIRS` says how many questions are asked (default 4,000; the long form is
+//! 50,000 and more). Each round of [`PAIRS_OF_ROUND`] questions has new zones.
+
+mod compare;
+mod servers;
+mod zones;
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use compare::Answer;
+use servers::Servers;
+use zones::Chance;
+
+const PAIRS_OF_ROUND: usize = 2_000;
+const ZONES_OF_ROUND: usize = 24;
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+#[test]
+fn answers_equal_those_of_knot_and_nsd() {
+    let seed = setting("DIFFERENTIAL_SEED", 20_261_121);
+    let pairs = usize::try_from(setting("DIFFERENTIAL_PAIRS", 4_000)).expect("fits");
+    let mut asked = 0;
+    let mut differences = Vec::new();
+    for round in 0..pairs.div_ceil(PAIRS_OF_ROUND) as u64 {
+        let mut chance = Chance::new(seed.wrapping_add(round));
+        let zones: Vec<zones::Zone> =
+            (0..ZONES_OF_ROUND).map(|number| zones::Zone::random(&mut chance, number)).collect();
+        let servers = Servers::start(&zones);
+        let clients = servers.addresses().map(|(name, address)| (name, Client::new(address)));
+        for _ in 0..PAIRS_OF_ROUND.min(pairs - asked) {
+            let zone = &zones[chance.below(zones.len())];
+            let (qname, qtype, edns) = zone.question(&mut chance);
+            let query = query(&qname, qtype, edns);
+            let [ours, others @ ..] = clients.each_ref().map(|(name, client)| (*name, client.ask(&query)));
+            for (name, theirs) in others {
+                if let Err(difference) = compare::compare(&ours.1, &theirs, name) {
+                    differences.push(format!(
+                        "{qname} TYPE{qtype} edns {edns:?}, seed {}: {name}: {difference}\n--- ours\n{}--- theirs\n{theirs}--- zone\n{}",
+                        seed.wrapping_add(round),
+                        ours.1,
+                        zone.text
+                    ));
+                }
+            }
+            asked += 1;
+        }
+        if differences.len() > 20 {
+            break;
+        }
+    }
+    assert!(
+        differences.is_empty(),
+        "{} of {asked} questions were answered differently; the first:\n{}",
+        differences.len(),
+        differences.iter().take(3).cloned().collect::<Vec<_>>().join("\n")
+    );
+    println!("{asked} questions were answered alike, seed {seed}");
+}
+
+/// A query in wire form.
+fn query(qname: &str, qtype: u16, edns: Option<(u16, bool)>) -> Vec<u8> {
+    let mut octets = vec![0x5a, 0xa5, 0, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(edns.is_some())];
+    octets.extend_from_slice(signpost_name(qname).as_slice());
+    octets.extend_from_slice(&qtype.to_be_bytes());
+    octets.extend_from_slice(&[0, 1]);
+    if let Some((size, dnssec_ok)) = edns {
+        octets.extend_from_slice(&[0, 0, 41]);
+        octets.extend_from_slice(&size.to_be_bytes());
+        octets.extend_from_slice(&[0, 0, if dnssec_ok { 0x80 } else { 0 }, 0, 0, 0]);
+    }
+    octets
+}
+
+fn signpost_name(text: &str) -> Vec<u8> {
+    let mut octets = Vec::new();
+    for label in text.trim_end_matches('.').split('.') {
+        octets.push(u8::try_from(label.len()).expect("a short label"));
+        octets.extend_from_slice(label.as_bytes());
+    }
+    octets.push(0);
+    octets
+}
+
+struct Client(UdpSocket);
+
+impl Client {
+    fn new(server: SocketAddr) -> Client {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback");
+        socket.connect(server).expect("loopback");
+        socket.set_read_timeout(Some(Duration::from_secs(2))).expect("a timeout");
+        Client(socket)
+    }
+
+    fn ask(&self, query: &[u8]) -> Answer {
+        let mut answer = [0; 65_535];
+        for _ in 0..5 {
+            self.0.send(query).expect("loopback");
+            if let Ok(length) = self.0.recv(&mut answer) {
+                return Answer::parse(&answer[..length]);
+            }
+        }
+        panic!("no answer to {query:02x?}");
+    }
+}

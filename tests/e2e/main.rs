@@ -1,0 +1,13 @@
+//! End to end: the real program, driven by the clients that users have (`kubectl`, `dig`), beside the peers that operators
+//! run (`unbound`, `knotd`, `nsd`).
+//!
+//! Each file is one journey. Nothing here looks inside: what is asserted is what a user would see.
+
+mod bad_input;
+mod export;
+mod manual;
+mod platform;
+mod resolver;
+mod server;
+mod split;
+mod tools;
