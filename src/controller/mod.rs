@@ -1,14 +1,12 @@
 //! The control loops that make it so: what the API's objects say comes to be what the name server answers.
 
 pub mod apexes;
-pub mod export;
-pub mod ledger;
 pub mod static_zones;
 pub mod zone;
 
 pub mod claim;
+pub mod export;
 pub mod ledger;
 pub mod placement;
 pub mod route;
 pub mod router;
-pub mod zone;
