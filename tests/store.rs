@@ -1,4 +1,5 @@
 //! One suite for every engine of `store`: what the trait promises, each promise a test, each test run on each engine.
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -1,4 +1,5 @@
 //! Backup and restore: a backup taken while writers go on is one revision; clients of the old store recover.
+#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 

@@ -2,6 +2,7 @@
 //! and no revision is given out twice.
 //!
 //! The test runs itself once more as the process to be killed; `SIGNPOST_CRASH_ROUNDS` sets how often (30 if unset).
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write as _};
@@ -27,18 +28,19 @@ fn kill_9_loses_nothing_that_was_acknowledged() {
     }
     let rounds: u64 = std::env::var("SIGNPOST_CRASH_ROUNDS").map_or(30, |rounds| rounds.parse().unwrap());
     let directory = tempfile::tempdir().unwrap();
-    // What was acknowledged in all rounds: revision → task and number.
-    let mut acknowledged = BTreeMap::new();
+    let (mut newest, mut writes) = (Revision(1), 0);
     for round in 0..rounds {
         // From before the first commit's end to some hundred commits in.
-        let acknowledgements = run_and_kill(directory.path(), Duration::from_micros(round * 7_919 % 60_000));
-        for (task, number, revision) in acknowledgements {
+        let mut acknowledged = BTreeMap::new();
+        for (task, number, revision) in run_and_kill(directory.path(), Duration::from_micros(round * 7_919 % 60_000)) {
+            assert!(revision > newest.0, "revision {revision} was there before this round");
             let before = acknowledged.insert(revision, (task, number));
             assert_eq!(before, None, "revision {revision} was given out twice");
         }
-        check(directory.path(), &acknowledged);
+        writes += acknowledged.len() as u64;
+        newest = check(directory.path(), newest, &acknowledged);
     }
-    assert!(acknowledged.len() as u64 > rounds, "only {} writes in {rounds} rounds", acknowledged.len());
+    assert!(writes > rounds, "only {writes} writes in {rounds} rounds");
 }
 
 /// The names of a task's two keys, which always hold the same number.
@@ -115,8 +117,9 @@ fn run_and_kill(directory: &Path, after: Duration) -> Vec<(usize, u64, u64)> {
     acknowledged
 }
 
-/// Opens what the killed process left and compares it with what it had acknowledged.
-fn check(directory: &Path, acknowledged: &BTreeMap<u64, (usize, u64)>) {
+/// Opens what the killed process left after revision `after` and compares it with what it had acknowledged; returns the
+/// newest revision.
+fn check(directory: &Path, after: Revision, acknowledged: &BTreeMap<u64, (usize, u64)>) -> Revision {
     let store = Engine::open(directory, Options::default()).unwrap();
     runtime().block_on(async {
         let newest = store.revision().await.unwrap();
@@ -130,7 +133,7 @@ fn check(directory: &Path, acknowledged: &BTreeMap<u64, (usize, u64)>) {
             assert_eq!(content(&left), content(&right), "task {task}: half a transaction");
         }
         // History has every acknowledged write under its revision, and whole.
-        let history: Vec<_> = store.watch(&Key("/".into()), Revision(1)).take(newest.0 as usize - 1).collect().await;
+        let history: Vec<_> = store.watch(&Key("/".into()), after).take((newest.0 - after.0) as usize).collect().await;
         let mut found = BTreeMap::new();
         for events in history {
             let events = events.unwrap();
@@ -143,5 +146,6 @@ fn check(directory: &Path, acknowledged: &BTreeMap<u64, (usize, u64)>) {
         for (revision, write) in acknowledged {
             assert_eq!(found.get(revision), Some(write), "revision {revision} was acknowledged");
         }
-    });
+        newest
+    })
 }

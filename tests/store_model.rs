@@ -1,4 +1,5 @@
 //! Random transactions on every engine, compared with a model too simple to be wrong: a list of all states.
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::time::Duration;

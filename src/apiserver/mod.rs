@@ -30,6 +30,7 @@ pub mod selector;
 pub mod table;
 pub mod watch_cache;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +38,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use futures::FutureExt;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request};
 use http_body_util::{BodyExt, Limited};
@@ -143,9 +145,15 @@ impl ApiServer {
 async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Response {
     let (parts, body) = request.into_parts();
     let head = parts.method == Method::HEAD;
-    let mut response = match shared.answer(&parts, body).await {
-        Ok(response) => response,
-        Err(error) => error.into_response(),
+    // A fault of ours in one request must not take the connection, and with it others' requests, along.
+    let answer = AssertUnwindSafe(shared.answer(&parts, body)).catch_unwind().await;
+    let mut response = match answer {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => error.into_response(),
+        Err(_) => {
+            tracing::error!(method = %parts.method, path = parts.uri.path(), "a request made the API server panic");
+            ApiError::internal("the request met a fault of the server's own").into_response()
+        }
     };
     if let Ok(id) = HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()) {
         response.headers_mut().insert("audit-id", id);

@@ -6,6 +6,7 @@
 
 mod check;
 mod completion;
+mod folder;
 mod serve;
 mod version;
 mod zone;

@@ -10,6 +10,7 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgMatches, Command, ValueHint};
 use kube::{Api, Client};
 
+use super::folder::StaticZones;
 use super::{Exit, complain, print, serve};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
@@ -20,7 +21,7 @@ use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::{self, CompiledZone, Inputs, apex};
 use crate::config;
 use crate::daemon::platform;
-use crate::daemon::static_zones::StaticZones;
+
 use crate::zone::Contents;
 use crate::zonefile;
 
@@ -39,7 +40,11 @@ pub(super) fn command() -> Command {
         )
         .arg(out)
         .args(serve::arguments());
-    Command::new("zone").about("Looks at zones").subcommand_required(true).arg_required_else_help(true).subcommand(export)
+    Command::new("zone")
+        .about("Looks at zones")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(export)
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Exit {
@@ -86,9 +91,9 @@ async fn zones(settings: &config::Settings) -> Result<Vec<Contents>, String> {
     let listened: Vec<_> = settings.dns_listen.iter().map(|address| address.ip()).collect();
     let base = files.take(&settings.domain);
     let platform = platform::settings(settings, &listened, base).map_err(|error| error.to_string())?;
-    let (inputs, ledger) = objects(client, &settings.domain).await.map_err(|error| {
-        format!("the API of {} does not answer as needed: {error}", kubeconfig.display())
-    })?;
+    let (inputs, ledger) = objects(client, &settings.domain)
+        .await
+        .map_err(|error| format!("the API of {} does not answer as needed: {error}", kubeconfig.display()))?;
     let compiled = compiler::compile(&inputs, &platform);
     let mut zones: Vec<Contents> = compiled.zones.into_iter().map(|zone| with_serial(zone, &ledger)).collect();
     let statics = files.into_zones();

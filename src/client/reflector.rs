@@ -533,6 +533,7 @@ where
             WatchEvent::Bookmark(bookmark) => {
                 if bookmark.metadata.annotations.contains_key("k8s.io/initial-events-end") {
                     let change = self.resync(listed, bookmark.metadata.resource_version.clone());
+                    self.shared.state().connected = true;
                     if let Phase::Streaming { events, .. } = std::mem::replace(&mut self.phase, Phase::List) {
                         let version = bookmark.metadata.resource_version;
                         self.phase = Phase::Watching { events, version, since: Instant::now() };
@@ -601,6 +602,14 @@ where
     async fn watch(&mut self) -> Result<Option<Change<V>>, Failure> {
         let event = self.event().await?;
         self.backoff.reset();
+        let change = self.take(event);
+        if let Phase::Watching { version, .. } = &self.phase {
+            self.shared.state().version.clone_from(version);
+        }
+        change
+    }
+
+    fn take(&mut self, event: WatchEvent<Decoded<K>>) -> Result<Option<Change<V>>, Failure> {
         let Phase::Watching { version, .. } = &mut self.phase else { return Ok(None) };
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
@@ -664,7 +673,9 @@ where
         }
         self.phase = match std::mem::replace(&mut self.phase, Phase::List) {
             Phase::Watching { version, .. } | Phase::Connect { version, .. } if !failure.relist => {
-                Phase::Connect { version, check: !in_order }
+                // An orderly end and a cut connection look alike from here, so that the server's version is looked at
+                // in any case.
+                Phase::Connect { version, check: true }
             }
             _ => Phase::List,
         };

@@ -1,8 +1,8 @@
 //! The ledger of serials: the leading controller writes into each zone's `Zone` object which serial belongs to which state.
 //!
 //! It watches the same objects as the name servers and keeps the same digests, but no zones. Where a zone's digest is not
-//! that of its newest version, the next version is written: serial max(previous + 1, seconds since 1970) in the arithmetic
-//! of RFC 1982. Changes that come while a write is under way, or within [`WRITE_INTERVAL`] of the last one, share the next
+//! that of its newest version, the next version is written: serial max(previous + [`SERIAL_STRIDE`], seconds since 1970) in
+//! the arithmetic of RFC 1982. Changes that come while a write is under way, or within [`WRITE_INTERVAL`] of the last one, share the next
 //! version: 16 of them reach back far enough for a name server that lags to find a state that it has.
 //!
 //! A wrong version can do no harm: a name server publishes under it only what has its digest. So the ledger needs no fence
@@ -42,6 +42,10 @@ pub const VERSIONS_MAX: usize = 16;
 /// The least time between two versions of a zone. With [`VERSIONS_MAX`] it is how far a name server may lag under steady
 /// change; a single change on an idle zone never waits for it.
 pub const WRITE_INTERVAL: Duration = Duration::from_millis(25);
+/// How far apart the serials of two versions of a zone are at least. A name server that could not wait for the ledger
+/// publishes under the serial after its last one; the room lets the ledger's next be newer still, so that all come to agree
+/// again without another change. There is at most one such publication a second, while the clock goes on, too.
+pub const SERIAL_STRIDE: u32 = 8;
 /// Most writes under way at once.
 const WRITES_MAX: usize = 64;
 /// How long after a write failed it is tried again.
@@ -377,7 +381,9 @@ impl Ledger {
             .unwrap_or_else(|| Zone::new(&ledger_name(&apex), ZoneSpec { kind, router: None, versions: Vec::new() }));
         let previous = zone.spec.versions.first().map(|version| Serial(version.serial)).or(known.last);
         // Before the first version nothing was published under a serial of the ledger.
-        let serial = previous.map_or(Serial(unix_now as u32), |previous| Serial::next(previous, unix_now));
+        let serial = previous.map_or(Serial(unix_now as u32), |previous| {
+            Serial::next(Serial(previous.0.wrapping_add(SERIAL_STRIDE - 1)), unix_now)
+        });
         let at = Timestamp::from_second(i64::try_from(unix_now).unwrap_or(i64::MAX)).unwrap_or(Timestamp::MAX);
         zone.spec.kind = kind;
         zone.spec.router = router;

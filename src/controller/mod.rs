@@ -2,4 +2,9 @@
 
 pub mod apexes;
 pub mod ledger;
+pub mod static_zones;
 pub mod zone;
+pub mod claim;
+pub mod placement;
+pub mod route;
+pub mod router;

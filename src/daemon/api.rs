@@ -23,7 +23,7 @@ use crate::apiserver::{self, ApiServer};
 use crate::client;
 use crate::config::Settings;
 use crate::httpd::{self, ClientCertificate, Limits};
-use crate::store::engine::Engine;
+use crate::store::Engine;
 
 /// How long the API may take to fill its cache from the store at the start.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -47,7 +47,8 @@ impl Api {
         let addresses = sockets::addresses(&listeners);
         let access = Arc::new(Access::open(data_dir, settings, &addresses)?);
         let tokens = access.kubeconfigs()?;
-        let tokens = Tokens::parse(&tokens).map_err(|error| Error::Tokens(data_dir.join("pki/tokens"), error))?;
+        let in_file = |source| Error::Tokens { path: data_dir.join("pki/tokens"), source };
+        let tokens = Tokens::parse(&tokens).map_err(in_file)?;
         let path = data_dir.join("");
         let opened = tokio::task::spawn_blocking(move || Engine::open(&path, Default::default())).await;
         let store = opened.expect("opening a store does not panic")?;

@@ -90,6 +90,19 @@ impl DataDir {
         Ok(DataDir { path: path.to_owned(), _lock: lock })
     }
 
+    /// The name by which this directory's process is known to others, the same after every restart: it then takes up its
+    /// own Lease at once.
+    pub fn instance(&self) -> Result<String, DataDirError> {
+        let file = self.join("instance");
+        if let Some(name) = tls::files::read(&file)?.map(|text| text.trim().to_owned()).filter(|name| !name.is_empty())
+        {
+            return Ok(name);
+        }
+        let name = format!("signpost-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]);
+        tls::files::write_private(&file, format!("{name}\n").as_bytes())?;
+        Ok(name)
+    }
+
     /// A file or folder in it.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)

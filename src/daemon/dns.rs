@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::dns_metrics::DnsMetrics;
 use super::tasks::Tasks;
-use super::zone_files::ZoneFiles;
 use super::{Error, platform};
 use crate::admin::Admin;
 use crate::admin::health::Check;
 use crate::compiler;
 use crate::config::Settings;
 use crate::controller::apexes::Apexes;
+use crate::controller::static_zones::{self, Reloader, StaticZones};
 use crate::controller::zone;
 use crate::controller::zone::status::Status;
 use crate::nameserver;
@@ -45,7 +45,7 @@ pub fn platform_settings(settings: &Settings, listened: &[SocketAddr]) -> Result
 /// The running name server of this process.
 pub struct Dns {
     running: Arc<Running>,
-    reload: Option<mpsc::Sender<()>>,
+    reload: Option<Reloader>,
 }
 
 /// What the name server follows besides zone files.
@@ -80,20 +80,16 @@ impl Dns {
         let mut metrics = DnsMetrics::new(&running, db.clone());
         let mut reload = None;
         if let (Some(folder), Some(check)) = (&settings.zones, files_check) {
-            let mut files = ZoneFiles::new(folder, apexes.clone(), db.clone());
-            metrics.zone_files(files.counts());
-            let (files, loaded) = tokio::task::spawn_blocking(move || {
-                let loaded = files.rescan();
-                (files, loaded)
-            })
-            .await
-            .expect("reading zone files does not panic");
-            let tally = loaded?;
-            tracing::info!(served = tally.served, refused = tally.refused, "zone files were read");
+            let mut files = StaticZones::new(folder, db.clone(), apexes.clone());
+            let loading = tokio::task::spawn_blocking(move || files.load().map(|loaded| (files, loaded)));
+            let (files, loaded) = loading.await.expect("reading zone files does not panic")?;
+            tracing::info!(served = loaded.served, refused = loaded.refused, "the zones folder was read");
             check.ready();
-            let (sender, wanted) = mpsc::channel(1);
-            reload = Some(sender);
-            tasks.spawn("zone files", files.follow(wanted, tasks.stop_token()));
+            let status = Arc::new(static_zones::Status::default());
+            metrics.zone_files(status.clone());
+            let (reloader, following) = static_zones::run(files, status, tasks.stop_token());
+            tasks.spawn("zone files", following);
+            reload = Some(reloader);
         }
         match follow {
             None => db.set_ready(),
@@ -112,11 +108,10 @@ impl Dns {
         self.running.addresses()
     }
 
-    /// Has the zone files read again.
+    /// Has the zone files read again; the log says what came of it.
     pub fn reload(&self) {
-        if let Some(reload) = &self.reload {
-            // One that waits already does the same.
-            let _ = reload.try_send(());
+        if let Some(reload) = self.reload.clone() {
+            tokio::spawn(async move { drop(reload.reload().await) });
         }
     }
 
@@ -137,7 +132,8 @@ fn follow_api(
     tasks: &mut Tasks,
     admin: &Admin,
 ) {
-    let check = admin.health.add("dns", "zones", "the objects have not been listed yet, and there is no last-good state");
+    let check =
+        admin.health.add("dns", "zones", "the objects have not been listed yet, and there is no last-good state");
     tasks.spawn("readiness of zones", ready_when_published(status.clone(), check, tasks.stop_token()));
     let (sender, settings) = watch::channel(follow.platform);
     let options = zone::Options { settings, state: follow.state, apexes, status };

@@ -1,16 +1,15 @@
 //! The numbers of the role `dns`, read at a scrape from counters that belong to the workers. No query thread is touched.
 
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use super::zone_files::Counts;
+use crate::controller::static_zones;
 use crate::controller::zone::status::Status;
-use crate::nameserver::stats::{self, Stats};
+use crate::nameserver::stats;
 use crate::transport::Running;
 use crate::zone::ZoneDb;
 
@@ -19,7 +18,7 @@ pub struct DnsMetrics {
     /// Not held: whoever stops the listeners waits for their threads.
     running: Weak<Running>,
     db: Arc<ZoneDb>,
-    files: Option<Arc<Counts>>,
+    files: Option<Arc<static_zones::Status>>,
     status: Option<Arc<Status>>,
 }
 
@@ -30,8 +29,8 @@ impl DnsMetrics {
     }
 
     /// Adds those of a folder of zone files.
-    pub fn zone_files(&mut self, counts: Arc<Counts>) {
-        self.files = Some(counts);
+    pub fn zone_files(&mut self, status: Arc<static_zones::Status>) {
+        self.files = Some(status);
     }
 
     /// Adds those of the loop that follows the API.
@@ -50,18 +49,21 @@ impl Collector for DnsMetrics {
     fn encode(&self, encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let mut page = Page(encoder);
         if let Some(running) = self.running.upgrade() {
-            queries(&mut page, running.engine_stats())?;
+            queries(&mut page, &running.counts())?;
             sockets(&mut page, &running)?;
         }
         page.gauge("dns_zones", "Zones that are served", &[(vec![], self.db.zone_count() as i64)])?;
         let ready = i64::from(self.db.is_ready());
-        page.gauge("dns_ready", "Whether queries are answered from zones (1) or with SERVFAIL (0)", &[(vec![], ready)])?;
-        if let Some(counts) = &self.files {
-            let value = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-            page.gauge("zone_files", "Zones that files give", &[(vec![], value(&counts.zones) as i64)])?;
-            let refused = value(&counts.refused) as i64;
-            page.gauge("zone_files_refused", "Zone files that cannot be served as they are", &[(vec![], refused)])?;
-            page.counter("zone_file_scans", "Scans of the folder of zone files", &[(vec![], value(&counts.scans))])?;
+        page.gauge(
+            "dns_ready",
+            "Whether queries are answered from zones (1) or with SERVFAIL (0)",
+            &[(vec![], ready)],
+        )?;
+        if let Some(files) = &self.files {
+            page.gauge("zone_files", "Zones that files give", &[(vec![], files.zones() as i64)])?;
+            let broken = [(vec![], files.broken() as i64)];
+            page.gauge("zone_files_broken", "Zone files with errors that never had a good version", &broken)?;
+            page.counter("zone_file_reads", "Readings of the zones folder", &[(vec![], files.reloads() as u64)])?;
         }
         match &self.status {
             Some(status) => synced(&mut page, status),
@@ -71,9 +73,7 @@ impl Collector for DnsMetrics {
 }
 
 /// What the query engine counted.
-fn queries<'a>(page: &mut Page<'_>, all: impl Iterator<Item = &'a Arc<Stats>>) -> Result<(), fmt::Error> {
-    let mut sum = stats::Counts::default();
-    all.for_each(|stats| sum += stats.counts());
+fn queries(page: &mut Page<'_>, sum: &stats::Counts) -> Result<(), fmt::Error> {
     let mut rows: Rows<u64> = Vec::new();
     for (transport, families) in stats::TRANSPORTS.iter().zip(sum.queries) {
         for (family, count) in stats::FAMILIES.iter().zip(families) {
@@ -135,7 +135,11 @@ fn synced(page: &mut Page<'_>, status: &Status) -> Result<(), fmt::Error> {
     let by_kind = |value: fn(&crate::client::reflector::Health) -> i64| -> Rows<i64> {
         mirrors.iter().map(|mirror| (vec![("kind", mirror.kind.as_str())], value(mirror))).collect()
     };
-    page.gauge("watch_synced", "Whether all objects of a kind were listed", &by_kind(|mirror| i64::from(mirror.synced)))?;
+    page.gauge(
+        "watch_synced",
+        "Whether all objects of a kind were listed",
+        &by_kind(|mirror| i64::from(mirror.synced)),
+    )?;
     page.gauge("watch_connected", "Whether a watch is open", &by_kind(|mirror| i64::from(mirror.connected)))?;
     page.gauge("watch_objects", "Objects of a kind", &by_kind(|mirror| mirror.objects as i64))?;
     let age = by_kind(|mirror| mirror.age.map_or(-1, |age| age.as_secs() as i64));

@@ -1,25 +1,289 @@
 //! One process: configure, build, run, drain.
+//!
+//! [`run`] is the whole life of `signpost serve`. [`Process::start`] puts the roles together in the order in which they
+//! need one another: sockets first, so that an address in use costs nothing; then the data directory; then the API, the
+//! loops that are its clients, the name server; and last the manifests, which go in through the API like anyone's. Within
+//! one process the loops use the same client as from afar, over a function call instead of TLS.
 
 pub mod access;
+pub mod api;
+pub mod banner;
 pub mod data_dir;
+pub mod dns;
+pub mod dns_metrics;
 pub mod manifests;
 pub mod platform;
+pub mod scheduling;
 pub mod signals;
 pub mod sockets;
-pub mod static_zones;
 pub mod tasks;
 
-use crate::config::{Places, Settings};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+
+use self::api::Api;
+use self::data_dir::DataDir;
+use self::dns::{Dns, Follow};
+use self::signals::{Signal, Signals};
+use self::tasks::Tasks;
+use crate::admin::{self, Admin};
+use crate::api::identity::{
+    GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_ADMIN, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
+};
+use crate::config::{self, Places, Role, Settings};
+use crate::httpd::{self, Limits};
+use crate::telemetry::{self, Log};
+use crate::{apiserver, client, compiler, controller, store, tls, transport};
+
+/// How long the loops may take to end.
+const DRAIN: Duration = Duration::from_secs(4);
 
 /// Why a process did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] sockets::ListenError),
+    /// An address of the name server cannot be listened on.
+    #[error("{0} (--dns-listen)")]
+    ListenDns(#[from] transport::BindError),
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] data_dir::DataDirError),
+    /// The store in it cannot be opened.
+    #[error(transparent)]
+    Store(#[from] store::embedded::OpenError),
+    /// Certificates or kubeconfigs cannot be had.
+    #[error("certificates: {0}")]
+    Tls(#[from] tls::Error),
+    /// The file of tokens cannot be understood.
+    #[error("{}: {source}", path.display())]
+    Tokens {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        source: apiserver::auth::tokens::TokenFileError,
+    },
+    /// The API did not come up.
+    #[error("the API was not ready within {} seconds; see the log", .0.as_secs())]
+    ApiNotReady(Duration),
+    /// The kubeconfig cannot be used.
+    #[error(transparent)]
+    Client(#[from] client::ClientError),
+    /// Domain and name servers do not make a zone.
+    #[error(transparent)]
+    Platform(#[from] compiler::settings::SettingsError),
+    /// The zone files cannot be read.
+    #[error("{0} (--zones)")]
+    ZoneFiles(#[from] controller::static_zones::FolderError),
+    /// Manifests were refused; nothing of them was applied.
+    #[error("nothing of the manifests was applied:\n{}", lines(.0))]
+    Manifests(Vec<manifests::ManifestError>),
+    /// The system refuses threads.
+    #[error("cannot start threads: {0}")]
+    Workers(std::io::Error),
+    /// Something that must run ended.
+    #[error("{0}; see the log")]
+    Failed(String),
 }
 
-/// Runs.
-pub fn run(_places: Places, _settings: Settings) -> Result<(), Error> {
-    Ok(())
+fn lines(errors: &[manifests::ManifestError]) -> String {
+    errors.iter().map(|error| format!("  {error}")).collect::<Vec<_>>().join("\n")
+}
+
+/// Runs a process from its first step to its last. Returns when it was told to end, or when it cannot go on.
+pub fn run(places: Places, settings: Settings) -> Result<(), Error> {
+    let log = telemetry::init(&settings.log_level, settings.log_format);
+    for (variable, nearest) in config::layers::unknown_variables(&places.environment) {
+        let hint = nearest.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
+        tracing::warn!("environment variable {variable} is no setting{hint}");
+    }
+    // All TLS of this process uses one provider; a second call finds it there.
+    let _ = aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Workers)?;
+    let outcome = runtime.block_on(async {
+        let mut signals = Signals::new().map_err(Error::Workers)?;
+        let mut process = tokio::select! {
+            started = Process::start(&settings) => started?,
+            () = signals.end() => return Ok(()),
+        };
+        process.announce(&settings);
+        let outcome = process.serve(&mut signals, places, settings, log).await;
+        tracing::info!("stopping");
+        tokio::select! {
+            () = process.drain() => {}
+            // Whoever asks twice means now.
+            () = signals.end() => {}
+        }
+        outcome
+    });
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    outcome
+}
+
+/// A running process.
+struct Process {
+    admin_addresses: Vec<SocketAddr>,
+    api: Option<Api>,
+    dns: Option<Dns>,
+    applied: Option<manifests::Report>,
+    /// API, scheduler and control loops.
+    control: Tasks,
+    /// The admin endpoints, which show how the others end.
+    edge: Tasks,
+    /// Held until all else has ended.
+    _data_dir: Option<DataDir>,
+}
+
+impl Process {
+    /// Builds all roles, or none.
+    async fn start(settings: &Settings) -> Result<Self, Error> {
+        let documents = manifests::read(&settings.manifests).map_err(Error::Manifests)?;
+        let admin_sockets = listen(settings, Role::Admin, &settings.admin_listen, "--admin-listen")?;
+        let api_sockets = listen(settings, Role::Api, &settings.api_listen, "--api-listen")?;
+        let dns_sockets = settings.has(Role::Dns).then(|| dns::bind(settings)).transpose()?;
+        let listened = dns_sockets.as_ref().map_or_else(|| settings.dns_listen.clone(), transport::Bound::addresses);
+        let data_dir = settings.needs_data_dir().then(|| DataDir::open(&settings.data_dir)).transpose()?;
+        let admin = Admin { health: Arc::default(), metrics: Arc::default() };
+        let (mut control, mut edge) = (Tasks::new(), Tasks::new());
+        let admin_addresses = sockets::addresses(&admin_sockets);
+        for listener in admin_sockets {
+            let serving =
+                httpd::serve(listener, None, admin::router(admin.clone()), Limits::default(), edge.stop_token());
+            edge.spawn("admin listener", serving);
+        }
+        let api = match &data_dir {
+            Some(data_dir) if settings.has(Role::Api) => {
+                let check = admin.health.add("api", "store", "it is being opened");
+                Some(Api::start(settings, data_dir, api_sockets, &mut control, &check).await?)
+            }
+            _ => None,
+        };
+        if let (true, Some(data_dir)) = (settings.has(Role::Scheduler), &data_dir) {
+            let platform = dns::platform_settings(settings, &listened)?;
+            let scheduler = client_as(settings, api.as_ref(), USER_SCHEDULER).await?;
+            let controller = client_as(settings, api.as_ref(), USER_CONTROLLER).await?;
+            scheduling::start(scheduler, controller, platform, &data_dir.instance()?, &mut control, &admin);
+        }
+        let follow = match &data_dir {
+            Some(data_dir) if settings.dns_follows_api() => Some(Follow {
+                client: client_as(settings, api.as_ref(), USER_NAME_SERVER).await?,
+                platform: dns::platform_settings(settings, &listened)?,
+                state: api.is_none().then(|| data_dir.join("state")),
+            }),
+            _ => None,
+        };
+        let dns = match dns_sockets {
+            Some(sockets) => Some(Dns::start(settings, sockets, follow, &mut control, &admin).await?),
+            None => None,
+        };
+        let mut process = Process { admin_addresses, api, dns, applied: None, control, edge, _data_dir: data_dir };
+        if let Some(api) = process.api.as_ref().filter(|_| !documents.is_empty()) {
+            let groups = vec![GROUP_MASTERS.to_owned(), GROUP_AUTHENTICATED.to_owned()];
+            let client = api.client(Identity { user: USER_ADMIN.to_owned(), groups });
+            match manifests::apply(&client, &documents).await {
+                Ok(report) => process.applied = Some(report),
+                Err(errors) => {
+                    process.drain().await;
+                    return Err(Error::Manifests(errors));
+                }
+            }
+        }
+        Ok(process)
+    }
+
+    /// Tells the operator what listens where, and what to try.
+    fn announce(&self, settings: &Settings) {
+        banner::print(&banner::Facts {
+            settings,
+            dns: self.dns.as_ref().map(Dns::addresses).unwrap_or_default(),
+            api: self.api.as_ref(),
+            admin: &self.admin_addresses,
+            applied: self.applied.as_ref(),
+        });
+    }
+
+    /// Runs until told to end, or until something fails that must not.
+    async fn serve(
+        &mut self,
+        signals: &mut Signals,
+        places: Places,
+        mut settings: Settings,
+        log: Option<Log>,
+    ) -> Result<(), Error> {
+        loop {
+            tokio::select! {
+                signal = signals.next() => match signal {
+                    Signal::End => return Ok(()),
+                    Signal::Reload => self.reload(&places, &mut settings, log.as_ref()),
+                },
+                what = self.control.failure() => return Err(Error::Failed(what)),
+                what = self.edge.failure() => return Err(Error::Failed(what)),
+            }
+        }
+    }
+
+    /// Reads the configuration and the zone files again.
+    fn reload(&self, places: &Places, settings: &mut Settings, log: Option<&Log>) {
+        if let Some(dns) = &self.dns {
+            dns.reload();
+        }
+        let new = match config::load(places) {
+            Ok(new) => new,
+            Err(errors) => {
+                for error in &errors.0 {
+                    tracing::error!("{error}");
+                }
+                tracing::error!("the configuration is not reloaded; all settings stay as they were");
+                return;
+            }
+        };
+        let (now, restart) = config::changed(settings, &new);
+        if now.contains(&"log-level") {
+            settings.log_level.clone_from(&new.log_level);
+            if let Some(Err(error)) = log.map(|log| log.set_level(&new.log_level)) {
+                tracing::error!("log-level: {error}");
+            }
+        }
+        tracing::info!(changed = now.join(", "), "the configuration was reloaded");
+        if !restart.is_empty() {
+            tracing::warn!("changes of these keys need a restart: {}", restart.join(", "));
+        }
+    }
+
+    /// Ends everything in order: the loops and the API, then answers, then the admin endpoints.
+    async fn drain(self) {
+        for late in self.control.end(DRAIN).await {
+            tracing::warn!("{late} did not end in time");
+        }
+        if let Some(dns) = self.dns {
+            dns.stop().await;
+        }
+        self.edge.end(Duration::from_millis(500)).await;
+        drop(self.api);
+    }
+}
+
+/// Listens for a role, if this process has it.
+fn listen(
+    settings: &Settings,
+    role: Role,
+    addresses: &[SocketAddr],
+    flag: &'static str,
+) -> Result<Vec<TcpListener>, sockets::ListenError> {
+    if settings.has(role) { sockets::listen(addresses, flag) } else { Ok(Vec::new()) }
+}
+
+/// A client of the API: in this process as `user`, else as whoever the kubeconfig says.
+async fn client_as(settings: &Settings, api: Option<&Api>, user: &str) -> Result<kube::Client, Error> {
+    match (api, &settings.kubeconfig) {
+        (Some(api), _) => Ok(api.client(Identity::user(user))),
+        (None, Some(path)) => Ok(client::from_kubeconfig(path).await?),
+        (None, None) => unreachable!("the configuration was checked: these roles need an API"),
+    }
 }

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::tasks::Tasks;
 use crate::admin::Admin;
-use crate::client::lease::{self, Lease, Leadership};
+use crate::client::lease::{self, Leadership, Lease};
 use crate::compiler;
 use crate::controller::ledger;
 use crate::scheduler::{Scheduler, Settings};
@@ -17,10 +17,16 @@ use crate::scheduler::{Scheduler, Settings};
 const LEASE: &str = "signpost-scheduler";
 
 /// Starts the loops in `tasks`. `instance` is this process's name, the same after a restart.
-pub fn start(scheduler: Client, controller: Client, platform: Arc<compiler::Settings>, instance: &str, tasks: &mut Tasks, admin: &Admin) {
+pub fn start(
+    scheduler: Client,
+    controller: Client,
+    platform: Arc<compiler::Settings>,
+    instance: &str,
+    tasks: &mut Tasks,
+    admin: &Admin,
+) {
     let stop = tasks.stop_token();
-    let leadership =
-        Lease::run(scheduler.clone(), LEASE, instance, lease::Settings::default(), stop.child_token());
+    let leadership = Lease::run(scheduler.clone(), LEASE, instance, lease::Settings::default(), stop.child_token());
     let metrics = crate::scheduler::metrics::Metrics::default();
     admin.metrics.register(|registry| metrics.register(registry));
     let mut settings = Settings::new(&platform.domain_text());
@@ -32,8 +38,12 @@ pub fn start(scheduler: Client, controller: Client, platform: Arc<compiler::Sett
     let stopped = stop.clone();
     tasks.spawn("scheduler's readiness", async move {
         loop {
-            let missing: Vec<String> =
-                mirrors.iter().map(|mirror| mirror()).filter(|health| !health.synced).map(|health| health.kind).collect();
+            let missing: Vec<String> = mirrors
+                .iter()
+                .map(|mirror| mirror())
+                .filter(|health| !health.synced)
+                .map(|health| health.kind)
+                .collect();
             if missing.is_empty() {
                 check.ready();
                 return stopped.cancelled().await;
@@ -45,9 +55,10 @@ pub fn start(scheduler: Client, controller: Client, platform: Arc<compiler::Sett
             }
         }
     });
-    tasks.spawn("ledger of serials", while_leading(leadership, stop, move |stop| {
-        ledger::run(controller.clone(), platform.clone(), stop)
-    }));
+    tasks.spawn(
+        "ledger of serials",
+        while_leading(leadership, stop, move |stop| ledger::run(controller.clone(), platform.clone(), stop)),
+    );
 }
 
 /// Runs what `start` makes whenever this process leads, and stops it when it no longer does, until `stop` fires.

@@ -1,14 +1,44 @@
 //! Answering: from the octets of a query to the octets of its response.
+//!
+//! [`respond`] is the way of every query on every transport: read it, find the zone that encloses its name, write the answer.
+//! [`respond_batch`] takes the same three steps for many queries side by side, so that while one waits for memory the
+//! next is under way. There is no other path: rare answers are assembled from the same precompiled records by the same code.
+//!
+//! Everything here is pure: no lock, no allocation, no clock; time and chance come with the [`Peer`].
 
 pub mod settings;
 pub mod stats;
 
+mod query;
+
+mod answer;
+mod proof;
+mod section;
+
+mod chaos;
+mod opt;
+
+use std::hint::black_box;
 use std::net::SocketAddr;
 
 pub use settings::Settings;
 pub use stats::Stats;
 
+use answer::Ask;
+use opt::Opt;
+use query::Judgement;
+use section::Message;
+use stats::DropReason;
+
+use crate::wire::RecordType;
+use crate::wire::build::Writer;
+use crate::wire::edns::ExtendedError;
+use crate::wire::header::{FLAG_AA, FLAG_CD, FLAG_QR, FLAG_RD, FLAG_TC, HEADER_OCTETS, Header, Opcode, Rcode};
+use crate::wire::message::Query;
+use crate::zone::Zone;
 use crate::zone::db::Snapshot;
+use crate::zone::image::Unavailable;
+use crate::zone::qname::Qname;
 
 /// How a query came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,12 +126,14 @@ impl<'a> Exchange<'a> {
 }
 
 /// Working memory of [`respond_batch`], made once by each worker: some 100 KiB.
-pub struct Scratch {}
+pub struct Scratch {
+    turns: Box<[Turn]>,
+}
 
 impl Scratch {
     /// Working memory for batches.
     pub fn new() -> Self {
-        Scratch {}
+        Scratch { turns: vec![Turn::new(); BATCH_MAX].into() }
     }
 }
 
@@ -111,17 +143,222 @@ impl Default for Scratch {
     }
 }
 
-/// Answers one query.
-pub fn respond(_context: &Context<'_>, _query: &[u8], _peer: &Peer, _response: &mut Response<'_>) -> Outcome {
-    Outcome::Drop
+/// What the steps of one query leave for the next.
+#[derive(Clone)]
+struct Turn {
+    query: Query,
+    judgement: Judgement,
+    /// The question's name, if it is to be looked up.
+    qname: Qname,
 }
 
-/// Answers a batch of any length; its parts of [`BATCH_MAX`] overlap their waits for memory.
-pub fn respond_batch(context: &Context<'_>, _scratch: &mut Scratch, exchanges: &mut [Exchange<'_>]) {
-    for exchange in exchanges {
-        exchange.outcome = respond(context, exchange.query, &exchange.peer, &mut exchange.response);
+impl Turn {
+    fn new() -> Self {
+        Turn { query: Query::default(), judgement: Judgement::Drop(DropReason::Short), qname: Qname::new() }
     }
 }
 
 /// How many queries are answered side by side at most.
 pub const BATCH_MAX: usize = 64;
+
+/// Answers one query.
+pub fn respond(context: &Context<'_>, query: &[u8], peer: &Peer, response: &mut Response<'_>) -> Outcome {
+    let mut turn = Turn::new();
+    read(context, query, peer, &mut turn);
+    let zone = locate(context, &turn);
+    write(context, query, peer, &turn, zone, response)
+}
+
+/// Answers a batch of any length; its parts of [`BATCH_MAX`] overlap their waits for memory.
+pub fn respond_batch(context: &Context<'_>, scratch: &mut Scratch, exchanges: &mut [Exchange<'_>]) {
+    for exchanges in exchanges.chunks_mut(BATCH_MAX) {
+        let mut zones: [Option<&Zone>; BATCH_MAX] = [None; BATCH_MAX];
+        for (exchange, turn) in exchanges.iter().zip(&mut scratch.turns) {
+            read(context, exchange.query, &exchange.peer, turn);
+        }
+        for (turn, zone) in scratch.turns[..exchanges.len()].iter().zip(&mut zones) {
+            *zone = locate(context, turn);
+        }
+        // Loads that depend on nothing but the step before, one right after the other: the processor waits for many at once.
+        for zone in zones.iter().flatten() {
+            black_box(zone.touch());
+        }
+        for ((exchange, turn), zone) in exchanges.iter_mut().zip(&scratch.turns).zip(zones) {
+            exchange.outcome = write(context, exchange.query, &exchange.peer, turn, zone, &mut exchange.response);
+        }
+    }
+}
+
+/// First step: reads and judges the query, and hashes the name that is to be looked up.
+#[inline]
+fn read(context: &Context<'_>, query: &[u8], peer: &Peer, turn: &mut Turn) {
+    context.stats.count_query(peer, query.len());
+    let Some(read) = Query::read(query) else {
+        turn.judgement = Judgement::Drop(DropReason::Short);
+        return;
+    };
+    turn.query = read;
+    turn.judgement = query::judge(&turn.query, peer);
+    if let (Judgement::Lookup, Some(question)) = (turn.judgement, turn.query.question) {
+        turn.qname.read(question.name(query));
+    }
+}
+
+/// Second step: finds the zone that is to answer.
+#[inline]
+fn locate<'a>(context: &Context<'a>, turn: &Turn) -> Option<&'a Zone> {
+    if turn.judgement != Judgement::Lookup || !context.snapshot.is_ready() {
+        return None;
+    }
+    let zone = context.snapshot.enclosing(&turn.qname, 0)?;
+    let is_ds = turn.query.question.is_some_and(|question| question.qtype == RecordType::DS);
+    if is_ds && turn.qname.labels() == zone.apex_labels() && !turn.qname.octets().starts_with(&[0]) {
+        // DS lies on the parent's side of the cut (RFC 4035 §3.1.4.1), if the parent is served here, too.
+        return Some(context.snapshot.enclosing(&turn.qname, 1).unwrap_or(zone));
+    }
+    Some(zone)
+}
+
+/// Third step: writes the response.
+#[inline]
+fn write(
+    context: &Context<'_>,
+    query: &[u8],
+    peer: &Peer,
+    turn: &Turn,
+    zone: Option<&Zone>,
+    response: &mut Response<'_>,
+) -> Outcome {
+    response.length = 0;
+    if let Judgement::Drop(reason) = turn.judgement {
+        context.stats.count_drop(reason);
+        return Outcome::Drop;
+    }
+    let limit = octets_max(context, &turn.query, peer);
+    let mut writer = Writer::new(response.octets, limit);
+    let question_octets = turn.query.question.map_or(0, |question| question.end() - HEADER_OCTETS);
+    let opt = turn.query.edns.map(|edns| Opt::new(edns, peer, context.settings));
+    let opt_octets = opt.as_ref().map_or(0, Opt::octets);
+    // The header's place, and the question octet by octet: resolvers check the case of its letters.
+    let start = &query[..HEADER_OCTETS + question_octets];
+    if writer.put(start).is_err() || writer.reserve(opt_octets).is_err() {
+        context.stats.count_drop(DropReason::Room);
+        return Outcome::Drop;
+    }
+
+    let reply = reply(context, query, peer, turn, zone, &mut writer);
+
+    writer.release(opt_octets);
+    let has_opt = opt.is_some_and(|opt| opt.put(&mut writer, reply.rcode, reply.ede).is_ok());
+    let header = turn.query.header;
+    let copied = FLAG_RD | if header.opcode() == Opcode::QUERY { FLAG_CD } else { 0 };
+    let flags = FLAG_QR
+        | u16::from(header.opcode().0) << 11
+        | if reply.authoritative { FLAG_AA } else { 0 }
+        | if reply.truncated { FLAG_TC } else { 0 }
+        | header.flags & copied
+        | reply.rcode.0 & 0x0f;
+    let [answers, authorities, additionals] = reply.counts;
+    let header = Header {
+        id: header.id,
+        flags,
+        questions: u16::from(question_octets > 0),
+        answers,
+        authorities,
+        additionals: additionals + u16::from(has_opt),
+    };
+    writer.written_mut()[..HEADER_OCTETS].copy_from_slice(&header.to_octets());
+    let length = writer.position();
+    response.length = length;
+    context.stats.count_response(reply.rcode, reply.truncated, length);
+    Outcome::Reply
+}
+
+/// How large the response may be (RFC 6891 §6.2.3, §6.2.5): over UDP 512 octets, or what client and operator both allow.
+#[inline]
+fn octets_max(context: &Context<'_>, query: &Query, peer: &Peer) -> usize {
+    if peer.transport != Transport::Udp {
+        return usize::from(u16::MAX);
+    }
+    let client = query.edns.map_or(512, |edns| edns.payload_octets_max.max(512));
+    usize::from(client.min(context.settings.udp_payload_max.max(512)))
+}
+
+/// A response but for its records.
+struct Reply {
+    rcode: Rcode,
+    ede: Option<ExtendedError>,
+    authoritative: bool,
+    truncated: bool,
+    counts: [u16; 3],
+}
+
+impl Reply {
+    /// No records.
+    fn of(rcode: Rcode, ede: Option<ExtendedError>) -> Self {
+        Reply { rcode, ede, authoritative: false, truncated: false, counts: [0; 3] }
+    }
+}
+
+/// Writes the sections after the question.
+#[inline]
+fn reply(
+    context: &Context<'_>,
+    query: &[u8],
+    peer: &Peer,
+    turn: &Turn,
+    zone: Option<&Zone>,
+    writer: &mut Writer<'_>,
+) -> Reply {
+    let question = match (turn.judgement, turn.query.question) {
+        (Judgement::Reply(rcode, ede), _) => return Reply::of(rcode, ede),
+        (Judgement::Lookup, Some(question)) => question,
+        (Judgement::Chaos, _) => return chaos(context, query, turn, writer),
+        // Dropped before, or without a question to look up.
+        _ => return Reply::of(Rcode::FORMERR, None),
+    };
+    context.stats.count_qtype(question.qtype);
+    let Some(zone) = zone else {
+        return match context.snapshot.is_ready() {
+            true => Reply::of(Rcode::REFUSED, Some(ExtendedError::NOT_AUTHORITATIVE)),
+            false => Reply::of(Rcode::SERVFAIL, Some(ExtendedError::NOT_READY)),
+        };
+    };
+    match zone.why_unavailable() {
+        None => {}
+        Some(Unavailable::NotLoaded) => return Reply::of(Rcode::SERVFAIL, Some(ExtendedError::NOT_READY)),
+        Some(Unavailable::Expired) => return Reply::of(Rcode::SERVFAIL, Some(ExtendedError::INVALID_DATA)),
+    }
+    let start = writer.position();
+    let dnssec = turn.query.edns.is_some_and(|edns| edns.dnssec_ok);
+    let ask = Ask { zone, qtype: question.qtype, dnssec, random: peer.random };
+    let mut message = Message::new(writer, &question, zone);
+    match answer::answer(&ask, &turn.qname, &mut message) {
+        Ok(verdict) => {
+            let counts = message.counts;
+            context.stats.count_kind(verdict.kind);
+            let (authoritative, truncated) = (verdict.authoritative, verdict.truncated);
+            Reply { rcode: verdict.rcode, ede: None, authoritative, truncated, counts }
+        }
+        Err(_) => {
+            // Part of an answer would be taken for all of it (RFC 2181 §9): none, and TC, sends the client to a stream.
+            writer.rewind(start);
+            Reply { truncated: true, authoritative: true, ..Reply::of(Rcode::NOERROR, None) }
+        }
+    }
+}
+
+/// Writes what the server says about itself.
+#[cold]
+fn chaos(context: &Context<'_>, query: &[u8], turn: &Turn, writer: &mut Writer<'_>) -> Reply {
+    let start = writer.position();
+    let text = chaos::text(&turn.query, query, context.settings);
+    match text.map(|text| chaos::put(writer, text)) {
+        Some(Ok(())) => Reply { authoritative: true, counts: [1, 0, 0], ..Reply::of(Rcode::NOERROR, None) },
+        Some(Err(_)) => {
+            writer.rewind(start);
+            Reply { truncated: true, ..Reply::of(Rcode::NOERROR, None) }
+        }
+        None => Reply::of(Rcode::REFUSED, None),
+    }
+}

@@ -144,8 +144,9 @@ impl Binder {
     }
 
     async fn claim_host(&self, host: &str, holder: &Holder) -> kube::Result<Option<Outcome>> {
-        let taken_by = match claim(&self.claims(), ClaimKind::Host, host, holder, Timestamp::now()).await? {
+        let taken_by = match self.claim(ClaimKind::Host, host, holder).await? {
             Claimed::Ours => return Ok(None),
+            Claimed::Gone => return Ok(Some(Outcome::Changed)),
             Claimed::Taken(by) => by,
         };
         // Who it is concerns only those who may see it.
@@ -160,26 +161,28 @@ impl Binder {
     /// The label that the route has from now on.
     async fn claim_label(&self, plan: &Plan, holder: &Holder) -> kube::Result<Result<String, Outcome>> {
         let wanted = names::wanted_label(&holder.namespace, &holder.name, plan.route.subdomain.as_deref());
-        let claims = self.claims();
-        if names::is_host_label(&wanted)
-            && claim(&claims, ClaimKind::Label, &wanted, holder, Timestamp::now()).await? == Claimed::Ours
-        {
-            return Ok(Ok(wanted));
-        }
-        if plan.host_is_own {
-            let message = "the host is a name of the platform that belongs to another route".to_owned();
-            return Ok(Err(Outcome::not_admitted("HostInPlatformDomain", message)));
-        }
         let shortened = names::shortened_label(&holder.namespace, &holder.name, &wanted);
-        // Somebody may have asked for just this label as a subdomain: cut and hashed once more it is a third try, as stable
-        // as the second.
+        // Somebody may have asked for just the shortened label as a subdomain: cut and hashed once more it is a third try,
+        // as stable as the second.
         let other = names::shortened_label(&holder.namespace, &holder.name, &format!("x-{shortened}"));
-        for label in [shortened, other] {
-            if claim(&claims, ClaimKind::Label, &label, holder, Timestamp::now()).await? == Claimed::Ours {
-                return Ok(Ok(label));
+        for label in [wanted, shortened, other].into_iter().filter(|label| names::is_host_label(label)) {
+            match self.claim(ClaimKind::Label, &label, holder).await? {
+                Claimed::Ours => return Ok(Ok(label)),
+                Claimed::Gone => return Ok(Err(Outcome::Changed)),
+                Claimed::Taken(_) if plan.host_is_own => {
+                    let message = "the host is a name of the platform that belongs to another route".to_owned();
+                    return Ok(Err(Outcome::not_admitted("HostInPlatformDomain", message)));
+                }
+                Claimed::Taken(_) => {}
             }
         }
         Ok(Err(Outcome::Failed { answered: true, error: "every label for the route is another route's".to_owned() }))
+    }
+
+    async fn claim(&self, kind: ClaimKind, value: &str, holder: &Holder) -> kube::Result<Claimed> {
+        let claims: Api<NameClaim> = Api::all(self.client.clone());
+        let routes: Api<Route> = Api::namespaced(self.client.clone(), &holder.namespace);
+        claim(&claims, &routes, kind, value, holder, Timestamp::now()).await
     }
 
     fn binding(&self, plan: &Plan, label: &str, fencing: u64) -> Option<RouteBinding> {
@@ -256,9 +259,5 @@ impl Binder {
                 _ => return Err(kube::Error::Api(status)),
             }
         }
-    }
-
-    fn claims(&self) -> Api<NameClaim> {
-        Api::all(self.client.clone())
     }
 }

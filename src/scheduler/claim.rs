@@ -11,6 +11,7 @@ use kube::api::{ObjectMeta, PostParams};
 
 use crate::api::names::{host_claim_name, label_claim_name};
 use crate::api::v1alpha1::name_claim::{ClaimKind, Holder, NameClaim, NameClaimSpec};
+use crate::api::v1alpha1::route::Route;
 
 /// Label of every claim, so that claims on hosts can be watched without the many on labels.
 pub const CLAIM_LABEL: &str = "signpost.dev/claim";
@@ -28,11 +29,14 @@ pub enum Claimed {
     Ours,
     /// This other one's, or in quarantine after it.
     Taken(Holder),
+    /// The holder that asked does not exist any more.
+    Gone,
 }
 
-/// Claims `value` for `holder`.
+/// Claims `value` for `holder`; `routes` are those of its namespace.
 pub async fn claim(
     api: &Api<NameClaim>,
+    routes: &Api<Route>,
     kind: ClaimKind,
     value: &str,
     holder: &Holder,
@@ -53,6 +57,13 @@ pub async fn claim(
                 Verdict::Ours => return Ok(Claimed::Ours),
                 Verdict::Taken => return Ok(Claimed::Taken(found.spec.holder)),
                 Verdict::Adopt => {
+                    // The claim was read first and is written last: were this Route replaced by a newer one in between, the
+                    // newer one's claim would have changed the version. Without this a late try for the older one, by a
+                    // scheduler that does not know yet, could take the name from under the newer one.
+                    let live = routes.get_opt(&holder.name).await?;
+                    if live.is_none_or(|route| route.metadata.uid.as_deref() != Some(&holder.uid)) {
+                        return Ok(Claimed::Gone);
+                    }
                     let mut adopted = fresh.clone();
                     adopted.metadata = found.metadata;
                     match api.replace(&name, &parameters, &adopted).await {

@@ -30,7 +30,7 @@ pub struct RouteFacts {
     pub labels: Labels,
     /// `spec.host`, if it is not empty.
     pub host: Option<String>,
-    /// `spec.subdomain`.
+    /// `spec.subdomain`, if it is not empty.
     pub subdomain: Option<String>,
     /// Whether its status says that it has a Router.
     pub bound: bool,
@@ -87,7 +87,7 @@ impl From<Route> for RouteFacts {
             created: route.metadata.creation_timestamp.map_or(0, |time| time.0.as_second()),
             labels: route.metadata.labels.unwrap_or_default(),
             host: route.spec.host.filter(|host| !host.is_empty()),
-            subdomain: route.spec.subdomain,
+            subdomain: route.spec.subdomain.filter(|subdomain| !subdomain.is_empty()),
             bound: status.phase == Phase::Scheduled,
             deleting: route.metadata.deletion_timestamp.is_some(),
             scheduled: Mark::find(&status.conditions, SCHEDULED),

@@ -73,6 +73,10 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Failures in a row before a route's conditions tell of them; fewer are over before anyone could read it.
 const FAILURES_TOLD: u32 = 3;
 
+/// When no more routes than this wait, a change of any Router makes them all say anew why they wait. When more do, each such
+/// change would write to all of them; they then say so at their next look.
+const TOLD_AT_ONCE_MAX: usize = 1000;
+
 /// How to schedule.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -439,9 +443,14 @@ impl Scheduler {
         differs.then(|| applied.key.name.clone())
     }
 
-    /// Wakes the routes that one of these Routers can take now.
+    /// Wakes the routes that one of these Routers can take now; when few wait, all of them, to tell of these Routers too.
     fn wake_for_routers(&mut self, names: &[String]) {
         if names.is_empty() {
+            return;
+        }
+        if self.queue.depths().unschedulable <= TOLD_AT_ONCE_MAX {
+            let woken = self.queue.wake(|_| true);
+            self.metrics.woken.inc_by(woken as u64);
             return;
         }
         let strategy = self.settings.strategy.strategy();
@@ -563,12 +572,14 @@ impl Scheduler {
         for name in names {
             let holder = self.host_claims.get(&ObjectKey::cluster(&name)).and_then(|claim| claim.holder_uid.clone());
             let Some(waiting) = self.waiting_for_host.get(&name) else { continue };
-            for key in waiting.clone() {
-                // Held by someone: only that one need look. Free: all may try.
-                let uid = self.routes.get(&key).map(|route| route.uid.clone());
-                if holder.is_none() || holder == uid {
-                    self.queue.push(key);
-                }
+            let waiting = waiting.iter().filter_map(|key| self.routes.get(key).map(|route| (key, route)));
+            let next = match holder {
+                Some(holder) => waiting.filter(|(_, route)| route.uid == holder).map(|(key, _)| key).next(),
+                // Free: the one that has waited longest takes over, and the others go on waiting.
+                None => waiting.min_by_key(|(key, route)| (route.created, *key)).map(|(key, _)| key),
+            };
+            if let Some(key) = next.cloned() {
+                self.queue.push(key);
             }
         }
     }

@@ -47,8 +47,6 @@ counters! {
     datagrams,
     /// Calls that received them: `datagrams / batches` is how many come at once.
     batches,
-    /// Datagrams from where no answer can go: port 0, multicast, broadcast or unspecified addresses.
-    bad_sources,
     /// Replies given to the kernel.
     replies,
     /// Replies that the kernel refused.

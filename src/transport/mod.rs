@@ -1,7 +1,7 @@
 //! Sockets: how queries come in and responses go out. All DNS is in [`crate::nameserver`].
 //!
 //! [`bind`] opens every socket first, so that an address in use is one clear error before anything runs;
-//! [`Bound::start`] then starts the UDP workers ([`udp`]: threads) and the streams ([`stream`]: tasks); [`Running::stop`]
+//! [`Bound::start`] then starts the UDP workers (`udp`: threads) and the streams (`stream`: tasks); [`Running::stop`]
 //! ends them, and what has arrived by then is still answered.
 
 mod admission;
@@ -23,6 +23,7 @@ use self::counters::Counters;
 use self::desk::{Desk, Desks};
 use self::stream::Service;
 use crate::nameserver::Stats;
+use crate::nameserver::stats::Counts;
 use crate::sys::cpu;
 use crate::zone::db::ZoneDb;
 
@@ -210,7 +211,7 @@ impl Running {
         &self.addresses
     }
 
-    /// What the listeners counted, summed over all workers and streams.
+    /// What the listeners counted, summed over all UDP workers and streams.
     pub fn stats(&self) -> Totals {
         let mut totals = Totals::default();
         self.workers.iter().for_each(|(_, counters)| totals.add(counters));
@@ -218,9 +219,12 @@ impl Running {
         totals
     }
 
-    /// The query engine's counters, one for each UDP worker and each desk of the streams, to be summed by the reader.
-    pub fn engine_stats(&self) -> impl Iterator<Item = &Arc<Stats>> {
-        self.workers.iter().map(|(stats, _)| stats).chain(self.streams.desks.stats())
+    /// What the query engine counted, summed over all UDP workers and streams.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        let of_streams = self.streams.desks.stats();
+        self.workers.iter().map(|(stats, _)| stats).chain(of_streams).for_each(|stats| counts += stats.counts());
+        counts
     }
 
     /// Stops within about 200 ms, and a connection's time to write if a client is slow: what has arrived is answered first.

@@ -39,8 +39,8 @@ pub enum Fault {
 }
 
 impl Query {
-    /// Reads a query; `None` if it is shorter than a header. Messages of opcodes whose sections have another meaning are
-    /// read as far as the question.
+    /// Reads a query; `None` if it is shorter than a header. Messages of opcodes other than QUERY and
+    /// NOTIFY, whose sections may mean anything, are read as far as the question.
     pub fn read(message: &[u8]) -> Option<Query> {
         let header = Header::read(message)?;
         let mut query = Query { header, ..Query::default() };
@@ -61,7 +61,7 @@ impl Query {
             _ => return Err(Fault::QuestionCount),
         };
         match self.header.opcode() {
-            Opcode::QUERY => self.read_records(message, end),
+            Opcode::QUERY | Opcode::NOTIFY => self.read_records(message, end),
             _ => Ok(()),
         }
     }
@@ -69,7 +69,8 @@ impl Query {
     fn read_records(&mut self, message: &[u8], mut at: usize) -> Result<(), Fault> {
         let header = self.header;
         let before = u32::from(header.answers) + u32::from(header.authorities);
-        if before != 0 {
+        // NOTIFY may tell the new SOA in its answer section (RFC 1996 §3.7).
+        if before != 0 && header.opcode() == Opcode::QUERY {
             // Only IXFR carries something, the SOA that the client has (RFC 1995 §3).
             let is_ixfr = self.question.is_some_and(|question| question.qtype == RecordType::IXFR);
             if header.answers != 0 || !is_ixfr {

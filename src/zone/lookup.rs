@@ -71,6 +71,21 @@ pub fn lookup<'z>(zone: &'z Zone, qname: &Qname, qtype: RecordType) -> Option<Lo
     })
 }
 
+/// Looks `qname` up for a query of type ANY, which gets one RRset of those there are (RFC 8482 §4.1), aliases not followed.
+pub fn lookup_any<'z>(zone: &'z Zone, qname: &Qname) -> Option<Lookup<'z>> {
+    Some(match place(zone, qname)? {
+        Place::Found(found) => {
+            let is_plain = |records: &Records<'_>| {
+                records.count > 0 && !matches!(records.rtype, RecordType::NSEC | RecordType::NSEC3)
+            };
+            let one = found.node.rrsets().find(is_plain);
+            one.map_or(Lookup::NoData(found), |records| Lookup::Answer(found, records))
+        }
+        // Everything else is as for any type; OPT is one that no node has.
+        _ => lookup(zone, qname, RecordType::OPT)?,
+    })
+}
+
 #[inline]
 fn match_type(found: Found<'_>, qtype: RecordType) -> Lookup<'_> {
     if let Some(records) = found.node.get(qtype)

@@ -142,12 +142,29 @@ fn write_generic(rdata: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Appends a record's type and data in a form that other name servers read too: types that those of the last years do not
+/// know by name as RFC 3597 §5 has it.
+pub(super) fn write_portable(rtype: RecordType, rdata: &[u8], out: &mut Vec<u8>) {
+    push_type(rtype, out);
+    out.push(b'\t');
+    if is_portable(rtype) { write(rtype, rdata, out) } else { write_generic(rdata, out) }
+}
+
+/// Whether Knot 3.2, NSD 4.6 and BIND 9.18 all read the type's own text: they do not know those of these types, or refuse
+/// them as obsolete.
+fn is_portable(rtype: RecordType) -> bool {
+    use RecordType as T;
+    const OWN_TEXT_REFUSED: [RecordType; 13] =
+        [T::MD, T::MF, T::MB, T::MG, T::MR, T::X25, T::ISDN, T::NSAP, T::SIG, T::PX, T::GPOS, T::HIP, T::RESINFO];
+    rdata::fields(rtype) != [Field::Opaque] && !OWN_TEXT_REFUSED.contains(&rtype)
+}
+
 /// Appends a mnemonic, or `TYPEnnn` where other readers may not know it.
-pub(super) fn push_type(rtype: RecordType, out: &mut Vec<u8>) {
-    if rdata::fields(rtype) == [Field::Opaque] || rtype.0 > RecordType::CAA.0 {
-        print(out, format_args!("TYPE{}", rtype.0));
-    } else {
+fn push_type(rtype: RecordType, out: &mut Vec<u8>) {
+    if is_portable(rtype) {
         print(out, rtype);
+    } else {
+        print(out, format_args!("TYPE{}", rtype.0));
     }
 }
 

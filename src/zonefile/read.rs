@@ -19,7 +19,7 @@ use crate::wire::{Class, Name, RecordType};
 use crate::zone::{Contents, Ttl, check};
 
 /// How deep includes may be nested.
-pub const INCLUDE_DEPTH_MAX: u32 = 8;
+pub const INCLUDE_DEPTH_MAX: usize = 8;
 /// How many files one zone may include.
 pub const INCLUDES_MAX: u32 = 1000;
 /// How many octets the included files of one zone may have together.
@@ -41,7 +41,7 @@ pub struct ZoneRead {
 /// Reads and checks the zone in `text`. Findings call it `file`; names are relative to `origin` until an `$ORIGIN`.
 pub fn read_zone(text: &[u8], file: &Arc<Path>, origin: Option<Name>, includes: &mut dyn Includes) -> ZoneRead {
     let mut reader = Reader::new(file, includes, Stage::default());
-    reader.read_file(text, &mut Scope { origin, ..Scope::default() }, 0);
+    reader.read_file(text, &mut Scope { origin, ..Scope::default() });
     let Reader { sink: mut stage, mut findings, files, .. } = reader;
     for (file, fault) in std::mem::take(&mut stage.early_faults) {
         findings.push(finding(&files, Place { file, at: fault.at }, Severity::Error, fault.code, fault.message));
@@ -49,12 +49,12 @@ pub fn read_zone(text: &[u8], file: &Arc<Path>, origin: Option<Name>, includes: 
     let (zone, places) = stage.finish();
     let start = Place { file: 0, at: Position::START };
     match &zone {
+        // What is missing may be in an entry that could not be read: one error is not to make others.
+        _ if findings.has_errors() => {}
         None => {
             let message = "there is no SOA record: a zone file needs one, at the zone's apex".to_owned();
             findings.push(finding(&files, start, Severity::Error, check::Code::SoaMissing.as_str(), message));
         }
-        // What is missing may be in an entry that could not be read: one error is not to make others.
-        Some(_) if findings.has_errors() => {}
         Some(zone) => {
             for found in check::check(zone) {
                 let place = places.find(&found.owner, found.rtype).unwrap_or(start);
@@ -71,7 +71,7 @@ pub fn read_zone(text: &[u8], file: &Arc<Path>, origin: Option<Name>, includes: 
 pub fn read_records(text: &[u8], called: &Arc<Path>, origin: &Name) -> (Vec<Record>, Vec<Finding>) {
     let mut includes = NoIncludes;
     let mut reader = Reader::new(called, &mut includes, Vec::new());
-    reader.read_file(text, &mut Scope { origin: Some(origin.clone()), ..Scope::default() }, 0);
+    reader.read_file(text, &mut Scope { origin: Some(origin.clone()), ..Scope::default() });
     (reader.sink, reader.findings.into_sorted())
 }
 
@@ -91,6 +91,10 @@ struct Reader<'i, S> {
     files: Vec<Arc<Path>>,
     /// Which of them is being read.
     file: u32,
+    /// Those that are open: each was included by the one before it.
+    open: Vec<u32>,
+    /// Whether reading was given up.
+    stopped: bool,
     included: u32,
     included_octets: u64,
     generated: u64,
@@ -107,6 +111,8 @@ impl<'i, S: Sink> Reader<'i, S> {
             findings: Findings::default(),
             files: vec![file.clone()],
             file: 0,
+            open: vec![0],
+            stopped: false,
             included: 0,
             included_octets: 0,
             generated: 0,
@@ -115,24 +121,29 @@ impl<'i, S: Sink> Reader<'i, S> {
         }
     }
 
-    fn read_file(&mut self, text: &[u8], scope: &mut Scope, depth: u32) {
+    fn read_file(&mut self, text: &[u8], scope: &mut Scope) {
         let mut scanner = Scanner::new(text);
+        let mut last_fault = None;
         loop {
             if self.findings.is_full() {
-                let message = "too many errors: what follows was not read".to_owned();
-                self.push(scanner.position(), Severity::Warning, "more-errors", message);
+                if !self.stopped {
+                    self.stopped = true;
+                    let message = "too many errors: what follows was not read".to_owned();
+                    self.push(scanner.position(), Severity::Warning, "more-errors", message);
+                }
                 return;
             }
             let start = scanner.begin();
             if start == Start::EndOfFile {
                 break;
             }
-            if let Err(fault) = self.read_entry(&mut scanner, start, scope, depth) {
+            if let Err(fault) = self.read_entry(&mut scanner, start, scope) {
+                last_fault = Some(fault.at);
                 self.push(fault.at, Severity::Error, fault.code, fault.message);
             }
             scanner.end();
         }
-        if let Some(fault) = scanner.left_open() {
+        if let Some(fault) = scanner.left_open().filter(|fault| last_fault != Some(fault.at)) {
             self.push(fault.at, Severity::Error, fault.code, fault.message);
         }
     }
@@ -142,18 +153,10 @@ impl<'i, S: Sink> Reader<'i, S> {
     }
 
     /// One entry: nothing, a directive, or a record.
-    fn read_entry(
-        &mut self,
-        scanner: &mut Scanner<'_>,
-        start: Start,
-        scope: &mut Scope,
-        depth: u32,
-    ) -> Result<(), Fault> {
+    fn read_entry(&mut self, scanner: &mut Scanner<'_>, start: Start, scope: &mut Scope) -> Result<(), Fault> {
         let Some(first) = scanner.word()? else { return Ok(()) };
         match start {
-            Start::Word if first.raw.starts_with(b"$") && !first.quoted => {
-                self.read_directive(&first, scanner, scope, depth)
-            }
+            Start::Word if first.raw.starts_with(b"$") && !first.quoted => self.read_directive(&first, scanner, scope),
             Start::Word => {
                 self.owner.clear();
                 push_name(&first, scope.origin.as_ref(), &mut self.owner)?;
@@ -223,7 +226,6 @@ impl<'i, S: Sink> Reader<'i, S> {
         directive: &Word<'_>,
         scanner: &mut Scanner<'_>,
         scope: &mut Scope,
-        depth: u32,
     ) -> Result<(), Fault> {
         let mut need = |what: &str| {
             let word = scanner.word()?;
@@ -247,7 +249,7 @@ impl<'i, S: Sink> Reader<'i, S> {
                 None => scope.origin.clone(),
             };
             expect_end(scanner)?;
-            self.include(&file, Scope { origin, ..scope.clone() }, depth)?;
+            self.include(&file, Scope { origin, ..scope.clone() })?;
         } else if directive.raw.eq_ignore_ascii_case(b"$GENERATE") {
             let range = generate::Range::parse(&need("a range start-stop after $GENERATE")?)?;
             let owner = need("an owner after the range")?;
@@ -259,9 +261,9 @@ impl<'i, S: Sink> Reader<'i, S> {
         Ok(())
     }
 
-    fn include(&mut self, word: &Word<'_>, mut scope: Scope, depth: u32) -> Result<(), Fault> {
+    fn include(&mut self, word: &Word<'_>, mut scope: Scope) -> Result<(), Fault> {
         let fault = |message: String| Fault::new(word.at, "include", message);
-        if depth >= INCLUDE_DEPTH_MAX {
+        if self.open.len() > INCLUDE_DEPTH_MAX {
             let message =
                 format!("includes are nested more than {INCLUDE_DEPTH_MAX} deep; does a file include itself?");
             return Err(fault(message));
@@ -275,6 +277,9 @@ impl<'i, S: Sink> Reader<'i, S> {
         let file = String::from_utf8(file).map_err(|_| fault(format!("{} is no file name in UTF-8", word.shown())))?;
         let includer = self.files[self.file as usize].clone();
         let (path, text) = self.includes.open(&includer, Path::new(&file)).map_err(|error| fault(error.to_string()))?;
+        if self.open.iter().any(|file| self.files[*file as usize] == path) {
+            return Err(fault(format!("{} includes itself", path.display())));
+        }
         self.included_octets += text.len() as u64;
         if self.included_octets > INCLUDED_OCTETS_MAX {
             return Err(fault(format!("the zone's includes have more than {INCLUDED_OCTETS_MAX} octets")));
@@ -282,7 +287,9 @@ impl<'i, S: Sink> Reader<'i, S> {
         let outer = self.file;
         self.file = self.files.len() as u32;
         self.files.push(path);
-        self.read_file(&text, &mut scope, depth + 1);
+        self.open.push(self.file);
+        self.read_file(&text, &mut scope);
+        self.open.pop();
         self.file = outer;
         Ok(())
     }

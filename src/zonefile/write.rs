@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 
-use super::rdata_out::{self, push_label, push_name, push_type};
+use super::rdata_out::{push_label, push_name, write_portable};
 use crate::wire::{Name, RecordType};
 use crate::zone::rrset::Rrset;
 use crate::zone::{Contents, Ttl};
@@ -35,9 +35,7 @@ pub fn write(zone: &Contents, to: &mut impl Write) -> io::Result<()> {
                     write!(out, "\t{}", ttl.seconds())?;
                 }
                 out.extend_from_slice(b"\tIN\t");
-                push_type(rrset.rtype, &mut out);
-                out.push(b'\t');
-                rdata_out::write(rrset.rtype, rdata, &mut out);
+                write_portable(rrset.rtype, rdata, &mut out);
                 out.push(b'\n');
             }
             if out.len() >= CHUNK_OCTETS {

@@ -1,37 +1,328 @@
 //! Who owns which field: server-side apply, and the book-keeping of all other writes.
+//!
+//! Each manager has a set of fields, stored in `metadata.managedFields`. An *apply* sends the fields that its manager cares
+//! for: they are merged into the object; what the manager named before and does not name now is removed unless another one
+//! owns it too; a changed field that another one owns is a conflict, unless forced. Every other write (an *update*) owns what
+//! it changed and never conflicts. What has parts, and what is one value, says the kind's schema (`structure`).
+//!
+//! This follows Kubernetes' structured-merge-diff and its field manager step by step, for one version of each kind:
+//! [`field_set`] holds the sets, `compare` finds what changed, `merge` puts together and takes out, `managers` reads and
+//! writes `managedFields`, `last_applied` serves users who move from client-side apply.
+//!
+//! One departure: fields that the schema's defaults fill in are owned by nobody, also after a create or an update. Else the
+//! next one to apply a value of their own would have to fight whoever created the object.
+
+mod compare;
+pub mod field_set;
+mod last_applied;
+mod managers;
+mod merge;
+mod structure;
+#[cfg(test)]
+mod vectors;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
-use super::error::ApiError;
+use self::field_set::FieldSet;
+use self::managers::{Manager, Managers, Owned};
+use super::error::{ApiError, Cause};
 use super::registry::Kind;
+use super::schema;
+
+/// The manager that is invented for what was there before the first apply to an object without managed fields.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Server-side apply: merges `config` into `live` (`None`: the object is not there) and returns the object as it will be,
-/// `metadata.managedFields` included. The result equals `live` where nothing changes. A conflict is 409 with a cause for
-/// each field and owner.
+/// `metadata.managedFields` included, without new defaults. The result equals `live` where nothing changes. A conflict is 409
+/// with a cause for each field and owner.
 ///
 /// `config` must be pruned already. With `subresource` `status` only its status counts, without it all but the status.
+/// `metadata` that the server sets is ignored; a precondition in it is for the caller to check.
 pub fn server_side_apply(
-    _kind: &Kind,
-    _live: Option<&Value>,
-    _config: Value,
-    _manager: &str,
-    _force: bool,
-    _subresource: Option<&str>,
-    _now: Timestamp,
+    kind: &Kind,
+    live: Option<&Value>,
+    config: Value,
+    manager: &str,
+    force: bool,
+    subresource: Option<&str>,
+    now: Timestamp,
 ) -> Result<Value, ApiError> {
-    todo!()
+    if !config["metadata"]["managedFields"].is_null() {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    let config = own_part(kind, config, subresource);
+    let faults = schema::validate::item_faults(&kind.schema, &config);
+    if !faults.is_empty() {
+        let named = if config["metadata"]["name"].is_string() { &config } else { live.unwrap_or(&Value::Null) };
+        return Err(ApiError::invalid(kind, named["metadata"]["name"].as_str().unwrap_or_default(), faults));
+    }
+    let request = Request { kind, config: &config, name: manager, subresource, now };
+
+    let empty = json!({});
+    let object = live.unwrap_or(&empty);
+    let mut managers = Managers::of(object);
+    if live.is_some() && managers.0.is_empty() {
+        managers.0.extend(request.owner_of_what_was_there(object));
+    }
+    let applied = match request.apply(object, &managers, force) {
+        Err(conflicts) if manager == last_applied::MANAGER => {
+            let remaining = last_applied::not_allowed(&kind.schema, object, conflicts);
+            if !remaining.is_empty() {
+                return Err(conflict_error(&remaining));
+            }
+            request.apply(object, &managers, true)
+        }
+        outcome => outcome,
+    };
+    let (mut result, managers) = applied.map_err(|conflicts| conflict_error(&conflicts))?;
+    if manager == last_applied::MANAGER && subresource.is_none() {
+        last_applied::keep_up(&mut result, &config);
+    }
+    managers.encode_into(&mut result);
+    Ok(result)
 }
 
 /// Sets `new.metadata.managedFields` for a write that is no apply (`old` is `None`: a create): `manager` owns what it changed.
 /// `new` may carry the `managedFields` that the client sent. Fills in the schema's defaults, which nobody owns.
 pub fn track_update(
     kind: &Kind,
-    _old: Option<&Value>,
+    old: Option<&Value>,
     new: &mut Value,
-    _manager: &str,
-    _subresource: Option<&str>,
-    _now: Timestamp,
+    manager: &str,
+    subresource: Option<&str>,
+    now: Timestamp,
 ) {
-    super::schema::apply_defaults(&kind.schema, new);
+    let mut managers = match (old, subresource) {
+        // No manager is changed by way of a subresource.
+        (Some(old), Some(_)) => Managers::of(old),
+        (old, _) => Managers::of_replacement(old, new),
+    };
+    let sent = without_managed_fields(new);
+    schema::apply_defaults(&kind.schema, new);
+    // An object that has no managers (they were cleared) is not tracked again before the first apply.
+    if old.is_some() && managers.0.is_empty() {
+        managers.encode_into(new);
+        return;
+    }
+    let filled = without_managed_fields(new);
+    let empty = json!({});
+    let before = old.map(without_managed_fields);
+    let changes = compare::compare(&kind.schema, before.as_ref().unwrap_or(&empty), &filled);
+
+    let mut taken = changes.modified.union(&changes.added);
+    managers.take(&taken.union(&changes.removed), None);
+    if sent != filled {
+        // What only the defaults brought is nobody's.
+        taken = taken.intersection(&structure::present_fields(Some(&kind.schema), &sent));
+    }
+    let taken = tracked(kind, taken, subresource);
+    if !taken.is_empty() {
+        let api_version = kind.api_version();
+        let owned = managers.0.entry(Manager::updating(manager, &api_version, subresource)).or_insert_with(|| Owned {
+            set: FieldSet::default(),
+            time: None,
+            api_version,
+        });
+        owned.set.absorb(&taken);
+        owned.time = Some(now);
+    }
+    managers.fold_oldest();
+    managers.encode_into(new);
+}
+
+/// A request to apply.
+struct Request<'a> {
+    kind: &'a Kind,
+    config: &'a Value,
+    name: &'a str,
+    subresource: Option<&'a str>,
+    now: Timestamp,
+}
+
+/// Fields of others that an apply would change, by owner.
+type Conflicts = Vec<(Manager, FieldSet)>;
+
+impl Request<'_> {
+    /// The object and its managers after the apply.
+    fn apply(&self, live: &Value, managers: &Managers, force: bool) -> Result<(Value, Managers), Conflicts> {
+        let schema = Some(&*self.kind.schema);
+        let live = without_managed_fields(live);
+        let mut managers = managers.clone();
+        let me = Manager::applying(self.name, self.subresource);
+        let api_version = self.kind.api_version();
+
+        let merged = merge::merge(schema, &live, self.config);
+        let mine = Owned { set: structure::applied_fields(schema, self.config), time: None, api_version };
+        let before = managers.0.insert(me.clone(), mine);
+        let result = match &before {
+            Some(before) => prune(schema, &merged, &before.set, &managers),
+            None => merged,
+        };
+
+        let changes = compare::compare(&self.kind.schema, &live, &result);
+        let changed = changes.modified.union(&changes.added);
+        let conflicts: Conflicts = managers
+            .0
+            .iter()
+            .filter(|(manager, _)| **manager != me)
+            .map(|(manager, owned)| (manager.clone(), owned.set.intersection(&changed)))
+            .filter(|(_, set)| !set.is_empty())
+            .collect();
+        if !force && !conflicts.is_empty() {
+            return Err(conflicts);
+        }
+        managers.take(&changed.union(&changes.removed), Some(&me));
+
+        if let Some(mine) = managers.0.get_mut(&me) {
+            mine.set = tracked(self.kind, std::mem::take(&mut mine.set), self.subresource);
+            mine.time = match before {
+                Some(before) if before.set == mine.set && result == live => before.time,
+                _ => Some(self.now),
+            };
+        }
+        Ok((result, managers))
+    }
+
+    /// The invented owner of all that is in an object without managers.
+    fn owner_of_what_was_there(&self, live: &Value) -> Option<(Manager, Owned)> {
+        let api_version = self.kind.api_version();
+        let changes = compare::compare(&self.kind.schema, &json!({}), &without_managed_fields(live));
+        let set = tracked(self.kind, changes.added, None);
+        let manager = Manager::updating(BEFORE_FIRST_APPLY, &api_version, None);
+        (!set.is_empty()).then_some((manager, Owned { set, time: Some(self.now), api_version }))
+    }
+}
+
+/// Takes out of `merged` what its manager named before (`before`) and neither it nor anyone else owns now.
+///
+/// Containers count as named when something in them was, so that an object or a list item goes as a whole when nobody owns
+/// anything in it; what nobody ever owned (defaults) stays where its container stays.
+fn prune(schema: Option<&Value>, merged: &Value, before: &FieldSet, managers: &Managers) -> Value {
+    let complete = |set: &FieldSet| set.with_containers(schema, structure::step);
+    let fields_of = |value: &Value| complete(&structure::applied_fields(schema, value));
+    // What is left when a set is taken out. A container that loses everything is still there at this stage.
+    let left = |set: &FieldSet| fields_of(&merge::remove(schema, merged, set, Some(&Value::Null)).unwrap_or_default());
+
+    // The metadata itself never goes, whether or not the configuration names the object again.
+    let before = complete(before).difference(&servers_own());
+    let all = fields_of(merged);
+    let owned = managers.0.values().fold(FieldSet::default(), |mut all, owned| {
+        all.absorb(&owned.set);
+        all
+    });
+    let owned = complete(&owned);
+    let kept = left(&all.difference(&left(&before).union(&owned)));
+    let gone = all.difference(&kept).difference(&owned).intersection(&before);
+    merge::remove(schema, merged, &gone, None).unwrap_or_else(|| Value::Object(Map::new()))
+}
+
+/// The part of a configuration that an apply is about.
+fn own_part(kind: &Kind, mut config: Value, subresource: Option<&str>) -> Value {
+    // A null says nothing: to give a field up, leave it out.
+    drop_nulls(&kind.schema, &mut config);
+    let Some(fields) = config.as_object_mut() else { return config };
+    match subresource {
+        Some(subresource) => fields.retain(|name, _| name == subresource),
+        None if kind.has_status => {
+            fields.remove("status");
+        }
+        None => {}
+    }
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+        const SERVERS_OWN: [&str; 8] = [
+            "uid",
+            "resourceVersion",
+            "generation",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "managedFields",
+        ];
+        metadata.retain(|name, _| !SERVERS_OWN.contains(&name.as_str()));
+    }
+    config
+}
+
+fn drop_nulls(schema: &Value, value: &mut Value) {
+    if schema::preserves_unknown(schema) {
+        return;
+    }
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            for (name, field) in fields {
+                if let Some(inner) = schema::of_field(schema, name) {
+                    drop_nulls(inner, field);
+                }
+            }
+        }
+        Value::Array(list) => {
+            for item in list {
+                schema.get("items").into_iter().for_each(|inner| drop_nulls(inner, item));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What of a set is tracked: not what the server sets, and only what the request can write.
+fn tracked(kind: &Kind, set: FieldSet, subresource: Option<&str>) -> FieldSet {
+    let set = set.difference(&servers_own());
+    match subresource {
+        Some(_) => set.outside(&FieldSet::of_fields(&[&["metadata"], &["spec"]])),
+        None if kind.has_status => set.outside(&FieldSet::of_fields(&[&["status"]])),
+        None => set,
+    }
+}
+
+/// What nobody owns, since the server sets it.
+fn servers_own() -> FieldSet {
+    FieldSet::of_fields(&[
+        &["apiVersion"],
+        &["kind"],
+        &["metadata"],
+        &["metadata", "name"],
+        &["metadata", "namespace"],
+        &["metadata", "creationTimestamp"],
+        &["metadata", "selfLink"],
+        &["metadata", "uid"],
+        &["metadata", "generation"],
+        &["metadata", "managedFields"],
+        &["metadata", "resourceVersion"],
+    ])
+}
+
+fn without_managed_fields(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    object
+}
+
+/// 409 with a cause for each field and owner, which kubectl prints.
+fn conflict_error(conflicts: &[(Manager, FieldSet)]) -> ApiError {
+    let causes: Vec<Cause> = conflicts
+        .iter()
+        .flat_map(|(manager, set)| {
+            let paths = set.paths().into_iter();
+            paths.map(move |path| Cause::new("FieldManagerConflict", path, format!("conflict with {manager}")))
+        })
+        .collect();
+    let message = match (causes.as_slice(), conflicts) {
+        ([only], [(manager, _)]) => format!("Apply failed with 1 conflict: conflict with {manager}: {}", only.field),
+        _ => {
+            let mut lines = Vec::new();
+            for (manager, set) in conflicts {
+                lines.push(format!("conflicts with {manager}:"));
+                lines.extend(set.paths().into_iter().map(|path| format!("- {path}")));
+            }
+            format!("Apply failed with {} conflicts: {}", causes.len(), lines.join("\n"))
+        }
+    };
+    let mut error = ApiError::new(409, "Conflict", message);
+    error.causes = causes;
+    error
 }

@@ -183,7 +183,7 @@ async fn apply_patch(writer: &Writer<'_>, name: &str, part: Part, sent: &Bytes) 
             && kind.has_status
             && let Some(status) = config.get("status")
         {
-            let causes = kind.rules.validate_sent_status(live.tree.get("status"), status);
+            let causes = kind.rules.validate_sent_status(Some(&live.tree), status);
             if !causes.is_empty() {
                 return Err(ApiError::invalid(kind, name, causes));
             }

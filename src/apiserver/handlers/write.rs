@@ -301,7 +301,7 @@ impl<'a> Writer<'a> {
         if self.kind.has_status {
             let object = new.as_object_mut().expect("its metadata were found");
             if let Some(sent) = object.remove("status") {
-                causes.extend(self.kind.rules.validate_sent_status(old.get("status"), &sent));
+                causes.extend(self.kind.rules.validate_sent_status(Some(old), &sent));
             }
             if let Some(status) = old.get("status") {
                 object.insert("status".to_owned(), status.clone());

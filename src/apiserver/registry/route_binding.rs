@@ -330,7 +330,8 @@ mod tests {
 
     fn route(host: &str) -> Value {
         json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
-            "metadata": {"name": "r", "namespace": "n", "uid": "u", "resourceVersion": "5", "generation": 2},
+            "metadata": {"name": "r", "namespace": "n", "uid": "u", "resourceVersion": "5", "generation": 2,
+                "managedFields": [{"manager": "m", "operation": "Update", "fieldsV1": {"f:spec": {}}}]},
             "spec": {"host": host}, "status": {"phase": "new", "conditions": [
                 {"type": "Scheduled", "status": "False", "reason": "NoRouter", "message": "", "lastTransitionTime": "2020-01-01T00:00:00Z"},
                 {"type": "Resolvable", "status": "True", "reason": "X", "message": "", "lastTransitionTime": "2020-01-01T00:00:00Z"}]}})
@@ -394,7 +395,7 @@ mod tests {
             assert_eq!(conditions[0]["observedGeneration"], 2);
             assert_ne!(conditions[0]["lastTransitionTime"], "2020-01-01T00:00:00Z");
             let managed = &writes[0].object.as_ref().unwrap()["metadata"]["managedFields"];
-            assert_eq!(managed[0]["subresource"], "status", "{managed}");
+            assert_eq!(managed[1]["subresource"], "status", "{managed}");
         }
     }
 

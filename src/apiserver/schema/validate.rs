@@ -4,6 +4,8 @@
 //! numbers, texts, lists and maps, `pattern` (none is used by our schemas; rules do better), formats `int32`, `int64` and
 //! `date-time`, `x-kubernetes-int-or-string`, and the unique keys of list-maps and list-sets.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
@@ -78,7 +80,11 @@ fn array(schema: &Value, items: &[Value], path: &str, causes: &mut Vec<Cause>) {
             walk(inner, item, &format!("{path}[{index}]"), causes);
         }
     }
-    let mut seen = std::collections::HashSet::with_capacity(items.len());
+    unique_items(schema, items, path, causes);
+}
+
+fn unique_items(schema: &Value, items: &[Value], path: &str, causes: &mut Vec<Cause>) {
+    let mut seen = HashSet::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
         let key = match schema.get("x-kubernetes-list-type").and_then(Value::as_str) {
             Some("set") => item.clone(),
@@ -92,6 +98,48 @@ fn array(schema: &Value, items: &[Value], path: &str, causes: &mut Vec<Cause>) {
             causes.push(field::duplicate(&format!("{path}[{index}]"), &key));
         }
     }
+}
+
+/// The items of list-maps and list-sets that cannot be told apart, since one is there twice or lacks a key field, in an object
+/// that may lack required fields otherwise.
+pub fn item_faults(schema: &Value, object: &Value) -> Vec<Cause> {
+    fn walk(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields.iter().filter(|(_, value)| value.is_object() || value.is_array()) {
+                    if let Some(inner) = of_field(schema, name) {
+                        walk(inner, value, &field_path(path, name), causes);
+                    }
+                }
+            }
+            Value::Array(items) => {
+                unique_items(schema, items, path, causes);
+                let is_map = schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("map");
+                let Some(inner) = schema.get("items") else { return };
+                for (index, item) in items.iter().enumerate() {
+                    if causes.len() >= CAUSES_MAX {
+                        return;
+                    }
+                    let path = format!("{path}[{index}]");
+                    if is_map && list_map_key(schema, item).is_none() {
+                        match item.is_object() {
+                            true => causes.extend(
+                                strings(schema.get("x-kubernetes-list-map-keys"))
+                                    .filter(|name| item.get(name).is_none())
+                                    .map(|name| field::required(&field_path(&path, name), "")),
+                            ),
+                            false => causes.push(field::type_invalid(&path, item, "object")),
+                        }
+                    }
+                    walk(inner, item, &path, causes);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut causes = Vec::new();
+    walk(schema, object, "", &mut causes);
+    causes
 }
 
 /// The key fields of an item of a list-map; `None` if one is absent and has no default, which is a fault of its own.

@@ -34,6 +34,9 @@ const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 const EXPIRY: TableDefinition<(u64, &str), u64> = TableDefinition::new("expiry");
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
+/// An entry of `versions`.
+type Version<'a> = (AccessGuard<'a, (&'static str, u64)>, AccessGuard<'a, &'static [u8]>);
+
 /// The first revision of a new store. An empty store has one, too, since clients take 0 for "any".
 const FIRST: u64 = 1;
 
@@ -176,7 +179,7 @@ impl Reader {
         let limit = limit.unwrap_or(usize::MAX);
         let fault = |error: redb::StorageError| unavailable(error.into());
         // The newest version up to `at` of the key at hand; it is known to be the newest when the next key comes.
-        let mut candidate: Option<(AccessGuard<'_, (&'static str, u64)>, AccessGuard<'_, &'static [u8]>)> = None;
+        let mut candidate: Option<Version<'_>> = None;
         let mut full = false;
         for entry in self.versions.range((&*start.0, 0)..).map_err(fault)? {
             let (version, value) = entry.map_err(fault)?;
@@ -293,42 +296,49 @@ impl<'t> WriteTables<'t> {
             let found = txn.expect.iter().map(|(key, _)| self.current(key)).collect::<std::result::Result<_, _>>()?;
             return Ok(Applied::Refused(found));
         }
-        let mut changed = Vec::new();
+        let mut events = Vec::with_capacity(txn.writes.len());
         for write in &txn.writes {
-            let key = &*write.key().0;
-            let head = self.heads.get(key)?.map(|head| head.value());
-            match write {
-                Write::Put { value, ttl, .. } => {
+            let key = write.key();
+            let head = self.heads.get(&*key.0)?.map(|head| head.value());
+            let before = match head {
+                Some((_, modified)) => version_at(&self.versions, &key.0, modified)?,
+                None => None,
+            };
+            let at = Revision(revision);
+            let event = match (write, &before) {
+                (Write::Put { value, ttl, .. }, _) => {
                     let created = head.map_or(revision, |(created, _)| created);
-                    self.versions.insert((key, revision), &*encode(created, value))?;
-                    self.heads.insert(key, (created, revision))?;
+                    self.versions.insert((&*key.0, revision), &*encode(created, value))?;
+                    self.heads.insert(&*key.0, (created, revision))?;
                     if let Some(ttl) = ttl {
-                        self.expiry.insert((milliseconds(now, *ttl), key), revision)?;
+                        self.expiry.insert((milliseconds(now, *ttl), &*key.0), revision)?;
                     }
+                    let now =
+                        KeyValue { key: key.clone(), value: value.clone(), created: Revision(created), modified: at };
+                    Event { at, kind: EventKind::Put, now, before }
                 }
-                Write::Delete { .. } => {
-                    if head.is_none() {
-                        continue;
-                    }
-                    self.versions.insert((key, revision), [0].as_slice())?;
-                    self.heads.remove(key)?;
+                (Write::Delete { .. }, Some(value)) => {
+                    self.versions.insert((&*key.0, revision), [0].as_slice())?;
+                    self.heads.remove(&*key.0)?;
+                    Event { at, kind: EventKind::Delete, now: deleted(value, revision), before }
                 }
-            }
-            changed.push((key, head.map_or(0, |(_, modified)| modified)));
+                (Write::Delete { .. }, None) => continue,
+            };
+            events.push(event);
         }
-        if changed.is_empty() {
+        if events.is_empty() {
             return Ok(Applied::Unchanged);
         }
-        changed.sort_unstable();
-        let mut keys = Vec::new();
-        for (key, before) in changed {
-            let length = u16::try_from(key.len()).expect("Txn::check bounds keys by KEY_OCTETS_MAX");
-            keys.extend_from_slice(&length.to_le_bytes());
-            keys.extend_from_slice(key.as_bytes());
-            keys.extend_from_slice(&before.to_le_bytes());
+        events.sort_unstable_by(|a, b| a.now.key.cmp(&b.now.key));
+        let mut changes = Vec::new();
+        for Event { now, before, .. } in &events {
+            let length = u16::try_from(now.key.0.len()).expect("Txn::check bounds keys by KEY_OCTETS_MAX");
+            changes.extend_from_slice(&length.to_le_bytes());
+            changes.extend_from_slice(now.key.0.as_bytes());
+            changes.extend_from_slice(&before.as_ref().map_or(0, |before| before.modified.0).to_le_bytes());
         }
-        self.log.insert(revision, &*keys)?;
-        Ok(Applied::Changed(events(&self.versions, revision, &keys)?))
+        self.log.insert(revision, &*changes)?;
+        Ok(Applied::Changed(events.into()))
     }
 
     fn holds(&self, txn: &Txn) -> std::result::Result<bool, redb::Error> {

@@ -1,5 +1,4 @@
-//! The zones folder as commands need it that look at it once: all zones and all findings. A running name server follows
-//! the folder with [`crate::zonefile::folder::Folder`] instead.
+//! The zones folder for a command that looks at it once: all zones and all findings.
 
 use std::io;
 use std::path::Path;
@@ -11,14 +10,14 @@ use crate::zonefile::{Finding, Severity};
 
 /// The zones of a folder, in the order of their files.
 #[derive(Debug, Default)]
-pub struct StaticZones {
+pub(super) struct StaticZones {
     zones: Vec<Contents>,
     findings: Vec<Finding>,
 }
 
 impl StaticZones {
     /// Reads all of `folder`.
-    pub fn read(folder: &Path) -> io::Result<Self> {
+    pub(super) fn read(folder: &Path) -> io::Result<Self> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let mut all = StaticZones::default();
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.display()));
@@ -39,19 +38,19 @@ impl StaticZones {
     }
 
     /// The errors among the findings.
-    pub fn errors(&self) -> impl Iterator<Item = &Finding> {
+    pub(super) fn errors(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.severity == Severity::Error)
     }
 
     /// Takes out the zone at `apex`, a name without a dot at the end.
-    pub fn take(&mut self, apex: &str) -> Option<Contents> {
+    pub(super) fn take(&mut self, apex: &str) -> Option<Contents> {
         let apex: Name = apex.parse().ok()?;
         let at = self.zones.iter().position(|zone| *zone.apex() == apex)?;
         Some(self.zones.remove(at))
     }
 
     /// The zones.
-    pub fn into_zones(self) -> Vec<Contents> {
+    pub(super) fn into_zones(self) -> Vec<Contents> {
         self.zones
     }
 }

@@ -1,0 +1,195 @@
+//! Starting each server on one processor with one worker, and reading what it used.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::{generator, zones};
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Server {
+    /// Datagrams of an answer's size sent back at once: what the kernel alone costs.
+    Echo,
+    /// Our transport, engine and zones, without the control plane; or the program named by `SIGNPOST_BIN`.
+    Signpost,
+    Knot,
+    Nsd,
+    Gdnsd,
+}
+
+impl Server {
+    pub const ALL: [Server; 5] = [Server::Echo, Server::Signpost, Server::Knot, Server::Nsd, Server::Gdnsd];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Server::Echo => "echo",
+            Server::Signpost => "signpost",
+            Server::Knot => "knot",
+            Server::Nsd => "nsd",
+            Server::Gdnsd => "gdnsd",
+        }
+    }
+
+    /// Where it listens; always the same port, since they run one at a time.
+    fn command(self, directory: &Path, address: SocketAddr) -> std::io::Result<Option<Command>> {
+        let (ip, port, here) = (address.ip(), address.port(), directory.display());
+        let mut command = Command::new("taskset");
+        command.args(["-c", "0"]);
+        match self {
+            Server::Echo => {
+                command.arg(std::env::current_exe()?).args(["--serve-echo", &address.to_string()]);
+            }
+            Server::Signpost => match std::env::var_os("SIGNPOST_BIN") {
+                None => {
+                    command.arg(std::env::current_exe()?).args(["--serve-zones", &address.to_string()]);
+                }
+                Some(program) => {
+                    zones::write(directory, ".zone")?;
+                    command.arg(program).args(["serve", "--roles", "dns", "--dns-workers", "1"]);
+                    command.arg("--zones").arg(directory).args(["--dns-listen", &address.to_string()]);
+                }
+            },
+            Server::Knot => {
+                let mut text = format!(
+                    "server:\n    rundir: {here}\n    listen: {ip}@{port}\n    udp-workers: 1\n    tcp-workers: 1\n    \
+                     background-workers: 1\nlog:\n  - target: stderr\n    any: error\ndatabase:\n    storage: {here}\n\
+                     template:\n  - id: default\n    storage: {here}\n    file: \"%s.zone\"\n    journal-content: none\n    \
+                     zonefile-sync: -1\nzone:\n"
+                );
+                for name in zones::write(directory, ".zone")? {
+                    writeln!(text, "  - domain: {name}").expect("a string takes all");
+                }
+                std::fs::write(directory.join("knot.conf"), text)?;
+                command.args(["knotd", "-c"]).arg(directory.join("knot.conf"));
+            }
+            Server::Nsd => {
+                let mut text = format!(
+                    "server:\n  server-count: 1\n  ip-address: {ip}@{port}\n  username: \"\"\n  zonesdir: {here}\n  \
+                     pidfile: {here}/nsd.pid\n  xfrdfile: {here}/xfrd.state\n  zonelistfile: {here}/zone.list\n  \
+                     rrl-ratelimit: 0\n  minimal-responses: yes\nremote-control:\n  control-enable: no\n"
+                );
+                for name in zones::write(directory, ".zone")? {
+                    writeln!(text, "zone:\n  name: {name}\n  zonefile: {name}.zone").expect("a string takes all");
+                }
+                std::fs::write(directory.join("nsd.conf"), text)?;
+                command.args(["nsd", "-d", "-c"]).arg(directory.join("nsd.conf"));
+            }
+            Server::Gdnsd => {
+                zones::write(&directory.join("zones"), "")?;
+                let text = format!(
+                    "options => {{ listen => [ \"{ip}:{port}\" ], udp_threads => 1, tcp_threads => 1, run_dir => \
+                     \"{here}/run\", state_dir => \"{here}/state\" }}\n"
+                );
+                std::fs::write(directory.join("config"), text)?;
+                command.args(["gdnsd", "-c"]).arg(directory).arg("start");
+            }
+        }
+        let program = command.get_args().nth(2).map(|program| program.to_owned()).unwrap_or_default();
+        let found = Path::new(&program).is_absolute()
+            || ["/usr/sbin", "/usr/bin", "/usr/local/sbin"]
+                .iter()
+                .any(|folder| Path::new(folder).join(&program).exists());
+        Ok(found.then_some(command))
+    }
+}
+
+/// A server that runs; dropping it ends it.
+pub struct Process {
+    child: Child,
+    _directory: tempfile::TempDir,
+}
+
+/// Processor time and memory of a server and its children.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Usage {
+    pub cpu: Duration,
+    pub user_ticks: u64,
+    pub system_ticks: u64,
+    pub resident_octets: u64,
+}
+
+impl Process {
+    /// Starts `server` and waits until it answers rightly; `None` if it is not installed.
+    pub fn start(server: Server, address: SocketAddr) -> std::io::Result<Option<Process>> {
+        let directory = tempfile::tempdir()?;
+        let Some(mut command) = server.command(directory.path(), address)? else { return Ok(None) };
+        let log = std::fs::File::create(directory.path().join("log"))?;
+        let path = format!("/usr/sbin:{}", std::env::var("PATH").unwrap_or_default());
+        let child = command.env("PATH", path).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
+        let process = Process { child, _directory: directory };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while server != Server::Echo && !generator::is_up(address) {
+            if Instant::now() > deadline {
+                let log = std::fs::read_to_string(process._directory.path().join("log")).unwrap_or_default();
+                return Err(std::io::Error::other(format!("{} does not answer; it says: {log}", server.name())));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(Some(process))
+    }
+
+    /// What it has used up to now.
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for process in family(self.child.id()) {
+            let of = |file: &str| std::fs::read_to_string(format!("/proc/{process}/{file}")).unwrap_or_default();
+            let field =
+                |text: &str, place: usize| text.split_ascii_whitespace().nth(place).and_then(|n| n.parse().ok());
+            for task in entries(&format!("/proc/{process}/task")) {
+                let spent =
+                    std::fs::read_to_string(format!("/proc/{process}/task/{task}/schedstat")).unwrap_or_default();
+                usage.cpu += Duration::from_nanos(field(&spent, 0).unwrap_or(0));
+            }
+            // The fields after the name in parentheses, which may hold spaces: utime is the 12th of them, stime the 13th.
+            let stat = of("stat");
+            let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
+            usage.user_ticks += field(after, 11).unwrap_or(0);
+            usage.system_ticks += field(after, 12).unwrap_or(0);
+            usage.resident_octets += field(&of("statm"), 1).unwrap_or(0) * 4096;
+        }
+        usage
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SIGTERM, so that a server with children ends them, too; then what is left.
+        let end = |signal: &str, process: u32| {
+            drop(Command::new("kill").args([signal, &process.to_string()]).stderr(Stdio::null()).status());
+        };
+        let members = family(self.child.id());
+        end("-TERM", self.child.id());
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        for process in members {
+            if Path::new(&format!("/proc/{process}")).exists() {
+                end("-KILL", process);
+            }
+        }
+        drop(self.child.wait());
+    }
+}
+
+/// A process and all that come from it.
+fn family(first: u32) -> Vec<u32> {
+    let mut members = vec![first];
+    let mut next = 0;
+    while let Some(parent) = members.get(next).copied() {
+        for task in entries(&format!("/proc/{parent}/task")) {
+            let children = std::fs::read_to_string(format!("/proc/{parent}/task/{task}/children")).unwrap_or_default();
+            members.extend(children.split_ascii_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+        }
+        next += 1;
+    }
+    members
+}
+
+fn entries(folder: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+}

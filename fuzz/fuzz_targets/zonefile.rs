@@ -1,0 +1,31 @@
+//! Any octets as a zone file: read or refused, never a panic; what is read writes back to the same zone.
+
+#![no_main]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use signpost::wire::Name;
+use signpost::wire::rdata;
+use signpost::zonefile::include::NoIncludes;
+use signpost::zonefile::write::to_text;
+use signpost::zonefile::{Severity, read_zone};
+
+fuzz_target!(|text: &[u8]| {
+    let file: Arc<Path> = Path::new("fuzz.zone").into();
+    let origin: Name = "example.".parse().expect("a name");
+    let read = read_zone(text, &file, Some(origin), &mut NoIncludes);
+    assert_eq!(read.contents.is_none(), read.findings.iter().any(|finding| finding.severity == Severity::Error));
+    let Some(zone) = read.contents else { return };
+    for (_, rrsets) in zone.owners() {
+        for rrset in rrsets {
+            for data in &rrset.rdata {
+                assert_eq!(rdata::validate(rrset.rtype, data), Ok(()));
+            }
+        }
+    }
+    let written = to_text(&zone);
+    let again = read_zone(&written, &file, None, &mut NoIncludes);
+    assert_eq!(again.contents.as_ref(), Some(&zone), "{:?}", again.findings);
+});

@@ -1,0 +1,217 @@
+//! The ledger of names: claims are let go when their Route is, kept in quarantine, and purged.
+//!
+//! ```text
+//!            Route gone, or the name not its own any more                  quarantine over
+//!   held ─────────────────────────────────────────────────► released ──────────────────────► (deleted)
+//!     ▲                                                        │
+//!     └────── a Route of the same namespace and name ──────────┘   (or, for a host, the Route that has waited longest)
+//! ```
+//!
+//! A *label* stays in quarantine for the time in the settings, thirty days as a rule: bookmarks, caches and certificates of
+//! the old application must not lead to someone else's. Within it only a Route of the same namespace and name gets it back,
+//! which is the scheduler's doing. A *host* is the user's own and has no quarantine: it is released, upon which the
+//! scheduler gives it to the Route that has waited longest for it, and its claim is deleted when nobody does.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+
+use super::placement::Settings;
+use super::route::{BindingView, RouteView};
+use crate::api::v1alpha1::name_claim::{ClaimKind, Holder, NameClaim};
+use crate::api::v1alpha1::route::Route;
+use crate::api::v1alpha1::route_binding::RouteBinding;
+use crate::client::reflector::ObjectKey;
+
+/// A claim, as far as it matters here.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClaimView {
+    /// On a label or a host.
+    pub kind: ClaimKind,
+    /// The label or the host, in lower case.
+    pub value: String,
+    /// Who holds it, or held it last.
+    pub holder: Holder,
+    /// When it was let go.
+    pub released_at: Option<Timestamp>,
+    /// Until when it is in quarantine.
+    pub quarantine_until: Option<Timestamp>,
+}
+
+impl ClaimView {
+    /// Of a NameClaim.
+    pub fn new(claim: &NameClaim) -> Self {
+        let spec = &claim.spec;
+        ClaimView {
+            kind: spec.kind,
+            value: spec.value.to_ascii_lowercase(),
+            holder: spec.holder.clone(),
+            released_at: spec.released_at.as_ref().map(|time| time.0),
+            quarantine_until: spec.quarantine_until.as_ref().map(|time| time.0),
+        }
+    }
+
+    /// Where its holder is or was.
+    pub fn holder_key(&self) -> ObjectKey {
+        ObjectKey::namespaced(&self.holder.namespace, &self.holder.name)
+    }
+}
+
+/// What is to be done with a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing.
+    Keep,
+    /// Nothing before this time.
+    LookAgain(Timestamp),
+    /// It is let go.
+    Release,
+    /// Its holder is another Route of the same namespace and name, and uses it: its uid is written down.
+    Adopt,
+    /// It is deleted.
+    Purge,
+}
+
+/// What is to be done with `claim`, given the Route where its holder is or was, and that Route's binding.
+pub fn judge(
+    claim: &ClaimView,
+    route: Option<&RouteView>,
+    binding: Option<&BindingView>,
+    now: Timestamp,
+    settings: &Settings,
+) -> Step {
+    if let Some(released) = claim.released_at {
+        let end = match claim.kind {
+            ClaimKind::Label => claim.quarantine_until.unwrap_or(released),
+            ClaimKind::Host => claim.quarantine_until.unwrap_or_else(|| later(released, settings.host_grace)),
+        };
+        return if end <= now { Step::Purge } else { Step::LookAgain(end) };
+    }
+    let Some(route) = route else { return Step::Release };
+    let is_holder = route.uid == claim.holder.uid;
+    let binding = binding.filter(|binding| binding.route_uid == route.uid);
+    let uses = match (claim.kind, binding) {
+        (ClaimKind::Host, _) => Some(route.host.as_ref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value))),
+        (ClaimKind::Label, Some(binding)) => Some(binding.label.eq_ignore_ascii_case(&claim.value)),
+        // It is about to be placed, and will say.
+        (ClaimKind::Label, None) => None,
+    };
+    match uses {
+        Some(false) => Step::Release,
+        Some(true) if !is_holder => Step::Adopt,
+        Some(true) => Step::Keep,
+        None => Step::LookAgain(later(now, settings.host_grace)),
+    }
+}
+
+/// Does what is to be done with the claim `name`, by what the API says now. The answer names the step taken.
+pub async fn settle(client: &kube::Client, name: &str, settings: &Settings) -> kube::Result<Option<&'static str>> {
+    let claims: Api<NameClaim> = Api::all(client.clone());
+    let Some(mut claim) = claims.get_opt(name).await? else { return Ok(None) };
+    let holder = claim.spec.holder.clone();
+    let routes: Api<Route> = Api::namespaced(client.clone(), &holder.namespace);
+    let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), &holder.namespace);
+    let route = routes.get_opt(&holder.name).await?.map(|route| RouteView::new(&route));
+    let binding = bindings.get_opt(&holder.name).await?.map(|binding| BindingView::new(&binding));
+    let now = Timestamp::now();
+    let step = judge(&ClaimView::new(&claim), route.as_ref(), binding.as_ref(), now, settings);
+    let told = match (step, route) {
+        (Step::Keep | Step::LookAgain(_), _) | (Step::Adopt, None) => return Ok(None),
+        (Step::Purge, _) => return purge(&claims, claim).await,
+        (Step::Release, _) => {
+            claim.spec.released_at = Some(Time(now));
+            claim.spec.quarantine_until = match claim.spec.kind {
+                ClaimKind::Label => Some(Time(later(now, settings.quarantine))),
+                ClaimKind::Host => None,
+            };
+            "released"
+        }
+        (Step::Adopt, Some(route)) => {
+            claim.spec.holder.uid = route.uid;
+            "adopted"
+        }
+    };
+    // With the version that was read: whoever changed it meanwhile knew more.
+    claims.replace(name, &PostParams::default(), &claim).await?;
+    Ok(Some(told))
+}
+
+async fn purge(claims: &Api<NameClaim>, claim: NameClaim) -> kube::Result<Option<&'static str>> {
+    let name = claim.metadata.name.unwrap_or_default();
+    let preconditions = Preconditions { uid: claim.metadata.uid, resource_version: claim.metadata.resource_version };
+    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    match claims.delete(&name, &parameters).await {
+        Ok(_) => Ok(Some("purged")),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn later(time: Timestamp, by: Duration) -> Timestamp {
+    jiff::SignedDuration::try_from(by).ok().and_then(|by| time.checked_add(by).ok()).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps() {
+        let at = |second| Timestamp::from_second(second).expect("in range");
+        let settings = Settings::default();
+        let now = at(1_000_000);
+        let held = |kind: ClaimKind| ClaimView {
+            kind,
+            value: if kind == ClaimKind::Label { "ns-app" } else { "www.shop.example" }.to_owned(),
+            holder: Holder { namespace: "ns".to_owned(), name: "app".to_owned(), uid: "u1".to_owned() },
+            released_at: None,
+            quarantine_until: None,
+        };
+        let released = |kind: ClaimKind, at_second: i64, until: Option<i64>| ClaimView {
+            released_at: Some(at(at_second)),
+            quarantine_until: until.map(at),
+            ..held(kind)
+        };
+        let route = |uid: &str, host: Option<&str>| RouteView {
+            uid: uid.to_owned(),
+            host: host.map(str::to_owned),
+            ..RouteView::default()
+        };
+        let binding = |uid: &str, label: &str| BindingView {
+            route_uid: uid.to_owned(),
+            label: label.to_owned(),
+            ..BindingView::default()
+        };
+        let (label, host) = (ClaimKind::Label, ClaimKind::Host);
+        let soon = Step::LookAgain(later(now, settings.host_grace));
+        for (what, claim, route, binding, step) in [
+            ("its route is gone", held(label), None, None, Step::Release),
+            ("it is bound", held(label), Some(route("u1", None)), Some(binding("u1", "ns-app")), Step::Keep),
+            ("it is about to be bound", held(label), Some(route("u1", None)), None, soon),
+            (
+                "another label is used",
+                held(label),
+                Some(route("u1", None)),
+                Some(binding("u1", "other")),
+                Step::Release,
+            ),
+            ("made anew, not yet bound", held(label), Some(route("u2", None)), Some(binding("u1", "ns-app")), soon),
+            ("made anew and bound", held(label), Some(route("u2", None)), Some(binding("u2", "ns-app")), Step::Adopt),
+            ("made anew elsewhere", held(label), Some(route("u2", None)), Some(binding("u2", "x")), Step::Release),
+            ("in quarantine", released(label, 1, Some(2_000_000)), None, None, Step::LookAgain(at(2_000_000))),
+            ("quarantine over", released(label, 1, Some(999_999)), None, None, Step::Purge),
+            ("host held", held(host), Some(route("u1", Some("WWW.Shop.example"))), None, Step::Keep),
+            ("host changed", held(host), Some(route("u1", Some("x.example"))), None, Step::Release),
+            ("host given up", held(host), Some(route("u1", None)), None, Step::Release),
+            ("host's route gone", held(host), None, None, Step::Release),
+            ("host's route made anew", held(host), Some(route("u2", Some("www.shop.example"))), None, Step::Adopt),
+            ("host just released", released(host, 999_990, None), None, None, Step::LookAgain(at(1_000_050))),
+            ("host nobody took", released(host, 999_940, None), None, None, Step::Purge),
+        ] {
+            assert_eq!(judge(&claim, route.as_ref(), binding.as_ref(), now, &settings), step, "{what}");
+        }
+    }
+}

@@ -1,0 +1,529 @@
+//! Keeps in order what placing routes leaves behind: claims on names, bindings, and the status of Routes and Routers.
+//!
+//! One task mirrors the objects, once for all three concerns ([`super::claim`], [`super::route`], [`super::router`]), and
+//! keeps a list of what is to be looked at, and when. Looking means to ask a pure `judge` what is to be done by what the
+//! mirrors show. Only when there is something to do is the API asked for the objects as they are now, and judged again:
+//! mirrors may lag behind one another, and what is done here (a name let go, a binding deleted) must not rest on that.
+//!
+//! It acts only while this process leads. What is done is safe to repeat, so that an action which fails, or a crash, is
+//! mended by looking again.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::claim::{self, ClaimView};
+use super::route::{self, BindingView, RouteView};
+use super::router::{self, RouterView};
+use crate::api::v1alpha1::name_claim::NameClaim;
+use crate::api::v1alpha1::route::Route;
+use crate::api::v1alpha1::route_binding::RouteBinding;
+use crate::api::v1alpha1::router::Router;
+use crate::client::backoff::{delay, random};
+use crate::client::lease::{Leadership, Term};
+use crate::client::reflector::{self, Change, Changes, HealthProbe, ObjectKey, Store, reflect};
+
+/// Actions at a time. They are few, and the API has more urgent things to do.
+const ACTIONS_AT_A_TIME: usize = 16;
+/// Looks in a row before events are taken in again.
+const LOOKS_IN_A_ROW: usize = 1024;
+/// How long one action may take.
+const ACTION_TIMEOUT: Duration = Duration::from_secs(15);
+/// The longest time until something is looked at again that waits for a date: timers do not count while a machine sleeps.
+const DATE_LONGEST: Duration = Duration::from_secs(3600);
+/// By how much each Router delays the writing of route counts, so that all of them together stay at fifty writes a second.
+const COUNT_DELAY_PER_ROUTER: Duration = Duration::from_millis(20);
+
+/// How to keep order.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How long a label that was let go is kept for the same namespace and route name.
+    pub quarantine: Duration,
+    /// How long a host that was let go stays in the ledger for another Route to take it over, before its claim is deleted.
+    pub host_grace: Duration,
+    /// How long after an event things are looked at, so that the mirrors of the other kinds have caught up.
+    pub settle: Duration,
+    /// How long after a failed action it is tried again, at first; at most 32 times as long.
+    pub retry: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            quarantine: Duration::from_secs(30 * 24 * 3600),
+            host_grace: Duration::from_secs(60),
+            settle: Duration::from_secs(1),
+            retry: Duration::from_secs(2),
+        }
+    }
+}
+
+/// What the keeper counts; clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    actions: Family<[(&'static str, &'static str); 2], Counter>,
+    pending: Gauge,
+}
+
+impl Metrics {
+    /// Adds them to `registry`, under names that begin with `placement_` (and the registry's own prefix).
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("placement");
+        registry.register("actions", "What was done to claims, bindings and status", self.actions.clone());
+        registry.register("pending", "What is to be looked at", self.pending.clone());
+    }
+}
+
+/// The keeper, before and while it runs.
+pub struct Placement {
+    client: kube::Client,
+    settings: Settings,
+    metrics: Metrics,
+    watched: Watched,
+    routes: Store<RouteView>,
+    bindings: Store<BindingView>,
+    claims: Store<ClaimView>,
+    routers: Store<RouterView>,
+    namespaces: Store<route::Labels>,
+    /// The claims that a Route of this namespace and name holds or held last.
+    claims_of: HashMap<ObjectKey, HashSet<String>>,
+    /// How many routes are bound to each Router.
+    counts: HashMap<String, u32>,
+    agenda: Agenda,
+    failures: HashMap<Subject, u32>,
+    term: Option<Term>,
+}
+
+struct Watched {
+    routes: Changes<RouteView>,
+    bindings: Changes<BindingView>,
+    claims: Changes<ClaimView>,
+    routers: Changes<RouterView>,
+    namespaces: Changes<route::Labels>,
+}
+
+/// What is looked at.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Subject {
+    Claim(String),
+    Binding(ObjectKey),
+    Route(ObjectKey),
+    Router(String),
+}
+
+/// What was done, as a metric's label, or that nothing was left to do.
+type Done = Option<&'static str>;
+
+impl Placement {
+    /// A keeper that speaks through `client`, whose identity must be allowed to change NameClaims, delete RouteBindings, and
+    /// write the status of Routes and Routers.
+    pub fn new(client: kube::Client, settings: Settings, metrics: Metrics) -> Self {
+        let mirror = reflector::Settings::default;
+        let (routes, route_changes) = reflect(client.clone(), mirror(), |route: Route| RouteView::new(&route));
+        let (bindings, binding_changes) =
+            reflect(client.clone(), mirror(), |binding: RouteBinding| BindingView::new(&binding));
+        let (claims, claim_changes) = reflect(client.clone(), mirror(), |claim: NameClaim| ClaimView::new(&claim));
+        let (routers, router_changes) = reflect(client.clone(), mirror(), |router: Router| RouterView::new(&router));
+        let (namespaces, namespace_changes) =
+            reflect(client.clone(), mirror(), |namespace: Namespace| namespace.metadata.labels.unwrap_or_default());
+        Placement {
+            client,
+            settings,
+            metrics,
+            watched: Watched {
+                routes: route_changes,
+                bindings: binding_changes,
+                claims: claim_changes,
+                routers: router_changes,
+                namespaces: namespace_changes,
+            },
+            routes,
+            bindings,
+            claims,
+            routers,
+            namespaces,
+            claims_of: HashMap::new(),
+            counts: HashMap::new(),
+            agenda: Agenda::default(),
+            failures: HashMap::new(),
+            term: None,
+        }
+    }
+
+    /// The health of each mirror, for metrics and readiness.
+    pub fn mirrors(&self) -> Vec<HealthProbe> {
+        vec![
+            self.routes.probe(),
+            self.bindings.probe(),
+            self.claims.probe(),
+            self.routers.probe(),
+            self.namespaces.probe(),
+        ]
+    }
+
+    /// Keeps order whenever `leadership` says that this process leads, until `stop`.
+    pub async fn run(mut self, mut leadership: watch::Receiver<Leadership>, stop: CancellationToken) {
+        let mut actions: JoinSet<(Subject, kube::Result<Done>)> = JoinSet::new();
+        let mut election_runs = true;
+        loop {
+            self.term = leadership.borrow_and_update().term().cloned();
+            self.look(&mut actions);
+            self.metrics.pending.set(i64::try_from(self.agenda.len()).unwrap_or(i64::MAX));
+            let may_look = self.may_act() && actions.len() < ACTIONS_AT_A_TIME;
+            let wake_at = self.agenda.next_time().filter(|_| may_look);
+            tokio::select! {
+                () = stop.cancelled() => break,
+                change = self.watched.routes.next() => self.on_routes(change),
+                change = self.watched.bindings.next() => self.on_bindings(change),
+                change = self.watched.claims.next() => self.on_claims(change),
+                change = self.watched.routers.next() => self.on_routers(change),
+                change = self.watched.namespaces.next() => self.on_namespaces(change),
+                Some(done) = actions.join_next() => self.on_done(done),
+                changed = leadership.changed(), if election_runs => election_runs = changed.is_ok(),
+                () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
+            }
+        }
+        // What is under way is safe to break off: each action is one write.
+        actions.shutdown().await;
+    }
+
+    fn may_act(&self) -> bool {
+        let synced = self.routes.is_synced()
+            && self.bindings.is_synced()
+            && self.claims.is_synced()
+            && self.routers.is_synced()
+            && self.namespaces.is_synced();
+        synced && self.term.as_ref().is_some_and(Term::is_current)
+    }
+
+    /// Looks at what is due, and begins what there is to do.
+    fn look(&mut self, actions: &mut JoinSet<(Subject, kube::Result<Done>)>) {
+        if !self.may_act() {
+            return;
+        }
+        let now = Instant::now();
+        for _ in 0..LOOKS_IN_A_ROW {
+            if actions.len() >= ACTIONS_AT_A_TIME {
+                return;
+            }
+            let Some(subject) = self.agenda.pop_due(now) else { return };
+            if !self.has_work(&subject) {
+                self.failures.remove(&subject);
+            } else if let Some(term) = self.term.clone() {
+                let action = self.action(subject.clone());
+                actions.spawn(async move {
+                    let result = if term.is_current() { timeout(ACTION_TIMEOUT, action).await } else { Ok(Ok(None)) };
+                    let silent = || std::io::Error::new(std::io::ErrorKind::TimedOut, "the API did not answer in time");
+                    (subject, result.unwrap_or_else(|_| Err(kube::Error::ReadEvents(silent()))))
+                });
+            }
+        }
+    }
+
+    /// Whether, by what the mirrors show, something is to be done.
+    fn has_work(&mut self, subject: &Subject) -> bool {
+        match subject {
+            Subject::Claim(name) => {
+                let Some(claim) = self.claims.get(&ObjectKey::cluster(name)) else { return false };
+                let (route, binding) = (self.routes.get(&claim.holder_key()), self.bindings.get(&claim.holder_key()));
+                let now = Timestamp::now();
+                match claim::judge(&claim, route.as_deref(), binding.as_deref(), now, &self.settings) {
+                    claim::Step::Keep => false,
+                    claim::Step::LookAgain(time) => {
+                        let wait = Duration::try_from(time.duration_since(now)).unwrap_or_default().min(DATE_LONGEST);
+                        self.agenda.add(subject.clone(), Instant::now() + wait.max(self.settings.settle));
+                        false
+                    }
+                    _ => true,
+                }
+            }
+            Subject::Binding(key) => {
+                let route = self.routes.get(key);
+                self.bindings.get(key).is_some_and(|binding| route::is_stray(&binding, route.as_deref()))
+            }
+            Subject::Route(key) => self.route_statements(key).is_some_and(|statements| !statements.is_empty()),
+            Subject::Router(name) => {
+                let routes = self.counts.get(name).copied().unwrap_or(0);
+                self.routers.get(&ObjectKey::cluster(name)).is_some_and(|router| router.is_stale(routes))
+            }
+        }
+    }
+
+    /// What a bound Route's conditions should say and do not.
+    fn route_statements(&self, key: &ObjectKey) -> Option<Vec<crate::client::status::Statement>> {
+        let route = self.routes.get(key)?;
+        let binding = self.bindings.get(key).filter(|binding| binding.route_uid == route.uid)?;
+        let router = self.routers.get(&ObjectKey::cluster(&binding.router));
+        let namespace = self.namespaces.get(&ObjectKey::cluster(key.namespace.as_deref().unwrap_or_default()));
+        Some(route::statements(&route, &binding, router.as_deref(), &namespace.unwrap_or_default()))
+    }
+
+    fn action(&self, subject: Subject) -> futures::future::BoxFuture<'static, kube::Result<Done>> {
+        let client = self.client.clone();
+        match subject {
+            Subject::Claim(name) => {
+                let settings = self.settings.clone();
+                Box::pin(async move { claim::settle(&client, &name, &settings).await })
+            }
+            Subject::Binding(key) => Box::pin(async move { route::clear_binding(&client, &key).await }),
+            Subject::Route(key) => {
+                let statements = self.route_statements(&key).unwrap_or_default();
+                let uid = self.routes.get(&key).map(|route| route.uid.clone()).unwrap_or_default();
+                Box::pin(async move { route::write(&client, &key, &uid, &statements).await })
+            }
+            Subject::Router(name) => {
+                let routes = self.counts.get(&name).copied().unwrap_or(0);
+                Box::pin(async move { router::write(&client, &name, routes).await })
+            }
+        }
+    }
+
+    fn on_done(&mut self, done: Result<(Subject, kube::Result<Done>), JoinError>) {
+        let (subject, result) = match done {
+            Ok(done) => done,
+            Err(error) => return tracing::error!(%error, "keeping order panicked"),
+        };
+        let kind = match subject {
+            Subject::Claim(_) => "claim",
+            Subject::Binding(_) => "binding",
+            Subject::Route(_) => "route",
+            Subject::Router(_) => "router",
+        };
+        match result {
+            Ok(action) => {
+                self.failures.remove(&subject);
+                self.metrics.actions.get_or_create(&[("kind", kind), ("action", action.unwrap_or("none"))]).inc();
+                // Claims have a next step; and whatever the mirrors showed wrongly, they show rightly by then.
+                self.agenda.add(subject, Instant::now() + self.settings.settle * 2);
+            }
+            Err(error) => {
+                tracing::warn!(?subject, %error, "order cannot be kept; it is tried again");
+                self.metrics.actions.get_or_create(&[("kind", kind), ("action", "failed")]).inc();
+                let failures = self.failures.entry(subject.clone()).or_default();
+                let wait = delay(self.settings.retry, self.settings.retry * 32, *failures, random());
+                *failures = failures.saturating_add(1);
+                self.agenda.add(subject, Instant::now() + wait);
+            }
+        }
+    }
+
+    fn on_routes(&mut self, change: Change<RouteView>) {
+        match change {
+            Change::Applied(applied) => self.on_route(&applied),
+            Change::Deleted { key, .. } => self.on_route_gone(key),
+            Change::Resynced(resync) => {
+                resync.vanished.into_iter().for_each(|(key, _)| self.on_route_gone(key));
+                resync.applied.iter().for_each(|applied| self.on_route(applied));
+            }
+        }
+    }
+
+    fn on_route(&mut self, applied: &reflector::Applied<RouteView>) {
+        let reflector::Applied { key, now, before, recreated } = applied;
+        if *recreated {
+            self.on_route_gone(key.clone());
+        }
+        if before.as_ref().is_some_and(|before| before.host != now.host) {
+            self.look_at_claims_of(key);
+        }
+        if now.bound && before.as_ref().is_none_or(|before| before != now) {
+            self.soon(Subject::Route(key.clone()));
+        }
+    }
+
+    fn on_route_gone(&mut self, key: ObjectKey) {
+        self.look_at_claims_of(&key);
+        self.soon(Subject::Binding(key));
+    }
+
+    fn on_bindings(&mut self, change: Change<BindingView>) {
+        match change {
+            Change::Applied(applied) => self.on_binding(&applied),
+            Change::Deleted { key, last } => self.on_binding_gone(&key, &last),
+            Change::Resynced(resync) => {
+                resync.vanished.iter().for_each(|(key, last)| self.on_binding_gone(key, last));
+                resync.applied.iter().for_each(|applied| self.on_binding(applied));
+            }
+        }
+    }
+
+    fn on_binding(&mut self, applied: &reflector::Applied<BindingView>) {
+        let key = &applied.key;
+        if let Some(before) = &applied.before {
+            self.on_binding_gone(key, before);
+        }
+        *self.counts.entry(applied.now.router.clone()).or_default() += 1;
+        self.count_changed(&applied.now.router);
+        self.soon(Subject::Binding(key.clone()));
+        self.soon(Subject::Route(key.clone()));
+        // Another label than before leaves a claim behind.
+        if applied.before.as_ref().is_some_and(|before| before.label != applied.now.label) {
+            self.look_at_claims_of(key);
+        }
+    }
+
+    fn on_binding_gone(&mut self, _key: &ObjectKey, last: &BindingView) {
+        if let Some(count) = self.counts.get_mut(&last.router) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.counts.remove(&last.router);
+            }
+        }
+        self.count_changed(&last.router);
+    }
+
+    fn count_changed(&mut self, router: &str) {
+        let routers = u32::try_from(self.routers.len()).unwrap_or(u32::MAX);
+        let wait = self.settings.settle + COUNT_DELAY_PER_ROUTER.saturating_mul(routers);
+        self.agenda.add(Subject::Router(router.to_owned()), Instant::now() + wait);
+    }
+
+    fn on_claims(&mut self, change: Change<ClaimView>) {
+        match change {
+            Change::Applied(applied) => self.on_claim(&applied),
+            Change::Deleted { key, last } => self.on_claim_gone(&key, &last),
+            Change::Resynced(resync) => {
+                resync.vanished.iter().for_each(|(key, last)| self.on_claim_gone(key, last));
+                resync.applied.iter().for_each(|applied| self.on_claim(applied));
+            }
+        }
+    }
+
+    fn on_claim(&mut self, applied: &reflector::Applied<ClaimView>) {
+        if let Some(before) = applied.before.as_ref().filter(|before| before.holder_key() != applied.now.holder_key()) {
+            self.on_claim_gone(&applied.key, before);
+        }
+        self.claims_of.entry(applied.now.holder_key()).or_default().insert(applied.key.name.clone());
+        self.soon(Subject::Claim(applied.key.name.clone()));
+    }
+
+    fn on_claim_gone(&mut self, key: &ObjectKey, last: &ClaimView) {
+        let holder = last.holder_key();
+        if let Some(claims) = self.claims_of.get_mut(&holder) {
+            claims.remove(&key.name);
+            if claims.is_empty() {
+                self.claims_of.remove(&holder);
+            }
+        }
+    }
+
+    fn look_at_claims_of(&mut self, key: &ObjectKey) {
+        for name in self.claims_of.get(key).cloned().unwrap_or_default() {
+            self.soon(Subject::Claim(name));
+        }
+    }
+
+    fn on_routers(&mut self, change: Change<RouterView>) {
+        let applied = match change {
+            Change::Applied(applied) => vec![applied],
+            // Its routes stay bound; their Route's condition says nothing of a Router that is not there.
+            Change::Deleted { .. } => return,
+            Change::Resynced(resync) => resync.applied,
+        };
+        let mut reselected = HashSet::new();
+        for applied in applied {
+            self.soon(Subject::Router(applied.key.name.clone()));
+            if applied.before.is_some_and(|before| !before.selects_as(&applied.now)) {
+                reselected.insert(applied.key.name);
+            }
+        }
+        if !reselected.is_empty() {
+            self.look_at_routes(|_, binding| reselected.contains(&binding.router));
+        }
+    }
+
+    fn on_namespaces(&mut self, change: Change<route::Labels>) {
+        let changed: HashSet<String> = match change {
+            Change::Applied(applied) => {
+                let same = applied.before.as_ref() == Some(&applied.now);
+                [applied.key.name].into_iter().filter(|_| !same).collect()
+            }
+            Change::Deleted { .. } => return,
+            Change::Resynced(resync) if resync.first => return,
+            Change::Resynced(resync) => resync.applied.into_iter().map(|applied| applied.key.name).collect(),
+        };
+        if !changed.is_empty() {
+            self.look_at_routes(|key, _| key.namespace.as_ref().is_some_and(|namespace| changed.contains(namespace)));
+        }
+    }
+
+    fn look_at_routes(&mut self, which: impl Fn(&ObjectKey, &BindingView) -> bool) {
+        for (key, binding) in self.bindings.all() {
+            if which(&key, &binding) {
+                self.soon(Subject::Route(key));
+            }
+        }
+    }
+
+    fn soon(&mut self, subject: Subject) {
+        self.agenda.add(subject, Instant::now() + self.settings.settle);
+    }
+}
+
+/// What is to be looked at, and when: each subject once, at the earliest time asked for.
+#[derive(Debug, Default)]
+struct Agenda {
+    times: HashMap<Subject, Instant>,
+    order: BTreeSet<(Instant, Subject)>,
+}
+
+impl Agenda {
+    fn add(&mut self, subject: Subject, time: Instant) {
+        match self.times.get(&subject) {
+            Some(earlier) if *earlier <= time => return,
+            Some(later) => {
+                self.order.remove(&(*later, subject.clone()));
+            }
+            None => {}
+        }
+        self.times.insert(subject.clone(), time);
+        self.order.insert((time, subject));
+    }
+
+    fn pop_due(&mut self, now: Instant) -> Option<Subject> {
+        let (time, subject) = self.order.first().filter(|(time, _)| *time <= now).cloned()?;
+        self.order.remove(&(time, subject.clone()));
+        self.times.remove(&subject);
+        Some(subject)
+    }
+
+    fn next_time(&self) -> Option<Instant> {
+        self.order.first().map(|(time, _)| *time)
+    }
+
+    fn len(&self) -> usize {
+        self.times.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agenda_holds_each_subject_once_at_its_earliest_time() {
+        let mut agenda = Agenda::default();
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let subject = |name: &str| Subject::Router(name.to_owned());
+        agenda.add(subject("a"), at(20));
+        agenda.add(subject("b"), at(10));
+        agenda.add(subject("a"), at(30));
+        agenda.add(subject("b"), at(5));
+        assert_eq!((agenda.len(), agenda.next_time()), (2, Some(at(5))));
+        assert_eq!(agenda.pop_due(at(4)), None);
+        assert_eq!(agenda.pop_due(at(25)), Some(subject("b")));
+        assert_eq!(agenda.pop_due(at(25)), Some(subject("a")));
+        assert_eq!((agenda.len(), agenda.next_time()), (0, None));
+    }
+}

@@ -1,0 +1,105 @@
+//! What an operator reads when the process has started: what listens where, and what to try next.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::api::Api;
+use super::manifests::Report;
+use crate::config::{Role, Settings};
+
+/// What is told.
+pub struct Facts<'a> {
+    /// The settings.
+    pub settings: &'a Settings,
+    /// Where the name server listens.
+    pub dns: &'a [SocketAddr],
+    /// The API, if it is here.
+    pub api: Option<&'a Api>,
+    /// Where the admin endpoints are.
+    pub admin: &'a [SocketAddr],
+    /// What became of the manifests.
+    pub applied: Option<&'a Report>,
+}
+
+/// Prints it to standard output. Nobody need read it.
+pub fn print(facts: &Facts<'_>) {
+    let _ = io::stdout().write_all(text(facts).as_bytes());
+}
+
+fn text(facts: &Facts<'_>) -> String {
+    let Facts { settings, dns, api, admin, applied } = facts;
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let mut line = |what: &str, value: String| {
+        let _ = writeln!(text, "  {what:<11} {value}");
+    };
+    if !dns.is_empty() {
+        line("DNS", format!("{} (UDP and TCP)", list(dns)));
+    }
+    if let Some(api) = api {
+        line("API", format!("{} (at {})", list(api.addresses()), api.access().server_url()));
+        line("kubeconfig", api.access().admin_kubeconfig().display().to_string());
+    }
+    if !admin.is_empty() {
+        line("admin", format!("http://{}/ (livez, readyz, metrics)", list(admin)));
+    }
+    if settings.has(Role::Scheduler) || settings.dns_follows_api() {
+        line("domain", settings.domain.clone());
+    }
+    if let Some(folder) = &settings.zones {
+        line("zone files", folder.display().to_string());
+    }
+    if let Some(report) = applied {
+        let Report { created, changed, unchanged, kept } = report;
+        let mut told = format!("{created} created, {changed} changed, {unchanged} unchanged");
+        if !kept.is_empty() {
+            let _ = write!(told, ", {} left as others have set them", kept.len());
+        }
+        line("manifests", told);
+    }
+    let mut text = format!("signpost {} is running\n{text}", env!("CARGO_PKG_VERSION"));
+    if let Some(report) = applied {
+        for kept in &report.kept {
+            let _ = writeln!(text, "  kept        {kept}");
+        }
+    }
+    let tries = tries(facts);
+    if !tries.is_empty() {
+        let _ = writeln!(text, "\nTry:");
+        for line in tries {
+            let _ = writeln!(text, "  {line}");
+        }
+    }
+    text
+}
+
+/// What to try next.
+fn tries(facts: &Facts<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(api) = facts.api {
+        let kubeconfig = api.access().admin_kubeconfig();
+        lines.push(format!("kubectl --kubeconfig {} get routers,routes -A", kubeconfig.display()));
+    }
+    if let (Some(address), true) = (facts.dns.first(), facts.settings.dns_follows_api()) {
+        let ip = reachable(address.ip());
+        lines.push(format!("dig @{ip} -p {} {} SOA", address.port(), facts.settings.domain));
+        if facts.applied.is_some() {
+            lines.push(format!("dig @{ip} -p {} myapp-test.routes.{}", address.port(), facts.settings.domain));
+        }
+    }
+    lines
+}
+
+/// An address to ask, for one that is listened on.
+fn reachable(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(address) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        other => other,
+    }
+}
+
+fn list(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ")
+}

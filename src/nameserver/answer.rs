@@ -1,0 +1,415 @@
+//! Answering from a zone: RFC 1034 §4.3.2, with the sections in the order in which they stand.
+//!
+//! Responses are minimal: no NS records beside an answer, additional data only where a client would ask for it next. What a
+//! response must have and has no room for sets TC; what it may have is left out silently (RFC 2181 §9).
+//!
+//! Choices: aliases are followed within the zone only, as Knot does, at most [`ALIASES_MAX`] of them; a loop ends with the
+//! chain as far as it goes. An alias to a name below one of the zone's cuts ends with that cut's referral.
+
+use super::proof;
+use super::section::{Message, Owner, Section, question};
+use super::stats::Kind;
+use crate::wire::build::Full;
+use crate::wire::header::Rcode;
+use crate::wire::name::NAME_OCTETS_MAX;
+use crate::wire::question::QUESTION_AT;
+use crate::wire::{Name, RecordType};
+use crate::zone::Zone;
+use crate::zone::lookup::{Ancestor, Found, Lookup, Place, lookup, lookup_any, place};
+use crate::zone::node::{Node, RECORD_HEAD, Records, Target, flag};
+use crate::zone::qname::{NameHash, Qname};
+
+/// Most aliases followed for one question: long enough for every sane chain, short enough that none costs much.
+pub(super) const ALIASES_MAX: usize = 16;
+/// Most names whose addresses go into the additional section of an answer; a referral's in-domain glue has no such bound.
+const ADDITIONAL_NAMES_MAX: usize = 16;
+
+/// What is asked of a zone.
+pub(super) struct Ask<'a> {
+    pub(super) zone: &'a Zone,
+    pub(super) qtype: RecordType,
+    /// The client wants DNSSEC records.
+    pub(super) dnssec: bool,
+    /// Decides which address comes first.
+    pub(super) random: u32,
+}
+
+/// What an answer came to, besides its records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) rcode: Rcode,
+    pub(super) authoritative: bool,
+    pub(super) truncated: bool,
+    pub(super) kind: Kind,
+}
+
+/// A name that is being looked up, and where it stands in the message.
+#[derive(Clone, Copy)]
+pub(super) struct Current<'a> {
+    pub(super) qname: &'a Qname,
+    pub(super) at: usize,
+    /// How many aliases led here.
+    pub(super) aliases: usize,
+}
+
+/// How one name of a chain ended.
+enum Step {
+    Done(Verdict),
+    /// It is an alias; where its target stands in the message.
+    Alias {
+        target_at: usize,
+    },
+}
+
+/// Writes the answer about `qname`, which lies in the zone; [`Full`] if a part that it must have does not fit.
+pub(super) fn answer(ask: &Ask<'_>, qname: &Qname, message: &mut Message<'_, '_>) -> Result<Verdict, Full> {
+    match step(ask, Current { qname, at: QUESTION_AT, aliases: 0 }, message)? {
+        Step::Done(verdict) => Ok(verdict),
+        Step::Alias { target_at } => follow(ask, qname, target_at, message),
+    }
+}
+
+/// Follows aliases from the first one's target on.
+#[cold]
+fn follow(ask: &Ask<'_>, asked: &Qname, mut target_at: usize, message: &mut Message<'_, '_>) -> Result<Verdict, Full> {
+    let left = Verdict { rcode: Rcode::NOERROR, authoritative: true, truncated: false, kind: Kind::Data };
+    let mut seen: [NameHash; ALIASES_MAX] = [asked.hash(0); ALIASES_MAX];
+    let mut qname = Qname::new();
+    for aliases in 1..=ALIASES_MAX {
+        let mut octets = [0; NAME_OCTETS_MAX];
+        let Some(target) = expand(message.writer.written(), target_at, &mut octets) else { return Ok(left) };
+        qname.read(target);
+        let above = qname.labels().checked_sub(ask.zone.apex_labels());
+        if above.is_none_or(|above| qname.suffix(above) != ask.zone.apex_octets()) || seen.contains(&qname.hash(0)) {
+            return Ok(left);
+        }
+        if aliases == ALIASES_MAX {
+            break;
+        }
+        seen[aliases] = qname.hash(0);
+        match step(ask, Current { qname: &qname, at: target_at, aliases }, message)? {
+            // The first name's owner decides AA (RFC 1035 §4.1.1), and that was ours.
+            Step::Done(verdict) => return Ok(Verdict { authoritative: true, ..verdict }),
+            Step::Alias { target_at: next } => target_at = next,
+        }
+    }
+    Ok(left)
+}
+
+/// Looks one name up and writes what there is about it.
+#[inline]
+fn step(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> Result<Step, Full> {
+    let found = match ask.qtype {
+        RecordType::RRSIG => return signatures_alone(ask, current, message),
+        RecordType::ANY => lookup_any(ask.zone, current.qname),
+        qtype => lookup(ask.zone, current.qname, qtype),
+    };
+    let verdict = |rcode, kind| Verdict { rcode, authoritative: true, truncated: false, kind };
+    match found {
+        Some(Lookup::Answer(found, records)) => {
+            let start = put_answer(ask, current, &found, &records, message)?;
+            if records.targets().next().is_some() {
+                put_additional(ask, &found, &records, owner(current, message), start, message);
+            }
+            Ok(Step::Done(verdict(Rcode::NOERROR, Kind::Data)))
+        }
+        Some(Lookup::NoData(found)) => {
+            put_soa(ask, message)?;
+            proof::no_data(ask, current, &found, message)?;
+            Ok(Step::Done(verdict(Rcode::NOERROR, Kind::NoData)))
+        }
+        Some(Lookup::NxDomain(encloser)) => {
+            put_soa(ask, message)?;
+            proof::no_name(ask, current, &encloser, message)?;
+            Ok(Step::Done(verdict(Rcode::NXDOMAIN, Kind::NxDomain)))
+        }
+        Some(Lookup::Referral(cut, records)) => match put_referral(ask, current, &cut, &records, message) {
+            Err(Full) if current.aliases == 0 => {
+                // Cut to nothing as any answer is, but not one of ours: AA stays off.
+                message.clear();
+                let verdict = verdict(Rcode::NOERROR, Kind::Referral);
+                Ok(Step::Done(Verdict { authoritative: false, truncated: true, ..verdict }))
+            }
+            result => result.map(Step::Done),
+        },
+        Some(Lookup::Cname(found, records)) => {
+            let start = put_answer(ask, current, &found, &records, message)?;
+            let owner_octets = match owner(current, message) {
+                Owner::At(_) => 2,
+                Owner::Relative(labels) => labels.len() + 2,
+            };
+            Ok(Step::Alias { target_at: start + owner_octets + RECORD_HEAD - 2 })
+        }
+        Some(Lookup::Dname(dname, records)) => put_dname(ask, current, &dname, &records, message),
+        None => Ok(Step::Done(Verdict { authoritative: false, ..verdict(Rcode::SERVFAIL, Kind::NoData) })),
+    }
+}
+
+/// Writes an RRset into the answer section, with its signatures and, from a wildcard, the proof that nothing is closer.
+#[inline]
+fn put_answer(
+    ask: &Ask<'_>,
+    current: Current<'_>,
+    found: &Found<'_>,
+    records: &Records<'_>,
+    message: &mut Message<'_, '_>,
+) -> Result<usize, Full> {
+    let owner = owner(current, message);
+    let rotates = matches!(records.rtype, RecordType::A | RecordType::AAAA) && records.stride > 0;
+    let start = if rotates {
+        message.put_rotated(Section::Answer, owner, records, ask.random)?
+    } else {
+        message.put(Section::Answer, owner, records)?
+    };
+    if ask.dnssec && records.signature_count > 0 {
+        message.put_signatures(Section::Answer, owner, records)?;
+        if found.synthesised > 0 {
+            proof::wildcard_expansion(ask, current, found, message)?;
+        }
+    }
+    Ok(start)
+}
+
+/// The owner of records about the current name.
+#[inline]
+fn owner<'a>(current: Current<'a>, message: &Message<'_, '_>) -> Owner<'a> {
+    if current.aliases == 0 {
+        return question();
+    }
+    ancestor_owner(current, 0, message)
+}
+
+/// The owner that is the current name without its first `above` labels: at or below the apex.
+pub(super) fn ancestor_owner<'a>(current: Current<'a>, above: usize, message: &Message<'_, '_>) -> Owner<'a> {
+    let Owner::At(apex_at) = message.apex() else { return question() };
+    let start = current.qname.start(above);
+    let apex_start = current.qname.length() - message.apex_octets();
+    // In a target that ends in a pointer, only the labels above the apex are sure to stand in one piece.
+    if start >= apex_start {
+        return Owner::At(apex_at);
+    }
+    message.owner_at(current.at + start, &current.qname.octets()[start..apex_start])
+}
+
+/// Writes the SOA of a negative answer (RFC 2308 §3).
+fn put_soa(ask: &Ask<'_>, message: &mut Message<'_, '_>) -> Result<(), Full> {
+    let soa = ask.zone.apex_node().and_then(|apex| apex.get(RecordType::SOA));
+    let Some(soa) = soa else { return Ok(()) };
+    message.put_negative(message.apex(), &soa, ask.zone.negative_ttl(), ask.dnssec)
+}
+
+/// Writes the DNAME and the CNAME that it makes of the current name (RFC 6672 §3.2), in this order.
+#[cold]
+fn put_dname(
+    ask: &Ask<'_>,
+    current: Current<'_>,
+    dname: &Ancestor<'_>,
+    records: &Records<'_>,
+    message: &mut Message<'_, '_>,
+) -> Result<Step, Full> {
+    let owner = ancestor_owner(current, dname.above, message);
+    // A chain may pass the same DNAME twice; a message holds a record once (RFC 2181 §5).
+    if current.aliases == 0 || !has_dname(message, current.qname.suffix(dname.above)) {
+        message.put(Section::Answer, owner, records)?;
+        if ask.dnssec {
+            message.put_signatures(Section::Answer, owner, records)?;
+        }
+    }
+    let verdict = |rcode| Verdict { rcode, authoritative: true, truncated: false, kind: Kind::Data };
+    let target = records.records.get(RECORD_HEAD..).and_then(|rdata| Name::split_from(rdata).ok());
+    let Some((target, _)) = target else { return Ok(Step::Done(verdict(Rcode::SERVFAIL))) };
+    let kept = current.qname.start(dname.above);
+    if kept + target.as_wire().len() > NAME_OCTETS_MAX {
+        return Ok(Step::Done(verdict(Rcode::YXDOMAIN)));
+    }
+    let mut octets = [0; NAME_OCTETS_MAX];
+    // The labels in front of the DNAME's owner as they stand in the message, so in the client's case.
+    octets[..kept].copy_from_slice(&message.writer.written()[current.at..current.at + kept]);
+    octets[kept..kept + target.as_wire().len()].copy_from_slice(target.as_wire());
+    let length = kept + target.as_wire().len();
+    let target_at = message.put_cname(current.at, records.ttl(), &octets[..length])?;
+    Ok(Step::Alias { target_at })
+}
+
+/// Writes a referral: the cut's NS records, DS or the proof that there is none, and glue.
+fn put_referral(
+    ask: &Ask<'_>,
+    current: Current<'_>,
+    cut: &Ancestor<'_>,
+    records: &Records<'_>,
+    message: &mut Message<'_, '_>,
+) -> Result<Verdict, Full> {
+    let owner = ancestor_owner(current, cut.above, message);
+    let start = message.put(Section::Authority, owner, records)?;
+    if ask.dnssec {
+        match cut.node.get(RecordType::DS) {
+            Some(ds) if ds.count > 0 => {
+                message.put(Section::Authority, owner, &ds)?;
+                message.put_signatures(Section::Authority, owner, &ds)?;
+            }
+            _ => proof::no_ds(ask, current, cut, message)?,
+        }
+    }
+    let mut truncated = false;
+    // RFC 9471 §3: all glue of name servers in the delegated domain, or TC. Others in this zone as far as there is room.
+    for in_domain in [true, false] {
+        for target in records.targets() {
+            if is_at_or_below(target.relative, cut.node.relative()) != in_domain {
+                continue;
+            }
+            let Some(node) = find_target(ask.zone, &target) else { continue };
+            let owner = target_owner(owner, start, &target, message);
+            for rtype in [RecordType::A, RecordType::AAAA] {
+                if put_address(ask, owner, &node, rtype, message).is_err() && in_domain {
+                    truncated = true;
+                }
+            }
+        }
+    }
+    Ok(Verdict { rcode: Rcode::NOERROR, authoritative: false, truncated, kind: Kind::Referral })
+}
+
+/// Writes addresses of names in the answer's RDATA, as far as there is room.
+#[cold]
+fn put_additional(
+    ask: &Ask<'_>,
+    found: &Found<'_>,
+    records: &Records<'_>,
+    owner: Owner<'_>,
+    start: usize,
+    message: &mut Message<'_, '_>,
+) {
+    let is_service = matches!(records.rtype, RecordType::SVCB | RecordType::HTTPS);
+    let mut seen: [NameHash; ADDITIONAL_NAMES_MAX] = [0; ADDITIONAL_NAMES_MAX];
+    let mut count = 0;
+    for target in records.targets() {
+        let hash = if target.is_owner { found.node.hash() } else { target.hash };
+        if seen[..count].contains(&hash) {
+            continue;
+        }
+        if count == ADDITIONAL_NAMES_MAX {
+            return;
+        }
+        seen[count] = hash;
+        count += 1;
+        let (node, owner) = if target.is_owner {
+            (Some(found.node), owner)
+        } else {
+            (find_target(ask.zone, &target), target_owner(owner, start, &target, message))
+        };
+        // What lies at or below a cut is the other zone's to tell.
+        let Some(node) = node.filter(|node| node.flags() & (flag::OCCLUDED | flag::CUT) == 0) else { continue };
+        // RFC 9460 §4.1: also the SVCB records of targets.
+        let service = (is_service && !target.is_owner).then_some(records.rtype);
+        for rtype in [RecordType::A, RecordType::AAAA].into_iter().chain(service) {
+            // Optional: what does not fit is left out.
+            let _ = put_address(ask, owner, &node, rtype, message);
+        }
+    }
+}
+
+/// The owner of a target's records: where the name stands in the RRset written at `start`, if a pointer reaches it.
+fn target_owner<'a>(owner: Owner<'_>, start: usize, target: &Target<'a>, message: &Message<'_, '_>) -> Owner<'a> {
+    match owner {
+        Owner::At(_) => message.owner_at(start + target.at, target.relative),
+        Owner::Relative(_) if target.relative.is_empty() => message.apex(),
+        Owner::Relative(_) => Owner::Relative(target.relative),
+    }
+}
+
+fn put_address(
+    ask: &Ask<'_>,
+    owner: Owner<'_>,
+    node: &Node<'_>,
+    rtype: RecordType,
+    message: &mut Message<'_, '_>,
+) -> Result<(), Full> {
+    let Some(records) = node.get(rtype).filter(|records| records.count > 0) else { return Ok(()) };
+    if records.stride > 0 && rtype != RecordType::SVCB && rtype != RecordType::HTTPS {
+        message.put_rotated(Section::Additional, owner, &records, ask.random)?;
+    } else {
+        message.put(Section::Additional, owner, &records)?;
+    }
+    if ask.dnssec && records.signature_count > 0 {
+        // RFC 4035 §3.1.1: where there is no room, the RRset may stay without its signatures.
+        let _ = message.put_signatures(Section::Additional, owner, &records);
+    }
+    Ok(())
+}
+
+fn find_target<'z>(zone: &'z Zone, target: &Target<'_>) -> Option<Node<'z>> {
+    let mut folded = [0; NAME_OCTETS_MAX];
+    let folded = &mut folded[..target.relative.len()];
+    folded.copy_from_slice(target.relative);
+    folded.make_ascii_lowercase();
+    zone.find(target.hash, folded)
+}
+
+/// Whether labels above the apex, in any case, are those of a name at or below the one with the labels `ancestor`, in lower
+/// case.
+fn is_at_or_below(relative: &[u8], ancestor: &[u8]) -> bool {
+    let Some(start) = relative.len().checked_sub(ancestor.len()) else { return false };
+    let mut at = 0;
+    while at < start {
+        at += usize::from(relative[at]) + 1;
+    }
+    at == start && relative[start..].eq_ignore_ascii_case(ancestor)
+}
+
+/// Whether the answer section has a DNAME record of `owner`, which is in lower case, in wire form.
+fn has_dname(message: &Message<'_, '_>, owner: &[u8]) -> bool {
+    let written = message.writer.written();
+    let mut at = message.question_end();
+    for _ in 0..message.counts[Section::Answer as usize] {
+        let mut octets = [0; NAME_OCTETS_MAX];
+        let name = expand(written, at, &mut octets);
+        while written[at] != 0 && written[at] < 0xc0 {
+            at += usize::from(written[at]) + 1;
+        }
+        at += if written[at] == 0 { 1 } else { 2 };
+        let is_dname = written[at..at + 2] == RecordType::DNAME.0.to_be_bytes();
+        if is_dname && name.is_some_and(|name| name.eq_ignore_ascii_case(owner)) {
+            return true;
+        }
+        at += 10 + usize::from(u16::from_be_bytes([written[at + 8], written[at + 9]]));
+    }
+    false
+}
+
+/// The name at `at` in a message of ours, its pointers followed; `None` if it is too long.
+fn expand<'o>(message: &[u8], mut at: usize, octets: &'o mut [u8; NAME_OCTETS_MAX]) -> Option<&'o [u8]> {
+    let mut length = 0;
+    // What we wrote points backwards only; the bound is for the reader of this line.
+    for _ in 0..2 * NAME_OCTETS_MAX {
+        let label = usize::from(*message.get(at)?);
+        if label >= 0xc0 {
+            at = (label & 0x3f) << 8 | usize::from(*message.get(at + 1)?);
+            continue;
+        }
+        octets.get_mut(length..length + label + 1)?.copy_from_slice(message.get(at..at + label + 1)?);
+        length += label + 1;
+        if label == 0 {
+            return Some(&octets[..length]);
+        }
+        at += label + 1;
+    }
+    None
+}
+
+/// Answers a query for RRSIG: all signatures at the name.
+#[cold]
+fn signatures_alone(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> Result<Step, Full> {
+    if let Some(Place::Found(found)) = place(ask.zone, current.qname) {
+        let mut any = false;
+        for records in found.node.rrsets().filter(|records| records.signature_count > 0) {
+            message.put_signatures(Section::Answer, owner(current, message), &records)?;
+            any = true;
+        }
+        if any {
+            let verdict = Verdict { rcode: Rcode::NOERROR, authoritative: true, truncated: false, kind: Kind::Data };
+            return Ok(Step::Done(verdict));
+        }
+    }
+    // As for a type that no name has.
+    step(&Ask { qtype: RecordType::OPT, ..*ask }, current, message)
+}

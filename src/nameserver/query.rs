@@ -1,0 +1,87 @@
+//! Judging a query before any zone is looked at: what gets no response, what is answered from the message alone.
+//!
+//! Decisions where the standards leave a choice, or are silent:
+//! - UPDATE and unknown opcodes are NOTIMP (RFC 2136 §2.2 lets a server not implement it). NOTIFY is REFUSED: this server
+//!   is no one's secondary yet.
+//! - Classes other than IN and CH, ANY included, are REFUSED.
+//! - AXFR and IXFR are REFUSED on every transport: transfers are denied by default.
+//! - MAILA and MAILB are types like any other: no name has them.
+//! - No question at all is FORMERR, unless a cookie is with it (RFC 7873 §5.4).
+
+use std::net::IpAddr;
+
+use super::stats::DropReason;
+use super::{Peer, Transport};
+use crate::wire::edns::ExtendedError;
+use crate::wire::header::{Opcode, Rcode};
+use crate::wire::message::Query;
+use crate::wire::{Class, RecordType};
+
+/// What is to be done with a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Judgement {
+    /// Send nothing.
+    Drop(DropReason),
+    /// Answer with this code, and nothing from any zone.
+    Reply(Rcode, Option<ExtendedError>),
+    /// Answer about the server itself (RFC 4892).
+    Chaos,
+    /// Look for the name in the zones.
+    Lookup,
+}
+
+/// Judges a query that has a header.
+#[inline]
+pub(super) fn judge(query: &Query, peer: &Peer) -> Judgement {
+    if query.header.is_response() {
+        return Judgement::Drop(DropReason::Response);
+    }
+    if peer.transport == Transport::Udp && !can_be_client(peer) {
+        return Judgement::Drop(DropReason::Source);
+    }
+    if query.header.opcode() != Opcode::QUERY {
+        return match (query.header.opcode(), query.fault) {
+            (Opcode::NOTIFY, Some(_)) => Judgement::Reply(Rcode::FORMERR, None),
+            (Opcode::NOTIFY, None) => Judgement::Reply(Rcode::REFUSED, Some(ExtendedError::PROHIBITED)),
+            _ => Judgement::Reply(Rcode::NOTIMP, None),
+        };
+    }
+    if query.fault.is_some() {
+        return Judgement::Reply(Rcode::FORMERR, None);
+    }
+    if query.edns.is_some_and(|edns| edns.version > 0) {
+        return Judgement::Reply(Rcode::BADVERS, None);
+    }
+    let Some(question) = query.question else {
+        let has_cookie = query.edns.is_some_and(|edns| edns.cookie.is_some());
+        return Judgement::Reply(if has_cookie { Rcode::NOERROR } else { Rcode::FORMERR }, None);
+    };
+    match question.qtype {
+        RecordType::NXNAME => return Judgement::Reply(Rcode::FORMERR, Some(ExtendedError::INVALID_QUERY_TYPE)),
+        RecordType(0) | RecordType::OPT | RecordType::TKEY | RecordType::TSIG => {
+            return Judgement::Reply(Rcode::FORMERR, None);
+        }
+        RecordType::AXFR | RecordType::IXFR => {
+            return Judgement::Reply(Rcode::REFUSED, Some(ExtendedError::PROHIBITED));
+        }
+        _ => {}
+    }
+    match question.qclass {
+        Class::IN => Judgement::Lookup,
+        Class::CH => Judgement::Chaos,
+        _ => Judgement::Reply(Rcode::REFUSED, None),
+    }
+}
+
+/// Whether a datagram's source can be a client's. From port 53 come reflected responses of servers, from port 0 nothing that
+/// could take an answer; multicast and broadcast addresses would multiply it.
+#[inline]
+fn can_be_client(peer: &Peer) -> bool {
+    if matches!(peer.address.port(), 0 | 53) {
+        return false;
+    }
+    match peer.address.ip() {
+        IpAddr::V4(ip) => !(ip.is_multicast() || ip.is_broadcast() || ip.is_unspecified()),
+        IpAddr::V6(ip) => !(ip.is_multicast() || ip.is_unspecified()),
+    }
+}

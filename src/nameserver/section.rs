@@ -1,0 +1,291 @@
+//! Writing RRsets into the sections of a response.
+//!
+//! Stored records are copied as they are; what is left to do is to add the question's length to the pointers in their
+//! RDATA, and to change their owner where it is not the question's name. An RRset is written whole or not at all.
+
+use crate::wire::build::{Full, Writer};
+use crate::wire::question::{QUESTION_AT, Question};
+use crate::zone::Zone;
+use crate::zone::node::{QUESTION_POINTER, RECORD_HEAD, Records, split_records};
+
+/// A section of a message, without the question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Section {
+    Answer,
+    Authority,
+    Additional,
+}
+
+/// A response being written: header and question are there, records follow section by section.
+pub(super) struct Message<'w, 'b> {
+    pub(super) writer: &'w mut Writer<'b>,
+    /// Records in each [`Section`].
+    pub(super) counts: [u16; 3],
+    /// Octets of the question's name.
+    question_length: u16,
+    /// Octets of the apex of the zone that answers.
+    apex_length: u16,
+}
+
+/// The owner of records in a message.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Owner<'a> {
+    /// A name that stands at this offset.
+    At(usize),
+    /// These labels above the zone's apex.
+    Relative(&'a [u8]),
+}
+
+/// Offsets that a pointer cannot say (RFC 1035 §4.1.4: 14 bits).
+const POINTER_END: usize = 0x4000;
+const QUESTION: Owner<'static> = Owner::At(QUESTION_AT);
+
+impl<'w, 'b> Message<'w, 'b> {
+    pub(super) fn new(writer: &'w mut Writer<'b>, question: &Question, zone: &Zone) -> Self {
+        let apex_length = zone.apex_octets().len() as u16;
+        Message { writer, counts: [0; 3], question_length: u16::from(question.name_length), apex_length }
+    }
+
+    /// Where the zone's apex stands in every message: at the end of the question's name.
+    pub(super) fn apex(&self) -> Owner<'static> {
+        Owner::At(QUESTION_AT + usize::from(self.question_length - self.apex_length))
+    }
+
+    /// Octets of the zone's apex.
+    pub(super) fn apex_octets(&self) -> usize {
+        usize::from(self.apex_length)
+    }
+
+    /// Where the records begin.
+    pub(super) fn question_end(&self) -> usize {
+        QUESTION_AT + usize::from(self.question_length) + 4
+    }
+
+    /// Takes all records out again.
+    pub(super) fn clear(&mut self) {
+        self.writer.rewind(self.question_end());
+        self.counts = [0; 3];
+    }
+
+    /// The owner that is the name at `at`, or the labels `relative` above the apex if no pointer reaches that far.
+    pub(super) fn owner_at<'a>(&self, at: usize, relative: &'a [u8]) -> Owner<'a> {
+        match relative {
+            [] => self.apex(),
+            _ if at < POINTER_END => Owner::At(at),
+            _ => Owner::Relative(relative),
+        }
+    }
+
+    /// Writes an RRset as stored; where its first record starts.
+    pub(super) fn put(&mut self, section: Section, owner: Owner<'_>, records: &Records<'_>) -> Result<usize, Full> {
+        let start = self.writer.position();
+        self.copy(owner, &[records.records], None)?;
+        if matches!(owner, Owner::At(_)) {
+            self.patch(start, records);
+        } else {
+            self.patch_each(start, records);
+        }
+        self.counted(section, start, records.count)
+    }
+
+    /// Writes records of equal length beginning with another than the first, chosen by `random`; if they have weights, only
+    /// those that `random` includes.
+    #[inline]
+    pub(super) fn put_rotated(
+        &mut self,
+        section: Section,
+        owner: Owner<'_>,
+        records: &Records<'_>,
+        random: u32,
+    ) -> Result<usize, Full> {
+        let start = self.writer.position();
+        // The product's upper half: each start equally likely, without a division.
+        let first = ((u64::from(random) * records.count as u64) >> 32) as usize;
+        let Some(weights) = records.weights() else {
+            let (last, first) = records.records.split_at(first * records.stride);
+            self.copy(owner, &[first, last], None)?;
+            return self.counted(section, start, records.count);
+        };
+        let heaviest = weights.clone().max().unwrap_or(0);
+        let mut chance = u64::from(random);
+        let mut count = 0;
+        let with_weights = || records.records.chunks_exact(records.stride).zip(weights.clone());
+        for (record, weight) in with_weights().skip(first).chain(with_weights().take(first)) {
+            // SplitMix64: as many draws as there are records, from one random number.
+            chance = chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut draw = (chance ^ (chance >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            draw = (draw ^ (draw >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            draw ^= draw >> 31;
+            // Below `heaviest`, so that the heaviest are always in.
+            if ((u128::from(draw) * u128::from(heaviest)) >> 64) as u64 >= u64::from(weight) {
+                continue;
+            }
+            if let Err(full) = self.copy(owner, &[record], None) {
+                self.writer.rewind(start);
+                return Err(full);
+            }
+            count += 1;
+        }
+        self.counted(section, start, count)
+    }
+
+    /// Writes the signatures over an RRset.
+    pub(super) fn put_signatures(
+        &mut self,
+        section: Section,
+        owner: Owner<'_>,
+        records: &Records<'_>,
+    ) -> Result<usize, Full> {
+        let start = self.writer.position();
+        self.copy(owner, &[records.signatures], None)?;
+        self.counted(section, start, records.signature_count)
+    }
+
+    /// Writes an RRset that proves an absence, with its signatures if `signed`: no TTL is above `ttl_max` seconds
+    /// (RFC 2308 §3, RFC 9077 §3). The original TTL in signatures stays.
+    pub(super) fn put_negative(
+        &mut self,
+        owner: Owner<'_>,
+        records: &Records<'_>,
+        ttl_max: u32,
+        signed: bool,
+    ) -> Result<(), Full> {
+        let start = self.writer.position();
+        let ttl = Some(records.ttl().min(ttl_max));
+        self.copy(owner, &[records.records], ttl)?;
+        if matches!(owner, Owner::At(_)) {
+            self.patch(start, records);
+        } else {
+            self.patch_each(start, records);
+        }
+        let mut count = records.count;
+        if signed {
+            if let Err(full) = self.copy(owner, &[records.signatures], ttl) {
+                self.writer.rewind(start);
+                return Err(full);
+            }
+            count += records.signature_count;
+        }
+        self.counted(Section::Authority, start, count).map(|_| ())
+    }
+
+    /// Writes what DNAME makes of a name (RFC 6672 §3.1): a CNAME record from the name at `owner_at` to `target`, which is in
+    /// wire form; where the target stands.
+    pub(super) fn put_cname(&mut self, owner_at: usize, ttl: u32, target: &[u8]) -> Result<usize, Full> {
+        let start = self.writer.position();
+        let [a, b, c, d] = ttl.to_be_bytes();
+        let [high, low] = (0xc000 | owner_at as u16).to_be_bytes();
+        let head = [high, low, 0, 5, 0, 1, a, b, c, d, 0, target.len() as u8];
+        if owner_at >= POINTER_END || head.len() + target.len() > self.writer.remaining() {
+            return Err(Full);
+        }
+        self.writer.put(&head)?;
+        self.writer.put(target)?;
+        self.counted(Section::Answer, start, 1).map(|start| start + RECORD_HEAD)
+    }
+
+    /// Copies `parts`, each a row of stored records, with `owner` and perhaps another TTL. All or nothing.
+    #[inline]
+    fn copy(&mut self, owner: Owner<'_>, parts: &[&[u8]], ttl: Option<u32>) -> Result<(), Full> {
+        let start = self.writer.position();
+        let octets: usize = parts.iter().map(|part| part.len()).sum();
+        if let Owner::Relative(labels) = owner {
+            return self.copy_with_labels(labels, parts, ttl);
+        }
+        if octets > self.writer.remaining() {
+            return Err(Full);
+        }
+        for part in parts {
+            self.writer.put(part)?;
+        }
+        let pointer = match owner {
+            Owner::At(QUESTION_AT) if ttl.is_none() => return Ok(()),
+            Owner::At(at) => (0xc000 | at as u16).to_be_bytes(),
+            Owner::Relative(_) => QUESTION_POINTER.to_be_bytes(),
+        };
+        let written = &mut self.writer.written_mut()[start..];
+        let mut at = 0;
+        while at + RECORD_HEAD <= written.len() {
+            written[at..at + 2].copy_from_slice(&pointer);
+            if let Some(ttl) = ttl {
+                written[at + 6..at + 10].copy_from_slice(&ttl.to_be_bytes());
+            }
+            at += RECORD_HEAD + usize::from(u16::from_be_bytes([written[at + 10], written[at + 11]]));
+        }
+        Ok(())
+    }
+
+    /// Copies records whose owner no pointer reaches: its labels, and a pointer to the apex, before each.
+    #[cold]
+    fn copy_with_labels(&mut self, labels: &[u8], parts: &[&[u8]], ttl: Option<u32>) -> Result<(), Full> {
+        let start = self.writer.position();
+        let Owner::At(apex_at) = self.apex() else { return Err(Full) };
+        let put = |writer: &mut Writer<'_>| {
+            for record in parts.iter().flat_map(|part| split_records(part)) {
+                writer.put(labels)?;
+                writer.put_u16(0xc000 | apex_at as u16)?;
+                writer.put(&record[2..6])?;
+                match ttl {
+                    Some(ttl) => writer.put(&ttl.to_be_bytes())?,
+                    None => writer.put(&record[6..10])?,
+                }
+                writer.put(&record[10..])?;
+            }
+            Ok(())
+        };
+        let result = put(self.writer);
+        if result.is_err() {
+            self.writer.rewind(start);
+        }
+        result
+    }
+
+    /// Adds the question's length to the pointers in records that were copied to `start`.
+    #[inline]
+    fn patch(&mut self, start: usize, records: &Records<'_>) {
+        let length = self.question_length;
+        let written = self.writer.written_mut();
+        for at in records.patches() {
+            add_to(&mut written[start + at..], length);
+        }
+    }
+
+    /// The same for records whose owners were written out: each is longer than stored by the same number of octets.
+    #[cold]
+    fn patch_each(&mut self, start: usize, records: &Records<'_>) {
+        let length = self.question_length;
+        let grown = (self.writer.position() - start - records.records.len()) / records.count.max(1);
+        let mut patches = records.patches().peekable();
+        let mut end = 0;
+        for (index, record) in split_records(records.records).enumerate() {
+            end += record.len();
+            while let Some(at) = patches.next_if(|at| *at < end) {
+                add_to(&mut self.writer.written_mut()[start + at + (index + 1) * grown..], length);
+            }
+        }
+    }
+
+    #[inline]
+    fn counted(&mut self, section: Section, start: usize, records: usize) -> Result<usize, Full> {
+        let count = &mut self.counts[section as usize];
+        match count.checked_add(records.try_into().map_err(|_| Full)?) {
+            Some(sum) => *count = sum,
+            None => {
+                self.writer.rewind(start);
+                return Err(Full);
+            }
+        }
+        Ok(start)
+    }
+}
+
+#[inline]
+fn add_to(pointer: &mut [u8], length: u16) {
+    let stored = u16::from_be_bytes([pointer[0], pointer[1]]);
+    pointer[..2].copy_from_slice(&stored.wrapping_add(length).to_be_bytes());
+}
+
+/// The owner of most records: the question's name.
+pub(super) const fn question() -> Owner<'static> {
+    QUESTION
+}

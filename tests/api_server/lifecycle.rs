@@ -1,0 +1,303 @@
+//! From create to delete: what the server sets, no-op writes, status, finalizers, namespaces, owners, events.
+
+use serde_json::{Value, json};
+
+use crate::support::{GROUP, ROUTES, Server, route, router, version};
+
+const NAMESPACES: &str = "/api/v1/namespaces";
+const EVENTS: &str = "/api/v1/namespaces/default/events";
+
+#[tokio::test]
+async fn what_the_server_sets() {
+    let server = Server::start().await;
+    let mut sent = route("a");
+    sent["metadata"]["uid"] = json!("mine");
+    sent["metadata"]["generation"] = json!(7);
+    sent["metadata"]["creationTimestamp"] = json!("2000-01-01T00:00:00Z");
+    let made = server.post(ROUTES, &sent).await.expect(201);
+    let meta = &made["metadata"];
+    assert_eq!(meta["uid"].as_str().map(str::len), Some(36));
+    assert_eq!(meta["generation"], 1);
+    assert_eq!(meta["namespace"], "default");
+    let created = meta["creationTimestamp"].as_str().expect("a time");
+    assert!(created.len() == 20 && created.ends_with('Z') && !created.starts_with("2000"), "{created}");
+    assert_eq!(server.get(&format!("{ROUTES}/a")).await.expect(200), made);
+
+    let mut generated = route("x");
+    generated["metadata"] = json!({"generateName": "web-"});
+    let made = server.post(ROUTES, &generated).await.expect(201);
+    let name = made["metadata"]["name"].as_str().expect("a name");
+    assert!(name.starts_with("web-") && name.len() == 9, "{name}");
+
+    let dry = server.post(&format!("{ROUTES}?dryRun=All"), &route("dry")).await.expect(201);
+    assert!(dry["metadata"]["uid"].is_string() && dry["metadata"].get("resourceVersion").is_none(), "{dry}");
+    server.get(&format!("{ROUTES}/dry")).await.expect(404);
+
+    let yaml = "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata:\n  name: written\nspec:\n  path: /y\n";
+    let made = server.send("POST", ROUTES, &["content-type: application/yaml"], yaml).await.expect(201);
+    assert_eq!(made["spec"]["path"], "/y");
+}
+
+#[tokio::test]
+async fn writes_that_change_nothing() {
+    let server = Server::start().await;
+    let made = server.post(ROUTES, &route("a")).await.expect(201);
+    let path = format!("{ROUTES}/a");
+    let mut watch = server.watch(&format!("{ROUTES}?watch=true&resourceVersion={}", version(&made))).await;
+    let put = server.put(&path, &made).await.expect(200);
+    assert_eq!(version(&put), version(&made));
+    let patched = server.merge(&path, &json!({"spec": {"to": {"name": "web"}}})).await.expect(200);
+    assert_eq!(version(&patched), version(&made));
+    assert!(watch.is_silent().await);
+    let changed = server.merge(&path, &json!({"metadata": {"labels": {"a": "b"}}})).await.expect(200);
+    assert!(version(&changed) > version(&made));
+    assert_eq!(changed["metadata"]["generation"], 1, "labels do not count");
+    let changed = server.merge(&path, &json!({"spec": {"path": "/p"}})).await.expect(200);
+    assert_eq!(changed["metadata"]["generation"], 2);
+    let dry = server.merge(&format!("{path}?dryRun=All"), &json!({"spec": {"path": "/q"}})).await.expect(200);
+    assert_eq!((&dry["spec"]["path"], version(&dry)), (&json!("/q"), version(&changed)));
+    assert_eq!(server.get(&path).await.expect(200)["spec"]["path"], "/p");
+}
+
+#[tokio::test]
+async fn status_and_spec_are_apart() {
+    let server = Server::start().await;
+    let routers = format!("{GROUP}/routers");
+    let made = server.post(&routers, &router("s")).await.expect(201);
+    let path = format!("{routers}/s");
+    let condition = json!({"type": "Ready", "status": "True", "reason": "X", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let mut sent = made.clone();
+    sent["status"]["conditions"] = json!([condition]);
+    sent["spec"]["ttl"] = json!(99);
+    sent["metadata"]["labels"] = json!({"a": "b"});
+    let written = server.put(&format!("{path}/status"), &sent).await.expect(200);
+    assert_eq!(written["status"]["conditions"][0]["type"], "Ready");
+    assert_eq!(written["spec"], made["spec"], "a status write leaves the spec alone");
+    assert_eq!(written["metadata"].get("labels"), None);
+    assert_eq!(written["metadata"]["generation"], 1);
+    let patched = server.merge(&path, &json!({"spec": {"ttl": 99}})).await.expect(200);
+    assert_eq!(patched["status"], written["status"], "a spec write leaves the status alone");
+    let status = server.get(&format!("{path}/status")).await.expect(200);
+    assert_eq!(status, patched);
+}
+
+#[tokio::test]
+async fn concurrent_changes_lose_nothing() {
+    let server = Server::start().await;
+    let mut first = route("a");
+    first["metadata"]["annotations"] = json!({"n": "0"});
+    server.post(ROUTES, &first).await.expect(201);
+    let path = format!("{ROUTES}/a");
+    let writers = (0..20).map(|_| async {
+        for _ in 0..10 {
+            loop {
+                let mut object = server.get(&path).await.expect(200);
+                let n: u32 = object["metadata"]["annotations"]["n"].as_str().and_then(|n| n.parse().ok()).expect("n");
+                object["metadata"]["annotations"]["n"] = (n + 1).to_string().into();
+                let reply = server.put(&path, &object).await;
+                match reply.status {
+                    200 => break,
+                    409 => {}
+                    other => panic!("{other}: {}", reply.text),
+                }
+            }
+        }
+    });
+    futures::future::join_all(writers).await;
+    let object = server.get(&path).await.expect(200);
+    assert_eq!(object["metadata"]["annotations"]["n"], "200");
+}
+
+#[tokio::test]
+async fn deletion_and_finalizers() {
+    let server = Server::start().await;
+    let made = server.post(ROUTES, &route("a")).await.expect(201);
+    let path = format!("{ROUTES}/a");
+    let status = server.delete(&path).await.expect(200);
+    assert_eq!(status["status"], "Success");
+    assert_eq!(
+        status["details"],
+        json!({"name": "a", "group": "signpost.dev", "kind": "routes", "uid": made["metadata"]["uid"]})
+    );
+
+    let mut held = route("a");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    let held = server.post(ROUTES, &held).await.expect(201);
+    let marked = server.delete(&path).await.expect(200);
+    assert_eq!(marked["kind"], "Route");
+    assert!(marked["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(
+        (&marked["metadata"]["deletionGracePeriodSeconds"], &marked["metadata"]["generation"]),
+        (&json!(0), &json!(2))
+    );
+    let again = server.delete(&path).await.expect(200);
+    assert_eq!(again, marked, "a second delete changes nothing");
+    let more = json!({"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}});
+    let refused = server.merge(&path, &more).await.expect(422);
+    assert!(
+        refused["message"].as_str().is_some_and(|message| message.contains("metadata.finalizers: Forbidden")),
+        "{refused}"
+    );
+    let mut watch = server.watch(&format!("{ROUTES}?watch=true&resourceVersion={}", version(&marked))).await;
+    let released = server.merge(&path, &json!({"metadata": {"finalizers": null}})).await.expect(200);
+    assert_eq!(released["metadata"]["uid"], held["metadata"]["uid"]);
+    assert_eq!(watch.told().await, "DELETED a");
+    server.get(&path).await.expect(404);
+}
+
+#[tokio::test]
+async fn collections_are_deleted_by_selector() {
+    let server = Server::start().await;
+    for name in ["a", "b", "c"] {
+        server.post(ROUTES, &crate::support::labelled(route(name), "n", name)).await.expect(201);
+    }
+    let deleted = server.delete(&format!("{ROUTES}?labelSelector=n!%3Db")).await.expect(200);
+    assert_eq!((deleted["kind"].as_str(), deleted["items"].as_array().map(Vec::len)), (Some("RouteList"), Some(2)));
+    let left = server.get(ROUTES).await.expect(200);
+    assert_eq!(left["items"][0]["metadata"]["name"], "b");
+}
+
+fn owned(name: &str, owner: &Value, blocks: bool) -> Value {
+    let mut object = route(name);
+    object["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "blockOwnerDeletion": blocks,
+    }]);
+    object
+}
+
+#[tokio::test]
+async fn dependents_follow_their_owner() {
+    let server = Server::start().await;
+    for (policy, survives) in [("Background", false), ("Foreground", false), ("Orphan", true)] {
+        let owner = server.post(ROUTES, &route("owner")).await.expect(201);
+        server.post(ROUTES, &owned("dependent", &owner, true)).await.expect(201);
+        server.delete(&format!("{ROUTES}/owner?propagationPolicy={policy}")).await.expect(200);
+        server.gone(&format!("{ROUTES}/owner")).await;
+        if survives {
+            let orphan = server.get(&format!("{ROUTES}/dependent")).await.expect(200);
+            assert_eq!(orphan["metadata"].get("ownerReferences"), None, "{policy}");
+            server.delete(&format!("{ROUTES}/dependent")).await.expect(200);
+        }
+        server.gone(&format!("{ROUTES}/dependent")).await;
+    }
+    let mut nobody = route("nobody");
+    nobody["metadata"]["uid"] = json!("0000");
+    server.post(ROUTES, &owned("orphan", &nobody, false)).await.expect(201);
+    server.gone(&format!("{ROUTES}/orphan")).await;
+}
+
+#[tokio::test]
+async fn a_foreground_deletion_waits() {
+    let server = Server::start().await;
+    let owner = server.post(ROUTES, &route("owner")).await.expect(201);
+    let mut dependent = owned("dependent", &owner, true);
+    dependent["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    server.post(ROUTES, &dependent).await.expect(201);
+    let held = server.delete(&format!("{ROUTES}/owner?propagationPolicy=Foreground")).await.expect(200);
+    assert_eq!(held["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    let mut deleting = false;
+    for _ in 0..200 {
+        deleting =
+            server.get(&format!("{ROUTES}/dependent")).await.expect(200)["metadata"]["deletionTimestamp"].is_string();
+        if deleting {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert!(deleting, "the dependent is being deleted");
+    server.get(&format!("{ROUTES}/owner")).await.expect(200);
+    server.merge(&format!("{ROUTES}/dependent"), &json!({"metadata": {"finalizers": null}})).await.expect(200);
+    server.gone(&format!("{ROUTES}/owner")).await;
+}
+
+#[tokio::test]
+async fn namespaces_end_with_their_contents() {
+    let server = Server::start().await;
+    let made = server.post(NAMESPACES, &json!({"metadata": {"name": "shop"}})).await.expect(201);
+    assert_eq!(made["metadata"]["labels"]["kubernetes.io/metadata.name"], "shop");
+    assert_eq!((&made["spec"]["finalizers"], &made["status"]["phase"]), (&json!(["kubernetes"]), &json!("Active")));
+    let routes = format!("{GROUP}/namespaces/shop/routes");
+    let mut held = route("held");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    server.post(&routes, &held).await.expect(201);
+    server.post(&routes, &route("plain")).await.expect(201);
+    let ending = server.delete(&format!("{NAMESPACES}/shop")).await.expect(200);
+    assert_eq!(ending["status"]["phase"], "Terminating");
+    let refused = server.post(&routes, &route("late")).await.expect(403);
+    assert_eq!(refused["details"]["causes"][0]["reason"], "NamespaceTerminating");
+    server.gone(&format!("{routes}/plain")).await;
+    server.get(&format!("{NAMESPACES}/shop")).await.expect(200);
+    server.merge(&format!("{routes}/held"), &json!({"metadata": {"finalizers": null}})).await.expect(200);
+    server.gone(&format!("{NAMESPACES}/shop")).await;
+    assert_eq!(server.get(&routes).await.expect(200)["items"], json!([]), "a missing namespace is an empty list");
+}
+
+#[tokio::test]
+async fn events_have_two_views() {
+    let server = Server::start().await;
+    let event = json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "a.1"},
+        "involvedObject": {"kind": "Route", "namespace": "default", "name": "a"},
+        "reason": "Scheduled", "message": "on shard1", "type": "Normal", "count": 2,
+        "source": {"component": "scheduler"},
+    });
+    server.post(EVENTS, &event).await.expect(201);
+    let new_view = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let viewed = server.get(&format!("{new_view}/a.1")).await.expect(200);
+    assert_eq!((&viewed["apiVersion"], &viewed["kind"]), (&json!("events.k8s.io/v1"), &json!("Event")));
+    assert_eq!((&viewed["regarding"]["name"], &viewed["note"]), (&json!("a"), &json!("on shard1")));
+    let selected = server
+        .get(&format!("{EVENTS}?fieldSelector=involvedObject.name%3Da,involvedObject.kind%3DRoute"))
+        .await
+        .expect(200);
+    assert_eq!(selected["items"].as_array().map(Vec::len), Some(1));
+    let selected = server.get(&format!("{new_view}?fieldSelector=regarding.name%3Db")).await.expect(200);
+    assert_eq!(selected["items"], json!([]));
+    let posted = json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "b.1"},
+        "regarding": {"kind": "Route", "namespace": "default", "name": "b"}, "reason": "R", "note": "n", "type": "Normal",
+        "action": "Bind", "reportingController": "c", "reportingInstance": "c-0", "eventTime": "2026-01-01T00:00:00.000000Z",
+    });
+    let mut watch = server.watch(&format!("{EVENTS}?watch=true&fieldSelector=involvedObject.name%3Db")).await;
+    server.post(new_view, &posted).await.expect(201);
+    let seen = watch.next().await.expect("a line");
+    assert_eq!((&seen["object"]["apiVersion"], &seen["object"]["involvedObject"]["name"]), (&json!("v1"), &json!("b")));
+    let series = json!({"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}});
+    let patched = server.merge(&format!("{new_view}/b.1"), &series).await.expect(200);
+    assert_eq!(patched["series"]["count"], 2);
+}
+
+#[tokio::test]
+async fn a_binding_sets_the_status_of_its_route_at_once() {
+    let server = Server::start().await;
+    let shard = server.post(&format!("{GROUP}/routers"), &router("s1")).await.expect(201);
+    let made = server.post(ROUTES, &route("a")).await.expect(201);
+    let uid = &made["metadata"]["uid"];
+    let claim = json!({
+        "apiVersion": "signpost.dev/v1alpha1", "kind": "NameClaim", "metadata": {"name": "default-a"},
+        "spec": {"type": "label", "value": "default-a", "since": "2026-01-01T00:00:00Z",
+            "holder": {"namespace": "default", "name": "a", "uid": uid}},
+    });
+    server.post(&format!("{GROUP}/nameclaims"), &claim).await.expect(201);
+    let binding = json!({
+        "apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding", "metadata": {"name": "a"},
+        "spec": {"routeNamespace": "default", "routeName": "a", "routeUID": uid,
+            "routeResourceVersion": made["metadata"]["resourceVersion"], "router": "s1", "dns": shard["spec"]["dns"],
+            "label": "default-a", "strategy": "round-robin", "names": [
+                {"name": "default-a.s1.v3.example", "type": "system"},
+                {"name": "default-a.routes.v3.example", "type": "alias"}]},
+    });
+    let bindings = format!("{GROUP}/namespaces/default/routebindings");
+    let refused = server.post(&bindings, &binding).await.expect(403);
+    assert!(refused["message"].as_str().is_some_and(|message| message.contains("only the scheduler")), "{refused}");
+    let as_scheduler = ["content-type: application/json", "impersonate-user: system:signpost:scheduler"];
+    let bound = server.send("POST", &bindings, &as_scheduler, binding.to_string()).await.expect(201);
+    let seen = server.get(&format!("{ROUTES}/a")).await.expect(200);
+    assert_eq!(version(&seen), version(&bound), "one transaction");
+    assert_eq!((&seen["status"]["phase"], &seen["status"]["router"]), (&json!("scheduled"), &json!("s1")));
+    assert_eq!(seen["status"]["dns"], "default-a.s1.v3.example");
+    server.send("POST", &bindings, &as_scheduler, binding.to_string()).await.expect(409);
+    server.delete(&format!("{ROUTES}/a")).await.expect(200);
+    server.get(&format!("{bindings}/a")).await.expect(404);
+}

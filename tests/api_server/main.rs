@@ -1,0 +1,11 @@
+//! The API server as its clients see it: requests and answers, without a socket.
+//!
+//! Each file is one part of the contract. `support` starts a server over a store in memory.
+
+mod errors;
+mod kube_client;
+mod lifecycle;
+mod lists;
+mod rights;
+mod support;
+mod watches;

@@ -1,0 +1,192 @@
+//! What placing routes leaves behind: claims, stray bindings, status.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use signpost::client::lease::{Leadership, Term};
+use signpost::controller::placement::{Metrics, Placement, Settings};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::fake_api::{FakeApi, Faults};
+use crate::scheduling::{self, Running, check_all, platform, scheduled};
+use crate::{condition, namespace, route, router, until};
+
+/// A keeper that leads and waits for little.
+pub fn start(api: &FakeApi, change: impl Fn(&mut Settings)) -> Running {
+    let mut settings =
+        Settings { settle: Duration::from_millis(20), retry: Duration::from_millis(20), ..Settings::default() };
+    change(&mut settings);
+    let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
+    let stop = CancellationToken::new();
+    let placement = Placement::new(api.client(), settings, Metrics::default());
+    let task = tokio::spawn(placement.run(follow, stop.clone()));
+    Running { leadership, stop, task }
+}
+
+fn claim(api: &FakeApi, name: &str) -> Option<Value> {
+    api.get("nameclaims", "", name)
+}
+
+#[tokio::test]
+async fn a_label_is_let_go_with_its_route_and_kept_for_it() {
+    let api = platform(1, 1);
+    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    api.put("routes", route("ns", "app", &json!({})));
+    until("it is scheduled", || scheduled(&api) == 1).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let held = claim(&api, "ns-app").expect("it is claimed");
+    assert!(held["spec"]["releasedAt"].is_null(), "{held}");
+    api.delete("routebindings", "ns", "app");
+    api.delete("routes", "ns", "app");
+    until("it is released", || claim(&api, "ns-app").is_some_and(|claim| claim["spec"]["quarantineUntil"].is_string()))
+        .await;
+    // Somebody else wants the label, by its subdomain, and gets another one; the route comes back and gets its own.
+    api.put("routes", route("ns", "thief", &json!({"subdomain": "ns-app"})));
+    until("the other one is scheduled", || scheduled(&api) == 1).await;
+    api.put("routes", route("ns", "app", &json!({})));
+    until("both are scheduled", || scheduled(&api) == 2).await;
+    let label = |name: &str| api.get("routebindings", "ns", name).expect("it is bound")["spec"]["label"].clone();
+    assert_eq!(label("app"), "ns-app");
+    assert!(label("thief").as_str().is_some_and(|label| label.starts_with("ns-app-")));
+    check_all(&api);
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn quarantine_ends_in_a_purge() {
+    let api = platform(1, 1);
+    let (scheduler, keeper) =
+        (scheduling::start(&api), start(&api, |settings| settings.quarantine = Duration::from_millis(300)));
+    api.put("routes", route("ns", "app", &json!({})));
+    until("it is scheduled", || scheduled(&api) == 1).await;
+    api.delete("routebindings", "ns", "app");
+    api.delete("routes", "ns", "app");
+    until("it is purged", || claim(&api, "ns-app").is_none()).await;
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_goes_to_the_next_and_its_claim_when_there_is_none() {
+    let api = platform(1, 1);
+    let (scheduler, keeper) =
+        (scheduling::start(&api), start(&api, |settings| settings.host_grace = Duration::from_millis(500)));
+    let host = json!({"host": "www.shop.example"});
+    api.put("routes", route("ns", "first", &host));
+    until("the first is scheduled", || scheduled(&api) == 1).await;
+    api.put("routes", route("ns", "second", &host));
+    let admitted = |name: &str| {
+        let route = api.get("routes", "ns", name).expect("it is there");
+        condition(&route, "Admitted").map(|(status, ..)| status)
+    };
+    until("the second is refused", || admitted("second").as_deref() == Some("False")).await;
+    api.delete("routebindings", "ns", "first");
+    api.delete("routes", "ns", "first");
+    until("the second is scheduled", || scheduled(&api) == 1).await;
+    until("and says that it is admitted", || admitted("second").as_deref() == Some("True")).await;
+    api.delete("routebindings", "ns", "second");
+    api.delete("routes", "ns", "second");
+    let host_claims = || api.all("nameclaims").into_iter().filter(|claim| claim["spec"]["type"] == "host").count();
+    until("the claim on the host is gone", || host_claims() == 0).await;
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn bindings_without_their_route_are_cleared() {
+    let api = platform(1, 1);
+    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    for name in ["goes", "stays", "comes-back"] {
+        api.put("routes", route("ns", name, &json!({})));
+    }
+    until("all are scheduled", || scheduled(&api) == 3).await;
+    // A server that does not delete the binding with its Route.
+    api.delete("routes", "ns", "goes");
+    api.recreate("routes", route("ns", "comes-back", &json!({})));
+    until("the strays are gone, and the new one is placed", || {
+        api.get("routebindings", "ns", "goes").is_none() && scheduled(&api) == 2
+    })
+    .await;
+    assert_eq!(api.all("routebindings").len(), 2);
+    check_all(&api);
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn routers_say_how_they_are() {
+    let api = platform(1, 0);
+    api.put("routers", router("shard1", &json!({})));
+    api.put("routers", router("shard2", &json!({"addresses": []})));
+    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    for i in 0..7 {
+        api.put("routes", route("ns", &format!("r{i}"), &json!({})));
+    }
+    let shard = |name: &str| api.get("routers", "", name).expect("it is there");
+    let ready = |name: &str| condition(&shard(name), "Ready").map(|(status, reason, _)| format!("{status}/{reason}"));
+    until("counts and readiness are told", || {
+        shard("shard1")["status"]["routes"] == 7
+            && shard("shard2")["status"]["routes"] == 0
+            && ready("shard1").as_deref() == Some("True/Ready")
+            && ready("shard2").as_deref() == Some("False/NoActiveAddress")
+    })
+    .await;
+    // Someone else's condition stays, and so does what we said.
+    let mut changed = shard("shard1");
+    changed["status"]["conditions"].as_array_mut().expect("a list").push(json!({
+        "type": "ZonePublished", "status": "True", "reason": "Published", "message": "",
+        "lastTransitionTime": "2025-01-01T00:00:00Z",
+    }));
+    changed["spec"]["state"] = json!("cordoned");
+    api.put("routers", changed);
+    until("it follows", || ready("shard1").as_deref() == Some("True/Cordoned")).await;
+    assert!(condition(&shard("shard1"), "ZonePublished").is_some());
+    api.delete("routebindings", "ns", "r0");
+    api.delete("routes", "ns", "r0");
+    until("the count follows", || shard("shard1")["status"]["routes"] == 6).await;
+    let writes = api.requests("PATCH routers");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(api.requests("PATCH routers"), writes, "and then it is quiet");
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn a_route_that_its_router_would_not_take_any_more_says_so_and_stays() {
+    let api = platform(1, 1);
+    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    api.put("routes", route("ns", "app", &json!({})));
+    until("it is scheduled", || scheduled(&api) == 1).await;
+    let mismatch = || {
+        let route = api.get("routes", "ns", "app").expect("it is there");
+        condition(&route, "SelectorMismatch").map(|(status, ..)| status)
+    };
+    api.put("routers", router("shard1", &json!({"namespaceSelector": {"matchLabels": {"team": "a"}}})));
+    until("it says so", || mismatch().as_deref() == Some("True")).await;
+    assert_eq!(scheduled(&api), 1);
+    let mut labelled = namespace("ns");
+    labelled["metadata"]["labels"] = json!({"team": "a"});
+    api.put("namespaces", labelled);
+    until("it says so no more", || mismatch().as_deref() == Some("False")).await;
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn a_follower_does_nothing_and_faults_are_overcome() {
+    let api = platform(5, 1);
+    let keeper = start(&api, |_| ());
+    keeper.leadership.send_replace(Leadership::Follower { holder: None });
+    api.put("routers", router("shard1", &json!({"weight": 2})));
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    assert_eq!(api.requests("PATCH routers"), 0);
+    api.set_faults(Faults { conflicts: 300, failures: 300, lost_answers: 100, ..Faults::default() });
+    keeper.leadership.send_replace(Leadership::Leader(Term::unlimited()));
+    until("the status is written in the end", || {
+        api.get("routers", "", "shard1").is_some_and(|router| router["status"]["routes"] == 0)
+    })
+    .await;
+    keeper.stop().await;
+}

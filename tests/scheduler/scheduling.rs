@@ -1,0 +1,412 @@
+//! The scheduler: what becomes of routes when everything is well, and when much is not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use signpost::client::lease::{Leadership, Term};
+use signpost::scheduler::metrics::Metrics;
+use signpost::scheduler::queue::Waits;
+use signpost::scheduler::{Scheduler, Settings};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::fake_api::{FakeApi, Faults};
+use crate::{condition, namespace, route, router, until};
+
+pub struct Running {
+    pub leadership: watch::Sender<Leadership>,
+    pub stop: CancellationToken,
+    pub task: JoinHandle<()>,
+}
+
+impl Running {
+    pub async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.expect("it ends in order");
+    }
+}
+
+/// A scheduler that leads for ever, or until told otherwise.
+pub fn start(api: &FakeApi) -> Running {
+    start_with(api, |_| ())
+}
+
+fn start_with(api: &FakeApi, change: impl Fn(&mut Settings)) -> Running {
+    let mut settings = Settings::new("v3.example");
+    settings.waits = Waits {
+        failed_first: Duration::from_millis(5),
+        failed_longest: Duration::from_millis(200),
+        ..Waits::default()
+    };
+    change(&mut settings);
+    let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
+    let stop = CancellationToken::new();
+    let scheduler = Scheduler::new(api.client(), settings, Metrics::default());
+    let task = tokio::spawn(scheduler.run(follow, stop.clone()));
+    Running { leadership, stop, task }
+}
+
+pub fn platform(seed: u64, routers: usize) -> FakeApi {
+    let api = FakeApi::new(seed);
+    api.put("namespaces", namespace("ns"));
+    for i in 1..=routers {
+        api.put("routers", router(&format!("shard{i}"), &json!({})));
+    }
+    api
+}
+
+pub fn scheduled(api: &FakeApi) -> usize {
+    api.all("routes").iter().filter(|route| route["status"]["phase"] == "scheduled").count()
+}
+
+fn per_router(api: &FakeApi) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for binding in api.all("routebindings") {
+        *counts.entry(binding["spec"]["router"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+/// What must hold whatever happened: each Route bound once, no name twice, each name claimed by its Route.
+pub fn check_all(api: &FakeApi) {
+    let bound = api.bound();
+    let distinct: BTreeSet<&String> = bound.iter().collect();
+    assert_eq!(bound.len(), distinct.len(), "a Route was bound twice");
+    let uids: BTreeMap<String, Value> = api
+        .all("routes")
+        .into_iter()
+        .map(|route| (route["metadata"]["uid"].as_str().unwrap_or_default().to_owned(), route))
+        .collect();
+    let mut names = BTreeSet::new();
+    for binding in api.all("routebindings") {
+        let spec = &binding["spec"];
+        let route = &uids[spec["routeUID"].as_str().unwrap_or_default()];
+        assert_eq!(route["status"]["router"], spec["router"]);
+        for name in spec["names"].as_array().expect("it has names") {
+            let name = name["name"].as_str().unwrap_or_default().to_owned();
+            assert!(name.len() <= 253 && name.split('.').all(|label| label.len() <= 63), "{name}");
+            assert!(names.insert(name.clone()), "{name} was given twice");
+        }
+        let label = spec["label"].as_str().unwrap_or_default();
+        let claim = api.get("nameclaims", "", label).expect("its label is claimed");
+        assert_eq!(claim["spec"]["holder"]["uid"], spec["routeUID"], "{label}");
+    }
+}
+
+#[tokio::test]
+async fn routes_are_placed_in_turn_by_two_writes_each() {
+    let api = platform(1, 3);
+    for i in 0..300 {
+        api.put("routes", route("ns", &format!("r{i}"), &json!({})));
+    }
+    let running = start(&api);
+    until("all are scheduled", || scheduled(&api) == 300).await;
+    assert_eq!(per_router(&api), [1, 2, 3].map(|i| (format!("shard{i}"), 100)).into());
+    check_all(&api);
+    for (request, count) in
+        [("POST routebindings", 300), ("POST nameclaims", 300), ("PATCH routes", 0), ("GET nameclaims", 1)]
+    {
+        assert_eq!(api.requests(request), count, "{request}");
+    }
+    let binding = api.get("routebindings", "ns", "r7").expect("it is bound");
+    let explanation = &binding["spec"]["explanation"];
+    assert_eq!((&explanation["considered"], &explanation["eligible"]), (&json!(3), &json!(3)), "{explanation}");
+    assert_eq!(binding["spec"]["names"][1]["name"], "ns-r7.routes.v3.example");
+    until("events are recorded", || !api.all("events").is_empty()).await;
+    running.stop().await;
+
+    // A restart goes on where the circle was, and moves nothing.
+    api.put("routes", route("ns", "one", &json!({})));
+    api.put("routes", route("ns", "two", &json!({})));
+    api.put("routes", route("ns", "three", &json!({})));
+    let running = start(&api);
+    until("all are scheduled", || scheduled(&api) == 303).await;
+    assert_eq!(per_router(&api), [1, 2, 3].map(|i| (format!("shard{i}"), 101)).into());
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_route_without_a_router_says_why_and_is_placed_when_one_comes() {
+    let api = platform(1, 0);
+    api.put("routes", route("ns", "app", &json!({})));
+    let running = start(&api);
+    let said = |reason: &str| {
+        let route = api.get("routes", "ns", "app").expect("it is there");
+        condition(&route, "Scheduled").is_some_and(|(status, found, _)| status == "False" && found == reason)
+    };
+    until("NoRouter is said", || said("NoRouter")).await;
+    api.put("routers", router("shard1", &json!({"state": "cordoned"})));
+    api.put("routers", router("shard2", &json!({"routeSelector": {"matchLabels": {"tier": "gold"}}})));
+    let said_of_both = || {
+        let route = api.get("routes", "ns", "app").expect("it is there");
+        condition(&route, "Scheduled").is_some_and(|(_, _, message)| message.contains("none of 2"))
+    };
+    until("both are told of", || said("Unschedulable") && said_of_both()).await;
+    let route = api.get("routes", "ns", "app").expect("it is there");
+    let (_, _, message) = condition(&route, "Scheduled").expect("it is said");
+    assert_eq!(
+        message,
+        "none of 2 Routers can take the route: shard1 is cordoned; shard2 selects other routes by their labels"
+    );
+    assert_eq!(condition(&route, "Admitted").map(|(status, ..)| status).as_deref(), Some("True"));
+    let patches = api.requests("PATCH routes");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(api.requests("PATCH routes"), patches, "what was said is not said again");
+    api.put("routers", router("shard1", &json!({"state": "active"})));
+    until("it is scheduled at once", || scheduled(&api) == 1).await;
+    check_all(&api);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_namespace_that_gets_the_label_wakes_its_routes() {
+    let api = platform(1, 0);
+    api.put("routers", router("shard1", &json!({"namespaceSelector": {"matchLabels": {"team": "a"}}})));
+    api.put("routes", route("ns", "app", &json!({})));
+    let running = start(&api);
+    until("it is looked at", || {
+        condition(&api.get("routes", "ns", "app").expect("it is there"), "Scheduled").is_some()
+    })
+    .await;
+    let mut labelled = namespace("ns");
+    labelled["metadata"]["labels"] = json!({"team": "a"});
+    api.put("namespaces", labelled);
+    until("it is scheduled", || scheduled(&api) == 1).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn capacity_is_kept_under_concurrency_and_room_is_used() {
+    let api = platform(1, 0);
+    for i in 1..=3 {
+        api.put("routers", router(&format!("shard{i}"), &json!({"capacity": {"hard": 20}})));
+    }
+    for i in 0..100 {
+        api.put("routes", route("ns", &format!("r{i:03}"), &json!({})));
+    }
+    let running = start(&api);
+    let told = || {
+        let routes = api.all("routes");
+        routes
+            .iter()
+            .filter(|route| condition(route, "Scheduled").is_some_and(|(status, ..)| status == "False"))
+            .count()
+    };
+    until("sixty are placed and forty say why not", || scheduled(&api) == 60 && told() == 40).await;
+    assert_eq!(per_router(&api), [1, 2, 3].map(|i| (format!("shard{i}"), 20)).into());
+    // A route that goes makes room for one that waits.
+    let gone = api.all("routebindings")[0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    api.delete("routebindings", "ns", &gone);
+    api.delete("routes", "ns", &gone);
+    until("the room is used", || scheduled(&api) == 60).await;
+    assert_eq!(per_router(&api).values().sum::<usize>(), 60);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_has_one_route_and_the_oldest_of_those_that_wait_takes_over() {
+    let api = platform(1, 2);
+    let with_age = |name: &str, second: u32| {
+        let mut object = route("ns", name, &json!({"host": "www.shop.example"}));
+        object["metadata"]["creationTimestamp"] = json!(format!("2025-01-01T00:00:{second:02}Z"));
+        object
+    };
+    api.put("routes", with_age("first", 1));
+    let running = start(&api);
+    until("the first is scheduled", || scheduled(&api) == 1).await;
+    api.put("routes", with_age("third", 3));
+    api.put("routes", with_age("second", 2));
+    let refused = |name: &str| {
+        let route = api.get("routes", "ns", name).expect("it is there");
+        condition(&route, "Admitted")
+            .is_some_and(|(status, reason, _)| status == "False" && reason == "HostAlreadyClaimed")
+    };
+    until("the others are not admitted", || refused("second") && refused("third")).await;
+    let first = api.get("routes", "ns", "first").expect("it is there");
+    assert_eq!(first["status"]["dns"], "www.shop.example");
+    let names = &api.get("routebindings", "ns", "first").expect("it is bound")["spec"]["names"];
+    assert_eq!(names[2]["record"], "www.shop.example. IN CNAME ns-first.routes.v3.example.");
+
+    // What the claim controller does when the Route is gone.
+    api.delete("routebindings", "ns", "first");
+    api.delete("routes", "ns", "first");
+    let claim = api.all("nameclaims").into_iter().find(|claim| claim["spec"]["type"] == "host");
+    let mut claim = claim.expect("the host is claimed");
+    claim["spec"]["releasedAt"] = json!("2025-01-01T00:01:00Z");
+    api.put("nameclaims", claim);
+    until("the second takes over", || scheduled(&api) == 1).await;
+    assert!(api.get("routebindings", "ns", "second").is_some() && refused("third"));
+    check_all(&api);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_of_the_platform_is_refused_unless_it_is_the_routes_own() {
+    let api = platform(1, 2);
+    api.put("routes", route("ns", "own", &json!({"host": "ns-own.shard2.v3.example"})));
+    api.put("routes", route("ns", "other", &json!({"host": "admin.shard1.v3.example"})));
+    let running = start(&api);
+    until("its own is scheduled", || scheduled(&api) == 1).await;
+    assert_eq!(api.get("routebindings", "ns", "own").expect("it is bound")["spec"]["router"], "shard2");
+    until("the other is refused", || {
+        condition(&api.get("routes", "ns", "other").expect("it is there"), "Admitted")
+            .is_some_and(|(status, reason, _)| status == "False" && reason == "HostInPlatformDomain")
+    })
+    .await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn colliding_and_quarantined_names() {
+    let api = platform(1, 1);
+    for name in ["foo", "foo-bar"] {
+        api.put("namespaces", namespace(name));
+    }
+    let quarantined = |label: &str, namespace: &str, name: &str| {
+        json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "NameClaim", "metadata": {"name": label},
+            "spec": {
+                "type": "label", "value": label, "since": "2025-01-01T00:00:00Z",
+                "holder": {"namespace": namespace, "name": name, "uid": "of-old"},
+                "releasedAt": "2025-01-02T00:00:00Z", "quarantineUntil": "2999-01-01T00:00:00Z",
+            },
+        })
+    };
+    api.put("nameclaims", quarantined("ns-mine", "ns", "mine"));
+    api.put("nameclaims", quarantined("ns-theirs", "elsewhere", "theirs"));
+    for (namespace, name) in [("foo", "bar-baz"), ("foo-bar", "baz"), ("ns", "mine"), ("ns", "theirs")] {
+        api.put("routes", route(namespace, name, &json!({})));
+    }
+    api.put("routes", route("ns", &"long.".repeat(30)[..149], &json!({})));
+    let running = start(&api);
+    until("all are scheduled", || scheduled(&api) == 5).await;
+    check_all(&api);
+    let label = |namespace: &str, name: &str| {
+        api.get("routebindings", namespace, name).expect("it is bound")["spec"]["label"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    assert_eq!(label("ns", "mine"), "ns-mine", "it comes back to the same namespace and name");
+    assert!(label("ns", "theirs").starts_with("ns-theirs-"), "it does not go to another");
+    let pair = [label("foo", "bar-baz"), label("foo-bar", "baz")];
+    assert!(pair.contains(&"foo-bar-baz".to_owned()) && pair[0] != pair[1], "{pair:?}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_without_transactions_is_served_too() {
+    let api = FakeApi::new(1).without_transactions();
+    api.put("namespaces", namespace("ns"));
+    api.put("routers", router("shard1", &json!({})));
+    for i in 0..20 {
+        api.put("routes", route("ns", &format!("r{i}"), &json!({})));
+    }
+    // One was bound by a scheduler that crashed before it could write the status.
+    let crashed = api.get("routes", "ns", "r3").expect("it is there");
+    api.put("routebindings", json!({
+        "apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding", "metadata": {"namespace": "ns", "name": "r3"},
+        "spec": {
+            "routeNamespace": "ns", "routeName": "r3", "routeUID": crashed["metadata"]["uid"], "router": "shard1",
+            "dns": "shard1.v3.example", "label": "ns-r3", "strategy": "round-robin",
+            "names": [
+                {"name": "ns-r3.shard1.v3.example", "type": "system"},
+                {"name": "ns-r3.routes.v3.example", "type": "alias"},
+            ],
+        },
+    }));
+    let running = start(&api);
+    until("the status of all is written", || scheduled(&api) == 20).await;
+    for route in api.all("routes") {
+        let name = route["metadata"]["name"].as_str().unwrap_or_default();
+        assert_eq!(route["status"]["dns"], format!("ns-{name}.shard1.v3.example"));
+        assert_eq!(route["status"]["canonicalName"], format!("ns-{name}.routes.v3.example"));
+        for kind in ["Scheduled", "Admitted"] {
+            assert_eq!(condition(&route, kind).map(|(status, ..)| status).as_deref(), Some("True"), "{kind}");
+        }
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn only_the_leader_writes() {
+    let api = platform(1, 1);
+    let running = start(&api);
+    api.put("routes", route("ns", "a", &json!({})));
+    until("the leader places it", || scheduled(&api) == 1).await;
+    running.leadership.send_replace(Leadership::Follower { holder: None });
+    api.put("routes", route("ns", "b", &json!({})));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(api.requests("POST routebindings"), 1);
+    running.leadership.send_replace(Leadership::Leader(Term::unlimited()));
+    until("it leads again", || scheduled(&api) == 2).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_route_made_anew_is_placed_anew_and_keeps_its_name() {
+    let api = platform(1, 2);
+    api.put("routes", route("ns", "app", &json!({})));
+    let running = start(&api);
+    until("it is scheduled", || scheduled(&api) == 1).await;
+    let old = api.get("routebindings", "ns", "app").expect("it is bound");
+    api.delete("routebindings", "ns", "app");
+    api.recreate("routes", route("ns", "app", &json!({})));
+    until("the new one is scheduled", || scheduled(&api) == 1).await;
+    let new = api.get("routebindings", "ns", "app").expect("it is bound");
+    assert_ne!(old["spec"]["routeUID"], new["spec"]["routeUID"]);
+    assert_eq!(old["spec"]["label"], new["spec"]["label"]);
+    check_all(&api);
+    running.stop().await;
+}
+
+/// Three schedulers that all believe they lead, which no lease allows, over an API that misbehaves in every way it can;
+/// one of them crashes and starts again all the time, routes come, go and come back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chaos() {
+    for seed in 1..=2 {
+        let api = platform(seed, 4);
+        for name in ["a", "a-b", "a-b-c"] {
+            api.put("namespaces", namespace(name));
+        }
+        api.set_faults(Faults {
+            conflicts: 60,
+            failures: 60,
+            lost_answers: 60,
+            broken_watches: 30,
+            delay_longest_millis: 4,
+        });
+        let mut running = vec![start(&api), start(&api), start(&api)];
+        let keeper = crate::placement::start(&api, |_| ());
+        // Names that collide: a + b-c-7, a-b + c-7, and so on.
+        let mut expected = 0;
+        for i in 0..100 {
+            for (namespace, name) in [("a", format!("b-c-{i}")), ("a-b", format!("c-{i}")), ("ns", format!("r{i}"))] {
+                api.put("routes", route(namespace, &name, &json!({})));
+                expected += 1;
+            }
+            if i % 10 == 5 {
+                // The binding of the earlier Route is the keeper's to clear away.
+                api.recreate("routes", route("ns", &format!("r{}", i - 3), &json!({})));
+            }
+            if i % 25 == 20 {
+                api.forget_history();
+            }
+            if i % 20 == 10 {
+                // A crash: nothing is finished, nothing is told.
+                let crashed = running.remove(0);
+                crashed.task.abort();
+                running.push(start(&api));
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        until("none is lost", || scheduled(&api) == expected && api.all("routebindings").len() == expected).await;
+        check_all(&api);
+        for one in running {
+            one.stop().await;
+        }
+        keeper.stop().await;
+    }
+}

@@ -1,0 +1,7 @@
+//! The listeners on real loopback sockets, with a real zone behind them.
+#![allow(clippy::unwrap_used)]
+
+mod bind;
+mod stream;
+mod support;
+mod udp;

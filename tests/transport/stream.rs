@@ -1,0 +1,267 @@
+//! TCP (RFC 7766): pipelining, split messages, half-close, bounds and timeouts.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use signpost::nameserver::Settings;
+
+use crate::support::{A, PATIENCE, Server, TXT, ask, check, query, query_with_option, shard, udp_client};
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    [&(message.len() as u16).to_be_bytes(), message].concat()
+}
+
+/// The next message, `None` at the end of the stream.
+fn receive(stream: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut length = [0; 2];
+    match stream.read_exact(&mut length) {
+        Ok(()) => {}
+        Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => return None,
+        Err(error) => panic!("{error}"),
+    }
+    let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
+    stream.read_exact(&mut message).unwrap();
+    Some(message)
+}
+
+#[track_caller]
+fn ask_on(stream: &mut TcpStream, id: u16, answers: u16) {
+    let query = query(id, "app.shard.example", A);
+    stream.write_all(&framed(&query)).unwrap();
+    check(&receive(stream).expect("an answer"), &query, answers);
+}
+
+#[test]
+fn pipelined_queries_are_all_answered() {
+    let server = Server::with(|config| config.addresses = vec!["[::1]:0".parse().unwrap()]);
+    let mut stream = connect(&server);
+    let queries: Vec<_> = (0..1_000).map(|id| query(id, &format!("app{id}.shard.example"), A)).collect();
+    let octets: Vec<u8> = queries.iter().flat_map(|query| framed(query)).collect();
+    stream.write_all(&octets).unwrap();
+    for query in &queries {
+        check(&receive(&mut stream).expect("an answer"), query, 4);
+    }
+    assert_eq!((server.stats().messages, server.queries()), (1_000, (0, 1_000)));
+}
+
+#[test]
+fn messages_may_come_in_any_pieces() {
+    let server = Server::start();
+    let mut stream = connect(&server);
+    let queries: Vec<_> = (0..3).map(|id| query(id, "app.shard.example", A)).collect();
+    let octets: Vec<u8> = queries.iter().flat_map(|query| framed(query)).collect();
+    for piece in [1, 2, 3, octets.len() / 3 + 1, octets.len() - 1] {
+        for part in octets.chunks(piece) {
+            stream.write_all(part).unwrap();
+            if piece < 3 {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+        for query in &queries {
+            check(&receive(&mut stream).expect("an answer"), query, 4);
+        }
+    }
+}
+
+#[test]
+fn large_answers_come_whole() {
+    let server = Server::start();
+    let mut stream = connect(&server);
+    let query = query(5, "large.shard.example", TXT);
+    for _ in 0..3 {
+        stream.write_all(&framed(&query)).unwrap();
+        let answer = receive(&mut stream).expect("an answer");
+        check(&answer, &query, 200);
+        assert!(answer.len() > 40_000);
+    }
+}
+
+#[test]
+fn a_client_that_has_said_all_still_gets_its_answers() {
+    let server = Server::start();
+    let mut stream = connect(&server);
+    let queries: Vec<_> = (0..20).map(|id| query(id, "app.shard.example", A)).collect();
+    queries.iter().for_each(|query| stream.write_all(&framed(query)).unwrap());
+    // And the beginning of one more, which nobody can answer.
+    stream.write_all(&[0, 30, 1, 2, 3]).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    for query in &queries {
+        check(&receive(&mut stream).expect("an answer"), query, 4);
+    }
+    assert_eq!(receive(&mut stream), None);
+}
+
+#[test]
+fn what_is_no_message_ends_the_connection_after_the_answers_before_it() {
+    let mut response = query(2, "app.shard.example", A);
+    response[2] |= 0x80;
+    for bad in [framed(&[]), framed(&[0; 11]), vec![0, 5], framed(&response)] {
+        let server = Server::start();
+        let mut stream = connect(&server);
+        let good = query(1, "app.shard.example", A);
+        // More than is read at once follows, which must not turn the answer into a reset.
+        let octets = [framed(&good), bad, vec![7; 10_000]].concat();
+        stream.write_all(&octets).unwrap();
+        check(&receive(&mut stream).expect("an answer"), &good, 4);
+        assert_eq!(receive(&mut stream), None);
+        server.wait("the count", |stats| stats.malformed == 1);
+    }
+}
+
+#[test]
+fn connections_are_bounded_by_client_and_in_total() {
+    let server = Server::with(|config| {
+        config.addresses = vec!["0.0.0.0:0".parse().unwrap()];
+        config.streams.connections_per_client_max = 3;
+        config.streams.connections_max = 5;
+    });
+    let port = server.address().port();
+    let from = |client: u8| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&std::net::SocketAddr::from(([127, 0, 0, client], 0)).into()).unwrap();
+        socket.connect(&std::net::SocketAddr::from(([127, 0, 0, 1], port)).into()).unwrap();
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    };
+    let mut first: Vec<_> = (0..3).map(|_| from(1)).collect();
+    first.iter_mut().for_each(|stream| ask_on(stream, 1, 4));
+    assert_eq!(receive(&mut from(1)), None, "the client has three");
+    let mut second: Vec<_> = (0..2).map(|_| from(2)).collect();
+    second.iter_mut().for_each(|stream| ask_on(stream, 2, 4));
+    assert_eq!(receive(&mut from(3)), None, "there are five");
+    let stats = server.stats();
+    assert_eq!((stats.connections, stats.refused_client, stats.refused_total), (5, 1, 1));
+    // Who leaves makes room.
+    drop(first);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut stream = from(3);
+        drop(stream.write_all(&framed(&query(3, "app.shard.example", A))));
+        if receive(&mut stream).is_some() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "no room");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn silence_and_slowness_end_a_connection() {
+    let server = Server::with(|config| {
+        config.streams.idle = Duration::from_millis(300);
+        config.streams.read = Duration::from_millis(100);
+        config.streams.lifetime = Duration::from_millis(700);
+    });
+    // Silent from the start, and silent after a query.
+    let mut silent = connect(&server);
+    assert_eq!(receive(&mut silent), None);
+    let mut asked = connect(&server);
+    ask_on(&mut asked, 1, 4);
+    assert_eq!(receive(&mut asked), None);
+    server.wait("two idle", |stats| stats.idle_timeouts == 2);
+    // A message that trickles in is not kept alive by each octet.
+    let mut slow = connect(&server);
+    let trickle = framed(&query(1, "a-name-that-takes-a-while.shard.example", A));
+    for octet in trickle {
+        if slow.write_all(&[octet]).is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server.wait("one slow", |stats| stats.read_timeouts == 1);
+    // One that is never silent ends, too.
+    let mut busy = connect(&server);
+    let began = Instant::now();
+    let query = query(1, "app.shard.example", A);
+    while busy.write_all(&framed(&query)).is_ok() && receive(&mut busy).is_some() {
+        assert!(began.elapsed() < PATIENCE, "it never ends");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(began.elapsed() > Duration::from_millis(500));
+}
+
+#[test]
+fn a_client_that_never_reads_is_cut_off_and_harms_nobody() {
+    let server = Server::with(|config| config.streams.write = Duration::from_millis(300));
+    let mut greedy: Vec<_> = (0..4).map(|_| connect(&server)).collect();
+    let queries = framed(&query(1, "large.shard.example", TXT)).repeat(2_000);
+    // 80 MB of answers each; the server takes no more queries than it can hold answers for, so this may block.
+    for stream in &mut greedy {
+        stream.set_write_timeout(Some(Duration::from_millis(20))).unwrap();
+        drop(stream.write_all(&queries));
+    }
+    let udp = udp_client(server.address());
+    let mut patient = connect(&server);
+    let deadline = Instant::now() + PATIENCE;
+    let mut id = 0;
+    while server.stats().write_timeouts < 4 {
+        assert!(Instant::now() < deadline, "{:?}", server.stats());
+        ask(&udp, id, 4);
+        ask_on(&mut patient, id, 4);
+        id += 1;
+    }
+    assert!(server.stats().messages < 4 * 2_000, "it did not read on while answers waited");
+}
+
+#[test]
+fn a_thousand_idle_connections_do_not_disturb() {
+    // Each has two ends here.
+    let files = signpost::sys::files::raise_open_files_max().unwrap();
+    let count = 1_000.min(files as usize / 2 - 200);
+    let server = Server::with(|config| config.streams.connections_per_client_max = 5_000);
+    let mut idle: Vec<_> = (0..count).map(|_| connect(&server)).collect();
+    server.wait("all connections", |stats| stats.connections == count as u64);
+    let udp = udp_client(server.address());
+    for id in 0..100 {
+        ask(&udp, id, 4);
+    }
+    for (id, stream) in idle.iter_mut().enumerate().step_by(100) {
+        ask_on(stream, id as u16, 4);
+    }
+}
+
+#[test]
+fn keepalive_is_told_to_who_asks() {
+    let server = Server::start();
+    let mut stream = connect(&server);
+    // RFC 7828: option 11, two octets, in units of 100 ms.
+    let mut told = |id| {
+        stream.write_all(&framed(&query_with_option(id, "app.shard.example", 11))).unwrap();
+        let answer = receive(&mut stream).expect("an answer");
+        answer.windows(6).any(|octets| octets == [0, 11, 0, 2, 0, 100])
+    };
+    assert!(!told(1));
+    server.settings.store(Arc::new(Settings { keepalive: Some(100), ..Settings::default() }));
+    assert!(told(2));
+}
+
+#[test]
+fn a_stop_answers_what_has_arrived_and_closes_the_rest() {
+    let mut server = Server::start();
+    let mut streams: Vec<_> = (0..20).map(|_| connect(&server)).collect();
+    streams.iter_mut().for_each(|stream| ask_on(stream, 1, 4));
+    server.db.publish(shard(5));
+    let query = query(2, "app.shard.example", A);
+    streams.iter_mut().step_by(2).for_each(|stream| stream.write_all(&framed(&query)).unwrap());
+    let began = Instant::now();
+    server.stop();
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    for (number, stream) in streams.iter_mut().enumerate() {
+        if number % 2 == 0 {
+            check(&receive(stream).expect("an answer"), &query, 5);
+        }
+        assert_eq!(receive(stream), None);
+    }
+    assert!(TcpStream::connect(server.address()).is_err());
+}

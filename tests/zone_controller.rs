@@ -1,0 +1,397 @@
+//! Serials: a leader and several name servers that see the same changes at different moments, in every order of events
+//! that a network and crashes can make of it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use serde_json::json;
+use signpost::api::v1alpha1::router::Router;
+use signpost::api::v1alpha1::zone::Zone as LedgerZone;
+use signpost::client::reflector::{Applied, Change, ObjectKey};
+use signpost::compiler::inputs::{BindingInput, RouterInput};
+use signpost::compiler::{Digest, Settings};
+use signpost::controller::ledger::{Event, Ledger, Outcome, Write};
+use signpost::controller::zone::timeline::Published;
+use signpost::controller::zone::zones::{Output, Zones};
+use signpost::wire::Name;
+use signpost::zone::{Contents, Serial, db};
+
+const UNIX_START: u64 = 1_800_000_000;
+
+fn settings() -> Arc<Settings> {
+    Arc::new(Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().unwrap()]).expect("good settings"))
+}
+
+fn router(number: u8, address: u8) -> Arc<RouterInput> {
+    let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+        "metadata": {"name": format!("r{number}"), "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"addresses": [{"ip": format!("192.0.2.{address}")}]}});
+    let object: Router = serde_json::from_value(object).expect("a Router of a test");
+    Arc::new(RouterInput::read(&object, "v3.example", &mut Vec::new()).expect("it makes a zone"))
+}
+
+fn binding(number: u8, shard: u8) -> Arc<BindingInput> {
+    Arc::new(BindingInput {
+        key: format!("ns/b{number}").into(),
+        created: 0,
+        label: format!("ns-b{number}").into(),
+        shard: format!("r{shard}.v3.example").into(),
+    })
+}
+
+/// A change of an object.
+#[derive(Debug, Clone, Copy)]
+enum Edit {
+    Router(u8, Option<u8>),
+    Binding(u8, Option<u8>),
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Edit(Edit),
+    /// The leader, or a second one that thinks it leads, hears of so many edits and of so many ledger events.
+    Leader(usize, usize, usize),
+    /// A leader writes what it finds due; `true`: the answer does not arrive.
+    Write(usize, bool),
+    /// A name server hears of so many edits and of so many ledger events, and publishes.
+    Replica(usize, usize, usize),
+    Restart(usize),
+    Sleep(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let edit = prop_oneof![
+        (0..3u8, proptest::option::weighted(0.7, 0..4u8)).prop_map(|(number, to)| Edit::Router(number, to)),
+        (0..4u8, proptest::option::weighted(0.7, 0..3u8)).prop_map(|(number, to)| Edit::Binding(number, to)),
+    ];
+    let step = prop_oneof![
+        4 => edit.prop_map(Step::Edit),
+        3 => (0..2usize, 0..4usize, 0..4usize).prop_map(|(who, edits, events)| Step::Leader(who, edits, events)),
+        3 => (0..2usize, prop::bool::weighted(0.1)).prop_map(|(who, lost)| Step::Write(who, lost)),
+        6 => (0..3usize, 0..4usize, 0..4usize).prop_map(|(who, edits, events)| Step::Replica(who, edits, events)),
+        1 => (0..3usize).prop_map(Step::Restart),
+        2 => prop_oneof![1..30u64, 900..1500u64].prop_map(Step::Sleep),
+    ];
+    proptest::collection::vec(step, 1..120)
+}
+
+/// Everyone's world.
+struct World {
+    now: Instant,
+    start: Instant,
+    edits: Vec<Edit>,
+    /// The API's Zones, and every version of each as a watch tells it.
+    zones: BTreeMap<String, LedgerZone>,
+    zone_events: Vec<(String, Option<LedgerZone>)>,
+    revision: u64,
+    leaders: Vec<Leader>,
+    replicas: Vec<Replica>,
+    /// Which digest a serial of the ledger stands for, as published by anyone.
+    meaning: HashMap<(Name, u32), Digest>,
+}
+
+struct Leader {
+    ledger: Ledger,
+    edits: usize,
+    events: usize,
+}
+
+struct Replica {
+    zones: Zones,
+    edits: usize,
+    events: usize,
+    published: HashMap<Name, Published>,
+    /// What a map of zones would hold.
+    served: BTreeMap<Name, Contents>,
+}
+
+fn applied<V>(key: ObjectKey, value: V) -> Change<V> {
+    Change::Applied(Applied { key, now: Arc::new(value), before: None, recreated: false })
+}
+
+impl World {
+    fn new() -> Self {
+        let now = Instant::now();
+        let leader = || {
+            let mut ledger = Ledger::new(&settings());
+            ledger.set_synced();
+            Leader { ledger, edits: 0, events: 0 }
+        };
+        let replica = || Replica {
+            zones: Zones::new(settings(), HashMap::new(), now),
+            edits: 0,
+            events: 0,
+            published: HashMap::new(),
+            served: BTreeMap::new(),
+        };
+        World {
+            now,
+            start: now,
+            edits: Vec::new(),
+            zones: BTreeMap::new(),
+            zone_events: Vec::new(),
+            revision: 0,
+            leaders: (0..2).map(|_| leader()).collect(),
+            replicas: (0..3).map(|_| replica()).collect(),
+            meaning: HashMap::new(),
+        }
+    }
+
+    fn unix_now(&self) -> u64 {
+        UNIX_START + (self.now - self.start).as_secs()
+    }
+
+    fn leader_hears(&mut self, who: usize, edits: usize, events: usize) {
+        let leader = &mut self.leaders[who];
+        for edit in self.edits.iter().skip(leader.edits).take(edits) {
+            leader.edits += 1;
+            let event = match *edit {
+                Edit::Router(number, to) => {
+                    let key = ObjectKey::cluster(&format!("r{number}"));
+                    Event::Router(match to {
+                        Some(to) => applied(key, Some(router(number, to))),
+                        None => Change::Deleted { key, last: Arc::new(None) },
+                    })
+                }
+                Edit::Binding(number, to) => {
+                    let key = ObjectKey::namespaced("ns", &format!("b{number}"));
+                    Event::Binding(match to {
+                        Some(to) => applied(key, Some(binding(number, to))),
+                        None => Change::Deleted { key, last: Arc::new(None) },
+                    })
+                }
+            };
+            leader.ledger.take(event, self.now);
+        }
+        for (name, zone) in self.zone_events.iter().skip(leader.events).take(events) {
+            leader.events += 1;
+            let key = ObjectKey::cluster(name);
+            let change = match zone {
+                Some(zone) => applied(key, zone.clone()),
+                None => Change::Deleted { key, last: Arc::new(LedgerZone::new(name, empty_spec())) },
+            };
+            leader.ledger.take(Event::Zone(change), self.now);
+        }
+    }
+
+    /// Does what the leader wants written; whether there was anything.
+    fn leader_writes(&mut self, who: usize, lost: bool) -> bool {
+        let unix_now = self.unix_now();
+        let writes = self.leaders[who].ledger.due(self.now, unix_now, 64);
+        let any = !writes.is_empty();
+        for write in writes {
+            let (name, outcome) = self.write(write);
+            let outcome = if lost { Outcome::Failed("no answer".to_owned()) } else { outcome };
+            let apex = name.parse().expect("an apex");
+            self.leaders[who].ledger.take(Event::Written(apex, outcome), self.now);
+        }
+        any
+    }
+
+    /// The API's part of a write: creation and replacement as Kubernetes has them.
+    fn write(&mut self, write: Write) -> (String, Outcome) {
+        let (name, zone) = match write {
+            Write::Create(zone) => {
+                let name = zone.metadata.name.clone().expect("a name");
+                let is_new = !self.zones.contains_key(&name);
+                (name, is_new.then_some(Some(zone)))
+            }
+            Write::Replace(zone) => {
+                let name = zone.metadata.name.clone().expect("a name");
+                let same = |old: &LedgerZone| old.metadata.resource_version == zone.metadata.resource_version;
+                let fits = self.zones.get(&name).is_some_and(same);
+                (name, fits.then_some(Some(zone)))
+            }
+            Write::Delete { apex, resource_version, .. } => {
+                let name = signpost::compiler::settings::text_of(&apex);
+                let same = |old: &LedgerZone| old.metadata.resource_version == resource_version;
+                let fits = self.zones.get(&name).is_some_and(same);
+                (name, fits.then_some(None))
+            }
+        };
+        match zone {
+            Some(Some(mut zone)) => {
+                self.revision += 1;
+                zone.metadata.resource_version = Some(self.revision.to_string());
+                zone.metadata.uid.get_or_insert_with(|| self.revision.to_string());
+                self.zones.insert(name.clone(), (*zone).clone());
+                self.zone_events.push((name.clone(), Some(*zone)));
+            }
+            Some(None) => {
+                self.zones.remove(&name);
+                self.zone_events.push((name.clone(), None));
+            }
+            // A conflict: the leader looks at what is there.
+            None => {}
+        }
+        let there = self.zones.get(&name).cloned().map(Box::new);
+        (name, Outcome::Is(there))
+    }
+
+    fn replica_hears(&mut self, who: usize, edits: usize, events: usize) -> Result<(), TestCaseError> {
+        let replica = &mut self.replicas[who];
+        for edit in self.edits.iter().skip(replica.edits).take(edits) {
+            replica.edits += 1;
+            match *edit {
+                Edit::Router(number, Some(to)) => replica.zones.set_router(router(number, to), self.now),
+                Edit::Router(number, None) => replica.zones.remove_router(&format!("r{number}"), self.now),
+                Edit::Binding(number, Some(to)) => replica.zones.set_binding(binding(number, to), self.now),
+                Edit::Binding(number, None) => replica.zones.remove_binding(&format!("ns/b{number}"), self.now),
+            }
+        }
+        for (name, zone) in self.zone_events.iter().skip(replica.events).take(events) {
+            replica.events += 1;
+            let versions = zone.iter().flat_map(|zone| &zone.spec.versions);
+            let versions = versions.map(|version| (Serial(version.serial), version.digest.parse().expect("a digest")));
+            replica.zones.set_ledger(&name.parse().expect("an apex"), versions.collect());
+        }
+        let unix_now = self.unix_now();
+        let output = self.replicas[who].zones.publish_due(self.now, unix_now);
+        self.carry_out(who, output)
+    }
+
+    fn restart(&mut self, who: usize) -> Result<(), TestCaseError> {
+        // A restart takes its time: provisional serials are bounded by the clock.
+        self.now += Duration::from_secs(1);
+        let (now, unix_now) = (self.now, self.unix_now());
+        let replica = &mut self.replicas[who];
+        let platform = replica.zones.platform().clone();
+        replica.zones = Zones::with_platform(platform, settings(), replica.published.clone(), now);
+        replica.served.clear();
+        let output = replica.zones.resume(unix_now);
+        // The whole ledger is listed again.
+        replica.events = 0;
+        let had = replica.published.len();
+        self.carry_out(who, output)?;
+        let shards = self.replicas[who].zones.platform().shards().map(|(apex, _)| apex.clone()).collect::<Vec<_>>();
+        let replica = &self.replicas[who];
+        for apex in shards {
+            let known = replica.published.contains_key(&apex);
+            prop_assert!(!known || replica.served.contains_key(&apex), "{apex} of {had} is not served after a restart");
+        }
+        Ok(())
+    }
+
+    /// Applies what a name server would do, and checks each publication.
+    fn carry_out(&mut self, who: usize, output: Output) -> Result<(), TestCaseError> {
+        let replica = &mut self.replicas[who];
+        for change in output.changes {
+            match change {
+                db::Change::Publish(zone) => drop(replica.served.insert(zone.apex().clone(), zone.contents())),
+                db::Change::Remove(apex) => drop(replica.served.remove(&apex)),
+            }
+        }
+        for (apex, published) in output.serials {
+            let Some(published) = published else {
+                replica.published.remove(&apex);
+                continue;
+            };
+            let served = signpost::compiler::apex::serial_of(&replica.served[&apex]);
+            prop_assert_eq!(served, Some(published.serial.0), "{} is served under what was decided", apex);
+            if let Some(before) = replica.published.insert(apex.clone(), published) {
+                let same = before.serial == published.serial && before.digest == published.digest;
+                let newer = published.serial.is_after(before.serial);
+                prop_assert!(newer || same, "{}: {:?} after {:?}", apex, published, before);
+            }
+            if !published.provisional {
+                let meant = *self.meaning.entry((apex.clone(), published.serial.0)).or_insert(published.digest);
+                prop_assert_eq!(meant, published.digest, "{} {}", apex, published.serial);
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        match *step {
+            Step::Edit(edit) => self.edits.push(edit),
+            Step::Leader(who, edits, events) => self.leader_hears(who, edits, events),
+            Step::Write(who, lost) => drop(self.leader_writes(who, lost)),
+            Step::Replica(who, edits, events) => self.replica_hears(who, edits, events)?,
+            Step::Restart(who) => self.restart(who)?,
+            Step::Sleep(milliseconds) => self.now += Duration::from_millis(milliseconds),
+        }
+        Ok(())
+    }
+
+    /// Everyone hears everything, until nothing happens any more.
+    fn settle(&mut self) -> Result<(), TestCaseError> {
+        for _ in 0..200 {
+            self.leader_hears(0, usize::MAX, usize::MAX);
+            let any = self.leader_writes(0, false);
+            for who in 0..self.replicas.len() {
+                self.replica_hears(who, usize::MAX, usize::MAX)?;
+            }
+            self.now += Duration::from_millis(100);
+            let waits = self.replicas.iter().any(|replica| replica.zones.next_deadline().is_some());
+            if !any && !waits && self.leaders[0].ledger.next_deadline().is_none() {
+                return Ok(());
+            }
+        }
+        Err(TestCaseError::fail("it does not settle"))
+    }
+}
+
+impl World {
+    fn all_serve_what_the_objects_say(&self) -> Result<(), TestCaseError> {
+        let compiled = signpost::compiler::compile_platform(self.replicas[0].zones.platform(), &settings());
+        for replica in &self.replicas {
+            let apexes: Vec<&Name> = replica.served.keys().collect();
+            let mut expected: Vec<&Name> = compiled.zones.iter().map(|zone| zone.contents.apex()).collect();
+            expected.sort();
+            prop_assert_eq!(apexes, expected);
+            for zone in &compiled.zones {
+                let apex = zone.contents.apex();
+                let mut served = replica.served[apex].clone();
+                signpost::compiler::apex::set_serial(&mut served, 0);
+                prop_assert!(signpost::zone::diff::owners(&served, &zone.contents).is_empty(), "{}", apex);
+                let published = replica.published[apex];
+                prop_assert_eq!(published.digest, zone.digest);
+                let named = &self.zones[&signpost::compiler::settings::text_of(apex)].spec.versions[0];
+                let ahead = published.provisional && !Serial(named.serial).is_after(published.serial);
+                prop_assert!(ahead || published.serial.0 == named.serial, "{}: {:?}", apex, published);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn empty_spec() -> signpost::api::v1alpha1::zone::ZoneSpec {
+    serde_json::from_value(json!({"type": "shard"})).expect("a spec")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    /// Serials never go back; one serial of the ledger means one state, on every name server and over restarts; and in
+    /// the end all serve the same, under the same serials.
+    #[test]
+    fn name_servers_agree(history in steps()) {
+        let mut world = World::new();
+        for step in &history {
+            world.step(step)?;
+        }
+        world.settle()?;
+        world.all_serve_what_the_objects_say()?;
+        // A name server that published on its own while no one led, and found the objects back in the ledger's state after
+        // that, is ahead of the ledger. The next change of the zone brings all together.
+        world.now += Duration::from_secs(1);
+        for number in 0..3 {
+            world.edits.push(Edit::Router(number, Some(9)));
+            world.edits.push(Edit::Binding(number, Some(9)));
+        }
+        world.edits.push(Edit::Router(9, Some(9)));
+        world.settle()?;
+        world.all_serve_what_the_objects_say()?;
+        for replica in &world.replicas {
+            for (apex, published) in &replica.published {
+                if replica.served.contains_key(apex) {
+                    let named = &world.zones[&signpost::compiler::settings::text_of(apex)].spec.versions[0];
+                    prop_assert_eq!(published.serial.0, named.serial, "{}", apex);
+                    prop_assert!(!published.provisional, "{}", apex);
+                }
+            }
+        }
+    }
+}

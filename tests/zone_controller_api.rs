@@ -1,0 +1,350 @@
+//! The loops against the API server, in one process: from objects to the map of zones, on several name servers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::response::IntoResponse as _;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use signpost::api::identity::{GROUP_MASTERS, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER};
+use signpost::api::v1alpha1::name_claim::NameClaim;
+use signpost::api::v1alpha1::route::Route;
+use signpost::api::v1alpha1::route_binding::RouteBinding;
+use signpost::api::v1alpha1::router::Router;
+use signpost::apiserver::auth::Authenticator;
+use signpost::apiserver::auth::tokens::Tokens;
+use signpost::apiserver::{self, ApiServer};
+use signpost::client;
+use signpost::compiler::Settings;
+use signpost::controller::apexes::Apexes;
+use signpost::controller::static_zones::{self, StaticZones};
+use signpost::controller::zone::status::Status;
+use signpost::controller::{ledger, zone};
+use signpost::store::memory::Memory;
+use signpost::wire::{Name, RecordType};
+use signpost::zone::{Serial, ZoneDb};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn name(text: &str) -> Name {
+    text.parse().expect("a name of a test")
+}
+
+fn settings() -> Arc<Settings> {
+    Arc::new(Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().unwrap()]).expect("good settings"))
+}
+
+/// An API server with its leading controller.
+struct Platform {
+    server: ApiServer,
+    _stop: DropGuard,
+}
+
+impl Platform {
+    async fn start() -> Self {
+        let authenticator = Arc::new(Authenticator::new(Tokens::default()));
+        let settings_api = apiserver::Settings { domain: "v3.example".to_owned(), authenticator };
+        let server = ApiServer::new(Arc::new(Memory::new()), settings_api);
+        let stop = CancellationToken::new();
+        let (running, token) = (server.clone(), stop.clone());
+        tokio::spawn(async move { running.run(token).await });
+        server.ready().await;
+        let platform = Platform { server, _stop: stop.clone().drop_guard() };
+        tokio::spawn(ledger::run(platform.client(USER_CONTROLLER), settings(), stop));
+        platform
+    }
+
+    fn client(&self, user: &str) -> Client {
+        client::in_process(self.server.router(), Identity::user(user))
+    }
+
+    fn admin(&self) -> Client {
+        let mut identity = Identity::user("admin");
+        identity.groups.push(GROUP_MASTERS.to_owned());
+        client::in_process(self.server.router(), identity)
+    }
+
+    async fn create_router(&self, name: &str, addresses: &[&str]) {
+        let router =
+            object(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name},
+            "spec": {"addresses": list(addresses)}}));
+        Api::<Router>::all(self.admin()).create(&PostParams::default(), &router).await.expect("created");
+    }
+
+    async fn set_addresses(&self, name: &str, addresses: &[&str]) {
+        let patch = Patch::Merge(json!({"spec": {"addresses": list(addresses)}}));
+        let routers = Api::<Router>::all(self.admin());
+        routers.patch(name, &PatchParams::default(), &patch).await.expect("patched");
+    }
+
+    async fn delete_router(&self, name: &str) {
+        Api::<Router>::all(self.admin()).delete(name, &DeleteParams::default()).await.expect("deleted");
+    }
+
+    /// A Route with its binding, as the scheduler makes it.
+    async fn bind(&self, route: &str, router: &str) {
+        let routes = Api::<Route>::namespaced(self.admin(), "default");
+        let new = object(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+            "metadata": {"name": route, "namespace": "default"}, "spec": {}}));
+        let made = routes.create(&PostParams::default(), &new).await.expect("created");
+        let (label, dns) = (format!("default-{route}"), format!("{router}.v3.example"));
+        let claim =
+            object(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "NameClaim", "metadata": {"name": label},
+            "spec": {"type": "label", "value": label, "since": "2026-01-01T00:00:00Z",
+                     "holder": {"namespace": "default", "name": route, "uid": made.metadata.uid}}}));
+        let claims = Api::<NameClaim>::all(self.client(USER_SCHEDULER));
+        claims.create(&PostParams::default(), &claim).await.expect("claimed");
+        let binding = object(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
+            "metadata": {"name": route, "namespace": "default"},
+            "spec": {"routeNamespace": "default", "routeName": route, "routeUID": made.metadata.uid, "router": router,
+                "dns": dns, "label": label, "strategy": "round-robin",
+                "names": [{"name": format!("{label}.{dns}"), "type": "system"},
+                          {"name": format!("{label}.routes.v3.example"), "type": "alias"}]}}));
+        let bindings = Api::<RouteBinding>::namespaced(self.client(USER_SCHEDULER), "default");
+        bindings.create(&PostParams::default(), &binding).await.expect("bound");
+    }
+}
+
+fn list(addresses: &[&str]) -> Vec<Value> {
+    addresses.iter().map(|ip| json!({"ip": ip})).collect()
+}
+
+fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("an object of a test")
+}
+
+/// A name server's loop and its map of zones.
+struct NameServer {
+    db: Arc<ZoneDb>,
+    status: Arc<Status>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+    _settings: watch::Sender<Arc<Settings>>,
+}
+
+impl NameServer {
+    fn start(client: Client, state: Option<&Path>, apexes: Apexes) -> Self {
+        Self::start_over(client, state, Arc::new(apexes), Arc::default())
+    }
+
+    fn start_over(client: Client, state: Option<&Path>, apexes: Arc<Apexes>, db: Arc<ZoneDb>) -> Self {
+        let status: Arc<Status> = Arc::default();
+        let (sender, settings) = watch::channel(settings());
+        let stop = CancellationToken::new();
+        let state = state.map(PathBuf::from);
+        let options = zone::Options { settings, state, apexes, status: status.clone() };
+        let running = zone::run(client, db.clone(), options, stop.clone());
+        let task = tokio::spawn(async move { running.await.expect("its state directory is usable") });
+        NameServer { db, status, stop, task, _settings: sender }
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.expect("it ends in good order");
+    }
+
+    /// What a name has of a type: the last octet of each record, sorted.
+    fn records(&self, apex: &str, owner: &str, rtype: RecordType) -> Option<Vec<u8>> {
+        let zone = self.db.get(&name(apex))?;
+        let rrset = zone.owner(&name(owner)).into_iter().find(|rrset| rrset.rtype == rtype)?;
+        let mut octets: Vec<u8> = rrset.rdata.iter().map(|rdata| *rdata.last().expect("data")).collect();
+        octets.sort_unstable();
+        Some(octets)
+    }
+
+    fn wildcard(&self, router: &str) -> Option<Vec<u8>> {
+        let apex = format!("{router}.v3.example.");
+        self.records(&apex, &format!("*.{apex}"), RecordType::A)
+    }
+
+    fn has_alias(&self, route: &str) -> bool {
+        let alias = format!("default-{route}.routes.v3.example.");
+        self.records("routes.v3.example.", &alias, RecordType::CNAME).is_some()
+    }
+
+    fn is_delegated(&self, router: &str) -> bool {
+        self.records("v3.example.", &format!("{router}.v3.example."), RecordType::NS).is_some()
+    }
+
+    fn serials(&self) -> Vec<(Name, Option<Serial>)> {
+        self.db.zones().iter().map(|zone| (zone.apex().clone(), zone.serial())).collect()
+    }
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn apexes() -> Apexes {
+    Apexes::of_platform(&settings())
+}
+
+/// A client of an API that is not there.
+fn nowhere() -> Client {
+    let service = axum::Router::new().fallback(|| async { http::StatusCode::SERVICE_UNAVAILABLE.into_response() });
+    client::in_process(service, Identity::user(USER_NAME_SERVER))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn name_servers_follow_and_agree() {
+    let platform = Platform::start().await;
+    platform.create_router("shard1", &["192.0.2.1", "192.0.2.2"]).await;
+    let start = || NameServer::start(platform.client(USER_NAME_SERVER), None, apexes());
+    let (one, two) = (start(), start());
+    let both = [&one, &two];
+    until("ready", || both.iter().all(|server| server.status.is_ready() && server.db.is_ready())).await;
+    until("shard1", || both.iter().all(|server| server.wildcard("shard1") == Some(vec![1, 2]))).await;
+    assert!(one.is_delegated("shard1"));
+
+    platform.create_router("shard2", &["192.0.2.4"]).await;
+    platform.bind("app", "shard2").await;
+    platform.set_addresses("shard1", &["192.0.2.2"]).await;
+    until("changes", || {
+        both.iter().all(|server| {
+            server.wildcard("shard1") == Some(vec![2])
+                && server.wildcard("shard2") == Some(vec![4])
+                && server.is_delegated("shard2")
+                && server.has_alias("app")
+        })
+    })
+    .await;
+    until("equal serials", || one.serials() == two.serials()).await;
+    assert_eq!(one.status.counters().provisional, 0, "each serial was the ledger's");
+
+    // One that comes later has the same serials as those that saw it all happen.
+    let three = start();
+    until("equal serials of a fresh one", || three.db.is_ready() && three.serials() == one.serials()).await;
+
+    platform.create_router("shard3", &["192.0.2.6"]).await;
+    until("shard3", || both.iter().all(|server| server.wildcard("shard3").is_some())).await;
+    platform.delete_router("shard3").await;
+    until("shard3 is gone", || {
+        both.iter().all(|server| server.db.get(&name("shard3.v3.example.")).is_none() && !server.is_delegated("shard3"))
+    })
+    .await;
+    until("equal serials", || one.serials() == two.serials()).await;
+    for server in [one, two, three] {
+        server.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_without_the_api_serves_what_was_served() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state");
+    let serials = {
+        let platform = Platform::start().await;
+        platform.create_router("shard1", &["192.0.2.1"]).await;
+        platform.create_router("shard2", &["192.0.2.2"]).await;
+        platform.bind("app", "shard1").await;
+        let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(&state), apexes());
+        until("ready", || server.db.is_ready() && server.wildcard("shard2").is_some() && server.has_alias("app")).await;
+        platform.delete_router("shard2").await;
+        until("shard2 is gone", || server.wildcard("shard2").is_none() && !server.is_delegated("shard2")).await;
+        let serials = server.serials();
+        server.stop().await;
+        serials
+    };
+    let server = NameServer::start(nowhere(), Some(&state), apexes());
+    until("ready", || server.db.is_ready()).await;
+    assert_eq!(server.serials(), serials);
+    assert!(server.has_alias("app") && server.wildcard("shard1") == Some(vec![1]) && !server.status.is_synced());
+    server.stop().await;
+
+    // Nothing is known without a state: not ready, and nothing said.
+    let fresh = NameServer::start(nowhere(), Some(&folder.path().join("other")), apexes());
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!fresh.db.is_ready() && !fresh.status.is_ready());
+    fresh.stop().await;
+
+    // An API that has lost its objects is not believed, until someone says so; what it has is served.
+    let emptied = Platform::start().await;
+    emptied.create_router("other", &["192.0.2.9"]).await;
+    let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state), apexes());
+    until("the loss is held", || !server.status.held().is_empty() && server.wildcard("other").is_some()).await;
+    assert_eq!(server.wildcard("shard1"), Some(vec![1]));
+    let before = server.db.get(&name("v3.example.")).and_then(|zone| zone.serial()).expect("a serial");
+    server.status.approve();
+    until("the loss is approved", || server.wildcard("shard1").is_none() && server.status.held().is_empty()).await;
+    until("the parent follows", || !server.is_delegated("shard1")).await;
+    let after = server.db.get(&name("v3.example.")).and_then(|zone| zone.serial()).expect("a serial");
+    assert!(after.is_after(before), "{after} after {before}");
+    server.stop().await;
+
+    // A damaged state is moved aside and told, and nothing else happens.
+    let file = state.join("last-good");
+    let mut octets = std::fs::read(&file).expect("the state");
+    octets[20] ^= 1;
+    std::fs::write(&file, octets).expect("damaged");
+    let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state), apexes());
+    until("ready", || server.db.is_ready() && server.wildcard("other").is_some()).await;
+    assert!(state.join("last-good.damaged").exists());
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_and_a_router_never_serve_one_apex_together() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |file: &str, text: &str| std::fs::write(folder.path().join(file), text).expect("written");
+    let zone_text =
+        |address: &str| format!("$TTL 9\n@ SOA ns.example. h.example. 7 1 1 1 1\n@ NS ns.example.\n* A {address}\n");
+    write("shard1.v3.example.zone", &zone_text("198.51.100.7"));
+    write("v3.example.zone", "$TTL 9\n@ SOA ns1 h 7 1 1 1 1\n@ NS ns1\nns1 A 127.0.0.1\nwww A 198.51.100.8\n");
+    write("broken.example.zone", "@ SOA this is none\n");
+    let (db, register): (Arc<ZoneDb>, Arc<Apexes>) = (Arc::default(), Arc::new(apexes()));
+    let mut files = StaticZones::new(folder.path(), db.clone(), register.clone());
+    let loaded = files.load().expect("the folder is there");
+    assert_eq!((loaded.served, loaded.refused), (2, 1));
+    let stop = CancellationToken::new();
+    let (reloader, running) = static_zones::run(files, Arc::default(), stop.clone());
+    let running = tokio::spawn(running);
+
+    let platform = Platform::start().await;
+    platform.create_router("shard1", &["192.0.2.1"]).await;
+    let client = platform.client(USER_NAME_SERVER);
+    let server = NameServer::start_over(client, None, register, db);
+    until("the parent has the base's records", || {
+        server.records("v3.example.", "www.v3.example.", RecordType::A) == Some(vec![8])
+            && server.is_delegated("shard1")
+    })
+    .await;
+    until("the clash is told", || {
+        server.status.verdicts().iter().any(|verdict| {
+            verdict.message.contains("shard1.v3.example.zone") && verdict.object.to_string() == "Router shard1"
+        })
+    })
+    .await;
+    assert_eq!(server.wildcard("shard1"), Some(vec![7]), "the file serves");
+    let broken = server.db.get(&name("broken.example.")).expect("known");
+    assert!(broken.why_unavailable().is_some());
+
+    std::fs::remove_file(folder.path().join("shard1.v3.example.zone")).expect("removed");
+    write("broken.example.zone", &zone_text("198.51.100.9"));
+    reloader.reload().await.expect("it runs").expect("it reads");
+    until("the Router serves", || server.wildcard("shard1") == Some(vec![1])).await;
+    assert_eq!(server.records("broken.example.", "*.broken.example.", RecordType::A), Some(vec![9]));
+
+    // The system tells of this change by itself, or the reload finds it.
+    write("shard1.v3.example.zone", &zone_text("198.51.100.7"));
+    write("broken.example.zone", "@ SOA this is none\n");
+    reloader.reload().await.expect("it runs").expect("it reads");
+    assert_eq!(server.wildcard("shard1"), Some(vec![7]), "the file is back");
+    assert_eq!(
+        server.records("broken.example.", "*.broken.example.", RecordType::A),
+        Some(vec![9]),
+        "its last good version"
+    );
+
+    stop.cancel();
+    running.await.expect("it ends in good order");
+    server.stop().await;
+}
