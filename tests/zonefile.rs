@@ -1,5 +1,7 @@
 //! Zone files: what is read from ordinary, odd and broken ones, and how mistakes are reported.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by its panic")]
+
 use std::path::Path;
 use std::sync::Arc;
 

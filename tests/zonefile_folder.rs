@@ -1,5 +1,7 @@
 //! The folder of zone files: what each scan finds, through edits, mistakes, renames, includes and ConfigMap links.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by its panic")]
+
 use std::fs;
 use std::path::Path;
 

@@ -1,6 +1,8 @@
 //! Properties of zone files: writing and reading give the same zone for any data; no octets make the reader panic; what it
 //! accepts writes back; and where the `domain` crate reads the same text, it reads the same records.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by its panic")]
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -291,9 +293,9 @@ proptest! {
             }
         }
         let text = to_text(&reduced);
-        let mut theirs: Vec<(Vec<u8>, u16, Vec<u8>)> = domain_records(&text)
+        let mut theirs: Vec<Flat> = domain_records(&text)
             .map_err(|error| TestCaseError::fail(format!("{error}\n{}", String::from_utf8_lossy(&text))))?;
-        let mut ours: Vec<(Vec<u8>, u16, Vec<u8>)> = Vec::new();
+        let mut ours: Vec<Flat> = Vec::new();
         for (owner, rrsets) in reduced.owners() {
             for rrset in rrsets {
                 for rdata in &rrset.rdata {
@@ -307,7 +309,10 @@ proptest! {
     }
 }
 
-fn domain_records(text: &[u8]) -> Result<Vec<(Vec<u8>, u16, Vec<u8>)>, String> {
+/// A record as owner in wire form, type and data.
+type Flat = (Vec<u8>, u16, Vec<u8>);
+
+fn domain_records(text: &[u8]) -> Result<Vec<Flat>, String> {
     use domain::base::ToName as _;
     use domain::base::rdata::ComposeRecordData as _;
     use domain::zonefile::inplace::{Entry, Zonefile};

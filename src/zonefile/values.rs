@@ -278,7 +278,10 @@ mod tests {
             (r"\200", r"\200.example.org."),
             (r"a\.b", r"a\.b.example.org."),
         ] {
-            assert_eq!(name(&word(text), Some(&origin)).map_err(|fault| fault.message), Ok(expected.parse().unwrap()));
+            assert_eq!(
+                name(&word(text), Some(&origin)).map_err(|fault| fault.message),
+                Ok(expected.parse().expect("a name"))
+            );
         }
         let long = "a.".repeat(128);
         let label = "a".repeat(64);
