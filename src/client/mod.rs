@@ -22,6 +22,7 @@ use crate::api::identity::Identity;
 
 pub mod backoff;
 pub mod lease;
+pub mod metrics;
 pub mod reflector;
 pub mod status;
 

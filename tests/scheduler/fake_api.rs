@@ -187,7 +187,7 @@ impl FakeApi {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+        self.state.lock().expect("no holder panics")
     }
 
     fn announce(&self, state: MutexGuard<'_, State>) {
@@ -211,7 +211,7 @@ impl FakeApi {
     async fn answer(&self, request: Request) -> Response {
         let target = parse(&request);
         let method = request.method().clone();
-        let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
+        let body = to_bytes(request.into_body(), 1 << 20).await.expect("a small body");
         let faults = {
             let mut state = self.state();
             let watches = target.query.contains_key("watch");
@@ -518,10 +518,10 @@ fn status(code: u16, reason: &str, message: &str) -> Response {
 }
 
 fn json_response(code: u16, value: &Value) -> Response {
-    let response = Response::builder().status(StatusCode::from_u16(code).unwrap());
-    response.header("content-type", "application/json").body(Body::from(value.to_string())).unwrap()
+    let response = Response::builder().status(StatusCode::from_u16(code).expect("a status code"));
+    response.header("content-type", "application/json").body(Body::from(value.to_string())).expect("it is whole")
 }
 
 fn stream_response(lines: impl futures::Stream<Item = Result<String, std::io::Error>> + Send + 'static) -> Response {
-    Response::builder().header("content-type", "application/json").body(Body::from_stream(lines)).unwrap()
+    Response::builder().header("content-type", "application/json").body(Body::from_stream(lines)).expect("it is whole")
 }

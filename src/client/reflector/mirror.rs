@@ -1,0 +1,503 @@
+//! How a mirror keeps up: it lists, watches, and starts again where it must.
+//!
+//! ```text
+//!            ┌──────────────────── version expired, went back, or was refused ─────────────────┐
+//!            ▼                                                                                 │
+//!   ──►   List  ── Resynced ──►  Connect  ──►  Watching  ── Applied, Deleted ──►  (stays)  ────┤
+//!                                   ▲                                                          │
+//!                                   └──────────── connection ended, silent for too long ───────┘
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use kube::Resource;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::core::Request;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::decode::{Decoded, Decoding, Events, Identity, Lenient, Page, Strict, decoded_events};
+use super::{Applied, Change, Entry, ObjectKey, Restart, Resync, Settings, Shared};
+use crate::client::backoff::Backoff;
+
+/// A watch that lived for so long before the server ended it is asked for again at once.
+const LIVED_LONG: Duration = Duration::from_secs(1);
+
+/// What keeps one mirror up to date.
+pub(super) struct Mirror<K, V> {
+    client: kube::Client,
+    request: Request,
+    settings: Settings,
+    project: Box<dyn Fn(K) -> V + Send + Sync>,
+    shared: Arc<Shared<V>>,
+    backoff: Backoff,
+    decoding: Decoding,
+    streaming: bool,
+    phase: Phase<K, V>,
+}
+
+enum Phase<K, V> {
+    /// All objects are to be read.
+    List,
+    /// They are being read by the watch itself.
+    Streaming { events: Events<K>, listed: Listed<V> },
+    /// Everything is known up to `version`. `check`: see whether the server's version is at least that, first.
+    Connect { version: String, check: bool },
+    /// Changes are told as they happen.
+    Watching { events: Events<K>, version: String, since: Instant },
+}
+
+/// What a list, complete or not, has shown so far.
+struct Listed<V> {
+    objects: HashMap<ObjectKey, Entry<V>>,
+    /// Objects that are there but did not decode.
+    undecoded: Vec<ObjectKey>,
+}
+
+impl<V> Default for Listed<V> {
+    fn default() -> Self {
+        Listed { objects: HashMap::new(), undecoded: Vec::new() }
+    }
+}
+
+/// Why the mirror must start again, and from where.
+struct Failure {
+    reason: Restart,
+    error: Option<String>,
+    /// Whether changes may have been missed.
+    relist: bool,
+}
+
+impl<K, V> Mirror<K, V>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
+    V: Send + Sync + 'static,
+{
+    pub(super) fn new(
+        client: kube::Client,
+        settings: Settings,
+        project: Box<dyn Fn(K) -> V + Send + Sync>,
+        shared: Arc<Shared<V>>,
+    ) -> Self {
+        Mirror {
+            request: Request::new(K::url_path(&(), settings.namespace.as_deref())),
+            client,
+            backoff: Backoff::new(settings.backoff_first, settings.backoff_longest),
+            decoding: Decoding::Strict,
+            streaming: settings.streaming,
+            settings,
+            project,
+            shared,
+            phase: Phase::List,
+        }
+    }
+
+    /// The next change, whenever it comes.
+    pub(super) async fn next_change(&mut self) -> Change<V> {
+        loop {
+            match self.step().await {
+                Ok(Some(change)) => return change,
+                Ok(None) => {}
+                Err(failure) => self.recover(failure).await,
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<Option<Change<V>>, Failure> {
+        match &mut self.phase {
+            Phase::List if self.streaming => self.start_streaming().await.map(|()| None),
+            Phase::List => self.list().await.map(Some),
+            Phase::Streaming { .. } => self.collect_streamed().await,
+            Phase::Connect { version, check } => {
+                let (version, check) = (version.clone(), *check);
+                self.connect(version, check).await.map(|()| None)
+            }
+            Phase::Watching { .. } => self.watch().await,
+        }
+    }
+
+    async fn list(&mut self) -> Result<Change<V>, Failure> {
+        let mut listed = Listed::default();
+        let mut continue_token = None;
+        loop {
+            let page = self.page(continue_token).await?;
+            self.heard();
+            for object in page.items {
+                self.take_in(object, &mut listed);
+            }
+            continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if continue_token.is_none() {
+                let version = page.metadata.resource_version.filter(|version| !version.is_empty());
+                let version = version.ok_or_else(|| Failure::garbage("the list has no resourceVersion"))?;
+                return Ok(self.resync(listed, version));
+            }
+        }
+    }
+
+    async fn page(&mut self, continue_token: Option<String>) -> Result<Page<Decoded<K>>, Failure> {
+        let parameters = ListParams {
+            label_selector: self.settings.label_selector.clone(),
+            field_selector: self.settings.field_selector.clone(),
+            limit: Some(self.settings.page_size),
+            continue_token,
+            ..ListParams::default()
+        };
+        let request = self.request.list(&parameters).map_err(|error| Failure::garbage(&error.to_string()))?;
+        // Not `Client::request`, which logs the whole text of a list that does not decode.
+        let answer = timeout(self.settings.silence_longest, self.client.request_text(request));
+        let text = answer.await.map_err(|_| Failure::silent())?.map_err(|error| Failure::of(&error))?;
+        let page = match self.decoding {
+            Decoding::Strict => serde_json::from_str::<Page<Strict<K>>>(&text).map(Page::decoded),
+            Decoding::Lenient => serde_json::from_str::<Page<Lenient<K>>>(&text).map(Page::decoded),
+        };
+        page.map_err(|error| Failure::garbage(&error.to_string()))
+    }
+
+    async fn start_streaming(&mut self) -> Result<(), Failure> {
+        match self.open("0", true).await {
+            Ok(events) => {
+                self.phase = Phase::Streaming { events, listed: Listed::default() };
+                Ok(())
+            }
+            Err(Failure { reason: Restart::Garbage, .. }) => {
+                self.streaming = false;
+                Ok(())
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn collect_streamed(&mut self) -> Result<Option<Change<V>>, Failure> {
+        let event = self.event().await?;
+        let Phase::Streaming { listed, .. } = &mut self.phase else { return Ok(None) };
+        let mut listed = std::mem::take(listed);
+        match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => self.take_in(object, &mut listed),
+            WatchEvent::Deleted(object) => {
+                listed.objects.remove(&object.identity().key);
+            }
+            WatchEvent::Bookmark(bookmark) => {
+                if bookmark.metadata.annotations.contains_key("k8s.io/initial-events-end") {
+                    let change = self.resync(listed, bookmark.metadata.resource_version.clone());
+                    self.shared.state().connected = true;
+                    if let Phase::Streaming { events, .. } = std::mem::replace(&mut self.phase, Phase::List) {
+                        let version = bookmark.metadata.resource_version;
+                        self.phase = Phase::Watching { events, version, since: Instant::now() };
+                    }
+                    return Ok(Some(change));
+                }
+            }
+            WatchEvent::Error(status) => return Err(Failure::of_status(&status)),
+        }
+        if let Phase::Streaming { listed: place, .. } = &mut self.phase {
+            *place = listed;
+        }
+        Ok(None)
+    }
+
+    async fn connect(&mut self, version: String, check: bool) -> Result<(), Failure> {
+        if check && went_back(&version, &self.present_version().await?) {
+            return Err(Failure { reason: Restart::WentBack, error: None, relist: true });
+        }
+        let events = self.open(&version, false).await?;
+        self.heard();
+        self.shared.state().connected = true;
+        self.phase = Phase::Watching { events, version, since: Instant::now() };
+        Ok(())
+    }
+
+    /// The server's version at the moment, by the smallest list there is.
+    async fn present_version(&mut self) -> Result<String, Failure> {
+        let parameters = ListParams { limit: Some(1), ..ListParams::default() };
+        let request = self.request.list(&parameters).map_err(|error| Failure::garbage(&error.to_string()))?;
+        let answer = timeout(self.settings.silence_longest, self.client.request_text(request));
+        let text = answer.await.map_err(|_| Failure::silent())?.map_err(|error| Failure::of(&error))?;
+        let page: Page<IgnoredAny> =
+            serde_json::from_str(&text).map_err(|error| Failure::garbage(&error.to_string()))?;
+        Ok(page.metadata.resource_version.unwrap_or_default())
+    }
+
+    async fn open(&mut self, version: &str, send_initial_events: bool) -> Result<Events<K>, Failure> {
+        let parameters = WatchParams {
+            label_selector: self.settings.label_selector.clone(),
+            field_selector: self.settings.field_selector.clone(),
+            bookmarks: true,
+            send_initial_events,
+            ..WatchParams::default()
+        };
+        let request = self.request.watch(&parameters, version).map_err(|error| Failure::garbage(&error.to_string()))?;
+        let opened = async {
+            Ok(match self.decoding {
+                Decoding::Strict => decoded_events::<Strict<K>, K>(self.client.request_events(request).await?),
+                Decoding::Lenient => decoded_events::<Lenient<K>, K>(self.client.request_events(request).await?),
+            })
+        };
+        match timeout(self.settings.silence_longest, opened).await {
+            Err(_) => Err(Failure::silent()),
+            Ok(Err(error)) => {
+                let mut failure = Failure::of(&error);
+                // An answer, but not a watch: nothing is known of what this version is worth, so ask for everything. It
+                // is the cure for 410, and for a forbidden watch a slow but true mirror.
+                failure.relist = matches!(error, kube::Error::Api(_));
+                Err(failure)
+            }
+            Ok(Ok(events)) => Ok(events),
+        }
+    }
+
+    async fn watch(&mut self) -> Result<Option<Change<V>>, Failure> {
+        let event = self.event().await?;
+        self.backoff.reset();
+        let change = self.take(event);
+        if let Phase::Watching { version, .. } = &self.phase {
+            self.shared.state().version.clone_from(version);
+        }
+        change
+    }
+
+    fn take(&mut self, event: WatchEvent<Decoded<K>>) -> Result<Option<Change<V>>, Failure> {
+        let Phase::Watching { version, .. } = &mut self.phase else { return Ok(None) };
+        match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                let identity = object.identity();
+                note_version(version, &identity.version)?;
+                Ok(self.apply(object, identity))
+            }
+            WatchEvent::Deleted(object) => {
+                let identity = object.identity();
+                note_version(version, &identity.version)?;
+                Ok(self.delete(&identity))
+            }
+            WatchEvent::Bookmark(bookmark) => {
+                if went_back(version, &bookmark.metadata.resource_version) {
+                    return Err(Failure { reason: Restart::WentBack, error: None, relist: true });
+                }
+                note_version(version, &bookmark.metadata.resource_version)?;
+                Ok(None)
+            }
+            WatchEvent::Error(status) => Err(Failure { relist: true, ..Failure::of_status(&status) }),
+        }
+    }
+
+    /// The next event of the open watch.
+    async fn event(&mut self) -> Result<WatchEvent<Decoded<K>>, Failure> {
+        let (Phase::Watching { events, .. } | Phase::Streaming { events, .. }) = &mut self.phase else {
+            return Err(Failure::garbage("no watch is open"));
+        };
+        let event = timeout(self.settings.silence_longest, events.next()).await;
+        match event.map_err(|_| Failure::silent())? {
+            Some(Ok(event)) => {
+                self.heard();
+                Ok(event)
+            }
+            Some(Err(error)) => Err(Failure::of(&error)),
+            None => Err(Failure { reason: Restart::Closed, error: None, relist: false }),
+        }
+    }
+
+    /// Counts the failure, waits, and chooses where to go on.
+    async fn recover(&mut self, failure: Failure) {
+        // A server that lets a watch live for a while and ends it is asked again at once; all else waits.
+        let lived = match &self.phase {
+            Phase::Watching { since, .. } => since.elapsed() >= LIVED_LONG,
+            _ => false,
+        };
+        let in_order = failure.reason == Restart::Closed;
+        {
+            let mut state = self.shared.state();
+            state.connected = false;
+            state.restarts[failure.reason as usize] += 1;
+            if failure.error.is_some() {
+                state.error.clone_from(&failure.error);
+            }
+        }
+        if let Some(error) = &failure.error {
+            tracing::warn!(kind = %self.shared.kind, reason = failure.reason.label(), %error, "mirror starts again");
+        }
+        if failure.reason == Restart::Garbage {
+            self.decoding = Decoding::Lenient;
+        }
+        self.phase = match std::mem::replace(&mut self.phase, Phase::List) {
+            Phase::Watching { version, .. } | Phase::Connect { version, .. } if !failure.relist => {
+                // An orderly end and a cut connection look alike from here, so that the server's version is looked at
+                // in any case.
+                Phase::Connect { version, check: true }
+            }
+            _ => Phase::List,
+        };
+        if !(in_order && lived) {
+            sleep(self.backoff.next_wait()).await;
+        }
+    }
+
+    fn take_in(&self, object: Decoded<K>, listed: &mut Listed<V>) {
+        let identity = object.identity();
+        match object {
+            Decoded::Good(object) => {
+                // An unchanged object keeps its value, so that a list of what is known already costs little.
+                let known = self.shared.objects().get(&identity.key).and_then(|entry| {
+                    let same = entry.version == identity.version && entry.uid == identity.uid;
+                    same.then(|| Arc::clone(&entry.value))
+                });
+                let value = known.unwrap_or_else(|| Arc::new(self.project(object)));
+                let Identity { key, uid, version } = identity;
+                listed.objects.insert(key, Entry { uid, version, value });
+            }
+            Decoded::Bad { error, .. } => {
+                self.count_undecodable(&identity.key, &error);
+                listed.undecoded.push(identity.key);
+            }
+        }
+    }
+
+    fn resync(&mut self, mut listed: Listed<V>, version: String) -> Change<V> {
+        let mut objects = self.shared.objects_mut();
+        for key in listed.undecoded {
+            if let Some(last_good) = objects.remove(&key) {
+                listed.objects.insert(key, last_good);
+            }
+        }
+        let mut before = std::mem::replace(&mut *objects, listed.objects);
+        let mut applied = Vec::new();
+        for (key, entry) in objects.iter() {
+            let old = before.remove(key);
+            if old.as_ref().is_some_and(|old| Arc::ptr_eq(&old.value, &entry.value)) {
+                continue;
+            }
+            applied.push(Applied {
+                key: key.clone(),
+                now: Arc::clone(&entry.value),
+                recreated: old.as_ref().is_some_and(|old| old.uid != entry.uid),
+                before: old.map(|old| old.value),
+            });
+        }
+        let total = objects.len();
+        drop(objects);
+        let vanished = before.into_iter().map(|(key, entry)| (key, entry.value)).collect();
+        {
+            let mut state = self.shared.state();
+            state.error = None;
+            state.version.clone_from(&version);
+        }
+        self.phase = match std::mem::replace(&mut self.phase, Phase::List) {
+            streaming @ Phase::Streaming { .. } => streaming,
+            _ => Phase::Connect { version, check: false },
+        };
+        let first = !self.shared.synced.send_replace(true);
+        Change::Resynced(Resync { first, applied, vanished, total })
+    }
+
+    fn apply(&self, object: Decoded<K>, identity: Identity) -> Option<Change<V>> {
+        let object = match object {
+            Decoded::Good(object) => object,
+            Decoded::Bad { error, .. } => {
+                self.count_undecodable(&identity.key, &error);
+                return None;
+            }
+        };
+        let known = |entry: &Entry<V>| entry.uid == identity.uid && !is_newer(&identity.version, &entry.version);
+        if self.shared.objects().get(&identity.key).is_some_and(known) {
+            return None;
+        }
+        let now = Arc::new(self.project(object));
+        let Identity { key, uid, version } = identity;
+        let old =
+            self.shared.objects_mut().insert(key.clone(), Entry { uid: uid.clone(), version, value: Arc::clone(&now) });
+        let recreated = old.as_ref().is_some_and(|old| old.uid != uid);
+        Some(Change::Applied(Applied { key, now, before: old.map(|old| old.value), recreated }))
+    }
+
+    fn delete(&self, identity: &Identity) -> Option<Change<V>> {
+        let mut objects = self.shared.objects_mut();
+        // The deletion of an earlier object of this name, told late, must not take the present one.
+        if objects.get(&identity.key).is_none_or(|entry| entry.uid != identity.uid) {
+            return None;
+        }
+        let last = objects.remove(&identity.key)?.value;
+        Some(Change::Deleted { key: identity.key.clone(), last })
+    }
+
+    fn project(&self, mut object: K) -> V {
+        // Half of many an object, and of no use to any consumer.
+        object.meta_mut().managed_fields = None;
+        (self.project)(object)
+    }
+
+    fn heard(&self) {
+        self.shared.state().heard = Some(Instant::now());
+    }
+
+    fn count_undecodable(&self, key: &ObjectKey, error: &str) {
+        self.shared.state().undecodable += 1;
+        tracing::warn!(kind = %self.shared.kind, object = %key, %error, "object does not decode; its last good value stays");
+    }
+}
+
+impl Failure {
+    fn garbage(error: &str) -> Self {
+        Failure { reason: Restart::Garbage, error: Some(error.to_owned()), relist: true }
+    }
+
+    fn silent() -> Self {
+        Failure { reason: Restart::Silent, error: Some("the API said nothing for too long".to_owned()), relist: false }
+    }
+
+    fn of(error: &kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Failure::of_status(status),
+            kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Failure::garbage(&error.to_string()),
+            error => Failure { reason: Restart::Unreachable, error: Some(chain(error)), relist: false },
+        }
+    }
+
+    fn of_status(status: &kube::core::Status) -> Self {
+        let reason = match status.code {
+            401 | 403 => Restart::Forbidden,
+            410 => Restart::Expired,
+            429 | 500.. => Restart::Failing,
+            _ => Restart::Garbage,
+        };
+        let error = format!("{} ({} {})", status.message, status.code, status.reason);
+        Failure { reason, error: Some(error), relist: true }
+    }
+}
+
+/// An error with its causes, which is where a connection's fault stands.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+fn note_version(known: &mut String, now: &str) -> Result<(), Failure> {
+    if now.is_empty() {
+        return Err(Failure::garbage("a watch event has no resourceVersion"));
+    }
+    now.clone_into(known);
+    Ok(())
+}
+
+/// Whether version `a` is newer than `b`. Where they are no numbers, which the API conventions allow, any difference
+/// counts as newer.
+fn is_newer(a: &str, b: &str) -> bool {
+    match (a.parse::<u64>(), b.parse::<u64>()) {
+        (Ok(a), Ok(b)) => a > b,
+        _ => a != b,
+    }
+}
+
+/// Whether the server is now at a version before the `known` one.
+fn went_back(known: &str, now: &str) -> bool {
+    matches!((known.parse::<u64>(), now.parse::<u64>()), (Ok(known), Ok(now)) if now < known)
+}

@@ -1,0 +1,199 @@
+//! What changes of the API's objects mean for the snapshot and the queue.
+//!
+//! | change | the snapshot | the queue |
+//! |---|---|---|
+//! | Router new or different | has it | wakes the routes that it can take |
+//! | Namespace | | wakes its routes |
+//! | Route new or different | | looks at it |
+//! | Route bound, or gone | | lets it go |
+//! | RouteBinding | counts it | |
+//! | RouteBinding gone | counts it no more | wakes routes, if its Router was full |
+//! | claim on a host let go | | looks at the Route that has waited longest for it |
+
+use std::collections::BTreeSet;
+
+use super::Scheduler;
+use super::facts::{BindingFacts, HostClaimFacts, NamespaceFacts, RouteFacts, RouterFacts};
+use super::filter::{Wish, judge};
+use crate::api::names::host_claim_name;
+use crate::client::reflector::{self, Change, ObjectKey};
+
+/// When no more routes than this wait, a change of any Router makes them all say anew why they wait. When more do, each such
+/// change would write to all of them; they then say so at their next look.
+const TOLD_AT_ONCE_MAX: usize = 1000;
+
+impl Scheduler {
+    pub(super) fn on_routers(&mut self, change: Change<RouterFacts>) {
+        let mut helpful = Vec::new();
+        match change {
+            Change::Applied(applied) => helpful.extend(self.set_router(&applied)),
+            Change::Deleted { key, .. } => self.snapshot.remove_router(&key.name),
+            Change::Resynced(resync) => {
+                for (key, _) in &resync.vanished {
+                    self.snapshot.remove_router(&key.name);
+                }
+                helpful.extend(resync.applied.iter().filter_map(|applied| self.set_router(applied)));
+            }
+        }
+        self.wake_for_routers(&helpful);
+    }
+
+    /// Takes a Router in; the answer is its name if it is new or decides differently.
+    fn set_router(&mut self, applied: &reflector::Applied<RouterFacts>) -> Option<String> {
+        let differs = applied.before.as_ref().is_none_or(|before| before.differs_from(&applied.now));
+        self.snapshot.set_router((*applied.now).clone());
+        differs.then(|| applied.key.name.clone())
+    }
+
+    /// Wakes the routes that one of these Routers can take now; when few wait, all of them, to tell of these Routers too.
+    fn wake_for_routers(&mut self, names: &[String]) {
+        if names.is_empty() {
+            return;
+        }
+        if self.queue.depths().unschedulable <= TOLD_AT_ONCE_MAX {
+            let woken = self.queue.wake(|_| true);
+            self.metrics.woken.inc_by(woken as u64);
+            return;
+        }
+        let strategy = self.settings.strategy.strategy();
+        let (routes, namespaces, snapshot) = (&self.routes, &self.namespaces, &self.snapshot);
+        let fits = |key: &ObjectKey| {
+            let Some(route) = routes.get(key) else { return false };
+            // Whether a host is the platform's own depends on all Routers.
+            if route.host.is_some() {
+                return true;
+            }
+            let namespace = namespaces.get(&super::namespace_key(key)).unwrap_or_default();
+            let wish = Wish { key, route: &route, namespace: &namespace, platform_host: None };
+            let takes = |name: &String| {
+                snapshot.router(name).is_some_and(|(router, shard)| judge(&wish, router, shard, strategy).is_ok())
+            };
+            names.iter().any(takes)
+        };
+        let woken = self.queue.wake(fits);
+        self.metrics.woken.inc_by(woken as u64);
+    }
+
+    /// A route less on a Router makes room, if it was full.
+    pub(super) fn wake_for_room(&mut self, router: &str) {
+        let made_room = self.snapshot.router(router).is_some_and(|(facts, shard)| {
+            facts.capacity_hard.is_some_and(|hard| shard.routes.saturating_add(1) >= hard && shard.routes < hard)
+        });
+        if made_room {
+            self.wake_for_routers(&[router.to_owned()]);
+        }
+    }
+
+    pub(super) fn on_namespaces(&mut self, change: Change<NamespaceFacts>) {
+        let changed: BTreeSet<String> = match change {
+            Change::Applied(applied) => [applied.key.name].into(),
+            Change::Deleted { .. } => return,
+            Change::Resynced(resync) => resync.applied.into_iter().map(|applied| applied.key.name).collect(),
+        };
+        let woken = self.queue.wake(|key| key.namespace.as_ref().is_some_and(|name| changed.contains(name)));
+        self.metrics.woken.inc_by(woken as u64);
+    }
+
+    pub(super) fn on_routes(&mut self, change: Change<RouteFacts>) {
+        match change {
+            Change::Applied(applied) => self.on_route(applied),
+            Change::Deleted { key, last } => self.on_route_gone(&key, &last),
+            Change::Resynced(mut resync) => {
+                for (key, last) in &resync.vanished {
+                    self.on_route_gone(key, last);
+                }
+                // The oldest first, in an order that a restart does not change.
+                resync.applied.sort_by(|a, b| (a.now.created, &a.key).cmp(&(b.now.created, &b.key)));
+                for applied in resync.applied {
+                    self.on_route(applied);
+                }
+            }
+        }
+    }
+
+    fn on_route(&mut self, applied: reflector::Applied<RouteFacts>) {
+        let reflector::Applied { key, now, before, recreated } = applied;
+        if let Some(before) = before.as_ref().filter(|before| recreated || before.host != now.host) {
+            self.stop_waiting_for_host(&key, before);
+        }
+        if now.bound || now.deleting {
+            self.reports.remove(&key);
+            self.stop_waiting_for_host(&key, &now);
+            self.queue.remove(&key);
+        } else if before.is_none_or(|before| !now.decides_as(&before)) {
+            self.queue.push(key);
+        }
+    }
+
+    fn on_route_gone(&mut self, key: &ObjectKey, last: &RouteFacts) {
+        self.reports.remove(key);
+        self.stop_waiting_for_host(key, last);
+        self.queue.remove(key);
+    }
+
+    pub(super) fn on_bindings(&mut self, change: Change<BindingFacts>) {
+        match change {
+            Change::Applied(applied) => self.on_binding(&applied),
+            Change::Deleted { key, last } => self.on_binding_gone(key, &last),
+            Change::Resynced(resync) => {
+                for (key, last) in resync.vanished {
+                    self.on_binding_gone(key, &last);
+                }
+                for applied in &resync.applied {
+                    self.on_binding(applied);
+                }
+            }
+        }
+    }
+
+    fn on_binding(&mut self, applied: &reflector::Applied<BindingFacts>) {
+        if let Some(before) = &applied.before {
+            self.snapshot.unbound(before);
+        }
+        self.snapshot.bound(&applied.key, &applied.now);
+    }
+
+    fn on_binding_gone(&mut self, key: ObjectKey, last: &BindingFacts) {
+        self.snapshot.unbound(last);
+        self.wake_for_room(&last.router);
+        // A binding of an earlier Route of the name stood in the way, or this one shall be placed anew.
+        if self.routes.get(&key).is_some_and(|route| !route.bound && !route.deleting) {
+            self.queue.push(key);
+        }
+    }
+
+    pub(super) fn on_host_claims(&mut self, change: Change<HostClaimFacts>) {
+        let names: Vec<String> = match change {
+            Change::Applied(applied) => vec![applied.key.name],
+            Change::Deleted { key, .. } => vec![key.name],
+            Change::Resynced(resync) => {
+                let applied = resync.applied.into_iter().map(|applied| applied.key.name);
+                applied.chain(resync.vanished.into_iter().map(|(key, _)| key.name)).collect()
+            }
+        };
+        for name in names {
+            let holder = self.host_claims.get(&ObjectKey::cluster(&name)).and_then(|claim| claim.holder_uid.clone());
+            let Some(waiting) = self.waiting_for_host.get(&name) else { continue };
+            let waiting = waiting.iter().filter_map(|key| self.routes.get(key).map(|route| (key, route)));
+            let next = match holder {
+                Some(holder) => waiting.filter(|(_, route)| route.uid == holder).map(|(key, _)| key).next(),
+                // Free: the one that has waited longest takes over, and the others go on waiting.
+                None => waiting.min_by_key(|(key, route)| (route.created, *key)).map(|(key, _)| key),
+            };
+            if let Some(key) = next.cloned() {
+                self.queue.push(key);
+            }
+        }
+    }
+
+    pub(super) fn stop_waiting_for_host(&mut self, key: &ObjectKey, route: &RouteFacts) {
+        let Some(host) = &route.host else { return };
+        let claim = host_claim_name(host);
+        if let Some(waiting) = self.waiting_for_host.get_mut(&claim) {
+            waiting.remove(key);
+            if waiting.is_empty() {
+                self.waiting_for_host.remove(&claim);
+            }
+        }
+    }
+}
