@@ -22,7 +22,7 @@ fn settings() -> Settings {
     let servers = vec![
         NameServer {
             name: name("ns1.v3.example."),
-            addresses: vec!["192.0.2.53".parse().unwrap(), "2001:db8::53".parse().unwrap()],
+            addresses: vec!["192.0.2.53".parse().expect("an address"), "2001:db8::53".parse().expect("an address")],
         },
         NameServer { name: name("ns.other.example."), addresses: Vec::new() },
     ];
@@ -73,12 +73,18 @@ fn lines(zone: &Contents) -> Vec<String> {
         .filter(|record| record.rtype != signpost::wire::RecordType::SOA)
         .map(|record| {
             let mut data = Contents::new(Name::root());
-            data.add(Name::root(), record.rtype, record.ttl.expect("written with TTLs"), record.rdata.clone()).unwrap();
+            data.add(Name::root(), record.rtype, record.ttl.expect("written with TTLs"), record.rdata.clone())
+                .expect("in a test");
             let text = String::from_utf8(zonefile::write::to_text(&data)).expect("ASCII");
             let line =
                 text.lines().find(|line| line.contains(&record.rtype.to_string())).expect("one record").to_owned();
             let data = line.split_whitespace().skip_while(|word| *word != record.rtype.to_string());
-            format!("{} {} {}", record.owner, record.ttl.unwrap().seconds(), data.collect::<Vec<_>>().join(" "))
+            format!(
+                "{} {} {}",
+                record.owner,
+                record.ttl.expect("in a test").seconds(),
+                data.collect::<Vec<_>>().join(" ")
+            )
         })
         .collect();
     lines.sort();

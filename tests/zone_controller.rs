@@ -21,7 +21,9 @@ use signpost::zone::{Contents, Serial, db};
 const UNIX_START: u64 = 1_800_000_000;
 
 fn settings() -> Arc<Settings> {
-    Arc::new(Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().unwrap()]).expect("good settings"))
+    Arc::new(
+        Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]).expect("good settings"),
+    )
 }
 
 fn router(number: u8, address: u8) -> Arc<RouterInput> {

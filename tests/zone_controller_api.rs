@@ -36,7 +36,9 @@ fn name(text: &str) -> Name {
 }
 
 fn settings() -> Arc<Settings> {
-    Arc::new(Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().unwrap()]).expect("good settings"))
+    Arc::new(
+        Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]).expect("good settings"),
+    )
 }
 
 /// An API server with its leading controller.

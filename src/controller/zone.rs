@@ -46,6 +46,8 @@ pub mod zones;
 const BATCH_MAX: usize = 4096;
 /// How often the old versions of zones are freed and verdicts are told, when nothing happens.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// Most names of the parent zone's file that a warning tells as not served.
+const HIDDEN_TOLD_MAX: usize = 10;
 /// Fewer RouteBindings than this may vanish between two lists without question; of Routers, not even one may be the most.
 const BINDING_LOSSES_MIN: usize = 10;
 
@@ -90,7 +92,7 @@ struct Read<T> {
 }
 
 /// What the ledger says of one zone: its apex and versions, newest first. `None` if its name is no name.
-type LedgerEntry = Option<(Name, Box<[(Serial, Digest)]>)>;
+pub(super) type LedgerEntry = Option<(Name, Arc<[(Serial, Digest)]>)>;
 
 /// The streams of changes.
 struct Sources {
@@ -201,10 +203,7 @@ impl Run {
         if let Some(problem) = problem {
             tracing::error!("last-good state: {problem}");
         }
-        // A state from before the first publication says nothing.
-        let Some(loaded) = loaded.filter(|loaded| loaded.published.contains_key(current.domain())) else {
-            return Ok(run);
-        };
+        let Some(loaded) = loaded else { return Ok(run) };
         let mut platform = Platform::new(&current);
         let mut ignored = Vec::new();
         for router in loaded.routers {
@@ -233,10 +232,18 @@ impl Run {
         }
     }
 
+    /// Warns of what the base of the parent zone has where another zone is.
+    fn warn_of_hidden(&self) {
+        let Some(zones) = &self.zones else { return };
+        for name in zones.hidden_base_names().into_iter().take(HIDDEN_TOLD_MAX) {
+            tracing::warn!(%name, "the parent zone's file has records where a shard or the aliases have their zone; they are not served");
+        }
+    }
+
     /// Takes in all objects, and makes the zones when all are there.
     async fn gather(&mut self, sources: &mut Sources) {
         let mut platform = Platform::new(&self.current_settings());
-        let mut ledger: HashMap<Name, Box<[(Serial, Digest)]>> = HashMap::new();
+        let mut ledger: HashMap<Name, Arc<[(Serial, Digest)]>> = HashMap::new();
         let mut ignored = Vec::new();
         while !sources.are_synced() {
             match sources.next().await {
@@ -280,6 +287,7 @@ impl Run {
 
     /// Takes in what happens and publishes what comes of it, until `stop`.
     async fn follow(&mut self, sources: &mut Sources, stop: &CancellationToken) {
+        self.warn_of_hidden();
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -346,7 +354,7 @@ impl Run {
                     Some((apex, versions)) => zones.set_ledger(&apex, versions),
                     None => {
                         if let Ok(apex) = key.name.parse() {
-                            zones.set_ledger(&apex, Box::default());
+                            zones.set_ledger(&apex, Arc::default());
                         }
                     }
                 });
@@ -357,6 +365,7 @@ impl Run {
                     zones.set_settings(settings, Instant::now());
                     zones.set_files(self.apexes.files());
                 }
+                self.warn_of_hidden();
             }
             Event::Approved => self.approve(),
         }
@@ -494,8 +503,7 @@ impl Run {
 
     fn keep_house(&mut self) {
         self.db.reclaim();
-        let Some(zones) = &self.zones else { return };
-        let verdicts = zones.verdicts();
+        let Some(verdicts) = self.zones.as_mut().and_then(Zones::changed_verdicts) else { return };
         for verdict in &verdicts {
             self.tell(verdict.clone());
         }

@@ -74,6 +74,8 @@ impl LastGood {
         let mut recovered = None;
         match fs::read(&path) {
             Ok(octets) => match load(&octets, domain) {
+                // From before anything was published: it says nothing.
+                Ok((loaded, _)) if loaded.published.is_empty() => {}
                 Ok((loaded, found)) => {
                     if found.torn_octets > 0 {
                         let torn = found.torn_octets;

@@ -16,6 +16,7 @@
 //! A serial never goes back (RFC 1982 §3.2), restarts included, since the last one is part of the last-good state.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::compiler::Digest;
@@ -54,7 +55,7 @@ pub struct Timeline<S> {
     start_at: Instant,
     steps: VecDeque<Step<S>>,
     /// What the ledger says, newest first.
-    ledger: Box<[(Serial, Digest)]>,
+    ledger: Arc<[(Serial, Digest)]>,
 }
 
 #[derive(Debug, Clone)]
@@ -91,7 +92,7 @@ impl<S> Timeline<S> {
             start,
             start_at: now,
             steps: VecDeque::new(),
-            ledger: Box::default(),
+            ledger: Arc::default(),
         }
     }
 
@@ -101,7 +102,7 @@ impl<S> Timeline<S> {
     }
 
     /// Takes what the ledger says of the zone, newest first.
-    pub fn set_ledger(&mut self, versions: Box<[(Serial, Digest)]>) {
+    pub fn set_ledger(&mut self, versions: Arc<[(Serial, Digest)]>) {
         self.ledger = versions;
     }
 
@@ -186,7 +187,7 @@ impl<S> Timeline<S> {
     /// The newest version of the ledger that is newer than what is published and is one of our states, with the number of
     /// steps that lead to it.
     fn named_by_ledger(&self) -> Option<(usize, Serial)> {
-        for &(serial, digest) in &self.ledger {
+        for &(serial, digest) in &*self.ledger {
             // Versions are newest first: none after this one is newer either.
             if self.published.as_ref().is_some_and(|published| !serial.is_after(published.serial)) {
                 return None;
@@ -287,7 +288,7 @@ mod tests {
         let mut timeline: Timeline<()> = Timeline::new(Digest(1), Some(published), now);
         let same = Decision::Publish { steps: 0, serial: Serial(7), provisional: false };
         assert_eq!((timeline.decide(CONFIG, now, 0), timeline.resume(CONFIG)), (same, same), "it is not served yet");
-        timeline.set_ledger(Box::from([(Serial(7), Digest(1))]));
+        timeline.set_ledger(Arc::from([(Serial(7), Digest(1))]));
         let decision = timeline.decide(Digest(9), now, 0);
         assert_eq!(decision, Decision::Publish { steps: 0, serial: Serial(8), provisional: true });
     }

@@ -43,11 +43,13 @@ pub struct Zones {
     /// When to look at zones again that wait for their serial.
     waiting: BTreeSet<(Instant, Name)>,
     verdicts: HashMap<Name, Vec<Verdict>>,
+    /// Whether verdicts may have changed.
+    changed: bool,
     /// What the run so far came to.
     pub counters: Counters,
 }
 
-type Ledger = Box<[(Serial, Digest)]>;
+type Ledger = Arc<[(Serial, Digest)]>;
 
 /// What happened, in numbers that only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -118,6 +120,7 @@ impl Zones {
             dirty: HashSet::from([domain, alias_apex]),
             waiting: BTreeSet::new(),
             verdicts: HashMap::new(),
+            changed: true,
             counters: Counters::default(),
             platform,
             settings,
@@ -222,6 +225,7 @@ impl Zones {
             self.dirty.insert(apex);
         }
         self.files = files;
+        self.changed = true;
     }
 
     /// The Router whose shard is at `apex`.
@@ -233,13 +237,28 @@ impl Zones {
     pub fn verdicts(&self) -> Vec<Verdict> {
         let mut verdicts: Vec<Verdict> = self.platform.refused().cloned().collect();
         verdicts.extend(self.verdicts.values().flatten().cloned());
-        for (apex, path) in &self.files {
-            if let Some(router) = self.platform.shard(apex) {
+        let mut both = |apex: &Name| {
+            if let (Some(router), Some(path)) = (self.platform.shard(apex), self.files.get(apex)) {
                 verdicts.push(clash(&router.name, apex, path));
             }
+        };
+        if self.files.len() < self.shards.len() {
+            self.files.keys().for_each(&mut both);
+        } else {
+            self.shards.keys().for_each(&mut both);
         }
         verdicts.sort();
         verdicts
+    }
+
+    /// All verdicts of now, if something has changed since this was asked last.
+    pub fn changed_verdicts(&mut self) -> Option<Vec<Verdict>> {
+        std::mem::take(&mut self.changed).then(|| self.verdicts())
+    }
+
+    /// What the base of the parent zone has where another zone is.
+    pub fn hidden_base_names(&self) -> Vec<Name> {
+        parent::hidden_base_names(self.platform.delegations(), &self.settings)
     }
 
     /// How many zones there are.
@@ -311,6 +330,7 @@ impl Zones {
             if verdicts.is_empty() {
                 self.verdicts.remove(apex);
             } else if self.verdicts.get(apex) != Some(&verdicts) {
+                self.changed = true;
                 output.verdicts.extend(verdicts.iter().cloned());
                 self.verdicts.insert(apex.clone(), verdicts);
             }
@@ -331,6 +351,8 @@ impl Zones {
     }
 
     fn take(&mut self, changes: Vec<Change>, now: Instant) {
+        // A loser of a conflict changes no zone, and has a verdict nevertheless.
+        self.changed = true;
         for change in changes {
             match change {
                 Change::Delegation { apex, digest } => {
