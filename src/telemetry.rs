@@ -44,6 +44,10 @@ pub fn init(level: &str, format: Format) -> Option<Log> {
     Some(Log { filter: handle })
 }
 
+/// The Kubernetes client tells of each failed request; whoever sent it does so too, and knows whether it matters. A
+/// directive of the operator's own for it wins, since it stands later.
+const QUIET: &str = "kube_client=off";
+
 fn parse(level: &str) -> Result<EnvFilter, String> {
-    level.parse().map_err(|error| format!("{level}: {error}"))
+    format!("{QUIET},{level}").parse().map_err(|error| format!("{level}: {error}"))
 }

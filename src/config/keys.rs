@@ -175,6 +175,33 @@ pub static KEYS: &[Key] = &[
                outside the domain may go without addresses. All processes need the same list.",
     },
     Key {
+        name: "strategy",
+        shape: Shape::Text,
+        value_name: "NAME",
+        default: "round-robin",
+        reloads: false,
+        help: "How the scheduler chooses among the Routers that can take a route: `round-robin`, `least-routes`, \
+               `weighted` or `rendezvous`.",
+    },
+    Key {
+        name: "name-quarantine",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "30d",
+        reloads: false,
+        help: "How long a released label is kept for a route of the same namespace and name, such as `30d`, `12h`, `15m` or \
+               `90s`.",
+    },
+    Key {
+        name: "server-id",
+        shape: Shape::Text,
+        value_name: "TEXT",
+        default: "none",
+        reloads: true,
+        help: "What this name server calls itself to whoever asks (NSID, and TXT of id.server in class CH), at most 128 \
+               octets; none: it does not say.",
+    },
+    Key {
         name: "api-name",
         shape: WORDS,
         value_name: "NAME",

@@ -10,8 +10,11 @@ pub mod reference;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::api::names;
+use crate::nameserver::settings::NSID_OCTETS_MAX;
+use crate::scheduler::strategy::StrategyName;
 use crate::telemetry::Format;
 use layers::{Given, Layer, LayerError, Source};
 
@@ -79,6 +82,12 @@ pub struct Settings {
     pub domain: String,
     /// `nameserver`; empty until the daemon knows its own addresses, if none was given.
     pub nameservers: Vec<NameServer>,
+    /// `strategy`.
+    pub strategy: StrategyName,
+    /// `name-quarantine`.
+    pub name_quarantine: Duration,
+    /// `server-id`, if one was given.
+    pub server_id: Option<String>,
     /// `api-name`.
     pub api_names: Vec<String>,
     /// `log-level`.
@@ -197,6 +206,9 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "dns-workers" => old.dns_workers != new.dns_workers,
         "domain" => old.domain != new.domain,
         "nameserver" => old.nameservers != new.nameservers,
+        "strategy" => old.strategy != new.strategy,
+        "name-quarantine" => old.name_quarantine != new.name_quarantine,
+        "server-id" => old.server_id != new.server_id,
         "api-name" => old.api_names != new.api_names,
         "log-level" => old.log_level != new.log_level,
         "log-format" => old.log_format != new.log_format,
@@ -228,6 +240,9 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         dns_workers: reader.one("dns-workers", "0", workers),
         nameservers: reader.list("nameserver", &[], |text| name_server(text, &domain)),
         domain,
+        strategy: reader.one("strategy", "round-robin", |text| text.parse().map_err(|error| format!("{error}"))),
+        name_quarantine: reader.one("name-quarantine", "30d", duration),
+        server_id: reader.optional("server-id", server_id),
         api_names: reader.list("api-name", &[], api_name),
         log_level: reader.one("log-level", "info", log_level),
         log_format: reader.one("log-format", "human", log_format),
@@ -338,6 +353,30 @@ fn domain_name(text: &str) -> Result<String, String> {
     let plain = text.strip_suffix('.').unwrap_or(text);
     names::check_domain(plain).map_err(|error| error.to_string())?;
     Ok(plain.to_ascii_lowercase())
+}
+
+/// A whole number and its unit: `s`, `m`, `h` or `d`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let expected = || "must be a whole number and s, m, h or d, such as 30d".to_owned();
+    let split = text.len().saturating_sub(1);
+    let (number, unit) = text.split_at_checked(split).ok_or_else(expected)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err(expected()),
+    };
+    let number: u32 = number.parse().map_err(|_| expected())?;
+    Ok(Duration::from_secs(u64::from(number) * seconds))
+}
+
+fn server_id(text: &str) -> Result<String, String> {
+    match text.len() {
+        0 => Err("must not be empty".to_owned()),
+        length if length > NSID_OCTETS_MAX => Err(format!("must be no more than {NSID_OCTETS_MAX} octets")),
+        _ => Ok(text.to_owned()),
+    }
 }
 
 fn api_name(text: &str) -> Result<String, String> {

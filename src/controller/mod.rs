@@ -2,10 +2,11 @@
 
 pub mod apexes;
 pub mod export;
-pub mod ledger;
 pub mod static_zones;
 pub mod zone;
+
 pub mod claim;
+pub mod ledger;
 pub mod placement;
 pub mod route;
 pub mod router;

@@ -21,7 +21,7 @@ use crate::controller::static_zones::{self, Reloader, StaticZones};
 use crate::controller::zone;
 use crate::controller::zone::status::Status;
 use crate::nameserver;
-use crate::transport::{self, Bound, Running};
+use crate::transport::{self, Bound, LiveSettings, Running};
 use crate::zone::ZoneDb;
 
 /// How often readiness is looked at.
@@ -46,6 +46,17 @@ pub fn platform_settings(settings: &Settings, listened: &[SocketAddr]) -> Result
 pub struct Dns {
     running: Arc<Running>,
     reload: Option<Reloader>,
+    live: LiveSettings,
+}
+
+/// What the query engine is to know of the configuration.
+fn engine_settings(settings: &Settings) -> nameserver::Settings {
+    let id = settings.server_id.as_deref();
+    nameserver::Settings {
+        nsid: id.map(|id| id.as_bytes().into()),
+        server_id: id.map(Into::into),
+        ..nameserver::Settings::default()
+    }
 }
 
 /// What the name server follows besides zone files.
@@ -74,8 +85,8 @@ impl Dns {
         });
         let files_check = settings.zones.as_ref().map(|_| admin.health.add("dns", "zone files", "not read yet"));
         // Answering begins first: until zones are there, the answer is "not ready".
-        let engine_settings = Arc::new(ArcSwap::from_pointee(nameserver::Settings::default()));
-        let running = bound.start(&db, &engine_settings).map_err(Error::Workers)?;
+        let live = Arc::new(ArcSwap::from_pointee(engine_settings(settings)));
+        let running = bound.start(&db, &live).map_err(Error::Workers)?;
         let running = Arc::new(running);
         let mut metrics = DnsMetrics::new(&running, db.clone());
         let mut reload = None;
@@ -100,12 +111,17 @@ impl Dns {
             }
         }
         admin.metrics.collect(metrics);
-        Ok(Dns { running, reload })
+        Ok(Dns { running, reload, live })
     }
 
     /// Where it listens.
     pub fn addresses(&self) -> &[SocketAddr] {
         self.running.addresses()
+    }
+
+    /// Brings what can change at run time into effect, with each worker's next batch.
+    pub fn configure(&self, settings: &Settings) {
+        self.live.store(Arc::new(engine_settings(settings)));
     }
 
     /// Has the zone files read again; the log says what came of it.

@@ -113,7 +113,6 @@ fn sockets(page: &mut Page<'_>, running: &Running) -> Result<(), fmt::Error> {
         ("send", totals.send_errors),
         ("receive", totals.receive_errors),
         ("accept", totals.accept_errors),
-        ("source", totals.bad_sources),
         ("panic", totals.panics),
     ];
     let faults: Rows<u64> = faults.into_iter().map(|(reason, count)| (vec![("reason", reason)], count)).collect();

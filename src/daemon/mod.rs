@@ -168,7 +168,9 @@ impl Process {
             let platform = dns::platform_settings(settings, &listened)?;
             let scheduler = client_as(settings, api.as_ref(), USER_SCHEDULER).await?;
             let controller = client_as(settings, api.as_ref(), USER_CONTROLLER).await?;
-            scheduling::start(scheduler, controller, platform, &data_dir.instance()?, &mut control, &admin);
+            let clients = scheduling::Clients { scheduler, controller };
+            let instance = data_dir.instance()?;
+            scheduling::start(settings, clients, platform, &instance, &mut control, &admin);
         }
         let follow = match &data_dir {
             Some(data_dir) if settings.dns_follows_api() => Some(Follow {
@@ -248,6 +250,12 @@ impl Process {
             settings.log_level.clone_from(&new.log_level);
             if let Some(Err(error)) = log.map(|log| log.set_level(&new.log_level)) {
                 tracing::error!("log-level: {error}");
+            }
+        }
+        if now.contains(&"server-id") {
+            settings.server_id.clone_from(&new.server_id);
+            if let Some(dns) = &self.dns {
+                dns.configure(settings);
             }
         }
         tracing::info!(changed = now.join(", "), "the configuration was reloaded");

@@ -10,31 +10,48 @@ use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::client::lease::{self, Leadership, Lease};
 use crate::compiler;
-use crate::controller::ledger;
+use crate::config;
+use crate::controller::{ledger, placement};
 use crate::scheduler::{Scheduler, Settings};
 
 /// Name of the Lease that the schedulers of a platform compete for.
 const LEASE: &str = "signpost-scheduler";
 
+/// The clients of the loops, each of an identity of its own where the API is in this process.
+pub struct Clients {
+    /// The scheduler's.
+    pub scheduler: Client,
+    /// That of the loops beside it.
+    pub controller: Client,
+}
+
 /// Starts the loops in `tasks`. `instance` is this process's name, the same after a restart.
 pub fn start(
-    scheduler: Client,
-    controller: Client,
+    config: &config::Settings,
+    clients: Clients,
     platform: Arc<compiler::Settings>,
     instance: &str,
     tasks: &mut Tasks,
     admin: &Admin,
 ) {
+    let Clients { scheduler, controller } = clients;
     let stop = tasks.stop_token();
     let leadership = Lease::run(scheduler.clone(), LEASE, instance, lease::Settings::default(), stop.child_token());
     let metrics = crate::scheduler::metrics::Metrics::default();
     admin.metrics.register(|registry| metrics.register(registry));
     let mut settings = Settings::new(&platform.domain_text());
     settings.instance = instance.to_owned();
+    settings.strategy = config.strategy;
     let loops = Scheduler::new(scheduler, settings, metrics);
-    let mirrors = loops.mirrors();
+    let counters = placement::Metrics::default();
+    admin.metrics.register(|registry| counters.register(registry));
+    let keeping = placement::Settings { quarantine: config.name_quarantine, ..placement::Settings::default() };
+    let placement = placement::Placement::new(controller.clone(), keeping, counters);
+    let mut mirrors = loops.mirrors();
+    mirrors.extend(placement.mirrors());
     let check = admin.health.add("scheduler", "objects", "the objects have not been listed yet");
     tasks.spawn("scheduler", loops.run(leadership.clone(), stop.clone()));
+    tasks.spawn("placement", placement.run(leadership.clone(), stop.clone()));
     let stopped = stop.clone();
     tasks.spawn("scheduler's readiness", async move {
         loop {
