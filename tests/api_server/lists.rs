@@ -18,7 +18,10 @@ async fn pages_are_one_snapshot() {
     }
     let first = server.get(&format!("{ROUTES}?&limit=10")).await.expect(200);
     assert_eq!(first["metadata"]["remainingItemCount"], 15);
-    assert_eq!((first["kind"].as_str(), first["apiVersion"].as_str()), (Some("RouteList"), Some("signpost.dev/v1alpha1")));
+    assert_eq!(
+        (first["kind"].as_str(), first["apiVersion"].as_str()),
+        (Some("RouteList"), Some("signpost.dev/v1alpha1"))
+    );
     assert_eq!(first["items"][0]["kind"], "Route");
     server.post(ROUTES, &route("r10x")).await.expect(201);
     server.delete(&format!("{ROUTES}/r20")).await.expect(200);
@@ -125,7 +128,12 @@ async fn tables_and_metadata() {
     let table = "accept: application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
     let list = server.send("GET", &format!("{GROUP}/routers?limit=500"), &[table], "").await.expect(200);
     assert_eq!((list["kind"].as_str(), list["apiVersion"].as_str()), (Some("Table"), Some("meta.k8s.io/v1")));
-    let columns: Vec<_> = list["columnDefinitions"].as_array().expect("columns").iter().map(|one| one["name"].as_str().unwrap_or_default().to_uppercase()).collect();
+    let columns: Vec<_> = list["columnDefinitions"]
+        .as_array()
+        .expect("columns")
+        .iter()
+        .map(|one| one["name"].as_str().unwrap_or_default().to_uppercase())
+        .collect();
     assert_eq!(columns[..2], ["NAME", "DNS"]);
     assert!(columns.contains(&"AGE".to_owned()), "{columns:?}");
     let row = &list["rows"][0];
@@ -138,7 +146,10 @@ async fn tables_and_metadata() {
     assert_eq!(one["rows"].as_array().map(Vec::len), Some(1));
     let partial = "accept: application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
     let list = server.send("GET", &format!("{GROUP}/routers"), &[partial], "").await.expect(200);
-    assert_eq!((list["kind"].as_str(), list["items"][0]["kind"].as_str()), (Some("PartialObjectMetadataList"), Some("PartialObjectMetadata")));
+    assert_eq!(
+        (list["kind"].as_str(), list["items"][0]["kind"].as_str()),
+        (Some("PartialObjectMetadataList"), Some("PartialObjectMetadata"))
+    );
     let yaml = server.send("GET", &format!("{GROUP}/routers/shard1"), &["accept: application/yaml"], "").await;
     assert!(yaml.text.contains("dns: shard1.v3.example"), "{}", yaml.text);
 }
@@ -150,8 +161,18 @@ async fn discovery_and_openapi() {
     let reply = server.send("GET", "/apis", &[aggregated], "").await;
     assert_eq!(reply.headers["content-type"], "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
     let groups = reply.expect(200);
-    let ours = groups["items"].as_array().expect("items").iter().find(|item| item["metadata"]["name"] == "signpost.dev").expect("our group");
-    let routes = ours["versions"][0]["resources"].as_array().expect("resources").iter().find(|one| one["resource"] == "routes").expect("routes");
+    let ours = groups["items"]
+        .as_array()
+        .expect("items")
+        .iter()
+        .find(|item| item["metadata"]["name"] == "signpost.dev")
+        .expect("our group");
+    let routes = ours["versions"][0]["resources"]
+        .as_array()
+        .expect("resources")
+        .iter()
+        .find(|one| one["resource"] == "routes")
+        .expect("routes");
     assert_eq!(routes["shortNames"], json!(["rt"]));
     assert_eq!(routes["subresources"][0]["subresource"], "status");
     let core = server.send("GET", "/api", &[aggregated], "").await.expect(200);

@@ -62,7 +62,8 @@ async fn reviews() {
     let token = format!("authorization: Bearer {TOKEN}");
     let headers = [token.as_str(), "content-type: application/json"];
     for (verb, namespace, allowed) in [("create", "default", true), ("create", "other", false), ("list", "", false)] {
-        let answer = server.send_as(None, "POST", access, &headers, ask(verb, namespace).into_bytes()).await.expect(201);
+        let answer =
+            server.send_as(None, "POST", access, &headers, ask(verb, namespace).into_bytes()).await.expect(201);
         assert_eq!(answer["status"]["allowed"], allowed, "{verb} {namespace}");
     }
     let rules = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
@@ -76,7 +77,10 @@ async fn reviews() {
     let other = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     let body = json!({"spec": {"user": "x", "groups": ["system:masters"], "resourceAttributes":
         {"verb": "delete", "group": "signpost.dev", "resource": "routers"}}});
-    let answer = server.send_as(Some(admin()), "POST", other, &["content-type: application/json"], body.to_string().into_bytes()).await.expect(201);
+    let answer = server
+        .send_as(Some(admin()), "POST", other, &["content-type: application/json"], body.to_string().into_bytes())
+        .await
+        .expect(201);
     assert_eq!(answer["status"]["allowed"], true);
     let refused = server.send_as(None, "POST", other, &headers, body.to_string().into_bytes()).await;
     assert_eq!(refused.status, 403);
@@ -86,12 +90,17 @@ async fn reviews() {
 async fn bodies_in_protobuf() {
     let server = Server::start().await;
     // k8s\0, Unknown{typeMeta{apiVersion: v1, kind: Namespace}, raw: Namespace{metadata{name: proto}}}
-    let field = |number: u8, content: &[u8]| [&[number << 3 | 2, u8::try_from(content.len()).expect("short")], content].concat();
+    let field = |number: u8, content: &[u8]| {
+        [&[number << 3 | 2, u8::try_from(content.len()).expect("short")], content].concat()
+    };
     let meta = field(1, b"proto");
     let raw = field(1, &meta);
     let r#type = [field(1, b"v1"), field(2, b"Namespace")].concat();
     let body = [&b"k8s\0"[..], &field(1, &r#type), &field(2, &raw)].concat();
-    let headers = ["content-type: application/vnd.kubernetes.protobuf", "accept: application/vnd.kubernetes.protobuf, application/json"];
+    let headers = [
+        "content-type: application/vnd.kubernetes.protobuf",
+        "accept: application/vnd.kubernetes.protobuf, application/json",
+    ];
     let made = server.send_as(Some(admin()), "POST", "/api/v1/namespaces", &headers, body).await.expect(201);
     assert_eq!(made["metadata"]["name"], "proto");
 }

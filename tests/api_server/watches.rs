@@ -71,7 +71,10 @@ async fn the_bookmark_after_the_initial_objects() {
     assert_eq!(bookmark["type"], "BOOKMARK");
     let object = &bookmark["object"];
     assert_eq!(object["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
-    assert_eq!((object["kind"].as_str(), object["apiVersion"].as_str()), (Some("Route"), Some("signpost.dev/v1alpha1")));
+    assert_eq!(
+        (object["kind"].as_str(), object["apiVersion"].as_str()),
+        (Some("Route"), Some("signpost.dev/v1alpha1"))
+    );
     assert!(version(object) > 0);
 }
 
@@ -82,7 +85,8 @@ async fn objects_enter_and_leave_a_selector() {
     server.post(ROUTES, &labelled(route("a"), "tier", "silver")).await.expect(201);
     server.merge(&format!("{ROUTES}/a"), &json!({"metadata": {"labels": {"tier": "gold"}}})).await.expect(200);
     server.merge(&format!("{ROUTES}/a"), &json!({"spec": {"path": "/x"}})).await.expect(200);
-    let left = server.merge(&format!("{ROUTES}/a"), &json!({"metadata": {"labels": {"tier": "tin"}}})).await.expect(200);
+    let left =
+        server.merge(&format!("{ROUTES}/a"), &json!({"metadata": {"labels": {"tier": "tin"}}})).await.expect(200);
     server.delete(&format!("{ROUTES}/a")).await.expect(200);
     assert_eq!(watch.told().await, "ADDED a");
     assert_eq!(watch.told().await, "MODIFIED a");
