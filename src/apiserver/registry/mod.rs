@@ -239,7 +239,8 @@ pub trait Rules: Send + Sync {
         Vec::new()
     }
 
-    /// The faults of the `status` that a client sent to the main resource (create: `old` is `None`), which is to be dropped.
+    /// The faults of the `status` that a client sent to the main resource, which is to be dropped. `old` is the stored object;
+    /// `None`: it is created.
     fn validate_sent_status(&self, _old: Option<&Value>, _sent: &Value) -> Vec<Cause> {
         Vec::new()
     }

@@ -28,7 +28,11 @@ pub fn parse_json(bytes: &[u8]) -> Result<(Value, Vec<String>), ParseError> {
 /// Reads one YAML document (or JSON); as [`parse_json`].
 pub fn parse_yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), ParseError> {
     let text = std::str::from_utf8(bytes).map_err(|_| ParseError("the document is not UTF-8".to_owned()))?;
-    let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough };
+    // Only `true` and `false` are booleans, as in YAML 1.2: an object may be called `y` and a namespace `no`.
+    let options = serde_saphyr::options! {
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
+        strict_booleans: true,
+    };
     let document: Document =
         serde_saphyr::from_str_with_options(text, options).map_err(|error| ParseError(error.to_string()))?;
     Ok((document.value, document.duplicates))
@@ -206,8 +210,7 @@ mod tests {
 
     #[test]
     fn yaml_is_read_with_its_duplicate_keys() {
-        let (value, twice) =
-            parse_yaml(b"a: 1\nspec:\n  host: x\n  host: 'yes'\n  to: [one, 2]\n  no: null\n").unwrap();
+        let (value, twice) = parse_yaml(b"a: 1\nspec:\n  host: x\n  host: yes\n  to: [one, 2]\n  no: null\n").unwrap();
         assert_eq!(value, json!({"a": 1, "spec": {"host": "yes", "to": ["one", 2], "no": null}}));
         assert_eq!(twice, ["spec.host"]);
     }
