@@ -123,7 +123,15 @@ fn step(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> R
             proof::no_name(ask, current, &encloser, message)?;
             Ok(Step::Done(verdict(Rcode::NXDOMAIN, Kind::NxDomain)))
         }
-        Some(Lookup::Referral(cut, records)) => put_referral(ask, current, &cut, &records, message).map(Step::Done),
+        Some(Lookup::Referral(cut, records)) => match put_referral(ask, current, &cut, &records, message) {
+            Err(Full) if current.aliases == 0 => {
+                // Cut to nothing as any answer is, but not one of ours: AA stays off.
+                message.clear();
+                let verdict = verdict(Rcode::NOERROR, Kind::Referral);
+                Ok(Step::Done(Verdict { authoritative: false, truncated: true, ..verdict }))
+            }
+            result => result.map(Step::Done),
+        },
         Some(Lookup::Cname(found, records)) => {
             let start = put_answer(ask, current, &found, &records, message)?;
             let owner_octets = match owner(current, message) {

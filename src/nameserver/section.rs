@@ -61,6 +61,12 @@ impl<'w, 'b> Message<'w, 'b> {
         QUESTION_AT + usize::from(self.question_length) + 4
     }
 
+    /// Takes all records out again.
+    pub(super) fn clear(&mut self) {
+        self.writer.rewind(self.question_end());
+        self.counts = [0; 3];
+    }
+
     /// The owner that is the name at `at`, or the labels `relative` above the apex if no pointer reaches that far.
     pub(super) fn owner_at<'a>(&self, at: usize, relative: &'a [u8]) -> Owner<'a> {
         match relative {

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::digest::{Context, SHA256};
 
 use super::embedded::tables::{self, Reader, WriteTables};
-use super::embedded::{Embedded, FILE_NAME, OpenError, lock, open_database};
+use super::embedded::{Embedded, FILE_NAME, OpenError, create, lock, open_database};
 use super::{Error, KEY_OCTETS_MAX, Key, KeyValue, Revision, TXN_OCTETS_MAX};
 
 /// By how much a restore moves the revision: more than can have been written since any backup, as etcd advises.
@@ -130,7 +130,7 @@ pub fn restore(data_dir: &Path, from: &mut impl Read) -> Result<Revision, Restor
         let path = path.to_path_buf();
         move |source| RestoreError::Open(OpenError::Io { path, source })
     };
-    std::fs::create_dir_all(data_dir).map_err(io(data_dir))?;
+    create(data_dir)?;
     let _lock = lock(data_dir)?;
     let path = data_dir.join(FILE_NAME);
     if path.exists() {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Safe code would make one system call a datagram, which costs 10–30 % more of all CPU a query, or rebuild 64 headers at
-//! each call. The memory is therefore owned by raw pointers ([`Memory`]): the headers hold addresses of their neighbours
+//! each call. The memory is therefore owned by raw pointers (`Memory`): the headers hold addresses of their neighbours
 //! for as long as a [`Batch`] lives, and nothing but these pointers ever reaches that memory.
 
 use std::io;

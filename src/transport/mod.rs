@@ -1,7 +1,7 @@
 //! Sockets: how queries come in and responses go out. All DNS is in [`crate::nameserver`].
 //!
 //! [`bind`] opens every socket first, so that an address in use is one clear error before anything runs;
-//! [`Bound::start`] then starts the UDP workers ([`udp`]: threads) and the streams ([`stream`]: tasks); [`Running::stop`]
+//! [`Bound::start`] then starts the UDP workers (`udp`: threads) and the streams (`stream`: tasks); [`Running::stop`]
 //! ends them, and what has arrived by then is still answered.
 
 mod admission;

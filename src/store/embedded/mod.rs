@@ -1,8 +1,8 @@
 //! The engine of one process: one ACID file (`redb`) in the data directory, nothing to install.
 //!
 //! Reads run on the caller's side against a snapshot of the file and never wait for a writer. Writes go through one queue
-//! to one thread ([`writer`]) that commits them in groups, each group with one fsync, and only then answers. So revisions
-//! have one order, and an acknowledged write survives `kill -9` and loss of power. [`tables`] holds the layout of the file.
+//! to one thread (`writer`) that commits them in groups, each group with one fsync, and only then answers. So revisions
+//! have one order, and an acknowledged write survives `kill -9` and loss of power. `tables` holds the layout of the file.
 
 pub(super) mod tables;
 mod writer;
@@ -136,7 +136,7 @@ impl Embedded {
     ///
     /// See [`OpenError`]; nothing was changed then.
     pub fn open(data_dir: &Path, options: Options) -> std::result::Result<Self, OpenError> {
-        std::fs::create_dir_all(data_dir).map_err(|source| OpenError::Io { path: data_dir.into(), source })?;
+        create(data_dir)?;
         let lock = lock(data_dir)?;
         let path = data_dir.join(FILE_NAME);
         let database = open_database(&path, options.cache_octets)?;
@@ -237,6 +237,13 @@ impl History for Shared {
     fn history(&self, after: Revision) -> Result<Vec<Committed>> {
         self.reader()?.history(after)
     }
+}
+
+/// Makes a data directory that is not there; nobody else may look into it.
+pub(super) fn create(data_dir: &Path) -> std::result::Result<(), OpenError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data_dir);
+    made.map_err(|source| OpenError::Io { path: data_dir.into(), source })
 }
 
 /// Takes the lock of a data directory for as long as the returned file is open.

@@ -101,8 +101,8 @@ fn trap_08_an_escaped_asterisk_is_the_same_label() {
 fn trap_09_names_of_many_labels_match() {
     let stage = Stage::with("z.test.", "* A 192.0.2.1");
     stage.check("a.b.c.z.test. A", "NOERROR aa\n an a.b.c.z.test. A 192.0.2.1");
-    // As long as a name can be: 127 labels.
-    let long = format!("{}z.test.", "a.".repeat(124));
+    // As long as a name can be.
+    let long = format!("{}z.test.", "a.".repeat(123));
     stage.check(&format!("{long} A"), &format!("NOERROR aa\n an {long} A 192.0.2.1"));
 }
 

@@ -1,0 +1,5 @@
+//! RFC 1035: the message and its sizes.
+
+mod classes;
+mod message_shape;
+mod size;

@@ -1,0 +1,3 @@
+//! RFC 2181: clarifications; RRsets and their order.
+
+mod rotation;

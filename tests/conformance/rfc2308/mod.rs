@@ -1,0 +1,3 @@
+//! RFC 2308: negative answers.
+
+mod soa;

@@ -1,0 +1,125 @@
+//! RFC 4035 §3.1: signatures and NSEC proofs, only if DO is set.
+
+use crate::conformance::stage::{Stage, records};
+
+/// Canonical order: @, *.w, a, ent.b (ent of b), sub (unsigned cut), signed (cut with DS), w.
+fn stage() -> Stage {
+    Stage::with(
+        "z.test.",
+        "@       RRSIG SOA
+         @       RRSIG NS
+         @       NSEC a
+         @       RRSIG NSEC
+         a       A 192.0.2.1
+         a       A 192.0.2.2
+         a       RRSIG A
+         a       NSEC x.b
+         a       RRSIG NSEC
+         x.b     TXT t
+         x.b     RRSIG TXT
+         x.b     NSEC signed
+         x.b     RRSIG NSEC
+         signed  NS ns.elsewhere.
+         signed  DS 1
+         signed  RRSIG DS
+         signed  NSEC sub
+         signed  RRSIG NSEC
+         sub     NS ns.sub
+         ns.sub  A 192.0.2.3
+         sub     NSEC *.w
+         sub     RRSIG NSEC
+         *.w     A 192.0.2.4
+         *.w     RRSIG A
+         *.w     NSEC @
+         *.w     RRSIG NSEC",
+    )
+}
+
+#[test]
+fn trap_43_signatures_stand_with_their_rrsets() {
+    stage().check_all(&[
+        ("a.z.test. A do", "NOERROR aa\n an a.z.test. A 192.0.2.1\n an a.z.test. A 192.0.2.2\n an a.z.test. RRSIG A"),
+        ("a.z.test. A", "NOERROR aa\n an a.z.test. A 192.0.2.1\n an a.z.test. A 192.0.2.2"),
+        ("a.z.test. NSEC do", "NOERROR aa\n an a.z.test. NSEC x.b.z.test.\n an a.z.test. RRSIG NSEC"),
+    ]);
+}
+
+#[test]
+fn trap_05_a_wildcard_answer_proves_that_nothing_is_closer() {
+    stage().check_all(&[
+        (
+            "q.w.z.test. A do",
+            "NOERROR aa
+             an q.w.z.test. A 192.0.2.4
+             an q.w.z.test. RRSIG A
+             ns *.w.z.test. NSEC z.test.
+             ns *.w.z.test. RRSIG NSEC",
+        ),
+        // Asked for literally it is no synthesis.
+        ("*.w.z.test. A do", "NOERROR aa\n an *.w.z.test. A 192.0.2.4\n an *.w.z.test. RRSIG A"),
+    ]);
+}
+
+#[test]
+fn no_data() {
+    let soa = "ns z.test. SOA\n ns z.test. RRSIG SOA";
+    stage().check_all(&[
+        ("a.z.test. TXT do", &format!("NOERROR aa\n {soa}\n ns a.z.test. NSEC x.b.z.test.\n ns a.z.test. RRSIG NSEC")),
+        // An empty non-terminal is covered by the name before it.
+        ("b.z.test. TXT do", &format!("NOERROR aa\n {soa}\n ns a.z.test. NSEC x.b.z.test.\n ns a.z.test. RRSIG NSEC")),
+        // From a wildcard: its own record, and that nothing is closer, here the same.
+        (
+            "q.w.z.test. TXT do",
+            &format!("NOERROR aa\n {soa}\n ns *.w.z.test. NSEC z.test.\n ns *.w.z.test. RRSIG NSEC"),
+        ),
+        ("a.z.test. TXT", "NOERROR aa\n ns z.test. SOA"),
+    ]);
+}
+
+#[test]
+fn no_name() {
+    stage().check_all(&[
+        (
+            "c.z.test. A do",
+            "NXDOMAIN aa
+             ns z.test. SOA
+             ns z.test. RRSIG SOA
+             ns x.b.z.test. NSEC signed.z.test.
+             ns x.b.z.test. RRSIG NSEC
+             ns z.test. NSEC a.z.test.
+             ns z.test. RRSIG NSEC",
+        ),
+        ("c.z.test. A", "NXDOMAIN aa\n ns z.test. SOA"),
+    ]);
+}
+
+#[test]
+fn delegations() {
+    stage().check_all(&[
+        (
+            "q.signed.z.test. A do",
+            "NOERROR\n ns signed.z.test. NS ns.elsewhere.\n ns signed.z.test. DS 1\n ns signed.z.test. RRSIG DS",
+        ),
+        (
+            "q.sub.z.test. A do",
+            "NOERROR
+             ns sub.z.test. NS ns.sub.z.test.
+             ns sub.z.test. NSEC *.w.z.test.
+             ns sub.z.test. RRSIG NSEC
+             ar ns.sub.z.test. A 192.0.2.3",
+        ),
+        ("q.sub.z.test. A", "NOERROR\n ns sub.z.test. NS ns.sub.z.test.\n ar ns.sub.z.test. A 192.0.2.3"),
+        ("signed.z.test. DS do", "NOERROR aa\n an signed.z.test. DS 1\n an signed.z.test. RRSIG DS"),
+    ]);
+}
+
+#[test]
+fn trap_37_negative_ttls() {
+    let found = records(&stage().ask("c.z.test. A do"));
+    for record in found.iter().filter(|record| record.section == "ns") {
+        assert_eq!(record.ttl, 60, "{record:?}");
+        if record.rdata == "SOA" || record.rdata == "NSEC" {
+            assert_eq!(record.octets[4..8], [0, 0, 1, 44], "the original TTL stays");
+        }
+    }
+}

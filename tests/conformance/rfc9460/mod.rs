@@ -1,0 +1,64 @@
+//! RFC 9460 §4.1, and other types whose targets' addresses a client asks for next.
+
+use crate::conformance::stage::Stage;
+
+#[test]
+fn addresses_of_targets_in_the_zone() {
+    let stage = Stage::with(
+        "z.test.",
+        "@      HTTPS 1 .
+         @      A 192.0.2.1
+         alias  HTTPS 0 svc
+         none   HTTPS 0 .
+         none   A 192.0.2.9
+         svc    HTTPS 1 svc
+         svc    AAAA 2001:db8::1
+         away   SVCB 1 www.elsewhere.
+         mail   MX 1 m
+         mail   MX 2 m
+         mail   MX 3 M2
+         m      A 192.0.2.2
+         m2     A 192.0.2.3
+         _s     SRV 0 0 1 m
+         glue   MX 1 m.sub
+         sub    NS ns.elsewhere.
+         m.sub  A 192.0.2.4",
+    );
+    stage.check_all(&[
+        ("z.test. HTTPS", "NOERROR aa\n an z.test. HTTPS 1 .\n ar z.test. A 192.0.2.1"),
+        (
+            "alias.z.test. HTTPS",
+            "NOERROR aa
+             an alias.z.test. HTTPS 0 svc.z.test.
+             ar svc.z.test. AAAA 2001:db8::1
+             ar svc.z.test. HTTPS 1 svc.z.test.",
+        ),
+        ("none.z.test. HTTPS", "NOERROR aa\n an none.z.test. HTTPS 0 ."),
+        ("away.z.test. SVCB", "NOERROR aa\n an away.z.test. SVCB 1 www.elsewhere."),
+        (
+            "mail.z.test. MX",
+            "NOERROR aa
+             an mail.z.test. MX 1 m.z.test.
+             an mail.z.test. MX 2 m.z.test.
+             an mail.z.test. MX 3 M2.z.test.
+             ar m.z.test. A 192.0.2.2
+             ar M2.z.test. A 192.0.2.3",
+        ),
+        ("_s.z.test. SRV", "NOERROR aa\n an _s.z.test. SRV 0 0 1 m.z.test.\n ar m.z.test. A 192.0.2.2"),
+        // What lies below a cut is not this zone's to tell.
+        ("glue.z.test. MX", "NOERROR aa\n an glue.z.test. MX 1 m.sub.z.test."),
+    ]);
+}
+
+#[test]
+fn addresses_of_name_servers() {
+    let stage = Stage::with("z.test.", "@ NS ns1\n ns1 A 192.0.2.1\n ns1 AAAA 2001:db8::1");
+    stage.check(
+        "z.test. NS",
+        "NOERROR aa
+         an z.test. NS ns.elsewhere.
+         an z.test. NS ns1.z.test.
+         ar ns1.z.test. A 192.0.2.1
+         ar ns1.z.test. AAAA 2001:db8::1",
+    );
+}

@@ -1,0 +1,5 @@
+//! What is Signpost's own: weights, publishing, batches.
+
+mod batch;
+mod publish;
+mod weights;

@@ -1,0 +1,134 @@
+//! Any octets as a query: no panic, a response that independent parsers read, within its limit, with the question as asked.
+//! The fuzz target `respond` holds the same property over more of them.
+
+#[path = "conformance/stage.rs"]
+#[allow(dead_code, reason = "the stage is the conformance tests'; these use a part of it")]
+mod stage;
+
+use proptest::prelude::*;
+use signpost::nameserver::Transport;
+
+use stage::{Stage, query, well_formed, zone};
+
+fn stage() -> Stage {
+    let many: String = (0..60)
+        .map(|index| format!("many A 198.51.100.{index}\n many NS ns{index}.many\n ns{index}.many A 192.0.2.{index}\n"))
+        .collect();
+    let text = format!(
+        "* A 192.0.2.1\n * MX 1 mail\n mail AAAA 2001:db8::1\n c CNAME d\n d CNAME e.f\n f DNAME g\n e.g CNAME c
+         sub NS ns.sub\n ns.sub A 192.0.2.2\n big TXT {}\n s SRV 1 2 3 mail\n h HTTPS 1 .\n h A 192.0.2.3\n h RRSIG A
+         @ NSEC c\n @ RRSIG SOA\n @ RRSIG NSEC\n c NSEC @\n{many}",
+        ["x".repeat(200).as_str(); 7].join(" "),
+    );
+    let mut stage =
+        Stage::new([zone("z.test.", &text), zone("a.z.test.", "@ A 192.0.2.9"), zone("test.", "z NS ns.z")]);
+    stage.settings.nsid = Some((*b"ns1").into());
+    stage.settings.version = Some("signpost".into());
+    stage
+}
+
+/// Holds the property for one message.
+fn holds(stage: &Stage, message: &[u8]) -> Result<(), TestCaseError> {
+    let Some(response) = stage.respond(message) else { return Ok(()) };
+    well_formed(message, &response);
+    let limit = if stage.peer.transport == Transport::Udp { 1232 } else { 65535 };
+    prop_assert!(response.len() <= limit);
+    prop_assert!(response[2] & 0x80 != 0);
+    prop_assert_eq!(response[2] & 0x78, message[2] & 0x78);
+    if response[5] == 1 {
+        let end = 12 + message[12..].iter().position(|octet| *octet == 0).unwrap_or(0) + 1;
+        // Labels may hold zeros: walk them.
+        let mut at = 12;
+        while message[at] != 0 {
+            at += usize::from(message[at]) + 1;
+        }
+        prop_assert!(at + 1 >= end);
+        prop_assert_eq!(&response[12..at + 5], &message[12..at + 5]);
+    }
+    Ok(())
+}
+
+fn valid_query() -> impl Strategy<Value = Vec<u8>> {
+    let label = prop_oneof![
+        Just("a"),
+        Just("c"),
+        Just("d"),
+        Just("f"),
+        Just("g"),
+        Just("*"),
+        Just("sub"),
+        Just("ns"),
+        Just("many"),
+        Just("big"),
+        Just("mail"),
+        Just("s"),
+        Just("h"),
+        Just(r"\000"),
+    ];
+    let suffix = prop_oneof![8 => Just("z.test."), 1 => Just("test."), 1 => Just("."), 1 => Just("bind.")];
+    let qtype = prop_oneof![
+        Just("A"),
+        Just("AAAA"),
+        Just("NS"),
+        Just("SOA"),
+        Just("MX"),
+        Just("TXT"),
+        Just("CNAME"),
+        Just("DNAME"),
+        Just("DS"),
+        Just("ANY"),
+        Just("RRSIG"),
+        Just("NSEC"),
+        Just("SRV"),
+        Just("HTTPS"),
+        Just("AXFR"),
+        Just("TYPE65280"),
+    ];
+    let option =
+        prop_oneof![Just("noedns"), Just("do"), Just("size=4096"), Just("size=512"), Just("class=CH"), Just("rd")];
+    (prop::collection::vec(label, 0..5), suffix, qtype, option).prop_map(|(labels, suffix, qtype, option)| {
+        let name = if labels.is_empty() {
+            suffix.to_owned()
+        } else {
+            format!("{}.{}", labels.join("."), suffix.trim_start_matches('.'))
+        };
+        query(&format!("{name} {qtype} {option}"))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn valid_queries(message in valid_query(), stream: bool) {
+        thread_local!(static STAGE: std::cell::RefCell<Stage> = std::cell::RefCell::new(stage()));
+        STAGE.with_borrow_mut(|stage| {
+            stage.peer.transport = if stream { Transport::Tcp } else { Transport::Udp };
+            holds(stage, &message)
+        })?;
+    }
+
+    #[test]
+    fn damaged_queries(
+        message in valid_query(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        thread_local!(static STAGE: Stage = stage());
+        let mut message = message;
+        for (at, octet) in damage {
+            let at = at.index(message.len());
+            message[at] = octet;
+        }
+        if let Some(cut) = cut {
+            message.truncate(cut.index(message.len()));
+        }
+        STAGE.with(|stage| holds(stage, &message))?;
+    }
+
+    #[test]
+    fn any_octets(message in prop::collection::vec(any::<u8>(), 0..200)) {
+        thread_local!(static STAGE: Stage = stage());
+        STAGE.with(|stage| holds(stage, &message))?;
+    }
+}
