@@ -6,6 +6,11 @@
 //! cache shows them. Beside the requests run three loops ([`ApiServer::run`]): the cache, the [`garbage`] collector, and the
 //! end of [`namespaces`].
 
+#![allow(
+    clippy::result_large_err,
+    reason = "an ApiError ends its request: the octets it adds to a result are nothing beside the answer made of it"
+)]
+
 pub mod apply;
 pub mod auth;
 pub mod continue_token;

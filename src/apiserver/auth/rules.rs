@@ -240,7 +240,7 @@ impl Rule {
                     Some(prefix) => path.starts_with(prefix),
                     None => pattern == path || path.strip_prefix(*pattern).is_some_and(|rest| rest == "/"),
                 };
-                has(self.verbs, verb) && self.paths.iter().any(|pattern| matches(pattern))
+                has(self.verbs, verb) && self.paths.iter().any(matches)
             }
         }
     }
