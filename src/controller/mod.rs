@@ -6,7 +6,6 @@ pub mod static_zones;
 pub mod zone;
 
 pub mod claim;
-pub mod export;
 pub mod ledger;
 pub mod placement;
 pub mod route;
