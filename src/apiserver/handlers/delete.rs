@@ -230,15 +230,12 @@ fn marked(writer: &Writer<'_>, live: &Value, deletion: &Deletion) -> Option<Valu
         }
         false => meta["finalizers"] = json!(finalizers),
     }
-    if meta["deletionTimestamp"].is_null() {
+    if live["metadata"].get("deletionTimestamp").is_none_or(Value::is_null) {
         meta["deletionTimestamp"] = whole_seconds(writer.now).into();
         meta["deletionGracePeriodSeconds"] = 0.into();
         if !is_built_in(writer.kind) {
             meta["generation"] = next_generation(live);
         }
-    } else {
-        // `Value`'s index has made the member where it was absent.
-        meta.as_object_mut().map(|meta| meta.retain(|_, value| !value.is_null()));
     }
     if is_namespace(writer.kind) {
         new["status"]["phase"] = "Terminating".into();
