@@ -274,6 +274,18 @@ proptest! {
         }
     }
 
+    /// RFC 4034 §6.1, word for word: labels from the root as octet strings in lower case, absence before anything.
+    #[test]
+    fn names_have_the_canonical_order(a in name(), b in name()) {
+        let key = |name: &Name| {
+            let mut labels: Vec<Vec<u8>> = name.labels().map(<[u8]>::to_ascii_lowercase).collect();
+            labels.reverse();
+            labels
+        };
+        let (a, b) = (Name::from_wire(&a).unwrap(), Name::from_wire(&b).unwrap());
+        prop_assert_eq!(a.cmp(&b), key(&a).cmp(&key(&b)));
+    }
+
     /// The `domain` crate shares no code with ours. It reads what we write to the same octets, in the types it knows.
     #[test]
     fn another_parser_reads_the_same(zone in zone()) {

@@ -317,35 +317,18 @@ impl PartialOrd for Name {
 
 impl Ord for Name {
     /// Canonical order (RFC 4034 §6.1).
+    ///
+    /// Labels are compared from the root, but can be walked only towards it. So both names are walked in step, the longer
+    /// one from where it has as many labels left as the other, and of the labels that differ the last ones decide.
     fn cmp(&self, other: &Self) -> Ordering {
-        let (mine, my_count) = label_starts(&self.0);
-        let (theirs, their_count) = label_starts(&other.0);
-        for back in 1..=my_count.min(their_count) {
-            let a = label_at(&self.0, mine[my_count - back]);
-            let b = label_at(&other.0, theirs[their_count - back]);
-            let order = a.iter().map(u8::to_ascii_lowercase).cmp(b.iter().map(u8::to_ascii_lowercase));
-            if order.is_ne() {
-                return order;
-            }
+        let (my_count, their_count) = (self.label_count(), other.label_count());
+        let mine = self.labels().skip(my_count.saturating_sub(their_count));
+        let theirs = other.labels().skip(their_count.saturating_sub(my_count));
+        match mine.zip(theirs).filter(|(a, b)| !a.eq_ignore_ascii_case(b)).last() {
+            Some((a, b)) => a.iter().map(u8::to_ascii_lowercase).cmp(b.iter().map(u8::to_ascii_lowercase)),
+            None => my_count.cmp(&their_count),
         }
-        my_count.cmp(&their_count)
     }
-}
-
-fn label_starts(wire: &[u8]) -> ([u8; LABELS_MAX], usize) {
-    let mut starts = [0; LABELS_MAX];
-    let (mut at, mut count) = (0usize, 0);
-    while wire[at] != 0 {
-        starts[count] = at as u8;
-        count += 1;
-        at += usize::from(wire[at]) + 1;
-    }
-    (starts, count)
-}
-
-fn label_at(wire: &[u8], start: u8) -> &[u8] {
-    let start = usize::from(start);
-    &wire[start + 1..=start + usize::from(wire[start])]
 }
 
 #[cfg(test)]

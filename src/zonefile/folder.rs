@@ -220,7 +220,8 @@ impl Folder {
                 listed.push(entry.path().into());
             }
         }
-        listed.sort_unstable();
+        // All are of one folder, so this is the order of paths, without taking each apart.
+        listed.sort_unstable_by(|a, b| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes()));
         Ok(listed)
     }
 
@@ -228,8 +229,11 @@ impl Folder {
     fn forget_vanished(&mut self, listed: &[Arc<Path>]) -> Vec<(Name, Arc<Path>)> {
         let mut released = Vec::new();
         let holders = &mut self.holders;
+        let mut listed = listed.iter().peekable();
+        // Both are sorted alike: one walk along both.
         self.files.retain(|path, known| {
-            let stays = listed.binary_search(path).is_ok();
+            while listed.next_if(|next| *next < path).is_some() {}
+            let stays = listed.peek() == Some(&path);
             if !stays && let Some(apex) = known.gives.take() {
                 holders.remove(&apex);
                 released.push((apex, path.clone()));

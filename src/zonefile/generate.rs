@@ -10,6 +10,9 @@ use super::values::expected_but;
 /// Most records one directive makes: a reverse zone of 16 bits.
 pub(super) const RECORDS_MAX: u64 = 65_536;
 
+/// Longest text of a record that is made: with the bound on their number, at most 1 GiB comes of one zone's directives.
+pub(super) const LINE_OCTETS_MAX: usize = 1024;
+
 /// The numbers of one directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Range {

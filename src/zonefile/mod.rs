@@ -3,7 +3,7 @@
 //! [`read::read_zone`] is the reader: `scan` makes words of octets, `read` makes records of words with the help of
 //! `values` and `rdata_in`, `stage` gathers them, and [`crate::zone::check`] looks at the whole. [`write`](fn@write::write)
 //! is the way back, so that writing and reading give the same zone. [`folder::Folder`] keeps up with a folder of
-//! `*.zone` files. Nothing else here reads files, save [`include`].
+//! `*.zone` files. Nothing else here reads files, save [`mod@include`].
 
 pub mod finding;
 pub mod folder;

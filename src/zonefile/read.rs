@@ -2,7 +2,7 @@
 //!
 //! [`read_zone`] reads a zone and checks it; [`read_records`] reads records that are part of something else. Both go on
 //! after a mistake, with the next entry, so that one run shows all. State that a file changes (origin, default TTL,
-//! current owner) is that of its [`Scope`]; an included file gets a copy, so nothing leaks out of it.
+//! current owner) is that of its scope; an included file gets a copy, so nothing leaks out of it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -313,6 +313,10 @@ impl<'i, S: Sink> Reader<'i, S> {
             line.clear();
             for part in [owner, b" ", template] {
                 generate::expand(part, number, &mut line).map_err(|message| Fault::new(at, "generate", message))?;
+            }
+            if line.len() > generate::LINE_OCTETS_MAX {
+                let message = format!("a record of more than {} octets", generate::LINE_OCTETS_MAX);
+                return Err(Fault::new(at, "generate", message));
             }
             let mut scanner = Scanner::made_at(&line, at);
             let Some(first) = scanner.word()? else { continue };

@@ -4,6 +4,7 @@
 //! kept until it is there. The place of each RRset's first record is remembered, so that a check of the whole zone can
 //! point at a line.
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 
 use super::finding::{Fault, Position};
@@ -62,6 +63,10 @@ pub(super) struct Stage {
     places: Vec<(u64, RecordType, Place)>,
     hasher: foldhash::fast::FixedState,
     records: usize,
+    /// How many records of each RRset came after as many as one may have: in a small zone none can have too many.
+    counts: HashMap<(u64, RecordType), usize, foldhash::fast::FixedState>,
+    /// The owner of the record that is being added, for messages.
+    owner: Vec<u8>,
 }
 
 impl Sink for Stage {
@@ -96,13 +101,17 @@ impl Stage {
         }
         // Adding compares with what the RRset has: without this bound a file of one endless RRset would take hours.
         self.records += 1;
-        if self.records > RRSET_RECORDS_MAX
-            && zone.get(&owner, rtype).is_some_and(|rrset| rrset.rdata.len() >= RRSET_RECORDS_MAX)
-        {
+        let count = match self.records > RRSET_RECORDS_MAX {
+            true => self.counts.entry((hash, rtype)).and_modify(|count| *count += 1).or_insert(1),
+            false => &mut 0,
+        };
+        if *count > RRSET_RECORDS_MAX {
             let message = format!("more than {RRSET_RECORDS_MAX} {rtype} records at {owner} fit in no message");
             return Err(Fault::new(place.at, "rrset-too-large", message));
         }
-        let shown = owner.clone();
+        self.owner.clear();
+        self.owner.extend_from_slice(owner.as_wire());
+        let shown = || Name::from_wire(&self.owner).unwrap_or_else(|_| Name::root());
         match zone.add(owner, rtype, ttl.unwrap_or(self.fallback_ttl), rdata) {
             Ok(Added::New) if ttl.is_none() && !self.said_ttl_missing => {
                 self.said_ttl_missing = true;
@@ -113,10 +122,10 @@ impl Stage {
                 Ok(Some(("ttl-missing", message)))
             }
             Ok(Added::New) => Ok(None),
-            Ok(Added::Duplicate) => Ok(Some(("duplicate", format!("{shown} has this {rtype} record already")))),
+            Ok(Added::Duplicate) => Ok(Some(("duplicate", format!("{} has this {rtype} record already", shown())))),
             Ok(Added::TtlAdjusted) => {
                 let message =
-                    format!("the {rtype} records of {shown} have different TTLs: the smallest is used for all");
+                    format!("the {rtype} records of {} have different TTLs: the smallest is used for all", shown());
                 Ok(Some(("ttl-differs", message)))
             }
             Err(AddError::OutOfZone) => {
@@ -124,10 +133,10 @@ impl Stage {
                 Err(Fault::new(
                     place.at,
                     "out-of-zone",
-                    format!("{shown} is not in the zone {apex}: expected a name at or below it"),
+                    format!("{} is not in the zone {apex}: expected a name at or below it", shown()),
                 ))
             }
-            Err(error) => Err(Fault::new(place.at, "type", format!("{shown} {rtype}: {error}"))),
+            Err(error) => Err(Fault::new(place.at, "type", format!("{} {rtype}: {error}", shown()))),
         }
     }
 

@@ -47,7 +47,7 @@ pub fn write(zone: &Contents, to: &mut impl Write) -> io::Result<()> {
     to.write_all(&out)
 }
 
-/// The text that [`write`] writes.
+/// The text that [`write()`] writes.
 pub fn to_text(zone: &Contents) -> Vec<u8> {
     let mut text = Vec::new();
     write(zone, &mut text).expect("a vector takes all that is written to it");
