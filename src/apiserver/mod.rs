@@ -1,10 +1,15 @@
 //! The API server: Kubernetes API conventions over a [`crate::store::Store`].
 //!
-//! A request passes the doors in this order ([`ApiServer::answer`]): what does it ask for ([`request`]), who asks
+//! A request passes the doors in this order (`Shared::answer`): what does it ask for ([`request`]), who asks
 //! ([`auth`]), may they ([`auth::rules`]), and then the [`handlers`], a file a verb. All that is particular to a kind stands
 //! in [`registry`]. Reads come from the [`watch_cache`]; writes go to the store as one transaction and are answered when the
 //! cache shows them. Beside the requests run three loops ([`ApiServer::run`]): the cache, the [`garbage`] collector, and the
 //! end of [`namespaces`].
+
+#![allow(
+    clippy::result_large_err,
+    reason = "an ApiError ends its request: the octets it adds to a result are nothing beside the answer made of it"
+)]
 
 pub mod apply;
 pub mod auth;

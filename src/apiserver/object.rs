@@ -141,14 +141,12 @@ impl Object {
         parse(&self.json).unwrap_or_default()
     }
 
-    /// Takes `metadata.resourceVersion` away: how a dry run shows what was not written.
-    pub fn forget_revision(&mut self) {
+    /// The same content without `metadata.resourceVersion`: how a dry run shows what was not written.
+    pub fn unwritten(&self) -> Object {
         let start = self.metadata.0 as usize + 1;
         let mut end = start + REVISION.len() + decimal_len(self.revision) + 1;
         end += usize::from(self.json.get(end) == Some(&b','));
-        let json = [&self.json[..start], &self.json[end..]].concat();
-        self.metadata = metadata_range(&json).unwrap_or(self.metadata);
-        self.json = json.into();
+        self.with_json([&self.json[..start], &self.json[end..]].concat(), 0)
     }
 
     /// The same content under another revision: how a watch tells that an object has left its selector.
@@ -156,18 +154,20 @@ impl Object {
         let start = self.metadata.0 as usize + 1 + REVISION.len();
         let end = start + decimal_len(self.revision);
         let number = revision.to_string();
-        let json = [&self.json[..start], number.as_bytes(), &self.json[end..]].concat();
-        let metadata = metadata_range(&json).unwrap_or(self.metadata);
+        self.with_json([&self.json[..start], number.as_bytes(), &self.json[end..]].concat(), revision)
+    }
+
+    fn with_json(&self, json: Vec<u8>, revision: u64) -> Object {
         Object {
             key: self.key.clone(),
-            json: json.into(),
             revision,
             uid: self.uid.clone(),
             labels: self.labels.clone(),
             fields: self.fields.clone(),
             owners: self.owners.clone(),
             deleting: self.deleting,
-            metadata,
+            metadata: metadata_range(&json).unwrap_or(self.metadata),
+            json: json.into(),
         }
     }
 }

@@ -173,7 +173,9 @@ impl Target {
         };
         // A namespaced kind without a namespace can be listed over all of them, and no more.
         let misplaced = kind.namespaced != namespace.is_some() && !(namespace.is_none() && name.is_none());
-        if misplaced || name.is_some_and(str::is_empty) || namespace.is_some_and(str::is_empty) {
+        // An encoded slash must not make one object's path out of another's.
+        let odd = |segment: Option<&str>| segment.is_some_and(|segment| segment.is_empty() || segment.contains('/'));
+        if misplaced || odd(name) || odd(namespace) {
             return None;
         }
         Some(Target::Resource(Resource {
@@ -223,7 +225,7 @@ impl Query {
     /// Reads the query; empty pairs, as in `?&limit=500`, are passed over.
     pub fn parse(uri: &Uri) -> Query {
         let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
-        let decoded = |text: &str| percent_decode(&text.replace('+', " "));
+        let decoded = |text: &str| percent_decode(text.replace('+', " "));
         Query(
             pairs
                 .map(|pair| {

@@ -58,10 +58,13 @@ pub fn row(out: &mut Vec<u8>, kind: &Kind, include: Include, object: &Object, no
         Some(view) => (view.from_stored)(tree),
     };
     out.extend_from_slice(b"{\"cells\":[");
-    write(out, &Value::from(object.name()));
-    for column in kind.columns {
-        out.push(b',');
-        write(out, &(column.cell)(&tree, now));
+    let name = if names_itself(kind) { None } else { Some(Value::from(object.name())) };
+    let cells = kind.columns.iter().map(|column| (column.cell)(&tree, now));
+    for (index, cell) in name.into_iter().chain(cells).enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write(out, &cell);
     }
     out.push(b']');
     match include {
@@ -108,7 +111,13 @@ fn columns(kind: &Kind) -> Value {
             "description": column.description, "priority": column.priority,
         })
     };
-    std::iter::once(name).chain(kind.columns.iter().map(column)).collect()
+    let name = if names_itself(kind) { None } else { Some(name) };
+    name.into_iter().chain(kind.columns.iter().map(column)).collect()
+}
+
+/// Whether the name is among the kind's own columns (of events it is the last), and so does not stand in front.
+fn names_itself(kind: &Kind) -> bool {
+    kind.columns.iter().any(|column| column.name == "Name")
 }
 
 fn write(out: &mut Vec<u8>, value: &Value) {

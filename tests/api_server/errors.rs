@@ -36,7 +36,7 @@ fn case(
 async fn table() {
     let server = Server::start().await;
     let created = server.post(ROUTES, &route("x")).await.expect(201);
-    let mut with = |change: fn(&mut Value)| {
+    let with = |change: fn(&mut Value)| {
         let mut object = route("y");
         change(&mut object);
         object

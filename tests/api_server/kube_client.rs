@@ -70,7 +70,8 @@ async fn watchers_in_both_modes() {
         let event = tokio::time::timeout(PATIENCE, events.try_next()).await.expect("in time").expect("no error");
         assert!(matches!(event, Some(watcher::Event::Delete(object)) if object.name_any() == "d"), "{mode}");
     }
-    let metadata = kube::runtime::metadata_watcher(api, watcher::Config::default()).applied_objects().boxed();
+    let api: Api<kube::core::PartialObjectMeta<Router>> = Api::all(server.client());
+    let metadata = watcher(api, watcher::Config::default()).applied_objects().boxed();
     let first: Vec<_> = metadata.take(3).try_collect().await.expect("no error");
     assert_eq!(first.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["a", "b", "c"]);
 }

@@ -301,3 +301,63 @@ async fn a_binding_sets_the_status_of_its_route_at_once() {
     server.delete(&format!("{ROUTES}/a")).await.expect(200);
     server.get(&format!("{bindings}/a")).await.expect(404);
 }
+
+#[tokio::test]
+async fn server_side_apply() {
+    let server = Server::start().await;
+    let apply = |path: String, body: Value| {
+        let server = &server;
+        async move { server.send("PATCH", &path, &["content-type: application/apply-patch+yaml"], body.to_string()).await }
+    };
+    let a = format!("{ROUTES}/a");
+    let config = |path: &str| json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": {"name": "a"}, "spec": {"path": path}});
+    let made = apply(format!("{a}?fieldManager=one"), config("/1")).await.expect(201);
+    assert_eq!(made["metadata"]["managedFields"][0]["operation"], "Apply");
+    let again = apply(format!("{a}?fieldManager=one"), config("/1")).await.expect(200);
+    assert_eq!(again, made, "an apply that changes nothing is no write");
+    let shared = apply(format!("{a}?fieldManager=two"), config("/1")).await.expect(200);
+    assert_eq!(shared["metadata"]["managedFields"].as_array().map(Vec::len), Some(2));
+    let conflict = apply(format!("{a}?fieldManager=two"), config("/2")).await.expect(409);
+    let cause = &conflict["details"]["causes"][0];
+    assert_eq!((&cause["reason"], &cause["field"]), (&json!("FieldManagerConflict"), &json!(".spec.path")));
+    let forced = apply(format!("{a}?fieldManager=two&force=true"), config("/2")).await.expect(200);
+    assert_eq!((&forced["spec"]["path"], &forced["metadata"]["generation"]), (&json!("/2"), &json!(2)));
+    let mut unknown = config("/2");
+    unknown["spec"]["bogus"] = json!(1);
+    apply(format!("{a}?fieldManager=two"), unknown).await.expect(400);
+    apply(format!("{ROUTES}/none/status?fieldManager=two"), {
+        let mut status = config("/2");
+        status["metadata"]["name"] = json!("none");
+        status
+    })
+    .await
+    .expect(404);
+    let mut status = config("/2");
+    status["status"] = json!({"phase": "scheduled"});
+    apply(format!("{a}?fieldManager=two"), status).await.expect(422);
+    let mut stale = config("/3");
+    stale["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"].clone();
+    apply(format!("{a}?fieldManager=two"), stale).await.expect(409);
+    let dry = apply(format!("{a}?fieldManager=two&dryRun=All"), config("/4")).await.expect(200);
+    assert_eq!(dry["spec"]["path"], "/4");
+    assert_eq!(server.get(&a).await.expect(200)["spec"]["path"], "/2");
+}
+
+#[tokio::test]
+async fn status_is_applied_apart() {
+    let server = Server::start().await;
+    server.post(&format!("{GROUP}/routers"), &router("s")).await.expect(201);
+    let config = json!({
+        "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "s"},
+        "status": {"routes": 3},
+    });
+    let path = format!("{GROUP}/routers/s/status?fieldManager=controller&force=true");
+    let headers = ["content-type: application/apply-patch+yaml"];
+    let applied = server.send("PATCH", &path, &headers, config.to_string()).await.expect(200);
+    assert_eq!((&applied["status"]["routes"], &applied["metadata"]["generation"]), (&json!(3), &json!(1)));
+    let managed = applied["metadata"]["managedFields"].as_array().expect("field sets");
+    assert!(
+        managed.iter().any(|entry| entry["subresource"] == "status" && entry["manager"] == "controller"),
+        "{managed:?}"
+    );
+}

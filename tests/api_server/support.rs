@@ -29,6 +29,8 @@ pub struct Server {
     pub api: ApiServer,
     pub store: Arc<Engine>,
     stop: CancellationToken,
+    /// Deleted with the server.
+    folder: Option<tempfile::TempDir>,
 }
 
 impl Drop for Server {
@@ -60,8 +62,16 @@ pub fn admin() -> Identity {
 }
 
 impl Server {
+    /// Over a store in memory, or over a file where `SIGNPOST_TEST_STORE=embedded` asks for that.
     pub async fn start() -> Server {
-        Self::over(Arc::new(Engine::memory())).await
+        if std::env::var("SIGNPOST_TEST_STORE").as_deref() != Ok("embedded") {
+            return Self::over(Arc::new(Engine::memory())).await;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Engine::open(folder.path(), Default::default()).expect("a store");
+        let mut server = Self::over(Arc::new(store)).await;
+        server.folder = Some(folder);
+        server
     }
 
     pub async fn over(store: Arc<Engine>) -> Server {
@@ -72,7 +82,7 @@ impl Server {
         let (running, stopped) = (api.clone(), stop.clone());
         tokio::spawn(async move { running.run(stopped).await });
         tokio::time::timeout(PATIENCE, api.ready()).await.expect("the server becomes ready");
-        Server { api, store, stop }
+        Server { api, store, stop, folder: None }
     }
 
     pub fn client(&self) -> kube::Client {

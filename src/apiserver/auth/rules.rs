@@ -1,6 +1,6 @@
 //! Who may do what: one table of roles, which answers requests and `kubectl auth can-i` alike.
 //!
-//! A [`Role`] is a list of [`Rule`]s; [`grants`] says which roles an identity has, over the whole server or in some
+//! A `Role` is a list of `Rule`s; `grants` says which roles an identity has, over the whole server or in some
 //! namespaces. What no rule allows is denied. One thing is denied to all but one whatever the rules say: a RouteBinding
 //! is created by the scheduler alone, since creating it is what sets a Route's status. An administrator who must do it by
 //! hand impersonates the scheduler, and so leaves its name in the audit log.
@@ -240,7 +240,7 @@ impl Rule {
                     Some(prefix) => path.starts_with(prefix),
                     None => pattern == path || path.strip_prefix(*pattern).is_some_and(|rest| rest == "/"),
                 };
-                has(self.verbs, verb) && self.paths.iter().any(|pattern| matches(pattern))
+                has(self.verbs, verb) && self.paths.iter().any(matches)
             }
         }
     }

@@ -1,5 +1,7 @@
 //! POST to a collection: a new object.
 
+use std::sync::Arc;
+
 use axum::response::Response;
 use bytes::Bytes;
 use http::StatusCode;
@@ -90,8 +92,7 @@ async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Resu
         let new = writer.prepare_create(object.clone(), managed)?;
         let side = writer.before_commit(Operation::Create(&new)).await?;
         if writer.options.dry_run {
-            let mut object = writer.shown(&name, &new, None)?;
-            object.forget_revision();
+            let object = Arc::new(writer.shown(&name, &new, 0)?.unwritten());
             return Ok(Written { status: StatusCode::CREATED, object, warnings: Vec::new() });
         }
         match writer.commit_create(new, side, namespace).await {

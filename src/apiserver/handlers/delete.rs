@@ -47,7 +47,7 @@ pub(crate) enum Deleted {
     /// The object is gone; this was its last state.
     Gone(Value),
     /// It is held by finalizers, and is now this.
-    Held(Object),
+    Held(Arc<Object>),
 }
 
 /// Answers a deletion.
@@ -182,7 +182,7 @@ pub(crate) async fn delete_object(writer: &Writer<'_>, name: &str, deletion: &De
             None if writer.options.dry_run => return Ok(Deleted::Gone(live.tree)),
             None => writer.commit_delete(&live, side).await.map(|_| Deleted::Gone(live.tree)),
             Some(new) if writer.options.dry_run || new == live.tree => {
-                return Ok(Deleted::Held(writer.shown(name, &new, Some(live.revision))?));
+                return Ok(Deleted::Held(writer.shown(name, &new, live.revision)?));
             }
             Some(new) => writer.commit_update(&live, new, Vec::new()).await.map(Deleted::Held),
         };
@@ -230,15 +230,12 @@ fn marked(writer: &Writer<'_>, live: &Value, deletion: &Deletion) -> Option<Valu
         }
         false => meta["finalizers"] = json!(finalizers),
     }
-    if meta["deletionTimestamp"].is_null() {
+    if live["metadata"].get("deletionTimestamp").is_none_or(Value::is_null) {
         meta["deletionTimestamp"] = whole_seconds(writer.now).into();
         meta["deletionGracePeriodSeconds"] = 0.into();
         if !is_built_in(writer.kind) {
             meta["generation"] = next_generation(live);
         }
-    } else {
-        // `Value`'s index has made the member where it was absent.
-        meta.as_object_mut().map(|meta| meta.retain(|_, value| !value.is_null()));
     }
     if is_namespace(writer.kind) {
         new["status"]["phase"] = "Terminating".into();

@@ -1,4 +1,4 @@
-//! What is done to objects, a file a verb. [`write`] holds what all writes share.
+//! What is done to objects, a file a verb. [`mod@write`] holds what all writes share.
 
 pub mod body;
 pub mod create;

@@ -1,5 +1,7 @@
 //! PUT: an object is replaced, or its status. And the loop that every change of an existing object goes through.
 
+use std::sync::Arc;
+
 use axum::response::Response;
 use bytes::Bytes;
 use http::StatusCode;
@@ -9,6 +11,7 @@ use super::write::{ATTEMPTS, Change, Live, Lost, Part, Writer, Written, metadata
 use super::{Call, body};
 use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::negotiate::{self, Offer};
+use crate::apiserver::object::Object;
 use crate::apiserver::registry::Operation;
 use crate::apiserver::request::{Subresource, WriteOptions, is_built_in};
 use crate::apiserver::table::Include;
@@ -136,14 +139,14 @@ async fn apply_change(
     wanted: Value,
     part: Part,
     managed: bool,
-) -> Result<crate::apiserver::object::Object, Lost> {
+) -> Result<Arc<Object>, Lost> {
     let dry_run = writer.options.dry_run;
     match writer.prepare_update(&live.tree, wanted, part, managed)? {
-        Change::None => Ok(writer.shown(name, &live.tree, Some(live.revision))?),
+        Change::None => Ok(writer.shown(name, &live.tree, live.revision)?),
         Change::Put(new) => {
             let side = writer.before_commit(Operation::Update { old: &live.tree, new: &new }).await?;
             match dry_run {
-                true => Ok(writer.shown(name, &new, Some(live.revision))?),
+                true => Ok(writer.shown(name, &new, live.revision)?),
                 false => writer.commit_update(live, new, side).await,
             }
         }
@@ -153,7 +156,7 @@ async fn apply_change(
             if !dry_run {
                 writer.commit_delete(live, side).await?;
             }
-            Ok(writer.shown(name, &last, Some(live.revision))?)
+            Ok(writer.shown(name, &last, live.revision)?)
         }
     }
 }

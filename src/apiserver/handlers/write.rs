@@ -49,7 +49,7 @@ pub(crate) struct Live {
 pub(crate) struct Written {
     pub(crate) status: StatusCode,
     /// The object as it is now.
-    pub(crate) object: Object,
+    pub(crate) object: Arc<Object>,
     /// What the client should hear.
     pub(crate) warnings: Vec<String>,
 }
@@ -158,13 +158,16 @@ impl<'a> Writer<'a> {
     }
 
     /// An object that is not committed: a dry run's, or one that did not change.
-    pub(crate) fn shown(&self, name: &str, tree: &Value, revision: Option<u64>) -> Result<Object, ApiError> {
+    pub(crate) fn shown(&self, name: &str, tree: &Value, revision: u64) -> Result<Arc<Object>, ApiError> {
         let stored = self.to_stored(tree.clone());
-        self.object(&object_key(self.namespace, name), &object::encode(&stored), revision.unwrap_or(0))
+        self.object(&object_key(self.namespace, name), &object::encode(&stored), revision).map(Arc::new)
     }
 
     fn to_stored(&self, tree: Value) -> Value {
-        self.kind.view.map_or_else(|| tree.clone(), |view| (view.to_stored)(tree.clone()))
+        match self.kind.view {
+            None => tree,
+            Some(view) => (view.to_stored)(tree),
+        }
     }
 
     /// Prunes unknown fields; tells of them, or refuses them with `code`.
@@ -334,13 +337,18 @@ impl<'a> Writer<'a> {
         tree: Value,
         side: Vec<SideWrite>,
         namespace: Option<(Key, Revision)>,
-    ) -> Result<Object, Lost> {
+    ) -> Result<Arc<Object>, Lost> {
         let expect = namespace.map(|(key, at)| (key, Expect::At(at)));
         self.commit(name_of(&tree).to_owned(), Expect::Absent, Some(tree), side, expect).await
     }
 
     /// Commits a changed object over `live`.
-    pub(crate) async fn commit_update(&self, live: &Live, tree: Value, side: Vec<SideWrite>) -> Result<Object, Lost> {
+    pub(crate) async fn commit_update(
+        &self,
+        live: &Live,
+        tree: Value,
+        side: Vec<SideWrite>,
+    ) -> Result<Arc<Object>, Lost> {
         let expect = Expect::At(Revision(live.revision));
         self.commit(name_of(&tree).to_owned(), expect, Some(tree), side, None).await
     }
@@ -358,7 +366,7 @@ impl<'a> Writer<'a> {
         tree: Option<Value>,
         side: Vec<SideWrite>,
         also: Option<(Key, Expect)>,
-    ) -> Result<Object, Lost> {
+    ) -> Result<Arc<Object>, Lost> {
         let key = self.store_key(&name);
         let encoded = tree.map(|tree| engine::value(object::encode(&self.to_stored(tree))));
         let mut txn = Txn { expect: vec![(key.clone(), expect)], writes: Vec::new() };
@@ -390,9 +398,13 @@ impl<'a> Writer<'a> {
             tracing::warn!(revision, "a write was answered before the watch cache showed it");
         }
         let relative = object_key(self.namespace, &name);
+        // As a rule the cache has made it already.
+        if let Some(shown) = self.server.cache.shelf(self.kind).get(&relative).filter(|it| it.revision == revision) {
+            return Ok(shown);
+        }
         // A deletion has no object to show but its revision.
         let value = encoded.unwrap_or_else(|| object::encode(&json!({})).into());
-        Ok(self.object(&relative, &value, revision)?)
+        Ok(Arc::new(self.object(&relative, &value, revision)?))
     }
 }
 
