@@ -12,6 +12,8 @@ mod placement;
 mod reflector;
 #[path = "scheduler/scheduling.rs"]
 mod scheduling;
+#[path = "scheduler/whole.rs"]
+mod whole;
 
 use std::time::Duration;
 

@@ -31,7 +31,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A client of the API server in this process: each request goes straight into `service`, sent by `identity`.
 ///
-/// Answers stream, watches included. A request runs in its caller's task, and ends with it.
+/// Answers stream, watches included. A request runs in its caller's task, and ends with it. To be called inside a runtime of
+/// tokio, as all three.
 pub fn in_process(service: Router, identity: Identity) -> kube::Client {
     let service = tower::service_fn(move |mut request: Request<Body>| {
         request.extensions_mut().insert(identity.clone());

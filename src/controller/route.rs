@@ -2,7 +2,8 @@
 //!
 //! - A bound Route stays where it is when its labels, its Namespace's, or its Router's selectors change; its condition
 //!   `SelectorMismatch` then says that it would not be placed there today.
-//! - A Route that was refused its host, and got it later, is admitted.
+//! - A Route that was refused its host, and got it later, is admitted; and so is any bound Route with a host that says
+//!   nothing of it.
 //! - A RouteBinding whose Route is gone, or was made anew with another uid, is deleted. Our own server deletes it together
 //!   with the Route; on others, and after a crash in between, this does.
 //!
@@ -102,7 +103,8 @@ pub fn statements(
     if !route.bound {
         return statements;
     }
-    if route.admitted == Some(false) {
+    // On the ordinary way the binding says so; a server that does not gets this for the routes whom it concerns.
+    if route.admitted == Some(false) || route.admitted.is_none() && route.host.is_some() {
         let message = "the route holds its host".to_owned();
         statements.push(Statement { kind: ADMITTED, is_true: true, reason: "Admitted", message });
     }
@@ -197,5 +199,9 @@ mod tests {
             let found: Vec<_> = found.iter().map(|statement| (statement.kind, statement.is_true)).collect();
             assert_eq!(found, expected, "{route:?}");
         }
+        let host = Some("www.shop.example".to_owned());
+        let route = RouteView { host, bound: true, ..RouteView::default() };
+        let found = statements(&route, &binding, None, &Labels::new());
+        assert!(matches!(found.as_slice(), [Statement { kind: ADMITTED, is_true: true, .. }]), "{found:?}");
     }
 }

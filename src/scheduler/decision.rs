@@ -206,7 +206,7 @@ mod tests {
         }
         let placement = decide_for("a", &snapshot, StrategyName::RoundRobin).expect("a hundred fit");
         assert_eq!((placement.explanation.considered, placement.explanation.eligible), (1000, 100));
-        assert_eq!(placement.explanation.routers.len(), 32);
+        assert_eq!(placement.explanation.routers.len(), 16);
         assert!(placement.explanation.summary.contains("900 Cordoned"), "{}", placement.explanation.summary);
         for i in 0..1000 {
             snapshot.set_router(router(&format!("shard{i:04}"), json!({"state": "cordoned"})));

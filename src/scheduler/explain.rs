@@ -11,8 +11,9 @@ use super::decision::{Fit, Nowhere, Verdict};
 use super::strategy::{Pick, StrategyName};
 use crate::api::v1alpha1::route_binding::{Explanation, RouterVerdict};
 
-/// Routers told of in an explanation; the schema says so too.
-const VERDICTS_MAX: usize = 32;
+/// Routers told of in an explanation, of the 32 that the schema allows. Sixteen are about two kilobytes in each binding, and
+/// a platform of a hundred thousand routes keeps them all in memory.
+const VERDICTS_MAX: usize = 16;
 /// Routers told of by name in a condition's message, which people read as one line.
 const MESSAGE_ROUTERS_MAX: usize = 8;
 
