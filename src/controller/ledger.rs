@@ -186,7 +186,8 @@ pub struct Ledger {
     /// Digest of each shard's zone.
     shards: HashMap<Name, (Box<str>, Digest)>,
     known: HashMap<Name, Known>,
-    dirty: HashSet<Name>,
+    /// Zones to look at. In canonical order, so that the parent comes before its shards.
+    dirty: BTreeSet<Name>,
     later: BTreeSet<(Instant, Name)>,
     synced: bool,
     /// Zones without a Router that are left alone, since there were too many at once.
@@ -211,7 +212,7 @@ impl Ledger {
             platform: Platform::new(settings),
             shards: HashMap::new(),
             known: HashMap::new(),
-            dirty: HashSet::from([settings.domain().clone(), settings.alias_apex().clone()]),
+            dirty: BTreeSet::from([settings.domain().clone(), settings.alias_apex().clone()]),
             later: BTreeSet::new(),
             synced: false,
             orphans: HashSet::new(),
@@ -328,15 +329,11 @@ impl Ledger {
             self.dirty.insert(apex);
         }
         let mut writes = Vec::new();
-        let mut rest = HashSet::new();
-        for apex in std::mem::take(&mut self.dirty) {
-            if writes.len() >= room {
-                rest.insert(apex);
-                continue;
-            }
+        while writes.len() < room
+            && let Some(apex) = self.dirty.pop_first()
+        {
             writes.extend(self.due_for(apex, now, unix_now));
         }
-        self.dirty.extend(rest);
         writes
     }
 

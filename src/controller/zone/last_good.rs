@@ -311,3 +311,60 @@ fn replace(path: &Path, octets: &[u8]) -> io::Result<File> {
     }
     OpenOptions::new().append(true).open(path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::timeline::Published;
+    use super::*;
+    use crate::compiler::Digest;
+    use crate::wire::Name;
+    use crate::zone::Serial;
+
+    fn published(serial: u32) -> Published {
+        Published { serial: Serial(serial), digest: Digest(1), config: Digest(2), provisional: false }
+    }
+
+    fn serial(opened: &Opened, apex: &Name) -> Option<u32> {
+        opened.loaded.as_ref()?.published.get(apex).map(|published| published.serial.0)
+    }
+
+    #[test]
+    fn what_was_written_is_there_and_the_file_stays_small() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (apex, gone): (Name, Name) =
+            ("v3.example.".parse().expect("a name"), "gone.v3.example.".parse().expect("a name"));
+        let (state, opened) = LastGood::open(folder.path(), "v3.example").expect("usable");
+        assert!(opened.loaded.is_none() && opened.problem.is_none());
+        state.write(vec![record::zone(&gone, Some(&published(1)))]);
+        for batch in 0..100 {
+            state.write((0..1000).map(|number| record::zone(&apex, Some(&published(batch * 1000 + number)))).collect());
+        }
+        state.write(vec![record::zone(&gone, None)]);
+        drop(state);
+        let path = folder.path().join(FILE);
+        let octets = fs::metadata(&path).expect("it is there").len();
+        assert!(octets < 1000, "100,000 changes of one key took {octets} octets");
+
+        let (state, opened) = LastGood::open(folder.path(), "v3.example").expect("usable");
+        assert_eq!((serial(&opened, &apex), serial(&opened, &gone)), (Some(99_999), None));
+        state.write(vec![record::zone(&apex, Some(&published(100_000)))]);
+        drop(state);
+
+        // Half a frame at the end, as a crash leaves one, is cut off and told, and what follows is read again.
+        let mut torn = fs::read(&path).expect("it is there");
+        torn.extend_from_slice(&[9; 11]);
+        fs::write(&path, torn).expect("written");
+        let (state, opened) = LastGood::open(folder.path(), "v3.example").expect("usable");
+        assert_eq!(serial(&opened, &apex), Some(100_000));
+        assert!(opened.problem.is_some());
+        state.write(vec![record::zone(&apex, Some(&published(100_001)))]);
+        drop(state);
+        let (state, opened) = LastGood::open(folder.path(), "v3.example").expect("usable");
+        assert_eq!((serial(&opened, &apex), opened.problem), (Some(100_001), None));
+        drop(state);
+
+        // The state of another platform is not ours.
+        let (_, opened) = LastGood::open(folder.path(), "other.example").expect("usable");
+        assert!(opened.loaded.is_none() && opened.problem.expect("told").contains("v3.example"));
+    }
+}

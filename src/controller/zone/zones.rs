@@ -38,6 +38,8 @@ pub struct Zones {
     files: HashMap<Name, PathBuf>,
     /// Apexes whose shard is gone while the map of zones may still have its zone.
     gone: HashSet<Name>,
+    /// Zones that are as they were before a restart, made already.
+    restored: HashMap<Name, Built>,
     /// Zones to look at.
     dirty: HashSet<Name>,
     /// When to look at zones again that wait for their serial.
@@ -117,6 +119,7 @@ impl Zones {
             ledger: HashMap::new(),
             files: HashMap::new(),
             gone: HashSet::new(),
+            restored: HashMap::new(),
             dirty: HashSet::from([domain, alias_apex]),
             waiting: BTreeSet::new(),
             verdicts: HashMap::new(),
@@ -127,7 +130,17 @@ impl Zones {
             remembered,
         };
         let routers: Vec<_> = zones.platform.shards().map(|(_, router)| Arc::clone(router)).collect();
-        for (router, digest) in in_parallel(&routers, |router| shard::compile(router, &mut Vec::new()).digest) {
+        let (remembered, config, settings) = (&zones.remembered, zones.config, &zones.settings);
+        let made = in_parallel(&routers, |router| {
+            let mut verdicts = Vec::new();
+            let made = shard::compile(router, &mut verdicts);
+            let digest = made.digest;
+            // What is as it was will be served again under its serial: make the zone while its records are at hand.
+            let last = remembered.get(&router.apex).filter(|last| last.config == config && last.digest == digest);
+            (digest, last.map(|last| build_shard(router, made, verdicts, settings, last.serial)))
+        });
+        for (router, (digest, built)) in made {
+            zones.restored.extend(built.map(|built| (router.apex.clone(), built)));
             zones.add_shard(router.apex.clone(), Arc::clone(router), digest, now);
         }
         zones
@@ -142,7 +155,9 @@ impl Zones {
     pub fn resume(&mut self, unix_now: u64) -> Output {
         // The zones never served yet stay dirty, and wait for the ledger as any new one.
         let apexes: Vec<Name> = self.dirty.iter().cloned().collect();
-        self.publish(apexes, When::Resume, unix_now)
+        let output = self.publish(apexes, When::Resume, unix_now);
+        self.restored = HashMap::new();
+        output
     }
 
     /// A Router was created or changed.
@@ -304,7 +319,12 @@ impl Zones {
                 self.counters.note(decision, &apex, &mut self.waiting);
                 if let Decision::Publish { steps, serial, provisional } = decision {
                     let router = shard.timeline.steps(steps).next_back().unwrap_or(&shard.router);
-                    jobs.push(Job { router: Arc::clone(router), steps, serial, provisional });
+                    let job_digest = shard.timeline.digest_after(steps);
+                    let job = Job { router: Arc::clone(router), steps, serial, provisional };
+                    match self.restored.remove(&apex).filter(|_| matches!(when, When::Resume)) {
+                        Some(built) => self.publish_shard(&job, job_digest, built, &mut output),
+                        None => jobs.push(job),
+                    }
                 }
             } else if self.gone.remove(&apex) {
                 self.forget(&apex, unix_now, &mut output);
@@ -318,22 +338,31 @@ impl Zones {
 
     fn publish_shards(&mut self, jobs: &[Job], output: &mut Output) {
         let settings = &self.settings;
-        for (job, (zone, digest, verdicts)) in in_parallel(jobs, |job| build_shard(&job.router, settings, job.serial)) {
-            let apex = &job.router.apex;
-            let shard = self.shards.get_mut(apex).expect("the job was made from it");
-            let published = Published { serial: job.serial, digest, config: self.config, provisional: job.provisional };
-            shard.timeline.publish(job.steps, published).for_each(drop);
-            shard.router = Arc::clone(&job.router);
-            self.gone.remove(apex);
-            output.changes.push(db::Change::Publish(Arc::new(zone)));
-            output.serials.push((apex.clone(), Some(published)));
-            if verdicts.is_empty() {
-                self.verdicts.remove(apex);
-            } else if self.verdicts.get(apex) != Some(&verdicts) {
-                self.changed = true;
-                output.verdicts.extend(verdicts.iter().cloned());
-                self.verdicts.insert(apex.clone(), verdicts);
-            }
+        let made = in_parallel(jobs, |job| {
+            let mut verdicts = Vec::new();
+            let made = shard::compile(&job.router, &mut verdicts);
+            (made.digest, build_shard(&job.router, made, verdicts, settings, job.serial))
+        });
+        for (job, (digest, built)) in made {
+            self.publish_shard(job, digest, built, output);
+        }
+    }
+
+    fn publish_shard(&mut self, job: &Job, digest: Digest, built: Built, output: &mut Output) {
+        let apex = &job.router.apex;
+        let shard = self.shards.get_mut(apex).expect("the job was made from it");
+        let published = Published { serial: job.serial, digest, config: self.config, provisional: job.provisional };
+        shard.timeline.publish(job.steps, published).for_each(drop);
+        shard.router = Arc::clone(&job.router);
+        self.gone.remove(apex);
+        output.changes.push(db::Change::Publish(Arc::new(built.zone)));
+        output.serials.push((apex.clone(), Some(published)));
+        if built.verdicts.is_empty() {
+            self.verdicts.remove(apex);
+        } else if self.verdicts.get(apex) != Some(&built.verdicts) {
+            self.changed = true;
+            output.verdicts.extend(built.verdicts.iter().cloned());
+            self.verdicts.insert(apex.clone(), built.verdicts);
         }
     }
 
@@ -458,9 +487,19 @@ struct Job {
     provisional: bool,
 }
 
-fn build_shard(router: &RouterInput, settings: &Settings, serial: Serial) -> (Zone, Digest, Vec<Verdict>) {
-    let mut verdicts = Vec::new();
-    let made = shard::compile(router, &mut verdicts);
+/// A shard's zone as it is served, with the verdicts on its Router.
+struct Built {
+    zone: Zone,
+    verdicts: Vec<Verdict>,
+}
+
+fn build_shard(
+    router: &RouterInput,
+    made: shard::Shard,
+    mut verdicts: Vec<Verdict>,
+    settings: &Settings,
+    serial: Serial,
+) -> Built {
     let mut contents = shard::zone(made.records, settings, serial.0);
     // Without further records a zone is good by construction.
     if !router.records.is_empty()
@@ -472,7 +511,7 @@ fn build_shard(router: &RouterInput, settings: &Settings, serial: Serial) -> (Zo
         let plain = RouterInput { records: Box::default(), ..router.clone() };
         contents = shard::zone(shard::compile(&plain, &mut verdicts).records, settings, serial.0);
     }
-    (Zone::build(&contents).expect("the zone has been given a SOA"), made.digest, verdicts)
+    Built { zone: Zone::build(&contents).expect("the zone has been given a SOA"), verdicts }
 }
 
 fn large_images(platform: &Platform, settings: &Settings) -> (Arc<Zone>, Arc<Zone>) {
