@@ -8,18 +8,12 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgMatches, Command, ValueHint};
-use kube::{Api, Client};
 
 use super::folder::StaticZones;
 use super::{Exit, complain, print, serve};
-use crate::api::v1alpha1::route_binding::RouteBinding;
-use crate::api::v1alpha1::router::Router;
-use crate::api::v1alpha1::zone::Zone;
 use crate::client;
-use crate::clock;
-use crate::compiler::inputs::{BindingInput, RouterInput};
-use crate::compiler::{self, CompiledZone, Inputs, apex};
 use crate::config;
+use crate::controller::export;
 use crate::daemon::platform;
 
 use crate::zone::Contents;
@@ -91,47 +85,19 @@ async fn zones(settings: &config::Settings) -> Result<Vec<Contents>, String> {
     let listened: Vec<_> = settings.dns_listen.iter().map(|address| address.ip()).collect();
     let base = files.take(&settings.domain);
     let platform = platform::settings(settings, &listened, base).map_err(|error| error.to_string())?;
-    let (inputs, ledger) = objects(client, &settings.domain)
+    let exported = export::export(client, &platform)
         .await
         .map_err(|error| format!("the API of {} does not answer as needed: {error}", kubeconfig.display()))?;
-    let compiled = compiler::compile(&inputs, &platform);
-    let mut zones: Vec<Contents> = compiled.zones.into_iter().map(|zone| with_serial(zone, &ledger)).collect();
+    for verdict in &exported.verdicts {
+        complain(format_args!("left out: {verdict}"));
+    }
+    let mut zones: Vec<Contents> = exported.zones.into_iter().map(|zone| zone.contents).collect();
     let statics = files.into_zones();
     if let Some(clash) = statics.iter().find(|file| zones.iter().any(|zone| zone.apex() == file.apex())) {
         return Err(format!("the zone {} is both in a file and made from the API's objects", clash.apex()));
     }
     zones.extend(statics);
     Ok(zones)
-}
-
-/// The objects that zones are made from, and the ledger of serials.
-async fn objects(client: Client, domain: &str) -> kube::Result<(Inputs, Vec<Zone>)> {
-    let all = Default::default();
-    let routers = Api::<Router>::all(client.clone()).list(&all).await?;
-    let bindings = Api::<RouteBinding>::all(client.clone()).list(&all).await?;
-    let ledger = Api::<Zone>::all(client).list(&all).await?;
-    let mut verdicts = Vec::new();
-    let inputs = Inputs {
-        routers: routers.iter().filter_map(|router| RouterInput::read(router, domain, &mut verdicts)).collect(),
-        bindings: bindings.iter().filter_map(|binding| BindingInput::read(binding, &mut verdicts)).collect(),
-    };
-    for verdict in verdicts {
-        complain(format_args!("left out: {verdict}"));
-    }
-    Ok((inputs, ledger.items))
-}
-
-/// The zone under the serial that the ledger gives to these contents; if it knows others only, under the newest of them.
-fn with_serial(mut zone: CompiledZone, ledger: &[Zone]) -> Contents {
-    let apex = zone.contents.apex().to_string();
-    let name = apex.trim_end_matches('.').to_ascii_lowercase();
-    let versions = ledger.iter().find(|entry| entry.metadata.name.as_deref() == Some(&name));
-    let versions = versions.map(|entry| entry.spec.versions.as_slice()).unwrap_or_default();
-    let digest = zone.digest.to_string();
-    let known = versions.iter().find(|version| version.digest == digest).or_else(|| versions.first());
-    let serial = known.map_or(clock::unix_seconds() as u32, |version| version.serial);
-    apex::set_serial(&mut zone.contents, serial);
-    zone.contents
 }
 
 fn write(zones: &[Contents], out: Option<&Path>) -> Result<(), String> {

@@ -9,11 +9,12 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::dns_metrics::DnsMetrics;
+use super::dns_metrics::{self, DnsMetrics};
 use super::tasks::Tasks;
 use super::{Error, platform};
 use crate::admin::Admin;
 use crate::admin::health::Check;
+use crate::client::reflector::HealthProbe;
 use crate::compiler;
 use crate::config::Settings;
 use crate::controller::apexes::Apexes;
@@ -77,6 +78,7 @@ impl Dns {
         follow: Option<Follow>,
         tasks: &mut Tasks,
         admin: &Admin,
+        mirrors: &mut Vec<(&'static str, HealthProbe)>,
     ) -> Result<Self, Error> {
         let db = Arc::new(ZoneDb::new());
         let apexes = Arc::new(match &follow {
@@ -107,6 +109,7 @@ impl Dns {
             Some(follow) => {
                 let status = Arc::new(Status::default());
                 metrics.status(status.clone());
+                mirrors.extend(dns_metrics::mirrors(&status));
                 follow_api(follow, db, apexes, status, tasks, admin);
             }
         }

@@ -7,6 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
+use crate::client::reflector::{Health, HealthProbe, Restart};
 use crate::controller::static_zones;
 use crate::controller::zone::status::Status;
 use crate::nameserver::stats;
@@ -129,27 +130,27 @@ fn synced(page: &mut Page<'_>, status: &Status) -> Result<(), fmt::Error> {
     page.counter("zones_removed", "Zones taken away", &[(vec![], counters.removed)])?;
     let held: Rows<i64> = status.held().iter().map(|held| (vec![("kind", held.kind)], held.count as i64)).collect();
     page.gauge("held_losses", "Objects missing from the API's list whose names are still served", &held)?;
-    page.gauge("verdicts", "Faults of objects that zones are made from", &[(vec![], status.verdicts().len() as i64)])?;
-    let mirrors = status.mirrors();
-    let by_kind = |value: fn(&crate::client::reflector::Health) -> i64| -> Rows<i64> {
-        mirrors.iter().map(|mirror| (vec![("kind", mirror.kind.as_str())], value(mirror))).collect()
+    page.gauge("verdicts", "Faults of objects that zones are made from", &[(vec![], status.verdicts().len() as i64)])
+}
+
+/// The mirrors that the loop keeps, for [`crate::client::metrics::MirrorMetrics`]. Until the loop runs they are unheard of.
+pub fn mirrors(status: &Arc<Status>) -> Vec<(&'static str, HealthProbe)> {
+    let probe = |(at, kind): (usize, &'static str)| -> (&'static str, HealthProbe) {
+        let status = status.clone();
+        let unheard = move || Health {
+            kind: kind.to_owned(),
+            synced: false,
+            connected: false,
+            age: None,
+            error: None,
+            restarts: Restart::ALL.map(|reason| (reason, 0)),
+            undecodable: 0,
+            objects: 0,
+            version: String::new(),
+        };
+        ("dns", Arc::new(move || status.mirrors().into_iter().nth(at).unwrap_or_else(&unheard)))
     };
-    page.gauge(
-        "watch_synced",
-        "Whether all objects of a kind were listed",
-        &by_kind(|mirror| i64::from(mirror.synced)),
-    )?;
-    page.gauge("watch_connected", "Whether a watch is open", &by_kind(|mirror| i64::from(mirror.connected)))?;
-    page.gauge("watch_objects", "Objects of a kind", &by_kind(|mirror| mirror.objects as i64))?;
-    let age = by_kind(|mirror| mirror.age.map_or(-1, |age| age.as_secs() as i64));
-    page.gauge("watch_age_seconds", "Since the API was last heard; -1: never", &age)?;
-    let mut restarts: Rows<u64> = Vec::new();
-    for mirror in &mirrors {
-        for (reason, count) in mirror.restarts {
-            restarts.push((vec![("kind", &mirror.kind), ("reason", reason.label())], count));
-        }
-    }
-    page.counter("watch_restarts", "Times that a watch had to begin again", &restarts)
+    ["Router", "RouteBinding", "Zone"].into_iter().enumerate().map(probe).collect()
 }
 
 type Labels<'a> = Vec<(&'a str, &'a str)>;

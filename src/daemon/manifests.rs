@@ -305,7 +305,7 @@ impl<'a> Target<'a> {
         object["metadata"]["namespace"] = Value::from("default");
         let object: DynamicObject =
             serde_json::from_value(object).map_err(|error| Status::failure(&error.to_string(), "BadRequest"))?;
-        let parameters = PostParams { dry_run: true, field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let parameters = PostParams { dry_run: true, field_manager: Some(MANAGER.to_owned()) };
         match api(self.client, Some("default"), self.resource).create(&parameters, &object).await.map_err(status) {
             Err(status) if status.reason != "AlreadyExists" => Err(status),
             _ => Ok(Verdict::Accepted),

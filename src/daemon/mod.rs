@@ -35,6 +35,7 @@ use crate::admin::{self, Admin};
 use crate::api::identity::{
     GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_ADMIN, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
 };
+use crate::client::metrics::MirrorMetrics;
 use crate::config::{self, Places, Role, Settings};
 use crate::httpd::{self, Limits};
 use crate::telemetry::{self, Log};
@@ -50,7 +51,7 @@ pub enum Error {
     #[error(transparent)]
     Listen(#[from] sockets::ListenError),
     /// An address of the name server cannot be listened on.
-    #[error("{0} (--dns-listen)")]
+    #[error("cannot listen: {0}")]
     ListenDns(#[from] transport::BindError),
     /// The data directory cannot be used.
     #[error(transparent)]
@@ -150,6 +151,7 @@ impl Process {
         let listened = dns_sockets.as_ref().map_or_else(|| settings.dns_listen.clone(), transport::Bound::addresses);
         let data_dir = settings.needs_data_dir().then(|| DataDir::open(&settings.data_dir)).transpose()?;
         let admin = Admin { health: Arc::default(), metrics: Arc::default() };
+        let applied = (!documents.is_empty()).then(|| admin.health.add("api", "manifests", "they are not applied yet"));
         let (mut control, mut edge) = (Tasks::new(), Tasks::new());
         let admin_addresses = sockets::addresses(&admin_sockets);
         for listener in admin_sockets {
@@ -164,13 +166,14 @@ impl Process {
             }
             _ => None,
         };
+        let mut mirrors = Vec::new();
         if let (true, Some(data_dir)) = (settings.has(Role::Scheduler), &data_dir) {
             let platform = dns::platform_settings(settings, &listened)?;
             let scheduler = client_as(settings, api.as_ref(), USER_SCHEDULER).await?;
             let controller = client_as(settings, api.as_ref(), USER_CONTROLLER).await?;
             let clients = scheduling::Clients { scheduler, controller };
             let instance = data_dir.instance()?;
-            scheduling::start(settings, clients, platform, &instance, &mut control, &admin);
+            mirrors = scheduling::start(settings, clients, platform, &instance, &mut control, &admin);
         }
         let follow = match &data_dir {
             Some(data_dir) if settings.dns_follows_api() => Some(Follow {
@@ -181,15 +184,21 @@ impl Process {
             _ => None,
         };
         let dns = match dns_sockets {
-            Some(sockets) => Some(Dns::start(settings, sockets, follow, &mut control, &admin).await?),
+            Some(sockets) => Some(Dns::start(settings, sockets, follow, &mut control, &admin, &mut mirrors).await?),
             None => None,
         };
+        if !mirrors.is_empty() {
+            admin.metrics.collect(MirrorMetrics::new(mirrors));
+        }
         let mut process = Process { admin_addresses, api, dns, applied: None, control, edge, _data_dir: data_dir };
-        if let Some(api) = process.api.as_ref().filter(|_| !documents.is_empty()) {
+        if let (Some(api), Some(check)) = (&process.api, applied) {
             let groups = vec![GROUP_MASTERS.to_owned(), GROUP_AUTHENTICATED.to_owned()];
             let client = api.client(Identity { user: USER_ADMIN.to_owned(), groups });
             match manifests::apply(&client, &documents).await {
-                Ok(report) => process.applied = Some(report),
+                Ok(report) => {
+                    check.ready();
+                    process.applied = Some(report);
+                }
                 Err(errors) => {
                     process.drain().await;
                     return Err(Error::Manifests(errors));

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::client::lease::{self, Leadership, Lease};
+use crate::client::reflector::HealthProbe;
 use crate::compiler;
 use crate::config;
 use crate::controller::{ledger, placement};
@@ -25,7 +26,8 @@ pub struct Clients {
     pub controller: Client,
 }
 
-/// Starts the loops in `tasks`. `instance` is this process's name, the same after a restart.
+/// Starts the loops in `tasks`, and returns their mirrors of the API's objects. `instance` is this process's name, the same
+/// after a restart.
 pub fn start(
     config: &config::Settings,
     clients: Clients,
@@ -33,7 +35,7 @@ pub fn start(
     instance: &str,
     tasks: &mut Tasks,
     admin: &Admin,
-) {
+) -> Vec<(&'static str, HealthProbe)> {
     let Clients { scheduler, controller } = clients;
     let stop = tasks.stop_token();
     let leadership = Lease::run(scheduler.clone(), LEASE, instance, lease::Settings::default(), stop.child_token());
@@ -47,17 +49,18 @@ pub fn start(
     admin.metrics.register(|registry| counters.register(registry));
     let keeping = placement::Settings { quarantine: config.name_quarantine, ..placement::Settings::default() };
     let placement = placement::Placement::new(controller.clone(), keeping, counters);
-    let mut mirrors = loops.mirrors();
-    mirrors.extend(placement.mirrors());
+    let of = |owner: &'static str, probes: Vec<HealthProbe>| probes.into_iter().map(move |probe| (owner, probe));
+    let mirrors: Vec<_> = of("scheduler", loops.mirrors()).chain(of("placement", placement.mirrors())).collect();
+    let watched = mirrors.clone();
     let check = admin.health.add("scheduler", "objects", "the objects have not been listed yet");
     tasks.spawn("scheduler", loops.run(leadership.clone(), stop.clone()));
     tasks.spawn("placement", placement.run(leadership.clone(), stop.clone()));
     let stopped = stop.clone();
     tasks.spawn("scheduler's readiness", async move {
         loop {
-            let missing: Vec<String> = mirrors
+            let missing: Vec<String> = watched
                 .iter()
-                .map(|mirror| mirror())
+                .map(|(_, mirror)| mirror())
                 .filter(|health| !health.synced)
                 .map(|health| health.kind)
                 .collect();
@@ -76,6 +79,7 @@ pub fn start(
         "ledger of serials",
         while_leading(leadership, stop, move |stop| ledger::run(controller.clone(), platform.clone(), stop)),
     );
+    mirrors
 }
 
 /// Runs what `start` makes whenever this process leads, and stops it when it no longer does, until `stop` fires.

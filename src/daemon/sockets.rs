@@ -23,7 +23,7 @@ pub struct ListenError {
 
 fn why(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::AddrInUse => "another process listens there; stop it, or choose another address".to_owned(),
+        io::ErrorKind::AddrInUse => "it is in use by another process; stop it, or choose another address".to_owned(),
         io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
         io::ErrorKind::PermissionDenied => {
             "not permitted; ports below 1024 need root or CAP_NET_BIND_SERVICE".to_owned()
@@ -67,6 +67,6 @@ mod tests {
         let taken = addresses(&first)[0];
         let error = listen(&[taken], "--api-listen").expect_err("is taken").to_string();
         assert!(error.contains(&taken.to_string()) && error.contains("--api-listen"), "{error}");
-        assert!(error.contains("another process listens there"), "{error}");
+        assert!(error.contains("in use by another process"), "{error}");
     }
 }

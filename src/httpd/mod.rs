@@ -271,4 +271,71 @@ mod tests {
         assert!(!large.contains("200 OK"), "{large}");
         assert!(exchange(address, &post(10, "abcdefghij")).await.ends_with("10"));
     }
+
+    /// What a client over TLS is told of itself, with or without a certificate signed by the authority in `folder`.
+    async fn whoami(with_certificate: bool) -> String {
+        use crate::tls::{Authority, loopback_names};
+        use tokio_rustls::rustls::pki_types::pem::PemObject;
+        use tokio_rustls::rustls::{self, pki_types};
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let authority =
+            Authority::open(folder.path(), loopback_names(), std::time::SystemTime::now()).expect("an authority");
+        let router = axum::Router::new().route(
+            "/",
+            get(|certificate: Option<axum::Extension<ClientCertificate>>| async move {
+                certificate.map_or("nobody".to_owned(), |certificate| certificate.common_name.clone())
+            }),
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("is bound");
+        let stop = CancellationToken::new();
+        let tls = authority.server_config().expect("a configuration");
+        tokio::spawn(serve(listener, Some(tls), router, Limits::default(), stop.clone()));
+
+        let mut roots = rustls::RootCertStore::empty();
+        let ca = CertificateDer::from_pem_slice(authority.certificate_pem().as_bytes()).expect("a certificate");
+        let (_, parsed) = X509Certificate::from_der(&ca).expect("a certificate");
+        let issuer_name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok()).expect("a name");
+        let mut issuer = rcgen::CertificateParams::default();
+        issuer.distinguished_name = rcgen::DistinguishedName::new();
+        issuer.distinguished_name.push(rcgen::DnType::CommonName, issuer_name);
+        let ca_key = std::fs::read_to_string(folder.path().join("ca.key")).expect("a key");
+        let issuer = rcgen::Issuer::new(issuer, rcgen::KeyPair::from_pem(&ca_key).expect("a key"));
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let mut alice = rcgen::CertificateParams::default();
+        alice.distinguished_name = rcgen::DistinguishedName::new();
+        alice.distinguished_name.push(rcgen::DnType::CommonName, "alice");
+        let certificate = alice.signed_by(&key, &issuer).expect("a certificate");
+        roots.add(ca.clone()).expect("a root");
+
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots);
+        let config = if with_certificate {
+            let key = pki_types::PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).expect("a key");
+            builder.with_client_auth_cert(vec![certificate.der().clone()], key).expect("a client certificate")
+        } else {
+            builder.with_no_client_auth()
+        };
+        let name = pki_types::ServerName::try_from("localhost").expect("a name");
+        let stream = TcpStream::connect(address).await.expect("connects");
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let mut stream = connector.connect(name, stream).await.expect("trusts");
+        let request = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).await.expect("writes");
+        let mut answer = Vec::new();
+        // A peer that closes without telling TLS so ends the answer, too.
+        let _ = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
+        stop.cancel();
+        String::from_utf8_lossy(&answer).lines().last().unwrap_or_default().to_owned()
+    }
+
+    #[tokio::test]
+    async fn client_certificates_are_optional_and_named() {
+        assert_eq!(whoami(false).await, "nobody");
+        assert_eq!(whoami(true).await, "alice");
+    }
 }

@@ -76,7 +76,7 @@ fn settings_that_are_wrong_are_refused() {
     let folder = DataDir::new();
     let config = folder.join("signpost.toml");
     let path = config.to_str().expect("UTF-8");
-    std::fs::write(&config, "domain = \"v3.example\"\ndns-listen = [\"127.0.0.1:0\"]\n").expect("written");
+    std::fs::write(&config, "domain = \"v3.example\"\ndns-lissten = [\"127.0.0.1:0\"]\n").expect("written");
     let (code, complaint) = fails(&["serve", "--config", path]);
     assert_eq!(code, 2, "{complaint}");
     assert!(complaint.contains("signpost.toml:2") && complaint.contains("dns-listen"), "{complaint}");

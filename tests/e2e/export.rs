@@ -138,9 +138,12 @@ fn knot_and_nsd_load_the_export_and_answer_the_same() {
     }
 }
 
-/// NSD adds the zone's NS to positive answers, which RFC 1034 §4.3.2 leaves open; ours are minimal.
+/// NSD adds the zone's NS to positive answers, which RFC 1034 §4.3.2 leaves open; ours are minimal. It also follows a CNAME
+/// into another zone that it serves, and tells of no data there with that zone's SOA; ours ends where the zone ends.
 fn minimal(mut response: Response) -> Response {
-    if !response.answer.is_empty() {
+    if response.answer.last().is_some_and(|record| record.rtype == "CNAME") {
+        response.authority.clear();
+    } else if !response.answer.is_empty() {
         response.authority.retain(|record| record.rtype != "NS");
     }
     response
