@@ -108,7 +108,7 @@ fn step(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> R
     match found {
         Some(Lookup::Answer(found, records)) => {
             let start = put_answer(ask, current, &found, &records, message)?;
-            if records.targets().next().is_some() {
+            if records.has_targets() {
                 put_additional(ask, &found, &records, owner(current, message), start, message);
             }
             Ok(Step::Done(verdict(Rcode::NOERROR, Kind::Data)))
@@ -155,13 +155,13 @@ fn put_answer(
     message: &mut Message<'_, '_>,
 ) -> Result<usize, Full> {
     let owner = owner(current, message);
-    let rotates = matches!(records.rtype, RecordType::A | RecordType::AAAA) && records.stride > 0;
+    let rotates = matches!(records.rtype(), RecordType::A | RecordType::AAAA) && records.stride() > 0;
     let start = if rotates {
         message.put_rotated(Section::Answer, owner, records, ask.random)?
     } else {
         message.put(Section::Answer, owner, records)?
     };
-    if ask.dnssec && records.signature_count > 0 {
+    if ask.dnssec && records.signature_count() > 0 {
         message.put_signatures(Section::Answer, owner, records)?;
         if found.synthesised > 0 {
             proof::wildcard_expansion(ask, current, found, message)?;
@@ -216,7 +216,7 @@ fn put_dname(
         }
     }
     let verdict = |rcode| Verdict { rcode, authoritative: true, truncated: false, kind: Kind::Data };
-    let target = records.records.get(RECORD_HEAD..).and_then(|rdata| Name::split_from(rdata).ok());
+    let target = records.records().get(RECORD_HEAD..).and_then(|rdata| Name::split_from(rdata).ok());
     let Some((target, _)) = target else { return Ok(Step::Done(verdict(Rcode::SERVFAIL))) };
     let kept = current.qname.start(dname.above);
     if kept + target.as_wire().len() > NAME_OCTETS_MAX {
@@ -243,7 +243,8 @@ fn put_referral(
     let start = message.put(Section::Authority, owner, records)?;
     if ask.dnssec {
         match cut.node.get(RecordType::DS) {
-            Some(ds) if ds.count > 0 => {
+            // Without a signature the DS proves nothing; RFC 4035 §3.1.4.1 speaks of signed zones alone.
+            Some(ds) if ds.signature_count() > 0 => {
                 message.put(Section::Authority, owner, &ds)?;
                 message.put_signatures(Section::Authority, owner, &ds)?;
             }
@@ -279,7 +280,7 @@ fn put_additional(
     start: usize,
     message: &mut Message<'_, '_>,
 ) {
-    let is_service = matches!(records.rtype, RecordType::SVCB | RecordType::HTTPS);
+    let is_service = matches!(records.rtype(), RecordType::SVCB | RecordType::HTTPS);
     let mut seen: [NameHash; ADDITIONAL_NAMES_MAX] = [0; ADDITIONAL_NAMES_MAX];
     let mut count = 0;
     for target in records.targets() {
@@ -300,7 +301,7 @@ fn put_additional(
         // What lies at or below a cut is the other zone's to tell.
         let Some(node) = node.filter(|node| node.flags() & (flag::OCCLUDED | flag::CUT) == 0) else { continue };
         // RFC 9460 §4.1: also the SVCB records of targets.
-        let service = (is_service && !target.is_owner).then_some(records.rtype);
+        let service = (is_service && !target.is_owner).then_some(records.rtype());
         for rtype in [RecordType::A, RecordType::AAAA].into_iter().chain(service) {
             // Optional: what does not fit is left out.
             let _ = put_address(ask, owner, &node, rtype, message);
@@ -324,13 +325,13 @@ fn put_address(
     rtype: RecordType,
     message: &mut Message<'_, '_>,
 ) -> Result<(), Full> {
-    let Some(records) = node.get(rtype).filter(|records| records.count > 0) else { return Ok(()) };
-    if records.stride > 0 && rtype != RecordType::SVCB && rtype != RecordType::HTTPS {
+    let Some(records) = node.get(rtype).filter(|records| records.count() > 0) else { return Ok(()) };
+    if records.stride() > 0 && rtype != RecordType::SVCB && rtype != RecordType::HTTPS {
         message.put_rotated(Section::Additional, owner, &records, ask.random)?;
     } else {
         message.put(Section::Additional, owner, &records)?;
     }
-    if ask.dnssec && records.signature_count > 0 {
+    if ask.dnssec && records.signature_count() > 0 {
         // RFC 4035 §3.1.1: where there is no room, the RRset may stay without its signatures.
         let _ = message.put_signatures(Section::Additional, owner, &records);
     }
@@ -401,7 +402,7 @@ fn expand<'o>(message: &[u8], mut at: usize, octets: &'o mut [u8; NAME_OCTETS_MA
 fn signatures_alone(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> Result<Step, Full> {
     if let Some(Place::Found(found)) = place(ask.zone, current.qname) {
         let mut any = false;
-        for records in found.node.rrsets().filter(|records| records.signature_count > 0) {
+        for records in found.node.rrsets().filter(|records| records.signature_count() > 0) {
             message.put_signatures(Section::Answer, owner(current, message), &records)?;
             any = true;
         }

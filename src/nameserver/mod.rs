@@ -165,26 +165,35 @@ pub const BATCH_MAX: usize = 64;
 pub fn respond(context: &Context<'_>, query: &[u8], peer: &Peer, response: &mut Response<'_>) -> Outcome {
     let mut turn = Turn::new();
     read(context, query, peer, &mut turn);
-    let zone = locate(context, &turn);
-    write(context, query, peer, &turn, zone, response)
+    let likely = locate(context, &turn);
+    write(context, query, peer, &turn, likely, response)
 }
 
 /// Answers a batch of any length; its parts of [`BATCH_MAX`] overlap their waits for memory.
+///
+/// Between the steps stand loads that depend on nothing but the step before, one right after the other: the processor waits
+/// for many of them at once, where a query alone waits for one after another.
 pub fn respond_batch(context: &Context<'_>, scratch: &mut Scratch, exchanges: &mut [Exchange<'_>]) {
     for exchanges in exchanges.chunks_mut(BATCH_MAX) {
-        let mut zones: [Option<&Zone>; BATCH_MAX] = [None; BATCH_MAX];
-        for (exchange, turn) in exchanges.iter().zip(&mut scratch.turns) {
+        let turns = &mut scratch.turns[..exchanges.len()];
+        for (exchange, turn) in exchanges.iter().zip(turns.iter_mut()) {
             read(context, exchange.query, &exchange.peer, turn);
         }
-        for (turn, zone) in scratch.turns[..exchanges.len()].iter().zip(&mut zones) {
-            *zone = locate(context, turn);
+        for turn in turns.iter().filter(|turn| turn.judgement == Judgement::Lookup) {
+            black_box(context.snapshot.touch(&turn.qname));
         }
-        // Loads that depend on nothing but the step before, one right after the other: the processor waits for many at once.
-        for zone in zones.iter().flatten() {
+        let mut likely: [Option<&Zone>; BATCH_MAX] = [None; BATCH_MAX];
+        for (turn, likely) in turns.iter().zip(&mut likely) {
+            *likely = locate(context, turn);
+        }
+        for zone in likely.iter().flatten() {
+            black_box(zone.apex_labels());
+        }
+        for zone in likely.iter().flatten() {
             black_box(zone.touch());
         }
-        for ((exchange, turn), zone) in exchanges.iter_mut().zip(&scratch.turns).zip(zones) {
-            exchange.outcome = write(context, exchange.query, &exchange.peer, turn, zone, &mut exchange.response);
+        for ((exchange, turn), likely) in exchanges.iter_mut().zip(turns.iter()).zip(likely) {
+            exchange.outcome = write(context, exchange.query, &exchange.peer, turn, likely, &mut exchange.response);
         }
     }
 }
@@ -193,26 +202,30 @@ pub fn respond_batch(context: &Context<'_>, scratch: &mut Scratch, exchanges: &m
 #[inline]
 fn read(context: &Context<'_>, query: &[u8], peer: &Peer, turn: &mut Turn) {
     context.stats.count_query(peer, query.len());
-    let Some(read) = Query::read(query) else {
+    if !turn.query.read_again(query) {
         turn.judgement = Judgement::Drop(DropReason::Short);
         return;
-    };
-    turn.query = read;
+    }
     turn.judgement = query::judge(&turn.query, peer);
     if let (Judgement::Lookup, Some(question)) = (turn.judgement, turn.query.question) {
         turn.qname.read(question.name(query));
     }
 }
 
-/// Second step: finds the zone that is to answer.
+/// Second step: finds the zone that is to answer, as far as hashes tell.
 #[inline]
 fn locate<'a>(context: &Context<'a>, turn: &Turn) -> Option<&'a Zone> {
     if turn.judgement != Judgement::Lookup || !context.snapshot.is_ready() {
         return None;
     }
-    let zone = context.snapshot.enclosing(&turn.qname, 0)?;
-    let is_ds = turn.query.question.is_some_and(|question| question.qtype == RecordType::DS);
-    if is_ds && turn.qname.labels() == zone.apex_labels() && !turn.qname.octets().starts_with(&[0]) {
+    context.snapshot.likely(&turn.qname)
+}
+
+/// The zone that is to answer.
+#[inline]
+fn authority<'a>(context: &Context<'a>, turn: &Turn, qtype: RecordType, likely: Option<&'a Zone>) -> Option<&'a Zone> {
+    let zone = context.snapshot.confirm(&turn.qname, likely)?;
+    if qtype == RecordType::DS && turn.qname.labels() == zone.apex_labels() && zone.apex_labels() > 0 {
         // DS lies on the parent's side of the cut (RFC 4035 §3.1.4.1), if the parent is served here, too.
         return Some(context.snapshot.enclosing(&turn.qname, 1).unwrap_or(zone));
     }
@@ -226,7 +239,7 @@ fn write(
     query: &[u8],
     peer: &Peer,
     turn: &Turn,
-    zone: Option<&Zone>,
+    likely: Option<&Zone>,
     response: &mut Response<'_>,
 ) -> Outcome {
     response.length = 0;
@@ -246,7 +259,7 @@ fn write(
         return Outcome::Drop;
     }
 
-    let reply = reply(context, query, peer, turn, zone, &mut writer);
+    let reply = reply(context, query, peer, turn, likely, &mut writer);
 
     writer.release(opt_octets);
     let has_opt = opt.is_some_and(|opt| opt.put(&mut writer, reply.rcode, reply.ede).is_ok());
@@ -307,7 +320,7 @@ fn reply(
     query: &[u8],
     peer: &Peer,
     turn: &Turn,
-    zone: Option<&Zone>,
+    likely: Option<&Zone>,
     writer: &mut Writer<'_>,
 ) -> Reply {
     let question = match (turn.judgement, turn.query.question) {
@@ -318,7 +331,7 @@ fn reply(
         _ => return Reply::of(Rcode::FORMERR, None),
     };
     context.stats.count_qtype(question.qtype);
-    let Some(zone) = zone else {
+    let Some(zone) = authority(context, turn, question.qtype, likely) else {
         return match context.snapshot.is_ready() {
             true => Reply::of(Rcode::REFUSED, Some(ExtendedError::NOT_AUTHORITATIVE)),
             false => Reply::of(Rcode::SERVFAIL, Some(ExtendedError::NOT_READY)),

@@ -42,7 +42,7 @@ const QUESTION: Owner<'static> = Owner::At(QUESTION_AT);
 
 impl<'w, 'b> Message<'w, 'b> {
     pub(super) fn new(writer: &'w mut Writer<'b>, question: &Question, zone: &Zone) -> Self {
-        let apex_length = zone.apex_octets().len() as u16;
+        let apex_length = zone.apex_length() as u16;
         Message { writer, counts: [0; 3], question_length: u16::from(question.name_length), apex_length }
     }
 
@@ -79,13 +79,13 @@ impl<'w, 'b> Message<'w, 'b> {
     /// Writes an RRset as stored; where its first record starts.
     pub(super) fn put(&mut self, section: Section, owner: Owner<'_>, records: &Records<'_>) -> Result<usize, Full> {
         let start = self.writer.position();
-        self.copy(owner, &[records.records], None)?;
+        self.copy(owner, &[records.records()], None)?;
         if matches!(owner, Owner::At(_)) {
             self.patch(start, records);
         } else {
             self.patch_each(start, records);
         }
-        self.counted(section, start, records.count)
+        self.counted(section, start, records.count())
     }
 
     /// Writes records of equal length beginning with another than the first, chosen by `random`; if they have weights, only
@@ -100,16 +100,16 @@ impl<'w, 'b> Message<'w, 'b> {
     ) -> Result<usize, Full> {
         let start = self.writer.position();
         // The product's upper half: each start equally likely, without a division.
-        let first = ((u64::from(random) * records.count as u64) >> 32) as usize;
+        let first = ((u64::from(random) * records.count() as u64) >> 32) as usize;
         let Some(weights) = records.weights() else {
-            let (last, first) = records.records.split_at(first * records.stride);
+            let (last, first) = records.records().split_at(first * records.stride());
             self.copy(owner, &[first, last], None)?;
-            return self.counted(section, start, records.count);
+            return self.counted(section, start, records.count());
         };
         let heaviest = weights.clone().max().unwrap_or(0);
         let mut chance = u64::from(random);
         let mut count = 0;
-        let with_weights = || records.records.chunks_exact(records.stride).zip(weights.clone());
+        let with_weights = || records.records().chunks_exact(records.stride()).zip(weights.clone());
         for (record, weight) in with_weights().skip(first).chain(with_weights().take(first)) {
             // SplitMix64: as many draws as there are records, from one random number.
             chance = chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -137,8 +137,8 @@ impl<'w, 'b> Message<'w, 'b> {
         records: &Records<'_>,
     ) -> Result<usize, Full> {
         let start = self.writer.position();
-        self.copy(owner, &[records.signatures], None)?;
-        self.counted(section, start, records.signature_count)
+        self.copy(owner, &[records.signatures()], None)?;
+        self.counted(section, start, records.signature_count())
     }
 
     /// Writes an RRset that proves an absence, with its signatures if `signed`: no TTL is above `ttl_max` seconds
@@ -152,19 +152,19 @@ impl<'w, 'b> Message<'w, 'b> {
     ) -> Result<(), Full> {
         let start = self.writer.position();
         let ttl = Some(records.ttl().min(ttl_max));
-        self.copy(owner, &[records.records], ttl)?;
+        self.copy(owner, &[records.records()], ttl)?;
         if matches!(owner, Owner::At(_)) {
             self.patch(start, records);
         } else {
             self.patch_each(start, records);
         }
-        let mut count = records.count;
+        let mut count = records.count();
         if signed {
-            if let Err(full) = self.copy(owner, &[records.signatures], ttl) {
+            if let Err(full) = self.copy(owner, &[records.signatures()], ttl) {
                 self.writer.rewind(start);
                 return Err(full);
             }
-            count += records.signature_count;
+            count += records.signature_count();
         }
         self.counted(Section::Authority, start, count).map(|_| ())
     }
@@ -254,10 +254,10 @@ impl<'w, 'b> Message<'w, 'b> {
     #[cold]
     fn patch_each(&mut self, start: usize, records: &Records<'_>) {
         let length = self.question_length;
-        let grown = (self.writer.position() - start - records.records.len()) / records.count.max(1);
+        let grown = (self.writer.position() - start - records.records().len()) / records.count().max(1);
         let mut patches = records.patches().peekable();
         let mut end = 0;
-        for (index, record) in split_records(records.records).enumerate() {
+        for (index, record) in split_records(records.records()).enumerate() {
             end += record.len();
             while let Some(at) = patches.next_if(|at| *at < end) {
                 add_to(&mut self.writer.written_mut()[start + at + (index + 1) * grown..], length);

@@ -42,10 +42,19 @@ impl Query {
     /// Reads a query; `None` if it is shorter than a header. Messages of opcodes other than QUERY and
     /// NOTIFY, whose sections may mean anything, are read as far as the question.
     pub fn read(message: &[u8]) -> Option<Query> {
-        let header = Header::read(message)?;
-        let mut query = Query { header, ..Query::default() };
-        query.fault = query.read_body(message).err();
-        Some(query)
+        let mut query = Query::default();
+        query.read_again(message).then_some(query)
+    }
+
+    /// Becomes the query that `message` is; false, and in no state to be used, if it is shorter than a header.
+    #[inline]
+    pub fn read_again(&mut self, message: &[u8]) -> bool {
+        let Some(header) = Header::read(message) else { return false };
+        self.header = header;
+        self.question = None;
+        self.edns = None;
+        self.fault = self.read_body(message).err();
+        true
     }
 
     fn read_body(&mut self, message: &[u8]) -> Result<(), Fault> {

@@ -109,18 +109,55 @@ impl Snapshot {
 
     /// The zone whose apex is the closest at or above `qname`, not counting its first `skipped` labels.
     #[inline]
-    pub fn enclosing(&self, qname: &Qname, skipped: usize) -> Option<&Arc<Zone>> {
-        let labels = qname.labels().checked_sub(skipped)?;
-        // Bits up to and with `labels`, which is at most 127.
-        let mut depths = self.depths & (u128::MAX >> (LABELS_MAX - labels));
-        while depths != 0 {
-            let depth = LABELS_MAX - depths.leading_zeros() as usize;
-            if let Some(zone) = self.at(qname, qname.labels() - depth) {
-                return Some(zone);
-            }
-            depths &= !(1 << depth);
+    pub fn enclosing(&self, qname: &Qname, skipped: usize) -> Option<&Zone> {
+        self.probes(qname, skipped).find_map(|skipped| self.at(qname, skipped)).map(|zone| &**zone)
+    }
+
+    /// [`Self::enclosing`] by hashes alone: the zone that it almost certainly is, found without reading any zone. Whether it
+    /// is, [`Self::confirm`] tells.
+    #[inline]
+    pub fn likely(&self, qname: &Qname) -> Option<&Zone> {
+        self.probes(qname, 0).find_map(|skipped| {
+            let hash = qname.hash(skipped);
+            let bucket = self.parts[part_index(hash)].bucket(hash)?;
+            bucket.iter().find(|entry| entry.hash == hash).map(|entry| &*entry.zone)
+        })
+    }
+
+    /// The zone that encloses `qname`, given what [`Self::likely`] found.
+    #[inline]
+    pub fn confirm<'a>(&'a self, qname: &Qname, likely: Option<&'a Zone>) -> Option<&'a Zone> {
+        let zone = likely?;
+        match qname.labels().checked_sub(zone.apex_labels()) {
+            Some(above) if qname.suffix(above) == zone.apex_octets() => Some(zone),
+            // Two names of one hash.
+            _ => self.enclosing(qname, 0),
         }
-        None
+    }
+
+    /// Reads the place where [`Self::likely`] will look first, so that it is near by then.
+    #[inline]
+    pub fn touch(&self, qname: &Qname) -> u64 {
+        let Some(skipped) = self.probes(qname, 0).next() else { return 0 };
+        let hash = qname.hash(skipped);
+        let bucket = self.parts[part_index(hash)].bucket(hash);
+        bucket.and_then(|bucket| bucket.first()).map_or(0, |entry| entry.hash)
+    }
+
+    /// How many labels to skip of `qname`, at least `skipped`, to get to suffixes that can be apexes, the longest first.
+    #[inline]
+    fn probes(&self, qname: &Qname, skipped: usize) -> impl Iterator<Item = usize> + use<> {
+        let labels = qname.labels();
+        // Bits up to and with the longest suffix, which has at most 127 labels.
+        let mut depths = match labels.checked_sub(skipped) {
+            Some(most) => self.depths & (u128::MAX >> (LABELS_MAX - most)),
+            None => 0,
+        };
+        std::iter::from_fn(move || {
+            let depth = LABELS_MAX.checked_sub(depths.leading_zeros() as usize)?;
+            depths &= !(1 << depth);
+            Some(labels - depth)
+        })
     }
 
     /// The zone whose apex is the suffix of `qname` that is left after `skipped` labels.
@@ -251,7 +288,7 @@ impl ZoneDb {
 
     /// The zone at `apex`.
     pub fn get(&self, apex: &Name) -> Option<Arc<Zone>> {
-        self.current.load().at(&Qname::of(apex.as_wire()), 0).cloned()
+        self.current.load().at(&Qname::of(apex.as_wire()), 0).map(Arc::clone)
     }
 
     /// All zones, in canonical order of their apexes.

@@ -109,6 +109,12 @@ impl Zone {
         self.head.apex()
     }
 
+    /// Octets of the apex in wire form.
+    #[inline]
+    pub fn apex_length(&self) -> usize {
+        self.head.apex_length()
+    }
+
     /// The TTL of negative answers in seconds: the lower of the SOA's own and its MINIMUM field (RFC 2308 §3).
     #[inline]
     pub fn negative_ttl(&self) -> u32 {
@@ -160,7 +166,7 @@ impl Zone {
             for records in node.rrsets() {
                 if let Some(weights) = records.weights() {
                     contents
-                        .set_weights(&owner, records.rtype, weights.collect())
+                        .set_weights(&owner, records.rtype(), weights.collect())
                         .expect("weights were checked when the zone was built");
                 }
             }
@@ -200,11 +206,11 @@ impl Zone {
 /// The RRsets of a node as they were before they were compiled, RRSIGs as one RRset again.
 pub(super) fn to_rrsets(node: Node<'_>, apex: &Name) -> Vec<Rrset> {
     let mut rrsets: Vec<Rrset> =
-        node.rrsets().filter(|records| records.count > 0).map(|records| records.to_rrset(apex)).collect();
+        node.rrsets().filter(|records| records.count() > 0).map(|records| records.to_rrset(apex)).collect();
     let signatures: Vec<_> = node.rrsets().flat_map(Records::signature_rdata).collect();
     if !signatures.is_empty() {
         // Each signature has the TTL of what it covers (RFC 4034 §3); the lowest stands for all, as when records are added.
-        let signed = node.rrsets().filter(|records| records.signature_count > 0);
+        let signed = node.rrsets().filter(|records| records.signature_count() > 0);
         let ttl = Ttl::from_wire(signed.map(|records| records.ttl()).min().unwrap_or(0));
         rrsets.push(Rrset { rtype: RecordType::RRSIG, ttl, rdata: signatures });
     }

@@ -4,8 +4,7 @@
 //! nodes share a few neighbouring cache lines, and the block starts on a line of its own.
 //!
 //! ```text
-//! slots u32 (a power of two) · nodes u32 · first node at u32 · apex node at u32 (0: not here) · apex length u32
-//! slots, 8 octets each: bits 8 to 40 of the name's hash u32 · node at u32 (0: free)
+//! slots, a power of two of 8 octets each: node at u32 (0: free) · bits 8 to 40 of its name's hash u32
 //! apex in lower case · nodes
 //! ```
 
@@ -15,8 +14,16 @@ use super::qname::NameHash;
 /// A block of nodes.
 pub(super) struct Leaf {
     octets: Box<[u8]>,
-    /// Where the block begins in `octets`: the first 64-octet boundary there.
+    /// Where the block begins in `octets`: the first 64-octet boundary there. All other offsets count from here.
     start: u32,
+    /// The number of slots less one.
+    mask: u32,
+    /// Where the first node lies, after the apex's name.
+    first: u32,
+    /// Where the apex's node lies; 0 if it is not here.
+    apex_node: u32,
+    node_count: u32,
+    apex_length: u8,
 }
 
 /// The nodes take more octets than a block can address, 4 GiB.
@@ -24,7 +31,6 @@ pub(super) struct Leaf {
 pub(super) struct TooLarge;
 
 const LINE: usize = 64;
-const HEAD: usize = 20;
 const SLOT: usize = 8;
 
 impl Leaf {
@@ -32,35 +38,39 @@ impl Leaf {
     pub(super) fn build<N: AsRef<[u8]>>(nodes: &[N], apex: &[u8], apex_hash: NameHash) -> Result<Leaf, TooLarge> {
         // At most half full: a probe for a name that is not there ends after 1.5 slots on average.
         let slots = (2 * nodes.len()).next_power_of_two().max(2);
-        let first = HEAD + SLOT * slots + apex.len();
+        let first = SLOT * slots + apex.len();
         let length = first + nodes.iter().map(|node| node.as_ref().len()).sum::<usize>();
-        u32::try_from(length).map_err(|_| TooLarge)?;
+        u32::try_from(length + LINE).map_err(|_| TooLarge)?;
         let mut octets = vec![0u8; length + LINE].into_boxed_slice();
         let start = octets.as_ptr().align_offset(LINE).min(LINE);
         let block = &mut octets[start..start + length];
-        block[..4].copy_from_slice(&(slots as u32).to_le_bytes());
-        block[4..8].copy_from_slice(&(nodes.len() as u32).to_le_bytes());
-        block[8..12].copy_from_slice(&(first as u32).to_le_bytes());
-        block[16..20].copy_from_slice(&(apex.len() as u32).to_le_bytes());
         block[first - apex.len()..first].copy_from_slice(apex);
+        let mut apex_node = 0;
         let mut at = first;
         for node in nodes {
             let node = node.as_ref();
             block[at..at + node.len()].copy_from_slice(node);
             let hash = Node::at(node).hash();
             if hash == apex_hash && Node::at(node).relative().is_empty() {
-                block[12..16].copy_from_slice(&(at as u32).to_le_bytes());
+                apex_node = at as u32;
             }
             let mut slot = hash as usize & (slots - 1);
-            while block[HEAD + SLOT * slot + 4..HEAD + SLOT * (slot + 1)] != [0; 4] {
+            while block[SLOT * slot..SLOT * slot + 4] != [0; 4] {
                 slot = (slot + 1) & (slots - 1);
             }
-            let slot = &mut block[HEAD + SLOT * slot..HEAD + SLOT * (slot + 1)];
-            slot[..4].copy_from_slice(&tag(hash).to_le_bytes());
-            slot[4..].copy_from_slice(&(at as u32).to_le_bytes());
+            let entry = u64::from(tag(hash)) << 32 | at as u64;
+            block[SLOT * slot..SLOT * (slot + 1)].copy_from_slice(&entry.to_le_bytes());
             at += node.len();
         }
-        Ok(Leaf { octets, start: start as u32 })
+        Ok(Leaf {
+            octets,
+            start: start as u32,
+            mask: slots as u32 - 1,
+            first: first as u32,
+            apex_node,
+            node_count: nodes.len() as u32,
+            apex_length: apex.len() as u8,
+        })
     }
 
     #[inline]
@@ -72,45 +82,50 @@ impl Leaf {
     #[inline]
     pub(super) fn find(&self, hash: NameHash, relative: &[u8]) -> Option<Node<'_>> {
         let block = self.block();
-        let mask = u32_at(block, 0) as usize - 1;
-        let mut slot = hash as usize & mask;
+        let mut slot = hash as u32 & self.mask;
         // The table has free slots, so this ends.
         loop {
-            let entry: &[u8; SLOT] = block[HEAD + SLOT * slot..].first_chunk()?;
-            let at = u32_at(entry, 4);
+            let entry = u64::from_le_bytes(*block.get(SLOT * slot as usize..)?.first_chunk()?);
+            let at = entry as u32;
             if at == 0 {
                 return None;
             }
-            if u32_at(entry, 0) == tag(hash) {
-                let node = Node::at(&block[at as usize..]);
+            if (entry >> 32) as u32 == tag(hash) {
+                let node = Node::at(block.get(at as usize..)?);
                 if node.relative() == relative {
                     return Some(node);
                 }
             }
-            slot = (slot + 1) & mask;
+            slot = (slot + 1) & self.mask;
         }
     }
 
     /// The apex's node.
     #[inline]
     pub(super) fn apex_node(&self) -> Option<Node<'_>> {
-        let block = self.block();
-        let at = u32_at(block, 12) as usize;
-        (at != 0).then(|| Node::at(&block[at..]))
+        if self.apex_node == 0 {
+            return None;
+        }
+        Some(Node::at(self.block().get(self.apex_node as usize..)?))
     }
 
     /// The apex's name in lower case.
     #[inline]
     pub(super) fn apex(&self) -> &[u8] {
-        let block = self.block();
-        let end = u32_at(block, 8) as usize;
-        &block[end - u32_at(block, 16) as usize..end]
+        let end = self.start as usize + self.first as usize;
+        &self.octets[end - usize::from(self.apex_length)..end]
+    }
+
+    /// Octets of the apex's name.
+    #[inline]
+    pub(super) fn apex_length(&self) -> usize {
+        usize::from(self.apex_length)
     }
 
     /// All nodes.
     pub(super) fn nodes(&self) -> impl Iterator<Item = Node<'_>> {
         let block = self.block();
-        let mut at = u32_at(block, 8) as usize;
+        let mut at = self.first as usize;
         (0..self.len()).map(move |_| {
             let node = Node::at(&block[at..]);
             at += node.octets().len();
@@ -120,7 +135,7 @@ impl Leaf {
 
     /// How many nodes there are.
     pub(super) fn len(&self) -> usize {
-        u32_at(self.block(), 4) as usize
+        self.node_count as usize
     }
 
     /// Octets of memory.
@@ -132,17 +147,12 @@ impl Leaf {
     #[inline]
     pub(super) fn touch(&self) -> u8 {
         let block = self.block();
-        let last = block.len() - 1;
-        block[0] ^ block[LINE.min(last)] ^ block[(2 * LINE).min(last)] ^ block[(3 * LINE).min(last)]
+        let line = |number: usize| block.get(number * LINE).copied().unwrap_or(0);
+        line(0) ^ line(1) ^ line(2) ^ line(3)
     }
 }
 
 #[inline]
 fn tag(hash: NameHash) -> u32 {
     (hash >> 8) as u32
-}
-
-#[inline]
-fn u32_at(octets: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
 }

@@ -76,7 +76,7 @@ pub fn lookup_any<'z>(zone: &'z Zone, qname: &Qname) -> Option<Lookup<'z>> {
     Some(match place(zone, qname)? {
         Place::Found(found) => {
             let is_plain = |records: &Records<'_>| {
-                records.count > 0 && !matches!(records.rtype, RecordType::NSEC | RecordType::NSEC3)
+                records.count() > 0 && !matches!(records.rtype(), RecordType::NSEC | RecordType::NSEC3)
             };
             let one = found.node.rrsets().find(is_plain);
             one.map_or(Lookup::NoData(found), |records| Lookup::Answer(found, records))
@@ -89,7 +89,7 @@ pub fn lookup_any<'z>(zone: &'z Zone, qname: &Qname) -> Option<Lookup<'z>> {
 #[inline]
 fn match_type(found: Found<'_>, qtype: RecordType) -> Lookup<'_> {
     if let Some(records) = found.node.get(qtype)
-        && records.count > 0
+        && records.count() > 0
     {
         return Lookup::Answer(found, records);
     }

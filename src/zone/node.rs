@@ -13,7 +13,7 @@
 //!         data of each RRset
 //! entry   type u16 · record length u8 (0: they differ) · flags u8 · records u32 · data at u32 · octets of records u32 ·
 //!         octets of signatures u32 · signatures u16 · patches u16 · targets u16 · unused u16
-//! data    weights u16 each · patches u16 each · targets 12 octets each · records · signatures (RRSIG records)
+//! data    records · signatures (RRSIG records) · patches u16 each · targets 12 octets each · weights u16 each
 //! target  hash of the name u64 · offset in the records u16 · octets above the apex u8 · kind u8
 //! ```
 //!
@@ -27,27 +27,16 @@ use crate::wire::{Class, Name, RecordType};
 /// One owner in a zone's image.
 #[derive(Clone, Copy)]
 pub struct Node<'z> {
+    head: &'z [u8; HEAD],
     octets: &'z [u8],
 }
 
 /// An RRset in a zone's image, with the signatures over it.
 #[derive(Clone, Copy)]
 pub struct Records<'z> {
-    /// The type of every record.
-    pub rtype: RecordType,
-    /// How many records there are; none where only signatures over a missing RRset exist.
-    pub count: usize,
-    /// Octets of each record if all have the same length below 256, else 0.
-    pub stride: usize,
-    /// The records, each with the owner `C0 0C`.
-    pub records: &'z [u8],
-    /// The RRSIG records that cover this RRset, each with the owner `C0 0C`.
-    pub signatures: &'z [u8],
-    /// How many RRSIG records there are.
-    pub signature_count: usize,
-    patches: &'z [u8],
-    targets: &'z [u8],
-    weights: &'z [u8],
+    entry: &'z [u8; ENTRY],
+    /// The RRset's data, and what follows it in the node.
+    data: &'z [u8],
 }
 
 /// A name in RDATA that lies in the zone and whose addresses may go into the additional section.
@@ -92,28 +81,28 @@ impl<'z> Node<'z> {
     /// The node whose octets are at the start of `octets`.
     #[inline]
     pub(super) fn at(octets: &'z [u8]) -> Self {
-        Node { octets }
+        Node { head: octets.first_chunk().expect("every node has a head"), octets }
     }
 
     /// All octets of this node.
     pub(super) fn octets(&self) -> &'z [u8] {
-        &self.octets[..u32_at(self.octets, 8) as usize]
+        &self.octets[..u32_at(self.head, 8) as usize]
     }
 
     /// The hash of the owner.
     pub fn hash(&self) -> NameHash {
-        NameHash::from_le_bytes(self.octets[..8].try_into().expect("a slice of eight octets"))
+        NameHash::from_le_bytes(*self.head.first_chunk().expect("a head of twenty octets"))
     }
 
     /// How many nodes lie directly below.
     pub fn children(&self) -> u32 {
-        u32_at(self.octets, 12)
+        u32_at(self.head, 12)
     }
 
     /// The bits of [`flag`].
     #[inline]
     pub fn flags(&self) -> u8 {
-        self.octets[17]
+        self.head[17]
     }
 
     /// Whether all bits of `flags` are set.
@@ -131,12 +120,12 @@ impl<'z> Node<'z> {
     #[inline]
     pub fn relative(&self) -> &'z [u8] {
         let at = HEAD + ENTRY * self.entry_count();
-        &self.octets[at..at + usize::from(self.octets[16])]
+        &self.octets[at..at + usize::from(self.head[16])]
     }
 
     /// The owner's labels above the apex, as they were written.
     pub fn relative_as_written(&self) -> &'z [u8] {
-        let length = usize::from(self.octets[16]);
+        let length = usize::from(self.head[16]);
         let mut at = HEAD + ENTRY * self.entry_count();
         if self.has(flag::CASED) {
             at += length;
@@ -148,7 +137,8 @@ impl<'z> Node<'z> {
     #[inline]
     pub fn get(&self, rtype: RecordType) -> Option<Records<'z>> {
         let entries = &self.octets[HEAD..HEAD + ENTRY * self.entry_count()];
-        let entry = entries.as_chunks::<ENTRY>().0.iter().find(|entry| entry[..2] == rtype.0.to_le_bytes())?;
+        let entry =
+            entries.as_chunks::<ENTRY>().0.iter().find(|entry| [entry[0], entry[1]] == rtype.0.to_le_bytes())?;
         Some(self.records(entry))
     }
 
@@ -160,49 +150,94 @@ impl<'z> Node<'z> {
 
     #[inline]
     fn entry_count(&self) -> usize {
-        usize::from(u16::from_le_bytes([self.octets[18], self.octets[19]]))
+        usize::from(u16::from_le_bytes([self.head[18], self.head[19]]))
     }
 
     #[inline]
-    fn records(&self, entry: &[u8; ENTRY]) -> Records<'z> {
-        let count = u32_at(entry, 4) as usize;
-        let u16_at = |at: usize| usize::from(u16::from_le_bytes([entry[at], entry[at + 1]]));
-        let weights = if entry[3] & WEIGHTED != 0 { 2 * count } else { 0 };
-        let rest = &self.octets[u32_at(entry, 8) as usize..];
-        let (weights, rest) = rest.split_at(weights);
-        let (patches, rest) = rest.split_at(2 * u16_at(22));
-        let (targets, rest) = rest.split_at(TARGET * u16_at(24));
-        let (records, rest) = rest.split_at(u32_at(entry, 12) as usize);
-        Records {
-            rtype: RecordType(u16::from_le_bytes([entry[0], entry[1]])),
-            count,
-            stride: usize::from(entry[2]),
-            records,
-            signatures: &rest[..u32_at(entry, 16) as usize],
-            signature_count: u16_at(20),
-            patches,
-            targets,
-            weights,
-        }
+    fn records(&self, entry: &'z [u8; ENTRY]) -> Records<'z> {
+        Records { entry, data: &self.octets[u32_at(entry, 8) as usize..] }
     }
 }
 
 impl<'z> Records<'z> {
+    /// The type of every record.
+    #[inline]
+    pub fn rtype(&self) -> RecordType {
+        RecordType(u16::from_le_bytes([self.entry[0], self.entry[1]]))
+    }
+
+    /// How many records there are; none where only signatures over a missing RRset exist.
+    #[inline]
+    pub fn count(&self) -> usize {
+        u32_at(self.entry, 4) as usize
+    }
+
+    /// Octets of each record if all have the same length below 256, else 0.
+    #[inline]
+    pub fn stride(&self) -> usize {
+        usize::from(self.entry[2])
+    }
+
+    /// The records, each with the owner `C0 0C`.
+    #[inline]
+    pub fn records(&self) -> &'z [u8] {
+        &self.data[..u32_at(self.entry, 12) as usize]
+    }
+
+    /// The RRSIG records that cover this RRset, each with the owner `C0 0C`.
+    #[inline]
+    pub fn signatures(&self) -> &'z [u8] {
+        &self.data[u32_at(self.entry, 12) as usize..][..u32_at(self.entry, 16) as usize]
+    }
+
+    /// How many RRSIG records there are.
+    #[inline]
+    pub fn signature_count(&self) -> usize {
+        usize::from(u16::from_le_bytes([self.entry[20], self.entry[21]]))
+    }
+
+    #[inline]
+    fn patch_octets(&self) -> usize {
+        2 * usize::from(u16::from_le_bytes([self.entry[22], self.entry[23]]))
+    }
+
+    #[inline]
+    fn target_octets(&self) -> usize {
+        TARGET * usize::from(u16::from_le_bytes([self.entry[24], self.entry[25]]))
+    }
+
+    /// What follows records and signatures.
+    #[inline]
+    fn annotations(&self) -> &'z [u8] {
+        &self.data[(u32_at(self.entry, 12) + u32_at(self.entry, 16)) as usize..]
+    }
+
+    /// Whether some of the RDATA's names lie in this zone: whether [`Self::targets`] has any.
+    #[inline]
+    pub fn has_targets(&self) -> bool {
+        self.target_octets() > 0
+    }
+
     /// The TTL of every record and signature, in seconds.
     pub fn ttl(&self) -> u32 {
-        let octets = if self.records.is_empty() { self.signatures } else { self.records };
+        let octets = if self.count() == 0 { self.signatures() } else { self.records() };
         octets.get(6..10).map_or(0, |ttl| u32::from_be_bytes([ttl[0], ttl[1], ttl[2], ttl[3]]))
     }
 
     /// Where in the records pointers stand to which the length of the question's name is to be added.
     pub fn patches(&self) -> impl Iterator<Item = usize> + use<'z> {
-        self.patches.as_chunks::<2>().0.iter().map(|at| usize::from(u16::from_le_bytes(*at)))
+        let patches = match self.patch_octets() {
+            0 => &[],
+            octets => &self.annotations()[..octets],
+        };
+        patches.as_chunks::<2>().0.iter().map(|at| usize::from(u16::from_le_bytes(*at)))
     }
 
     /// Names in the RDATA that lie in this zone, in the order of the records.
     pub fn targets(&self) -> impl Iterator<Item = Target<'z>> + use<'z> {
-        let records = self.records;
-        self.targets.as_chunks::<TARGET>().0.iter().map(move |target| {
+        let records = self.records();
+        let targets = &self.annotations()[self.patch_octets()..][..self.target_octets()];
+        targets.as_chunks::<TARGET>().0.iter().map(move |target| {
             let at = usize::from(u16::from_le_bytes([target[8], target[9]]));
             Target {
                 hash: NameHash::from_le_bytes(target[..8].try_into().expect("a slice of eight octets")),
@@ -215,17 +250,20 @@ impl<'z> Records<'z> {
 
     /// The weight of each record by which it takes part in answers, if they differ.
     pub fn weights(&self) -> Option<impl Iterator<Item = u16> + Clone + use<'z>> {
-        let weights = self.weights;
-        (!weights.is_empty()).then(|| weights.as_chunks::<2>().0.iter().map(|weight| u16::from_le_bytes(*weight)))
+        if self.entry[3] & WEIGHTED == 0 {
+            return None;
+        }
+        let weights = &self.annotations()[self.patch_octets() + self.target_octets()..][..2 * self.count()];
+        Some(weights.as_chunks::<2>().0.iter().map(|weight| u16::from_le_bytes(*weight)))
     }
 
     /// The RRset as it was before it was compiled.
     pub(super) fn to_rrset(self, apex: &Name) -> Rrset {
         let mut patches = self.patches();
         let mut next_patch = patches.next();
-        let mut rdata = Vec::with_capacity(self.count);
+        let mut rdata = Vec::with_capacity(self.count());
         let mut at = 0;
-        for record in split_records(self.records) {
+        for record in split_records(self.records()) {
             let mut plain = Vec::with_capacity(record.len());
             let mut from = RECORD_HEAD;
             while let Some(patch) = next_patch.filter(|patch| *patch < at + record.len()) {
@@ -240,12 +278,12 @@ impl<'z> Records<'z> {
             rdata.push(plain.into_boxed_slice());
             at += record.len();
         }
-        Rrset { rtype: self.rtype, ttl: Ttl::from_wire(self.ttl()), rdata }
+        Rrset { rtype: self.rtype(), ttl: Ttl::from_wire(self.ttl()), rdata }
     }
 
     /// The RDATA of the signatures.
     pub(super) fn signature_rdata(self) -> impl Iterator<Item = Rdata> + use<'z> {
-        split_records(self.signatures).map(|record| record[RECORD_HEAD..].into())
+        split_records(self.signatures()).map(|record| record[RECORD_HEAD..].into())
     }
 }
 
@@ -398,15 +436,15 @@ fn compile_rrset(node: &mut Vec<u8>, group: &Group<'_>, source: &NodeSource<'_>)
         signatures.extend_from_slice(rdata);
     }
     let weights = (source.weights)(group.rtype).filter(|weights| weights.len() == group.rdata.len());
-    for weight in weights.iter().flatten() {
-        node.extend_from_slice(&weight.to_le_bytes());
-    }
+    node.extend_from_slice(&records);
+    node.extend_from_slice(&signatures);
     for patch in &patches {
         node.extend_from_slice(&(*patch as u16).to_le_bytes());
     }
     node.extend_from_slice(&targets);
-    node.extend_from_slice(&records);
-    node.extend_from_slice(&signatures);
+    for weight in weights.iter().flatten() {
+        node.extend_from_slice(&weight.to_le_bytes());
+    }
 
     let stride = match group.rdata {
         // Compressed names make lengths differ again; only plain records are rotated.
@@ -511,7 +549,7 @@ fn target(rtype: RecordType, rdata: &[u8], name: &[u8], name_at: usize, apex: &N
 }
 
 #[inline]
-fn u32_at(octets: &[u8], at: usize) -> u32 {
+fn u32_at<const N: usize>(octets: &[u8; N], at: usize) -> u32 {
     u32::from_le_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
 }
 
@@ -554,10 +592,10 @@ mod tests {
             assert_eq!(&records.to_rrset(&name("shard1.v3.example.")), rrset);
         }
         let a = node.get(RecordType::A).expect("was compiled");
-        assert_eq!((a.count, a.stride, a.records.len(), a.ttl()), (2, 16, 32, 300));
+        assert_eq!((a.count(), a.stride(), a.records.len(), a.ttl()), (2, 16, 32, 300));
         let ns = node.get(RecordType::NS).expect("was compiled");
         assert_eq!(ns.patches().count(), 2, "only as far as the case agrees");
-        assert!(ns.records.ends_with(&[0, 1, 0]));
+        assert!(ns.records().ends_with(&[0, 1, 0]));
         assert_eq!(ns.targets().count(), 0, "v3.example. is above the zone");
         let mx = node.get(RecordType::MX).expect("was compiled");
         let targets: Vec<_> = mx.targets().collect();
@@ -575,10 +613,10 @@ mod tests {
         let octets = compiled("a.z.example.", "z.example.", &rrsets);
         let node = Node::at(&octets);
         let a = node.get(RecordType::A).expect("was compiled");
-        assert_eq!(a.signature_count, 2);
+        assert_eq!(a.signature_count(), 2);
         assert_eq!(a.signature_rdata().collect::<Vec<_>>(), [b"\0\x01one"[..].into(), b"\0\x01three"[..].into()]);
         let txt = node.get(RecordType::TXT).expect("has a signature");
-        assert_eq!((txt.count, txt.signature_count), (0, 1));
+        assert_eq!((txt.count(), txt.signature_count()), (0, 1));
     }
 
     #[test]
