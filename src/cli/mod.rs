@@ -6,6 +6,7 @@
 
 mod check;
 mod completion;
+mod crds;
 mod folder;
 mod serve;
 mod version;
@@ -49,6 +50,7 @@ const COMMANDS: &[Entry] = &[
     Entry { command: serve::command, run: serve::run },
     Entry { command: check::command, run: check::run },
     Entry { command: zone::command, run: zone::run },
+    Entry { command: crds::command, run: crds::run },
     Entry { command: completion::command, run: completion::run },
     Entry { command: version::command, run: version::run },
 ];

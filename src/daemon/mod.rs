@@ -1,6 +1,6 @@
 //! One process: configure, build, run, drain.
 //!
-//! [`run`] is the whole life of `signpost serve`. [`Process::start`] puts the roles together in the order in which they
+//! [`run`] is the whole life of `signpost serve`. `Process::start` puts the roles together in the order in which they
 //! need one another: sockets first, so that an address in use costs nothing; then the data directory; then the API, the
 //! loops that are its clients, the name server; and last the manifests, which go in through the API like anyone's. Within
 //! one process the loops use the same client as from afar, over a function call instead of TLS.

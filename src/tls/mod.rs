@@ -1,8 +1,8 @@
 //! The certificates of the API: an authority and a server certificate that are made on first start and renewed in time.
 //!
 //! All lies in one folder, mode 0700, its files 0600: `ca.crt`, `ca.key`, `server.pem`, `tokens`. Files
-//! are replaced atomically, so a crash leaves the old or the new. The server's certificate lives [`SERVER_DAYS`] and is
-//! made anew when [`SERVER_RENEW_DAYS`] are left or when the names it must be valid for have changed; running connections
+//! are replaced atomically, so a crash leaves the old or the new. The server's certificate lives 397 days and is
+//! made anew when 60 are left or when the names it must be valid for have changed; running connections
 //! take no notice, since the TLS layer asks [`Authority`] for the newest one at each handshake. The authority's own
 //! certificate is made anew with the same key, so that what it signed stays valid.
 
