@@ -296,7 +296,8 @@ mod tests {
         let mut roots = rustls::RootCertStore::empty();
         let ca = CertificateDer::from_pem_slice(authority.certificate_pem().as_bytes()).expect("a certificate");
         let (_, parsed) = X509Certificate::from_der(&ca).expect("a certificate");
-        let issuer_name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok()).expect("a name");
+        let issuer_name =
+            parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok()).expect("a name");
         let mut issuer = rcgen::CertificateParams::default();
         issuer.distinguished_name = rcgen::DistinguishedName::new();
         issuer.distinguished_name.push(rcgen::DnType::CommonName, issuer_name);
