@@ -228,7 +228,8 @@ fn put_dname(
     octets[kept..kept + target.as_wire().len()].copy_from_slice(target.as_wire());
     let length = kept + target.as_wire().len();
     let target_at = message.put_cname(current.at, records.ttl(), &octets[..length])?;
-    Ok(Step::Alias { target_at })
+    // The CNAME is what was asked for; Knot and NSD go no further either.
+    Ok(if ask.qtype == RecordType::CNAME { Step::Done(verdict(Rcode::NOERROR)) } else { Step::Alias { target_at } })
 }
 
 /// Writes a referral: the cut's NS records, DS or the proof that there is none, and glue.

@@ -5,6 +5,9 @@ use std::fmt;
 use hickory_proto::op::Message;
 use hickory_proto::rr::Record;
 
+/// Where Knot and NSD end a chain of aliases; what they would have said after it is not known.
+const ENDLESS_ALIASES: usize = 5;
+
 /// A response as an independent parser reads it; records as lower-case text, sorted.
 pub struct Answer {
     rcode: u16,
@@ -33,6 +36,10 @@ impl Answer {
         }
     }
 
+    fn aliases(&self) -> usize {
+        self.answer.iter().filter(|line| line.contains(" in cname ")).count()
+    }
+
     fn is_referral(&self) -> bool {
         self.answer.is_empty() && !self.authoritative && self.authority.iter().any(|line| line.contains(" in ns "))
     }
@@ -57,8 +64,12 @@ impl fmt::Display for Answer {
 ///   minimal responses are allowed; NSD sends them.
 /// - The additional section except for a referral's glue, which RFC 9471 demands.
 /// - With TC set, what of the message remains: RFC 2181 §9 has the client throw it away.
+/// - Where a chain of aliases that never ends is cut off: no standard says; every server has a bound of its own.
 pub fn compare(ours: &Answer, theirs: &Answer, _server: &str) -> Result<(), String> {
     check("rcode", &ours.rcode, &theirs.rcode)?;
+    if theirs.aliases() >= ENDLESS_ALIASES {
+        return Ok(());
+    }
     check("truncated", &ours.truncated, &theirs.truncated)?;
     if ours.truncated {
         return Ok(());
