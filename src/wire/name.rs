@@ -323,9 +323,12 @@ impl Ord for Name {
         for back in 1..=my_count.min(their_count) {
             let a = label_at(&self.0, mine[my_count - back]);
             let b = label_at(&other.0, theirs[their_count - back]);
-            let order = a.iter().map(u8::to_ascii_lowercase).cmp(b.iter().map(u8::to_ascii_lowercase));
-            if order.is_ne() {
-                return order;
+            // Names of one zone share most labels octet by octet; those need no folding.
+            if a != b {
+                let order = a.iter().map(u8::to_ascii_lowercase).cmp(b.iter().map(u8::to_ascii_lowercase));
+                if order.is_ne() {
+                    return order;
+                }
             }
         }
         my_count.cmp(&their_count)
