@@ -142,10 +142,19 @@ impl Zone {
         }
     }
 
-    /// Reads what answering will read first, so that it is near by then.
+    /// Reads what answering about `qname` will read first, so that it is near by then.
     #[inline]
-    pub fn touch(&self) -> u8 {
-        self.head.touch()
+    pub fn touch(&self, qname: &Qname) -> u8 {
+        match &self.directory {
+            None => self.head.touch(),
+            Some(directory) => {
+                // The first two names that will be looked for; often the second is there.
+                let first = qname.labels() - usize::from(self.labels_max).min(qname.labels());
+                let second = (first + 1).min(qname.labels());
+                let slots = |skipped| directory.leaf(qname.hash(skipped)).touch_slot(qname.hash(skipped));
+                self.head.touch() ^ slots(first) ^ slots(second)
+            }
+        }
     }
 
     /// The records of one owner, with its name as it was written; nothing for names without records.

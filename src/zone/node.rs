@@ -337,7 +337,10 @@ pub(super) fn compile(source: &NodeSource<'_>) -> Vec<u8> {
         flags |= flag::CASED;
     }
 
-    let mut node = Vec::with_capacity(512);
+    // Enough for all but patches and targets: a million of these wait side by side while a large zone is built.
+    let records: usize =
+        source.rrsets.iter().flat_map(|rrset| &rrset.rdata).map(|rdata| RECORD_HEAD + rdata.len()).sum();
+    let mut node = Vec::with_capacity(HEAD + ENTRY * groups.len() + 2 * written.len() + records);
     node.extend_from_slice(&qname.hash(0).to_le_bytes());
     node.extend_from_slice(&[0; 8]);
     node.extend_from_slice(&[written.len() as u8, flags]);
