@@ -19,8 +19,9 @@ use crate::zone::lookup::{Ancestor, Found, Lookup, Place, lookup, lookup_any, pl
 use crate::zone::node::{Node, RECORD_HEAD, Records, Target, flag};
 use crate::zone::qname::{NameHash, Qname};
 
-/// Most aliases followed for one question: long enough for every sane chain, short enough that none costs much.
-pub(super) const ALIASES_MAX: usize = 16;
+/// Most aliases followed for one question: long enough for every sane chain, short enough that none costs much. A resolver
+/// goes on from the last target by itself.
+pub(super) const ALIASES_MAX: usize = 8;
 /// Most names whose addresses go into the additional section of an answer; a referral's in-domain glue has no such bound.
 const ADDITIONAL_NAMES_MAX: usize = 16;
 
@@ -228,6 +229,10 @@ fn put_dname(
     octets[kept..kept + target.as_wire().len()].copy_from_slice(target.as_wire());
     let length = kept + target.as_wire().len();
     let target_at = message.put_cname(current.at, records.ttl(), &octets[..length])?;
+    if matches!(ask.qtype, RecordType::CNAME | RecordType::ANY) {
+        // The CNAME is what was asked for.
+        return Ok(Step::Done(verdict(Rcode::NOERROR)));
+    }
     Ok(Step::Alias { target_at })
 }
 
@@ -243,7 +248,8 @@ fn put_referral(
     let start = message.put(Section::Authority, owner, records)?;
     if ask.dnssec {
         match cut.node.get(RecordType::DS) {
-            Some(ds) if ds.count() > 0 => {
+            // Without a signature the DS proves nothing; RFC 4035 §3.1.4.1 speaks of signed zones alone.
+            Some(ds) if ds.signature_count() > 0 => {
                 message.put(Section::Authority, owner, &ds)?;
                 message.put_signatures(Section::Authority, owner, &ds)?;
             }
@@ -337,12 +343,21 @@ fn put_address(
     Ok(())
 }
 
+/// The node with a target's addresses: its own, or that of the wildcard that covers it.
 fn find_target<'z>(zone: &'z Zone, target: &Target<'_>) -> Option<Node<'z>> {
-    let mut folded = [0; NAME_OCTETS_MAX];
-    let folded = &mut folded[..target.relative.len()];
-    folded.copy_from_slice(target.relative);
-    folded.make_ascii_lowercase();
-    zone.find(target.hash, folded)
+    let mut octets = [0; NAME_OCTETS_MAX];
+    let (relative, rest) = octets.split_at_mut(target.relative.len());
+    relative.copy_from_slice(target.relative);
+    relative.make_ascii_lowercase();
+    if let Some(node) = zone.find(target.hash, relative) {
+        return Some(node);
+    }
+    let apex = zone.apex_octets();
+    rest.get_mut(..apex.len())?.copy_from_slice(apex);
+    match place(zone, &Qname::of(&octets[..target.relative.len() + apex.len()]))? {
+        Place::Found(found) => Some(found.node),
+        _ => None,
+    }
 }
 
 /// Whether labels above the apex, in any case, are those of a name at or below the one with the labels `ancestor`, in lower

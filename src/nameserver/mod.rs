@@ -189,8 +189,8 @@ pub fn respond_batch(context: &Context<'_>, scratch: &mut Scratch, exchanges: &m
         for zone in likely.iter().flatten() {
             black_box(zone.apex_labels());
         }
-        for zone in likely.iter().flatten() {
-            black_box(zone.touch());
+        for (turn, zone) in turns.iter().zip(&likely) {
+            black_box(zone.map(|zone| zone.touch(&turn.qname)));
         }
         for ((exchange, turn), likely) in exchanges.iter_mut().zip(turns.iter()).zip(likely) {
             exchange.outcome = write(context, exchange.query, &exchange.peer, turn, likely, &mut exchange.response);

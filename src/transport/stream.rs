@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use futures::FutureExt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -81,6 +80,9 @@ const LINGER_OCTETS_MAX: usize = 64 * 1024;
 
 /// How many more reads a connection gets when it is told to stop, for queries that have already arrived.
 const LAST_READS_MAX: usize = 16;
+/// How long each of those reads waits: octets that lie in the socket already are seen only when the runtime has polled
+/// it. Shorter, and a busy machine loses queries that had arrived; longer, and idle connections delay the end.
+const LAST_READ_WAIT: Duration = Duration::from_millis(50);
 
 /// What all connections share.
 pub(super) struct Service {
@@ -362,8 +364,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     async fn finish(&mut self) -> Ended {
         for _ in 0..LAST_READS_MAX {
             self.input.reserve(READ_OCTETS / 2);
-            match self.stream.read_buf(&mut self.input).now_or_never() {
-                Some(Ok(read)) if read > 0 => {}
+            match timeout(LAST_READ_WAIT, self.stream.read_buf(&mut self.input)).await {
+                Ok(Ok(read)) if read > 0 => {}
                 _ => break,
             }
             if let Some(ended) = self.respond().await {

@@ -1,6 +1,6 @@
 //! A zone compiled for answering: immutable, made of contiguous blocks, found by hash.
 //!
-//! A small zone is one [`Leaf`]. A large one keeps its apex in a leaf of its own, and the rest in a persistent directory
+//! A small zone is one `Leaf`. A large one keeps its apex in a leaf of its own, and the rest in a persistent directory
 //! of two levels over leaves of some twenty nodes: a changed name copies its leaf and two small tables of pointers, and
 //! shares all else with the version before.
 //!
@@ -142,10 +142,19 @@ impl Zone {
         }
     }
 
-    /// Reads what answering will read first, so that it is near by then.
+    /// Reads what answering about `qname` will read first, so that it is near by then.
     #[inline]
-    pub fn touch(&self) -> u8 {
-        self.head.touch()
+    pub fn touch(&self, qname: &Qname) -> u8 {
+        match &self.directory {
+            None => self.head.touch(),
+            Some(directory) => {
+                // The first two names that will be looked for; often the second is there.
+                let first = qname.labels() - usize::from(self.labels_max).min(qname.labels());
+                let second = (first + 1).min(qname.labels());
+                let slots = |skipped| directory.leaf(qname.hash(skipped)).touch_slot(qname.hash(skipped));
+                self.head.touch() ^ slots(first) ^ slots(second)
+            }
+        }
     }
 
     /// The records of one owner, with its name as it was written; nothing for names without records.

@@ -143,6 +143,12 @@ impl Leaf {
         self.octets.len()
     }
 
+    /// Reads the slot where a probe for `hash` begins.
+    #[inline]
+    pub(super) fn touch_slot(&self, hash: NameHash) -> u8 {
+        self.block().get(SLOT * (hash as u32 & self.mask) as usize).copied().unwrap_or(0)
+    }
+
     /// Reads one octet of each of the first cache lines, so that they are near when the answer is written.
     #[inline]
     pub(super) fn touch(&self) -> u8 {

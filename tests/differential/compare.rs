@@ -5,6 +5,9 @@ use std::fmt;
 use hickory_proto::op::Message;
 use hickory_proto::rr::Record;
 
+/// Where Knot and NSD end a chain of aliases; what they would have said after it is not known.
+const ENDLESS_ALIASES: usize = 5;
+
 /// A response as an independent parser reads it; records as lower-case text, sorted.
 pub struct Answer {
     rcode: u16,
@@ -21,6 +24,7 @@ impl Answer {
         let lines = |records: &[Record]| {
             let mut lines: Vec<String> = records.iter().map(|record| record.to_string().to_ascii_lowercase()).collect();
             lines.sort();
+            lines.dedup();
             lines
         };
         Answer {
@@ -31,6 +35,10 @@ impl Answer {
             authority: lines(&message.authorities),
             additional: lines(&message.additionals),
         }
+    }
+
+    fn aliases(&self) -> usize {
+        self.answer.iter().filter(|line| line.contains(" in cname ")).count()
     }
 
     fn is_referral(&self) -> bool {
@@ -56,9 +64,14 @@ impl fmt::Display for Answer {
 /// - NS records of the zone beside a positive answer: RFC 1034 §4.3.2 step 6 leaves additional data to the server, and
 ///   minimal responses are allowed; NSD sends them.
 /// - The additional section except for a referral's glue, which RFC 9471 demands.
+/// - A record twice in one section (RFC 2181 §5 has it once): Knot writes a CNAME that points at itself so.
 /// - With TC set, what of the message remains: RFC 2181 §9 has the client throw it away.
+/// - Where a chain of aliases that never ends is cut off: no standard says; every server has a bound of its own.
 pub fn compare(ours: &Answer, theirs: &Answer, _server: &str) -> Result<(), String> {
     check("rcode", &ours.rcode, &theirs.rcode)?;
+    if theirs.aliases() >= ENDLESS_ALIASES {
+        return Ok(());
+    }
     check("truncated", &ours.truncated, &theirs.truncated)?;
     if ours.truncated {
         return Ok(());

@@ -76,3 +76,10 @@ fn name_servers_that_do_not_fit_set_tc() {
     let text: String = (0..40).map(|index| format!("sub NS {}{index}.elsewhere.\n", "n".repeat(20))).collect();
     Stage::with("z.test.", &text).check("a.sub.z.test. A noedns", "NOERROR tc");
 }
+
+/// A name server's own name may be one that a wildcard of this zone covers; Knot and NSD say its addresses, too.
+#[test]
+fn addresses_from_a_wildcard() {
+    let stage = Stage::with("z.test.", "sub NS ns.w\n *.w A 192.0.2.1");
+    stage.check("a.sub.z.test. A", "NOERROR\n ns sub.z.test. NS ns.w.z.test.\n ar ns.w.z.test. A 192.0.2.1");
+}
