@@ -201,7 +201,7 @@ fn zone_text() -> impl Strategy<Value = String> {
                 .iter()
                 .filter(same)
                 .any(|kept| single || kept.contains("CNAME") || kept.contains("DNAME") && line.contains("DNAME"));
-            if !clashes && !(owner == "@" && single) {
+            if !(clashes || owner == "@" && single) {
                 kept.push(line);
             }
         }

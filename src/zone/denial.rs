@@ -179,7 +179,7 @@ fn nsec3_part(rrset: &Rrset, nsec3: bool) -> Option<Rrset> {
         rtype => rtype == RecordType::NSEC3,
     };
     let rdata: Vec<_> = rrset.rdata.iter().filter(|rdata| belongs(rdata) == nsec3).cloned().collect();
-    (!rdata.is_empty()).then(|| Rrset { rtype: rrset.rtype, ttl: rrset.ttl, rdata })
+    (!rdata.is_empty()).then_some(Rrset { rtype: rrset.rtype, ttl: rrset.ttl, rdata })
 }
 
 /// A name below the apex as octets whose plain order is the canonical order of names (RFC 4034 §6.1): the labels from the

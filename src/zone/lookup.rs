@@ -120,10 +120,10 @@ pub fn place<'z>(zone: &'z Zone, qname: &Qname) -> Option<Place<'z>> {
         skipped += 1;
     };
     let flags = node.flags();
-    if flags & (flag::OCCLUDED | flag::CUT | flag::DNAME) != 0 {
-        if let Some(place) = redirected(zone, qname, Ancestor { node, above: skipped }) {
-            return Some(place);
-        }
+    if flags & (flag::OCCLUDED | flag::CUT | flag::DNAME) != 0
+        && let Some(place) = redirected(zone, qname, Ancestor { node, above: skipped })
+    {
+        return Some(place);
     }
     if skipped == 0 {
         return Some(Place::Found(Found { node, synthesised: 0 }));

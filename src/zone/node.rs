@@ -288,7 +288,7 @@ impl<'z> Records<'z> {
 }
 
 /// The stored records in `octets` one by one, each with its head.
-pub fn split_records<'z>(mut octets: &'z [u8]) -> impl Iterator<Item = &'z [u8]> {
+pub fn split_records(mut octets: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let length = octets.get(10..12)?;
         let length = RECORD_HEAD + usize::from(u16::from_be_bytes([length[0], length[1]]));
@@ -595,7 +595,7 @@ mod tests {
             assert_eq!(&records.to_rrset(&name("shard1.v3.example.")), rrset);
         }
         let a = node.get(RecordType::A).expect("was compiled");
-        assert_eq!((a.count(), a.stride(), a.records.len(), a.ttl()), (2, 16, 32, 300));
+        assert_eq!((a.count(), a.stride(), a.records().len(), a.ttl()), (2, 16, 32, 300));
         let ns = node.get(RecordType::NS).expect("was compiled");
         assert_eq!(ns.patches().count(), 2, "only as far as the case agrees");
         assert!(ns.records().ends_with(&[0, 1, 0]));
