@@ -247,6 +247,9 @@ fn write(
         context.stats.count_drop(reason);
         return Outcome::Drop;
     }
+    if let Some(question) = turn.query.question {
+        context.stats.count_qtype(question.qtype);
+    }
     let limit = octets_max(context, &turn.query, peer);
     let mut writer = Writer::new(response.octets, limit);
     let question_octets = turn.query.question.map_or(0, |question| question.end() - HEADER_OCTETS);
@@ -330,7 +333,6 @@ fn reply(
         // Dropped before, or without a question to look up.
         _ => return Reply::of(Rcode::FORMERR, None),
     };
-    context.stats.count_qtype(question.qtype);
     let Some(zone) = authority(context, turn, question.qtype, likely) else {
         return match context.snapshot.is_ready() {
             true => Reply::of(Rcode::REFUSED, Some(ExtendedError::NOT_AUTHORITATIVE)),

@@ -1,6 +1,6 @@
 //! A zone compiled for answering: immutable, made of contiguous blocks, found by hash.
 //!
-//! A small zone is one `Leaf`. A large one keeps its apex in a leaf of its own, and the rest in a persistent directory
+//! A small zone is one leaf. A large one keeps its apex in a leaf of its own, and the rest in a persistent directory
 //! of two levels over leaves of some twenty nodes: a changed name copies its leaf and two small tables of pointers, and
 //! shares all else with the version before.
 //!

@@ -1,4 +1,8 @@
 //! The stage on which zones are asked, and the standards.
+//!
+//! A test whose name begins with `trap_` and a number holds one line of the project's list of other servers' mistakes. Lines
+//! 54 to 57 and 60 to 63 are about transports and transfers, and tested there; line 39 is about denial that is signed while
+//! answering, which this server does not do.
 
 pub mod stage;
 

@@ -329,10 +329,10 @@ fn name_at(message: &[u8], mut at: usize) -> (Name, usize) {
     }
 }
 
-/// An OPT record: its class, its TTL, and its options with their codes.
+/// An OPT record: payload size, what stands in the place of the TTL, and its options.
 pub type Opt = (u16, u32, Vec<(u16, Vec<u8>)>);
 
-/// The options of a response's OPT record, and its other fields: payload size, version and flags.
+/// The OPT record of a response.
 pub fn opt(message: &[u8]) -> Option<Opt> {
     let record = records(message).into_iter().find(|record| record.rtype == RecordType::OPT)?;
     let mut options = Vec::new();

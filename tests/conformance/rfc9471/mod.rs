@@ -83,3 +83,20 @@ fn addresses_from_a_wildcard() {
     let stage = Stage::with("z.test.", "sub NS ns.w\n *.w A 192.0.2.1");
     stage.check("a.sub.z.test. A", "NOERROR\n ns sub.z.test. NS ns.w.z.test.\n ar ns.w.z.test. A 192.0.2.1");
 }
+
+/// Beyond what a pointer can say (RFC 1035 §4.1.4: 14 bits) glue has its owner written out.
+#[test]
+fn glue_out_of_reach_of_pointers() {
+    let label = "n".repeat(40);
+    let text: String =
+        (0..400).map(|index| format!("sub NS {label}{index}.sub\n {label}{index}.sub A 192.0.2.1\n")).collect();
+    let mut stage = Stage::with("z.test.", &text);
+    stage.peer.transport = Transport::Tcp;
+    let response = stage.ask("a.sub.z.test. A");
+    assert!(response.len() > 0x4000);
+    let found = lines(&response);
+    assert_eq!(found.len(), 801);
+    for index in 0..400 {
+        assert_eq!(found[401 + index], format!("ar {label}{index}.sub.z.test. A 192.0.2.1"));
+    }
+}
