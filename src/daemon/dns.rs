@@ -92,12 +92,11 @@ impl Dns {
         let running = Arc::new(running);
         let mut metrics = DnsMetrics::new(&running, db.clone());
         let mut reload = None;
-        if let (Some(folder), Some(check)) = (&settings.zones, files_check) {
+        if let Some(folder) = &settings.zones {
             let mut files = StaticZones::new(folder, db.clone(), apexes.clone());
             let loading = tokio::task::spawn_blocking(move || files.load().map(|loaded| (files, loaded)));
             let (files, loaded) = loading.await.expect("reading zone files does not panic")?;
             tracing::info!(served = loaded.served, refused = loaded.refused, "the zones folder was read");
-            check.ready();
             let status = Arc::new(static_zones::Status::default());
             metrics.zone_files(status.clone());
             let (reloader, following) = static_zones::run(files, status, tasks.stop_token());
@@ -112,6 +111,10 @@ impl Dns {
                 mirrors.extend(dns_metrics::mirrors(&status));
                 follow_api(follow, db, apexes, status, tasks, admin);
             }
+        }
+        // Told last: whoever sees it must not meet "not ready" in an answer.
+        if let Some(check) = files_check {
+            check.ready();
         }
         admin.metrics.collect(metrics);
         Ok(Dns { running, reload, live })
