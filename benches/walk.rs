@@ -24,6 +24,8 @@ use signpost::api::v1alpha1::router::Router;
 const DOMAIN: &str = "bench.example";
 const CLIENTS: usize = 64;
 const IDLE_SAMPLES: usize = 300;
+/// Between two samples: longer than the ledger's least time between two versions of a zone, so that each finds it idle.
+const IDLE_PAUSE: Duration = Duration::from_millis(50);
 
 struct Server(Child);
 
@@ -72,7 +74,7 @@ async fn run() {
         let acknowledged = Instant::now();
         resolver.wait_for(&alias("idle", number));
         samples.push(acknowledged.elapsed());
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(IDLE_PAUSE).await;
     }
     samples.sort();
     println!(
