@@ -12,11 +12,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::Router;
-use http::Request;
+use http::header::USER_AGENT;
+use http::{HeaderValue, Request};
 use kube::Config;
-use kube::client::Body;
+use kube::client::{Body, ClientBuilder};
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use tower::ServiceExt as _;
+use tower::util::MapRequestLayer;
 
 use crate::api::identity::Identity;
 
@@ -29,6 +31,9 @@ pub mod status;
 /// How long connecting may take. The API is near; a longer wait only delays the next try.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How our clients name themselves. API servers take what stands before the slash for the field manager of our writes.
+const AGENT: HeaderValue = HeaderValue::from_static(concat!("signpost/", env!("CARGO_PKG_VERSION")));
+
 /// A client of the API server in this process: each request goes straight into `service`, sent by `identity`.
 ///
 /// Answers stream, watches included. A request runs in its caller's task, and ends with it. To be called inside a runtime of
@@ -36,6 +41,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub fn in_process(service: Router, identity: Identity) -> kube::Client {
     let service = tower::service_fn(move |mut request: Request<Body>| {
         request.extensions_mut().insert(identity.clone());
+        request.headers_mut().insert(USER_AGENT, AGENT);
         service.clone().oneshot(request)
     });
     kube::Client::new(service, "default")
@@ -64,7 +70,11 @@ fn connect(mut config: Config) -> kube::Result<kube::Client> {
     // Each of our loops repeats in its own manner and counts it. The client's own repeats, up to fifteen, would hide an
     // outage from them, and hold a lease's renewal for longer than the lease lives.
     config.default_retry = false;
-    kube::Client::try_from(config)
+    let named = MapRequestLayer::new(|mut request: Request<Body>| {
+        request.headers_mut().insert(USER_AGENT, AGENT);
+        request
+    });
+    Ok(ClientBuilder::try_from(config)?.with_layer(&named).build())
 }
 
 /// Why there is no client.
@@ -100,6 +110,7 @@ mod tests {
     use super::*;
     use axum::Extension;
     use axum::routing::get;
+    use http::HeaderMap;
     use k8s_openapi::api::core::v1::Namespace;
     use kube::Api;
 
@@ -107,7 +118,8 @@ mod tests {
     async fn in_process_requests_carry_the_identity() {
         let service = Router::new().route(
             "/api/v1/namespaces/{name}",
-            get(|Extension(identity): Extension<Identity>| async move {
+            get(|Extension(identity): Extension<Identity>, headers: HeaderMap| async move {
+                assert_eq!(headers.get(USER_AGENT), Some(&AGENT));
                 format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{}"}}}}"#, identity.user)
             }),
         );
