@@ -102,19 +102,6 @@ impl Crowd {
         };
         self.0.iter().filter(is_closed).count()
     }
-
-    /// Reads what there is, to see how many the server has closed in the end.
-    pub fn closed_after_reading(&mut self) -> usize {
-        let mut octets = vec![0; 1 << 16];
-        let mut is_closed = |stream: &mut TcpStream| loop {
-            match stream.read(&mut octets) {
-                Ok(0) => return true,
-                Ok(_) => {}
-                Err(error) => return error.kind() != ErrorKind::WouldBlock,
-            }
-        };
-        self.0.iter_mut().filter_map(|stream| is_closed(stream).then_some(())).count()
-    }
 }
 
 /// Datagrams that are no queries, sent until it is dropped, or for two minutes.

@@ -61,6 +61,11 @@ impl Program {
         self.status("VmHWM:")
     }
 
+    /// How many files and sockets it has open.
+    pub fn files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("Linux tells").count()
+    }
+
     /// How many files and sockets it may have open.
     pub fn files_max(&self) -> u64 {
         let limits = std::fs::read_to_string(format!("/proc/{}/limits", self.child.id())).expect("Linux tells");
