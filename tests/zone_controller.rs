@@ -12,7 +12,7 @@ use signpost::api::v1alpha1::zone::Zone as LedgerZone;
 use signpost::client::reflector::{Applied, Change, ObjectKey};
 use signpost::compiler::inputs::{BindingInput, RouterInput};
 use signpost::compiler::{Digest, Settings};
-use signpost::controller::ledger::{Event, Ledger, Outcome, Write};
+use signpost::controller::ledger::{BaseSerial, Event, Ledger, Outcome, Write};
 use signpost::controller::zone::timeline::Published;
 use signpost::controller::zone::zones::{Output, Zones};
 use signpost::wire::Name;
@@ -117,7 +117,7 @@ impl World {
     fn new() -> Self {
         let now = Instant::now();
         let leader = || {
-            let mut ledger = Ledger::new(&settings());
+            let mut ledger = Ledger::new(&settings(), BaseSerial::None);
             ledger.set_synced();
             Leader { ledger, edits: 0, events: 0 }
         };

@@ -57,7 +57,8 @@ impl Platform {
         tokio::spawn(async move { running.run(token).await });
         server.ready().await;
         let platform = Platform { server, _stop: stop.clone().drop_guard() };
-        tokio::spawn(ledger::run(platform.client(USER_CONTROLLER), settings(), stop));
+        let base = tokio::sync::watch::channel(Some(ledger::BaseSerial::None)).1;
+        tokio::spawn(ledger::run(platform.client(USER_CONTROLLER), settings(), base, stop));
         platform
     }
 

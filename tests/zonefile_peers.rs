@@ -91,3 +91,80 @@ fn bind_loads_what_we_write() {
         vec!["-i".into(), "none".into(), "-k".into(), "warn".into(), apex.to_owned(), file.display().to_string()]
     });
 }
+
+/// What the first lines of a file of `tests/zonefile/check` say is found in it: by us, and by the exit codes of others.
+struct Expected {
+    /// `ok`, `warning` or `error`, and the codes.
+    signpost: Vec<String>,
+    knot: i32,
+    bind: i32,
+}
+
+impl Expected {
+    fn read(text: &str, file: &str) -> Self {
+        let field = |name: &str| {
+            let start = format!("; {name}: ");
+            let line = text.lines().take(4).find_map(|line| line.strip_prefix(&start));
+            line.unwrap_or_else(|| panic!("{file} does not say '{start}…'")).to_owned()
+        };
+        let code = |name: &str| field(name).parse().unwrap_or_else(|_| panic!("{file}: {name}"));
+        let expected = Expected {
+            signpost: field("signpost").split(' ').map(str::to_owned).collect(),
+            knot: code("knot"),
+            bind: code("bind"),
+        };
+        let refused = expected.signpost[0] == "error";
+        let differs = expected.knot != i32::from(refused) || expected.bind != i32::from(refused);
+        let silent = expected.signpost[0] == "warning" && (expected.knot, expected.bind) == (0, 0);
+        assert!(!differs || text.contains("; why: "), "{file} differs from others and does not say why");
+        assert!(!silent || !expected.signpost[1..].is_empty(), "{file} warns of nothing");
+        expected
+    }
+}
+
+/// `signpost check zone` beside `kzonecheck` and `named-checkzone`, over a folder of good and bad files. Where the verdicts
+/// differ, the file says why.
+#[test]
+fn findings_beside_those_of_knot_and_bind() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/zonefile/check");
+    let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() > 30, "{} files only", files.len());
+    let run = |program: &str, arguments: &[&str], file: &Path| {
+        let output = Command::new(program).args(arguments).arg(file).output();
+        let output = output.unwrap_or_else(|error| panic!("{program} (scripts/test installs it): {error}"));
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    for path in &files {
+        let file = path.file_name().unwrap().to_string_lossy().into_owned();
+        let expected = Expected::read(&std::fs::read_to_string(path).unwrap(), &file);
+        let ours = env!("CARGO_BIN_EXE_signpost");
+        let (exit, printed) = run(ours, &["check", "zone", "--origin", "example.org."], path);
+        let findings = printed.lines().filter(|line| line.ends_with(']'));
+        let mut codes: Vec<&str> =
+            findings.clone().filter_map(|line| line.rsplit_once('[')?.1.strip_suffix(']')).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        let severity = match (findings.clone().any(|line| line.contains(": error: ")), codes.is_empty()) {
+            (true, _) => "error",
+            (false, false) => "warning",
+            (false, true) => "ok",
+        };
+        let mut wanted: Vec<&str> = expected.signpost[1..].iter().map(String::as_str).collect();
+        wanted.sort_unstable();
+        assert_eq!((severity, codes), (&*expected.signpost[0], wanted), "{file}:\n{printed}");
+        assert_eq!(exit, i32::from(severity == "error"), "{file}");
+        let (strict, _) = run(ours, &["check", "zone", "--strict", "--origin", "example.org."], path);
+        assert_eq!(strict, i32::from(severity != "ok"), "{file} with --strict");
+        // Each finding says where it stands.
+        for line in findings {
+            let place = line.strip_prefix(&format!("{}:", path.display()));
+            let number = place.and_then(|rest| rest.split(':').next()?.parse::<usize>().ok());
+            assert!(number.is_some_and(|number| number > 0), "{line}");
+        }
+        let (knot, printed) = run("kzonecheck", &["-t", "20270101000000", "-o", "example.org."], path);
+        assert_eq!(knot, expected.knot, "{file}: kzonecheck: {printed}");
+        let (bind, printed) = run("named-checkzone", &["-k", "warn", "example.org"], path);
+        assert_eq!(bind, expected.bind, "{file}: named-checkzone: {printed}");
+    }
+}

@@ -42,7 +42,17 @@ fn holds(query: &[u8], transport: Transport, limit: usize) {
     } else {
         assert_eq!(response[4..6], [0, 0]);
     }
-    hickory_proto::op::Message::from_vec(response).expect("a well-formed response");
+    let parsed = hickory_proto::op::Message::from_vec(response).expect("a well-formed response");
+    if transport == Transport::Udp {
+        // RFC 6891 §6.2.5: without EDNS 512 octets, with it what the client takes, as far as an independent parser can tell.
+        let asked = hickory_proto::op::Message::from_vec(query).ok().and_then(|query| query.edns);
+        let allowed = match (&parsed.edns, asked) {
+            (None, _) => 512,
+            (Some(_), Some(asked)) => usize::from(asked.max_payload()).clamp(512, limit),
+            (Some(_), None) => limit,
+        };
+        assert!(response.len() <= allowed, "{} octets where {allowed} are allowed", response.len());
+    }
 }
 
 /// Zones in which every kind of answer can be met.

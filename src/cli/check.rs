@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
@@ -10,7 +11,7 @@ use super::{Exit, complain, print, serve};
 use crate::config::{self, layers, reference};
 use crate::wire::Name;
 use crate::zonefile::include::FolderIncludes;
-use crate::zonefile::{Severity, read_zone};
+use crate::zonefile::{Severity, read_zone_at};
 
 pub(super) fn command() -> Command {
     let reference = Arg::new("reference")
@@ -33,13 +34,18 @@ pub(super) fn command() -> Command {
         .value_name("NAME")
         .help("The first origin instead of the file's name")
         .value_parser(|text: &str| text.parse::<Name>().map_err(|error| error.to_string()));
+    let strict =
+        Arg::new("strict").long("strict").action(ArgAction::SetTrue).help("Warnings count as errors for the exit code");
     let zone = Command::new("zone")
         .about("Reads zone files and prints every finding as FILE:LINE:COLUMN: SEVERITY: MESSAGE")
         .arg(origin)
+        .arg(strict)
         .arg(files);
     Command::new("check")
         .about("Says what is wrong with a file before anything serves it")
-        .after_help("Exit codes: 0 nothing wrong (warnings may be there), 1 errors found, 2 called wrongly.")
+        .after_help(
+            "Exit codes: 0 nothing wrong (warnings may be there, but for --strict), 1 errors found, 2 called wrongly.",
+        )
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(zone)
@@ -57,15 +63,16 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
 fn zone(matches: &ArgMatches) -> Exit {
     let files = matches.get_many::<PathBuf>("files").expect("clap demands it");
     let origin = matches.get_one::<Name>("origin");
-    let mut errors = 0;
+    let counts = if matches.get_flag("strict") { Severity::Warning } else { Severity::Error };
+    let mut faults = 0;
     for file in files {
-        errors += zone_file(file, origin.cloned());
+        faults += zone_file(file, origin.cloned(), counts);
     }
-    if errors == 0 { Exit::Success } else { Exit::Failure }
+    if faults == 0 { Exit::Success } else { Exit::Failure }
 }
 
-/// Prints the findings of one file; how many are errors.
-fn zone_file(file: &Path, origin: Option<Name>) -> usize {
+/// Prints the findings of one file; how many are at least as bad as `counts`.
+fn zone_file(file: &Path, origin: Option<Name>, counts: Severity) -> usize {
     let text = match std::fs::read(file) {
         Ok(text) => text,
         Err(error) => {
@@ -75,7 +82,8 @@ fn zone_file(file: &Path, origin: Option<Name>) -> usize {
     };
     let by_name = || Name::parse(file.file_stem()?.as_encoded_bytes(), &Name::root()).ok();
     let folder = file.parent().unwrap_or(Path::new(""));
-    let read = read_zone(&text, &Arc::from(file), origin.or_else(by_name), &mut FolderIncludes::new(folder));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
+    let read = read_zone_at(&text, &Arc::from(file), origin.or_else(by_name), &mut FolderIncludes::new(folder), now);
     for finding in &read.findings {
         print(&format!("{finding}\n"));
     }
@@ -83,7 +91,7 @@ fn zone_file(file: &Path, origin: Option<Name>) -> usize {
         let (owners, records) = (contents.owner_count(), contents.record_count());
         print(&format!("{}: zone {}: {records} records of {owners} owners\n", file.display(), contents.apex()));
     }
-    read.findings.iter().filter(|finding| finding.severity == Severity::Error).count()
+    read.findings.iter().filter(|finding| finding.severity >= counts).count()
 }
 
 fn config(matches: &ArgMatches) -> Exit {

@@ -156,6 +156,48 @@ pub static KEYS: &[Key] = &[
         help: "Threads that answer UDP queries on each address, 1 to 256; 0: one for each processor.",
     },
     Key {
+        name: "tcp-connections",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "8192",
+        reloads: false,
+        help: "TCP connections of the name server at once, 1 to 1000000; at most three quarters of the files that the system \
+               lets this process open.",
+    },
+    Key {
+        name: "tcp-connections-per-client",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "256",
+        reloads: false,
+        help: "The same of one client: an IPv4 address, or a /56 of IPv6.",
+    },
+    Key {
+        name: "tcp-idle-timeout",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "10s",
+        reloads: false,
+        help: "How long a TCP connection may be silent between queries; a tenth of it while three quarters of the \
+               connections are taken. Clients that ask are told (RFC 7828).",
+    },
+    Key {
+        name: "tcp-read-timeout",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "5s",
+        reloads: false,
+        help: "How long a query may take from its first octet to its last.",
+    },
+    Key {
+        name: "tcp-write-timeout",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "5s",
+        reloads: false,
+        help: "How long a client may take to read its answers.",
+    },
+    Key {
         name: "domain",
         shape: Shape::Text,
         value_name: "NAME",

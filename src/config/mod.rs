@@ -55,6 +55,21 @@ pub struct NameServer {
     pub addresses: Vec<IpAddr>,
 }
 
+/// What clients of the name server's TCP listeners may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tcp {
+    /// `tcp-connections`, at least 1.
+    pub connections_max: usize,
+    /// `tcp-connections-per-client`, at least 1.
+    pub connections_per_client_max: usize,
+    /// `tcp-idle-timeout`, at least a second.
+    pub idle: Duration,
+    /// `tcp-read-timeout`, at least a second.
+    pub read: Duration,
+    /// `tcp-write-timeout`, at least a second.
+    pub write: Duration,
+}
+
 /// What the keys mean: every value is valid, and they fit together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -78,6 +93,8 @@ pub struct Settings {
     pub admin_listen: Vec<SocketAddr>,
     /// `dns-workers`: 0 for one each processor, at most 256.
     pub dns_workers: usize,
+    /// `tcp-connections` to `tcp-write-timeout`.
+    pub tcp: Tcp,
     /// `domain`, in lower case, without a dot at the end.
     pub domain: String,
     /// `nameserver`; empty until the daemon knows its own addresses, if none was given.
@@ -204,6 +221,11 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "api-listen" => old.api_listen != new.api_listen,
         "admin-listen" => old.admin_listen != new.admin_listen,
         "dns-workers" => old.dns_workers != new.dns_workers,
+        "tcp-connections" => old.tcp.connections_max != new.tcp.connections_max,
+        "tcp-connections-per-client" => old.tcp.connections_per_client_max != new.tcp.connections_per_client_max,
+        "tcp-idle-timeout" => old.tcp.idle != new.tcp.idle,
+        "tcp-read-timeout" => old.tcp.read != new.tcp.read,
+        "tcp-write-timeout" => old.tcp.write != new.tcp.write,
         "domain" => old.domain != new.domain,
         "nameserver" => old.nameservers != new.nameservers,
         "strategy" => old.strategy != new.strategy,
@@ -238,6 +260,13 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         api_listen: reader.listen("api-listen", "127.0.0.1:6453"),
         admin_listen: reader.listen("admin-listen", "127.0.0.1:9453"),
         dns_workers: reader.one("dns-workers", "0", workers),
+        tcp: Tcp {
+            connections_max: reader.one("tcp-connections", "8192", connections),
+            connections_per_client_max: reader.one("tcp-connections-per-client", "256", connections),
+            idle: reader.one("tcp-idle-timeout", "10s", timeout),
+            read: reader.one("tcp-read-timeout", "5s", timeout),
+            write: reader.one("tcp-write-timeout", "5s", timeout),
+        },
         nameservers: reader.list("nameserver", &[], |text| name_server(text, &domain)),
         domain,
         strategy: reader.one("strategy", "round-robin", |text| text.parse().map_err(|error| format!("{error}"))),
@@ -346,6 +375,21 @@ fn workers(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count @ 0..=256) => Ok(count),
         _ => Err("must be a number from 0 to 256".to_owned()),
+    }
+}
+
+fn connections(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 1..=1_000_000) => Ok(count),
+        _ => Err("must be a number from 1 to 1000000".to_owned()),
+    }
+}
+
+/// A time that a connection may take; none at all would refuse every client.
+fn timeout(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be a second at least".to_owned()),
+        duration => Ok(duration),
     }
 }
 

@@ -13,7 +13,8 @@ use tokio::sync::watch;
 
 use crate::compiler::Settings;
 use crate::wire::Name;
-use crate::zone::{Contents, ZoneDb, db};
+use crate::zone::image::Unavailable;
+use crate::zone::{Contents, Zone, ZoneDb, db};
 
 /// The register.
 #[derive(Debug)]
@@ -57,6 +58,14 @@ impl Apexes {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Keeps the place of the platform's zones until they are there: names at and below its domain are not those of a zone
+    /// file that lies above.
+    pub fn hold_platform(&self, db: &ZoneDb) {
+        if let Some((domain, _)) = &self.platform {
+            db.publish(Zone::unavailable(domain.clone(), Unavailable::NotLoaded));
+        }
+    }
+
     /// What would become of a file's zone at `apex`.
     pub fn place(&self, apex: &Name) -> Placed {
         match &self.platform {
@@ -67,7 +76,7 @@ impl Apexes {
     }
 
     /// Publishes zones of files that are [`Placed::Served`], and writes down that they are served from there.
-    pub fn publish_files(&self, zones: impl IntoIterator<Item = (Arc<crate::zone::Zone>, PathBuf)>, db: &ZoneDb) {
+    pub fn publish_files(&self, zones: impl IntoIterator<Item = (Arc<Zone>, PathBuf)>, db: &ZoneDb) {
         let mut state = self.state();
         let mut changes = Vec::new();
         for (zone, path) in zones {

@@ -5,6 +5,9 @@
 //! the arithmetic of RFC 1982. Changes that come while a write is under way, or within [`WRITE_INTERVAL`] of the last one, share the next
 //! version: 16 of them reach back far enough for a name server that lags to find a state that it has.
 //!
+//! The first serial of a zone is the clock's; of the parent zone it is also newer than what its zone file says, which was
+//! served under that serial before the platform was there, and perhaps copied by secondaries ([`BaseSerial`]).
+//!
 //! A wrong version can do no harm: a name server publishes under it only what has its digest. So the ledger needs no fence
 //! against a leader that was deposed and does not know it yet; it writes what was true a moment ago, and the next leader
 //! writes what is true after it. The resourceVersion keeps the two from overwriting each other unseen.
@@ -24,6 +27,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams, Preconditions};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::zone::{each_object, ledger_name, unix_now};
@@ -53,8 +57,52 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 /// Most events that one batch takes in before it writes.
 const BATCH_MAX: usize = 4096;
 
-/// Writes the ledger until `stop`, which the end of this process's leadership is, too.
-pub async fn run(client: kube::Client, settings: Arc<Settings>, stop: CancellationToken) {
+/// What is known here of the serial in the parent zone's file, under which that zone may have been served so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BaseSerial {
+    /// There is no such file.
+    None,
+    /// It says this.
+    Known(Serial),
+    /// The files are another process's. Most serials that people write are the day and two digits, `2009092001`, far above
+    /// the clock's: the first serial is taken from after the end of today.
+    Unknown,
+}
+
+impl BaseSerial {
+    /// The least first serial of the parent zone.
+    fn first_serial(self, unix_now: u64) -> Serial {
+        match self {
+            BaseSerial::None => Serial(unix_now as u32),
+            // Room for the provisional serial of a name server that could not wait.
+            BaseSerial::Known(serial) => Serial::next(Serial(serial.0.wrapping_add(SERIAL_STRIDE - 1)), unix_now),
+            BaseSerial::Unknown => {
+                date_serial(unix_now).map_or(Serial(unix_now as u32), |serial| Serial::next(serial, unix_now))
+            }
+        }
+    }
+}
+
+/// The last serial of the form `YYYYMMDDnn` that anyone on earth can write today.
+fn date_serial(unix_now: u64) -> Option<Serial> {
+    const DAY: u64 = 86_400;
+    let tomorrow = Timestamp::from_second(i64::try_from(unix_now + DAY).ok()?).ok()?;
+    let digits: String = tomorrow.to_string().chars().filter(char::is_ascii_digit).take(8).collect();
+    Some(Serial(digits.parse::<u32>().ok()?.checked_mul(100)?.checked_add(99)?))
+}
+
+/// Writes the ledger until `stop`, which the end of this process's leadership is, too. It begins when `base` is there:
+/// until the zone files were read, that is.
+pub async fn run(
+    client: kube::Client,
+    settings: Arc<Settings>,
+    mut base: watch::Receiver<Option<BaseSerial>>,
+    stop: CancellationToken,
+) {
+    let base = tokio::select! {
+        () = stop.cancelled() => return,
+        base = base.wait_for(Option::is_some) => base.map_or(None, |base| *base).unwrap_or(BaseSerial::Unknown),
+    };
     let domain = settings.domain_text();
     let reflect_settings = reflector::Settings::default;
     let (routers, mut router_changes) =
@@ -67,7 +115,7 @@ pub async fn run(client: kube::Client, settings: Arc<Settings>, stop: Cancellati
         });
     let (zones, mut zone_changes) = reflector::reflect(client.clone(), reflect_settings(), |zone: Zone| zone);
     let api: Api<Zone> = Api::all(client);
-    let mut ledger = Ledger::new(&settings);
+    let mut ledger = Ledger::new(&settings, base);
     let mut writes: FuturesUnordered<BoxFuture<'static, (Name, Outcome)>> = FuturesUnordered::new();
     loop {
         let mut taken = 0;
@@ -180,6 +228,7 @@ fn apex_of(zone: &Zone) -> Option<Name> {
 
 /// What the ledger should say, what it says, and what is under way. Pure.
 pub struct Ledger {
+    base: BaseSerial,
     domain: Name,
     alias_apex: Name,
     platform: Platform,
@@ -205,8 +254,9 @@ struct Known {
 
 impl Ledger {
     /// A ledger for the platform's domain, of which nothing is known yet.
-    pub fn new(settings: &Settings) -> Self {
+    pub fn new(settings: &Settings, base: BaseSerial) -> Self {
         Ledger {
+            base,
             domain: settings.domain().clone(),
             alias_apex: settings.alias_apex().clone(),
             platform: Platform::new(settings),
@@ -378,9 +428,11 @@ impl Ledger {
             .unwrap_or_else(|| Zone::new(&ledger_name(&apex), ZoneSpec { kind, router: None, versions: Vec::new() }));
         let previous = zone.spec.versions.first().map(|version| Serial(version.serial)).or(known.last);
         // Before the first version nothing was published under a serial of the ledger.
-        let serial = previous.map_or(Serial(unix_now as u32), |previous| {
-            Serial::next(Serial(previous.0.wrapping_add(SERIAL_STRIDE - 1)), unix_now)
-        });
+        let serial = match previous {
+            Some(previous) => Serial::next(Serial(previous.0.wrapping_add(SERIAL_STRIDE - 1)), unix_now),
+            None if kind == ZoneKind::Parent => self.base.first_serial(unix_now),
+            None => Serial(unix_now as u32),
+        };
         let at = Timestamp::from_second(i64::try_from(unix_now).unwrap_or(i64::MAX)).unwrap_or(Timestamp::MAX);
         zone.spec.kind = kind;
         zone.spec.router = router;
@@ -406,4 +458,31 @@ impl Ledger {
 fn newest(zone: &Zone) -> Option<(Serial, Digest)> {
     let version = zone.spec.versions.first()?;
     Some((Serial(version.serial), version.digest.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_serial_of_the_parent_zone() {
+        // 21 November 2026, around noon.
+        let now = 1_795_262_400;
+        for (base, expected) in [
+            (BaseSerial::None, 1_795_262_400),
+            (BaseSerial::Known(Serial(7)), 1_795_262_400),
+            (BaseSerial::Known(Serial(2_009_092_001)), 2_009_092_009),
+            (BaseSerial::Known(Serial(2_026_112_101)), 2_026_112_109),
+            (BaseSerial::Known(Serial(u32::MAX)), 1_795_262_400),
+            (BaseSerial::Known(Serial(3_942_746_040)), 3_942_746_048),
+            // The day after, in the last time zone.
+            (BaseSerial::Unknown, 2_026_112_300),
+        ] {
+            let first = base.first_serial(now);
+            assert_eq!(first, Serial(expected), "{base:?}");
+            if let BaseSerial::Known(serial) = base {
+                assert!(first.is_after(serial), "{base:?}");
+            }
+        }
+    }
 }

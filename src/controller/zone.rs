@@ -9,7 +9,9 @@
 //!
 //! Everything is driven by events. What has piled up while one batch was worked on is the next batch; nobody waits for more
 //! to come. Before the objects were listed once, nothing is published and the map of zones is not ready, unless a last-good
-//! state from before a restart is there: then it is served at once. While the API is away, what is there goes on.
+//! state from before a restart is there: then it is served at once. What is published first is all of it, in one step: as
+//! long as a shard's zone is missing, the parent zone's word on its names would be a wrong one. While the API is away, what
+//! is there goes on.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -33,7 +35,7 @@ use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::settings::text_of;
 use crate::compiler::{Digest, Platform, Settings, Verdict};
 use crate::wire::Name;
-use crate::zone::{Serial, ZoneDb};
+use crate::zone::{Serial, ZoneDb, db};
 
 pub mod hold;
 pub mod last_good;
@@ -178,6 +180,8 @@ struct Run {
     told: HashSet<Verdict>,
     /// Changes of objects for the last-good state.
     journal: Vec<last_good::Change>,
+    /// Zones that wait until all are made; `None` from then on.
+    first: Option<Vec<db::Change>>,
 }
 
 impl Run {
@@ -195,6 +199,7 @@ impl Run {
             bindings: Hold::new("RouteBinding", BINDING_LOSSES_MIN),
             told: HashSet::new(),
             journal: Vec::new(),
+            first: Some(Vec::new()),
         };
         let Some(directory) = state else { return Ok(run) };
         let current = run.current_settings();
@@ -323,8 +328,10 @@ impl Run {
 
     fn carry_out(&mut self, output: Output) {
         let Output { changes, serials, verdicts } = output;
-        if !changes.is_empty() {
-            self.apexes.publish_platform(changes, &self.db);
+        match &mut self.first {
+            Some(first) => first.extend(changes),
+            None if changes.is_empty() => {}
+            None => self.apexes.publish_platform(changes, &self.db),
         }
         for verdict in verdicts {
             self.tell(verdict);
@@ -337,8 +344,9 @@ impl Run {
         state.write(std::mem::take(&mut self.journal));
     }
 
-    fn set_ready(&self) {
-        if !self.db.is_ready() {
+    fn set_ready(&mut self) {
+        if let Some(first) = self.first.take() {
+            self.apexes.publish_platform(first, &self.db);
             self.db.set_ready();
         }
         self.status.set_ready();

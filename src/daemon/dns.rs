@@ -15,26 +15,51 @@ use super::{Error, platform};
 use crate::admin::Admin;
 use crate::admin::health::Check;
 use crate::client::reflector::HealthProbe;
-use crate::compiler;
-use crate::config::Settings;
+use crate::compiler::{self, apex::serial_of};
+use crate::config::{Settings, Tcp};
 use crate::controller::apexes::Apexes;
+use crate::controller::ledger::BaseSerial;
 use crate::controller::static_zones::{self, Reloader, StaticZones};
 use crate::controller::zone;
 use crate::controller::zone::status::Status;
 use crate::nameserver;
 use crate::transport::{self, Bound, LiveSettings, Running};
-use crate::zone::ZoneDb;
+use crate::zone::{Serial, ZoneDb};
 
 /// How often readiness is looked at.
 const READINESS_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Binds the sockets.
-pub fn bind(settings: &Settings) -> Result<Bound, transport::BindError> {
-    let mut config = transport::Config { addresses: settings.dns_listen.clone(), ..transport::Config::default() };
+/// Binds the sockets, where `files_max` files may be open at once.
+pub fn bind(settings: &Settings, files_max: u64) -> Result<Bound, transport::BindError> {
+    let streams = stream_limits(settings, files_max);
+    if streams.connections_max < settings.tcp.connections_max {
+        tracing::warn!(
+            connections = streams.connections_max,
+            files = files_max,
+            "fewer TCP connections than tcp-connections: the system lets this process open too few files; raise its hard \
+             limit (LimitNOFILE=, ulimit -Hn), or set tcp-connections lower"
+        );
+    }
+    let addresses = settings.dns_listen.clone();
+    let mut config = transport::Config { addresses, streams, ..transport::Config::default() };
     if settings.dns_workers > 0 {
         config.udp_workers = settings.dns_workers;
     }
     transport::bind(&config)
+}
+
+/// What TCP clients may take. Of the files a quarter is left to all else: the store, the API's connections, the sockets.
+fn stream_limits(settings: &Settings, files_max: u64) -> transport::Limits {
+    let for_clients = usize::try_from(files_max - files_max / 4).unwrap_or(usize::MAX);
+    let Tcp { connections_max, connections_per_client_max, idle, read, write } = settings.tcp;
+    transport::Limits {
+        connections_max: connections_max.min(for_clients),
+        connections_per_client_max,
+        idle,
+        read,
+        write,
+        ..transport::Limits::default()
+    }
 }
 
 /// The platform's settings as a name server at these addresses sees them.
@@ -48,6 +73,7 @@ pub struct Dns {
     running: Arc<Running>,
     reload: Option<Reloader>,
     live: LiveSettings,
+    apexes: Arc<Apexes>,
 }
 
 /// What the query engine is to know of the configuration.
@@ -56,6 +82,8 @@ fn engine_settings(settings: &Settings) -> nameserver::Settings {
     nameserver::Settings {
         nsid: id.map(|id| id.as_bytes().into()),
         server_id: id.map(Into::into),
+        // In units of 100 ms.
+        keepalive: Some(u16::try_from(settings.tcp.idle.as_millis() / 100).unwrap_or(u16::MAX)),
         ..nameserver::Settings::default()
     }
 }
@@ -92,6 +120,7 @@ impl Dns {
         let running = Arc::new(running);
         let mut metrics = DnsMetrics::new(&running, db.clone());
         let mut reload = None;
+        apexes.hold_platform(&db);
         if let Some(folder) = &settings.zones {
             let mut files = StaticZones::new(folder, db.clone(), apexes.clone());
             let loading = tokio::task::spawn_blocking(move || files.load().map(|loaded| (files, loaded)));
@@ -103,13 +132,15 @@ impl Dns {
             tasks.spawn("zone files", following);
             reload = Some(reloader);
         }
+        // The files' zones are all there and answer, whatever becomes of the API.
+        db.open();
         match follow {
             None => db.set_ready(),
             Some(follow) => {
                 let status = Arc::new(Status::default());
                 metrics.status(status.clone());
                 mirrors.extend(dns_metrics::mirrors(&status));
-                follow_api(follow, db, apexes, status, tasks, admin);
+                follow_api(follow, db, apexes.clone(), status, tasks, admin);
             }
         }
         // Told last: whoever sees it must not meet "not ready" in an answer.
@@ -117,7 +148,13 @@ impl Dns {
             check.ready();
         }
         admin.metrics.collect(metrics);
-        Ok(Dns { running, reload, live })
+        Ok(Dns { running, reload, live, apexes })
+    }
+
+    /// The serial in the file of the platform's domain, which has been read by now.
+    pub fn base_serial(&self) -> BaseSerial {
+        let base = self.apexes.base();
+        base.as_deref().and_then(serial_of).map_or(BaseSerial::None, |serial| BaseSerial::Known(Serial(serial)))
     }
 
     /// Where it listens.

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 
 use self::api::Api;
@@ -37,10 +38,14 @@ use crate::api::identity::{
 };
 use crate::client::metrics::MirrorMetrics;
 use crate::config::{self, Places, Role, Settings};
+use crate::controller::ledger::BaseSerial;
 use crate::httpd::{self, Limits};
+use crate::sys::files;
 use crate::telemetry::{self, Log};
 use crate::{apiserver, client, compiler, controller, store, tls, transport};
 
+/// How many files may be open where the system does not say: what it is nearly everywhere.
+const FILES_MAX_ASSUMED: u64 = 1_024;
 /// How long the loops may take to end.
 const DRAIN: Duration = Duration::from_secs(4);
 
@@ -147,7 +152,12 @@ impl Process {
         let documents = manifests::read(&settings.manifests).map_err(Error::Manifests)?;
         let admin_sockets = listen(settings, Role::Admin, &settings.admin_listen, "--admin-listen")?;
         let api_sockets = listen(settings, Role::Api, &settings.api_listen, "--api-listen")?;
-        let dns_sockets = settings.has(Role::Dns).then(|| dns::bind(settings)).transpose()?;
+        // The usual soft limit of 1,024 files is for programs that use `select`.
+        let files_max = files::raise_open_files_max().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the limit of open files could not be raised");
+            FILES_MAX_ASSUMED
+        });
+        let dns_sockets = settings.has(Role::Dns).then(|| dns::bind(settings, files_max)).transpose()?;
         let listened = dns_sockets.as_ref().map_or_else(|| settings.dns_listen.clone(), transport::Bound::addresses);
         let data_dir = settings.needs_data_dir().then(|| DataDir::open(&settings.data_dir)).transpose()?;
         let admin = Admin { health: Arc::default(), metrics: Arc::default() };
@@ -167,13 +177,14 @@ impl Process {
             _ => None,
         };
         let mut mirrors = Vec::new();
+        let (base_serial, base) = watch::channel(None);
         if let (true, Some(data_dir)) = (settings.has(Role::Scheduler), &data_dir) {
             let platform = dns::platform_settings(settings, &listened)?;
             let scheduler = client_as(settings, api.as_ref(), USER_SCHEDULER).await?;
             let controller = client_as(settings, api.as_ref(), USER_CONTROLLER).await?;
             let clients = scheduling::Clients { scheduler, controller };
             let instance = data_dir.instance()?;
-            mirrors = scheduling::start(settings, clients, platform, &instance, &mut control, &admin);
+            mirrors = scheduling::start(settings, clients, platform, base, &instance, &mut control, &admin);
         }
         let follow = match &data_dir {
             Some(data_dir) if settings.dns_follows_api() => Some(Follow {
@@ -187,6 +198,8 @@ impl Process {
             Some(sockets) => Some(Dns::start(settings, sockets, follow, &mut control, &admin, &mut mirrors).await?),
             None => None,
         };
+        // The zone files were read: the ledger may begin.
+        base_serial.send_replace(Some(dns.as_ref().map_or(BaseSerial::Unknown, Dns::base_serial)));
         if !mirrors.is_empty() {
             admin.metrics.collect(MirrorMetrics::new(mirrors));
         }

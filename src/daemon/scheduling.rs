@@ -12,7 +12,8 @@ use crate::client::lease::{self, Leadership, Lease};
 use crate::client::reflector::HealthProbe;
 use crate::compiler;
 use crate::config;
-use crate::controller::{ledger, placement};
+use crate::controller::ledger::{self, BaseSerial};
+use crate::controller::placement;
 use crate::scheduler::{Scheduler, Settings};
 
 /// Name of the Lease that the schedulers of a platform compete for.
@@ -27,11 +28,12 @@ pub struct Clients {
 }
 
 /// Starts the loops in `tasks`, and returns their mirrors of the API's objects. `instance` is this process's name, the same
-/// after a restart.
+/// after a restart. The ledger waits for `base`.
 pub fn start(
     config: &config::Settings,
     clients: Clients,
     platform: Arc<compiler::Settings>,
+    base: watch::Receiver<Option<BaseSerial>>,
     instance: &str,
     tasks: &mut Tasks,
     admin: &Admin,
@@ -77,7 +79,9 @@ pub fn start(
     });
     tasks.spawn(
         "ledger of serials",
-        while_leading(leadership, stop, move |stop| ledger::run(controller.clone(), platform.clone(), stop)),
+        while_leading(leadership, stop, move |stop| {
+            ledger::run(controller.clone(), platform.clone(), base.clone(), stop)
+        }),
     );
     mirrors
 }

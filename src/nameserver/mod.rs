@@ -215,7 +215,7 @@ fn read(context: &Context<'_>, query: &[u8], peer: &Peer, turn: &mut Turn) {
 /// Second step: finds the zone that is to answer, as far as hashes tell.
 #[inline]
 fn locate<'a>(context: &Context<'a>, turn: &Turn) -> Option<&'a Zone> {
-    if turn.judgement != Judgement::Lookup || !context.snapshot.is_ready() {
+    if turn.judgement != Judgement::Lookup || !context.snapshot.is_open() {
         return None;
     }
     context.snapshot.likely(&turn.qname)

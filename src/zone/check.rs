@@ -4,12 +4,15 @@
 //! hides. Errors are what no server can answer rightly from (RFC 1034 §4.2.1, RFC 2181, RFC 4592 §4, RFC 6672 §2);
 //! warnings are what is served as it stands, but hardly meant. Each kind has a [`Code`] that stays.
 
+mod signed;
+
 use std::collections::HashSet;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::Contents;
 use super::rrset::Rrset;
+use super::serial::Serial;
 use crate::wire::{Name, RecordType, rdata};
 
 /// How bad a finding is.
@@ -83,6 +86,46 @@ codes! {
     RrsigSigner "rrsig-signer" Warning "An RRSIG's signer is not the zone (RFC 4035 §2.2).",
     Unsigned "rrset-unsigned" Warning "A signed zone has an RRset without RRSIG (RFC 4035 §2.2).",
     NoDenial "denial-missing" Warning "A signed zone has neither NSEC at its apex nor NSEC3PARAM.",
+    RrsigExpired "rrsig-expired" Warning "A signature is no longer valid.",
+    RrsigEarly "rrsig-not-yet-valid" Warning "A signature is not yet valid.",
+    RrsigKey "rrsig-key-missing" Warning "A signature is by a key that is not in the zone.",
+    RrsigLabels "rrsig-labels" Warning "A signature counts other labels than its owner has (RFC 4034 §3.1.3).",
+    RrsigTtl "rrsig-ttl" Warning "An RRset has a longer TTL than was signed (RFC 4035 §2.2).",
+    NsecMissing "nsec-missing" Warning "A name of a zone with NSEC has none (RFC 4035 §2.3).",
+    NsecNext "nsec-next" Warning "An NSEC does not lead to the next name.",
+    NsecTypes "nsec-types" Warning "An NSEC names other types than are there.",
+    Nsec3Missing "nsec3-missing" Warning "A name of a zone with NSEC3 has none (RFC 5155 §7.1).",
+    Nsec3Next "nsec3-next" Warning "An NSEC3 does not lead to the next hash.",
+    Nsec3Types "nsec3-types" Warning "An NSEC3 names other types than are there.",
+    Nsec3Stray "nsec3-stray" Warning "An NSEC3 is of no name of the zone.",
+    Nsec3Iterations "nsec3-iterations" Warning "NSEC3 with further iterations (RFC 9276 §3.1).",
+    DsDigest "ds-digest" Warning "A DS whose digest has not the length of its type.",
+}
+
+impl Code {
+    /// Whether it is a fault of the records that are there, whatever else the zone may have.
+    pub const fn holds_for_part(self) -> bool {
+        use Code::{
+            BelowDname, CnameMultiple, CnameNotAlone, DnameMultiple, DnameWildcard, DnameWithNs, DsDigest, NsWildcard,
+            RrsetTooLarge, RrsigExpired, SoaBelowApex, SoaMnameRoot, SoaMultiple,
+        };
+        matches!(
+            self,
+            SoaMultiple
+                | SoaBelowApex
+                | SoaMnameRoot
+                | CnameNotAlone
+                | CnameMultiple
+                | DnameMultiple
+                | DnameWithNs
+                | DnameWildcard
+                | BelowDname
+                | NsWildcard
+                | RrsetTooLarge
+                | DsDigest
+                | RrsigExpired
+        )
+    }
 }
 
 /// One thing that is wrong with a zone.
@@ -100,8 +143,13 @@ pub struct Finding {
 
 /// Checks `zone` and returns what is wrong with it, owner by owner in canonical order, at most [`FINDINGS_MAX`].
 pub fn check(zone: &Contents) -> Vec<Finding> {
+    check_at(zone, None)
+}
+
+/// [`check`], and whether signatures are valid at `now`, in seconds since 1970.
+pub fn check_at(zone: &Contents, now: Option<u64>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let view = View::new(zone);
+    let view = View::new(zone, now);
     check_apex(&view, &mut findings);
     let mut above = Above::Nothing;
     for (owner, rrsets) in zone.owners() {
@@ -118,7 +166,7 @@ pub fn check(zone: &Contents) -> Vec<Finding> {
         match above {
             Above::Nothing => {
                 check_targets(&view, owner, rrsets, &mut findings);
-                check_signed(&view, owner, rrsets, &mut findings);
+                signed::check_owner(&view, owner, rrsets, &mut findings);
                 check_cut(&view, owner, rrsets, &mut findings);
                 above = Above::of(&view, owner, rrsets);
             }
@@ -134,6 +182,9 @@ pub fn check(zone: &Contents) -> Vec<Finding> {
         }
     }
     check_unused_addresses(&view, &mut findings);
+    if view.signed {
+        signed::check_chain(&view, &mut findings);
+    }
     findings.truncate(FINDINGS_MAX);
     findings
 }
@@ -146,10 +197,14 @@ struct View<'a> {
     /// The first labels of the apex's servers that lie outside the zone, in lower case, with the whole name.
     outside: Vec<(Vec<u8>, Name)>,
     signed: bool,
+    /// Key tags and algorithms of the zone's keys.
+    keys: Vec<(u16, u8)>,
+    /// When signatures should be valid, in the arithmetic of their fields (RFC 4034 §3.1.5).
+    now: Option<Serial>,
 }
 
 impl<'a> View<'a> {
-    fn new(zone: &'a Contents) -> Self {
+    fn new(zone: &'a Contents, now: Option<u64>) -> Self {
         let mut servers = HashSet::default();
         let mut outside = Vec::new();
         for (owner, rrsets) in zone.owners() {
@@ -165,8 +220,9 @@ impl<'a> View<'a> {
                 }
             }
         }
-        let signed = zone.get(zone.apex(), RecordType::DNSKEY).is_some();
-        View { zone, servers, outside, signed }
+        let dnskeys = zone.get(zone.apex(), RecordType::DNSKEY);
+        let now = now.map(|now| Serial(now as u32));
+        View { zone, servers, outside, signed: dnskeys.is_some(), keys: signed::keys(dnskeys), now }
     }
 
     fn is_cut(&self, owner: &Name, rrsets: &[Rrset]) -> bool {
@@ -425,6 +481,14 @@ fn check_cut(view: &View<'_>, owner: &Name, rrsets: &[Rrset], findings: &mut Vec
         if rtype == RecordType::DS && !cut {
             push(Code::DsWithoutNs, format!("a DS at {owner}, which is not delegated here"));
         }
+        if rtype == RecordType::DS
+            && let Some((kind, found, expected)) = rrset.rdata.iter().find_map(|data| wrong_digest(data))
+        {
+            push(
+                Code::DsDigest,
+                format!("a DS of {owner} has a digest of {found} octets; one of type {kind} has {expected}"),
+            );
+        }
         let own = matches!(
             rtype,
             RecordType::NS
@@ -455,40 +519,17 @@ fn is_glue(view: &View<'_>, owner: &Name, rtype: RecordType) -> bool {
     matches!(rtype, RecordType::A | RecordType::AAAA) && view.servers.contains(owner)
 }
 
-/// What a validator would stumble over, where a zone is signed. Signatures are not verified, dates not compared.
-fn check_signed(view: &View<'_>, owner: &Name, rrsets: &[Rrset], findings: &mut Vec<Finding>) {
-    let signatures = rrsets.iter().find(|rrset| rrset.rtype == RecordType::RRSIG);
-    let covered: Vec<RecordType> = signatures.map_or_else(Vec::new, |rrset| {
-        rrset.rdata.iter().map(|rdata| RecordType(u16::from_be_bytes([rdata[0], rdata[1]]))).collect()
-    });
-    let mut push =
-        |code, rtype, message| findings.push(Finding { code, owner: owner.clone(), rtype: Some(rtype), message });
-    for (index, &rtype) in covered.iter().enumerate() {
-        if !has(rrsets, rtype) && !covered[..index].contains(&rtype) {
-            push(Code::RrsigNothing, RecordType::RRSIG, format!("{owner} has an RRSIG over {rtype}, but no {rtype}"));
-        }
-    }
-    if let Some(signer) = signatures.and_then(|rrset| targets(rrset).find(|signer| signer != view.zone.apex())) {
-        let message = format!("an RRSIG of {owner} is by {signer}, expected {}", view.zone.apex());
-        push(Code::RrsigSigner, RecordType::RRSIG, message);
-    }
-    if !view.signed {
-        return;
-    }
-    let cut = view.is_cut(owner, rrsets);
-    for rrset in rrsets {
-        let must = match rrset.rtype {
-            RecordType::RRSIG => false,
-            RecordType::DS | RecordType::NSEC => true,
-            _ => !cut,
-        };
-        if must && !covered.contains(&rrset.rtype) {
-            push(Code::Unsigned, rrset.rtype, format!("the zone has keys, but {owner} {} has no RRSIG", rrset.rtype));
-        }
-    }
-    if owner == view.zone.apex() && !has(rrsets, RecordType::NSEC) && !has(rrsets, RecordType::NSEC3PARAM) {
-        push(Code::NoDenial, RecordType::DNSKEY, "the zone has keys, but neither NSEC nor NSEC3PARAM".into());
-    }
+/// Digest type, length and right length of a DS whose digest is too short or too long.
+fn wrong_digest(ds: &[u8]) -> Option<(u8, usize, usize)> {
+    let &kind = ds.get(3)?;
+    let found = ds.len() - 4;
+    let expected = match kind {
+        1 => 20,
+        2 | 3 => 32,
+        4 => 48,
+        _ => return None,
+    };
+    (found != expected).then_some((kind, found, expected))
 }
 
 fn has(rrsets: &[Rrset], rtype: RecordType) -> bool {

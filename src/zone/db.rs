@@ -19,11 +19,22 @@ use crate::wire::name::LABELS_MAX;
 /// What one batch of queries is answered from: the zones as they were at one moment.
 #[derive(Clone)]
 pub struct Snapshot {
-    ready: bool,
+    readiness: Readiness,
     /// A bit for each number of labels that some apex has: other suffixes need no probe.
     depths: u128,
     zone_count: usize,
     parts: Box<[Arc<Part>]>,
+}
+
+/// How much of what this name server is to serve is in the map. It only grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Readiness {
+    /// Nothing may be answered: what is there may be hidden by a zone that is yet to come.
+    Nothing,
+    /// The zones that are there answer for their names; what lies in none of them may be in one that is yet to come.
+    SomeZones,
+    /// All zones are there.
+    AllZones,
 }
 
 /// One of 256 parts of the map, chosen by the hash's top octet.
@@ -96,10 +107,16 @@ impl Reader {
 }
 
 impl Snapshot {
+    /// Whether the zones that are there may answer.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.readiness >= Readiness::SomeZones
+    }
+
     /// Whether names outside all zones may be said to be so.
     #[inline]
     pub fn is_ready(&self) -> bool {
-        self.ready
+        self.readiness == Readiness::AllZones
     }
 
     /// How many zones there are.
@@ -217,7 +234,7 @@ impl ZoneDb {
     pub fn new() -> Self {
         let empty = Arc::new(Part::empty());
         let parts = (0..PARTS).map(|_| Arc::clone(&empty)).collect();
-        let snapshot = Snapshot { ready: false, depths: 0, zone_count: 0, parts };
+        let snapshot = Snapshot { readiness: Readiness::Nothing, depths: 0, zone_count: 0, parts };
         ZoneDb {
             current: Arc::new(ArcSwap::from_pointee(snapshot)),
             publisher: Mutex::new(Publisher { retired: Vec::new(), depth_counts: [0; LABELS_MAX + 1] }),
@@ -303,12 +320,22 @@ impl ZoneDb {
         self.current.load().zone_count
     }
 
-    /// From now on a name outside all zones is REFUSED; before, every query is answered SERVFAIL with EDE 14 (Not Ready).
+    /// From now on the zones that are there answer, and a name outside all of them is answered SERVFAIL with EDE 14 (Not
+    /// Ready); before, every query is.
+    pub fn open(&self) {
+        self.become_ready(Readiness::SomeZones);
+    }
+
+    /// From now on the zones answer, and a name outside all of them is REFUSED.
     pub fn set_ready(&self) {
+        self.become_ready(Readiness::AllZones);
+    }
+
+    fn become_ready(&self, readiness: Readiness) {
         let publisher = self.lock();
         let current = self.current.load();
-        if !current.ready {
-            let next = Snapshot { ready: true, ..Snapshot::clone(&current) };
+        if current.readiness < readiness {
+            let next = Snapshot { readiness, ..Snapshot::clone(&current) };
             drop(current);
             self.swap(publisher, next);
         }
@@ -316,7 +343,7 @@ impl ZoneDb {
 
     /// Whether [`Self::set_ready`] was called.
     pub fn is_ready(&self) -> bool {
-        self.current.load().ready
+        self.current.load().is_ready()
     }
 
     /// Frees versions that no reader holds any more; how many are still held. Every publish does so too; call it from

@@ -143,14 +143,7 @@ impl Denial {
     /// In a chain of NSEC3 records, the hash of a name in lower case, in wire form (RFC 5155 §5).
     pub fn nsec3_hash(&self, name: &[u8]) -> Option<Nsec3Hash> {
         let Chain::Nsec3 { salt, iterations, .. } = &self.chain else { return None };
-        let mut hash = Nsec3Hash::default();
-        for iteration in 0..=*iterations {
-            let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
-            context.update(if iteration == 0 { name } else { &hash });
-            context.update(salt);
-            hash.copy_from_slice(context.finish().as_ref());
-        }
-        Some(hash)
+        Some(hash_name(name, salt, *iterations))
     }
 
     /// The NSEC3 record that matches a hash, as a node; else the one that covers it.
@@ -162,6 +155,18 @@ impl Denial {
             Err(at) => Some(Nsec3::Covering(Node::at(&owners[at.checked_sub(1).unwrap_or(owners.len() - 1)].node))),
         }
     }
+}
+
+/// The NSEC3 hash of a name in lower case, in wire form (RFC 5155 §5).
+pub(super) fn hash_name(name: &[u8], salt: &[u8], iterations: u16) -> Nsec3Hash {
+    let mut hash = Nsec3Hash::default();
+    for iteration in 0..=iterations {
+        let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+        context.update(if iteration == 0 { name } else { &hash });
+        context.update(salt);
+        hash.copy_from_slice(context.finish().as_ref());
+    }
+    hash
 }
 
 /// An NSEC3 record found for a hash.

@@ -1,11 +1,15 @@
 //! `$GENERATE start-stop[/step] owner [ttl] [class] type data`: records in series, as BIND and NSD have them.
 //!
 //! In owner and data, `$` stands for the number, `${offset,width,base}` for the number plus an offset in a base (`d`,
-//! `o`, `x`, `X`, or `n`, `N` for hex digits in reverse order with dots), `\$` and `$$` for a dollar sign.
+//! `o`, `x`, `X`, or `n`, `N` for hex digits in reverse order with dots), `\$` and `$$` for a dollar sign. Data of several
+//! words may stand in quotes as BIND has it, `MX "10 mail$"`; quotes around a text are the text's own.
+
+use std::borrow::Cow;
 
 use super::finding::Fault;
 use super::scan::Word;
 use super::values::expected_but;
+use crate::wire::RecordType;
 
 /// Most records one directive makes: a reverse zone of 16 bits.
 pub(super) const RECORDS_MAX: u64 = 65_536;
@@ -53,6 +57,43 @@ impl Range {
     pub fn numbers(self) -> impl Iterator<Item = u32> {
         (self.start..=self.stop).step_by(self.step as usize)
     }
+}
+
+/// `[ttl] [class] type data` without the quotes around all of the data, where these hold no text.
+pub(super) fn without_quotes(template: &[u8]) -> Cow<'_, [u8]> {
+    const TEXTS: [RecordType; 8] = [
+        RecordType::TXT,
+        RecordType::SPF,
+        RecordType::HINFO,
+        RecordType::X25,
+        RecordType::ISDN,
+        RecordType::GPOS,
+        RecordType::NAPTR,
+        RecordType::RESINFO,
+    ];
+    let Some(quote) = template.iter().position(|octet| *octet == b'"') else { return template.into() };
+    let (before, quoted) = (&template[..quote], &template[quote + 1..]);
+    let last = before.trim_ascii_end().rsplit(u8::is_ascii_whitespace).next();
+    let rtype = last.and_then(|word| std::str::from_utf8(word).ok()?.parse::<RecordType>().ok());
+    if rtype.is_none_or(|rtype| TEXTS.contains(&rtype)) {
+        return template.into();
+    }
+    let mut data = before.to_vec();
+    let mut octets = quoted.iter();
+    while let Some(octet) = octets.next() {
+        match octet {
+            b'"' => {
+                // What follows can only be a comment; if not, the reader of the record says so.
+                data.extend_from_slice(octets.as_slice());
+                return data.into();
+            }
+            b'\\' if octets.as_slice().first() == Some(&b'"') => data.extend(octets.next()),
+            b'\\' => data.extend([octet].into_iter().chain(octets.next())),
+            _ => data.push(*octet),
+        }
+    }
+    // The quote is never closed.
+    template.into()
 }
 
 /// Appends `template` with `number` put in.
@@ -143,6 +184,21 @@ mod tests {
             );
         }
         assert!(expand(b"${0,1,q}", 1, &mut Vec::new()).is_err() && expand(b"${0,999}", 1, &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn quotes_around_the_data() {
+        for (template, expected) in [
+            (r#"MX "10 mail$""#, "MX 10 mail$"),
+            (r#"60 IN A "192.0.2.$" ; why"#, "60 IN A 192.0.2.$ ; why"),
+            (r#"SVCB "1 . alpn=\"h2,h3\"""#, r#"SVCB 1 . alpn="h2,h3""#),
+            (r#"TXT "a $ b""#, r#"TXT "a $ b""#),
+            (r#"CAA 0 issue "ca$.test""#, r#"CAA 0 issue "ca$.test""#),
+            (r#"MX "10 mail$"#, r#"MX "10 mail$"#),
+            ("MX 10 mail$", "MX 10 mail$"),
+        ] {
+            assert_eq!(String::from_utf8_lossy(&without_quotes(template.as_bytes())), expected, "{template}");
+        }
     }
 
     #[test]

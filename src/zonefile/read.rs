@@ -40,6 +40,17 @@ pub struct ZoneRead {
 
 /// Reads and checks the zone in `text`. Findings call it `file`; names are relative to `origin` until an `$ORIGIN`.
 pub fn read_zone(text: &[u8], file: &Arc<Path>, origin: Option<Name>, includes: &mut dyn Includes) -> ZoneRead {
+    read_zone_at(text, file, origin, includes, None)
+}
+
+/// [`read_zone`], which also warns of signatures that are not valid at `now`, in seconds since 1970.
+pub fn read_zone_at(
+    text: &[u8],
+    file: &Arc<Path>,
+    origin: Option<Name>,
+    includes: &mut dyn Includes,
+    now: Option<u64>,
+) -> ZoneRead {
     let mut reader = Reader::new(file, includes, Stage::default());
     reader.read_file(text, &mut Scope { origin, ..Scope::default() });
     let Reader { sink: mut stage, mut findings, files, .. } = reader;
@@ -48,15 +59,17 @@ pub fn read_zone(text: &[u8], file: &Arc<Path>, origin: Option<Name>, includes: 
     }
     let (zone, places) = stage.finish();
     let start = Place { file: 0, at: Position::START };
+    // What is missing may be in an entry that could not be read: one error is not to make others.
+    let is_part = findings.has_errors();
     match &zone {
-        // What is missing may be in an entry that could not be read: one error is not to make others.
-        _ if findings.has_errors() => {}
+        None if is_part => {}
         None => {
             let message = "there is no SOA record: a zone file needs one, at the zone's apex".to_owned();
             findings.push(finding(&files, start, Severity::Error, check::Code::SoaMissing.as_str(), message));
         }
         Some(zone) => {
-            for found in check::check(zone) {
+            for found in check::check_at(zone, now).into_iter().filter(|found| !is_part || found.code.holds_for_part())
+            {
                 let place = places.find(&found.owner, found.rtype).unwrap_or(start);
                 findings.push(finding(&files, place, found.code.severity(), found.code.as_str(), found.message));
             }
@@ -307,11 +320,12 @@ impl<'i, S: Sink> Reader<'i, S> {
             let message = format!("the zone's $GENERATE make more than {GENERATED_MAX} records");
             return Err(Fault::new(at, "generate", message));
         }
+        let template = generate::without_quotes(template);
         let mut scope = scope.clone();
         let mut line = Vec::new();
         for number in range.numbers() {
             line.clear();
-            for part in [owner, b" ", template] {
+            for part in [owner, b" ", &*template] {
                 generate::expand(part, number, &mut line).map_err(|message| Fault::new(at, "generate", message))?;
             }
             if line.len() > generate::LINE_OCTETS_MAX {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use hickory_proto::op::Message;
-use hickory_proto::rr::Record;
+use hickory_proto::rr::{Name, Record, RecordType};
 
 /// Where Knot and NSD end a chain of aliases; what they would have said after it is not known.
 const ENDLESS_ALIASES: usize = 5;
@@ -16,6 +16,10 @@ pub struct Answer {
     answer: Vec<String>,
     authority: Vec<String>,
     additional: Vec<String>,
+    /// What a referral delegates.
+    cut: Option<Name>,
+    /// The additional section's records, for owners to be compared.
+    others: Vec<Record>,
 }
 
 impl Answer {
@@ -34,11 +38,34 @@ impl Answer {
             answer: lines(&message.answers),
             authority: lines(&message.authorities),
             additional: lines(&message.additionals),
+            cut: message
+                .authorities
+                .iter()
+                .find(|record| record.record_type() == RecordType::NS)
+                .map(|ns| ns.name.clone()),
+            others: message.additionals,
         }
     }
 
     fn aliases(&self) -> usize {
         self.answer.iter().filter(|line| line.contains(" in cname ")).count()
+    }
+
+    /// The addresses of name servers at or below what is delegated.
+    fn in_domain_glue(&self) -> Vec<String> {
+        let Some(cut) = &self.cut else { return Vec::new() };
+        let glue = self.others.iter().filter(|record| cut.zone_of(&record.name));
+        let mut lines: Vec<String> = glue.map(|record| record.to_string().to_ascii_lowercase()).collect();
+        lines.sort();
+        lines
+    }
+
+    /// The additional section's records of one owner and type, sorted.
+    fn additional_rrset(&self, name: &Name, rtype: RecordType) -> Vec<String> {
+        let same = self.others.iter().filter(|record| record.name == *name && record.record_type() == rtype);
+        let mut lines: Vec<String> = same.map(|record| record.to_string().to_ascii_lowercase()).collect();
+        lines.sort();
+        lines
     }
 
     fn is_referral(&self) -> bool {
@@ -63,7 +90,9 @@ impl fmt::Display for Answer {
 /// - The order of records in a section: RFC 1034 §3.6 gives an RRset none.
 /// - NS records of the zone beside a positive answer: RFC 1034 §4.3.2 step 6 leaves additional data to the server, and
 ///   minimal responses are allowed; NSD sends them.
-/// - The additional section except for a referral's glue, which RFC 9471 demands.
+/// - Which RRsets are in the additional section, except for a referral's in-domain glue, which RFC 9471 §3.1 demands: sibling
+///   glue is as there is room (§3.2), addresses beside answers are the server's choice (RFC 1034 §4.3.2 step 6, RFC 9460 §4.1
+///   says SHOULD). An RRset that both have is the same in both.
 /// - A record twice in one section (RFC 2181 §5 has it once): Knot writes a CNAME that points at itself so.
 /// - With TC set, what of the message remains: RFC 2181 §9 has the client throw it away.
 /// - Where a chain of aliases that never ends is cut off: no standard says; every server has a bound of its own.
@@ -80,7 +109,13 @@ pub fn compare(ours: &Answer, theirs: &Answer, _server: &str) -> Result<(), Stri
     check("answer", &ours.answer, &theirs.answer)?;
     check("authority", &required_authority(ours), &required_authority(theirs))?;
     if ours.is_referral() {
-        check("glue", &ours.additional, &theirs.additional)?;
+        check("glue", &ours.in_domain_glue(), &theirs.in_domain_glue())?;
+    }
+    for record in &ours.others {
+        let of = |answer: &Answer| answer.additional_rrset(&record.name, record.record_type());
+        if !of(theirs).is_empty() && record.record_type() != RecordType::OPT {
+            check("an additional RRset", &of(ours), &of(theirs))?;
+        }
     }
     Ok(())
 }

@@ -70,7 +70,7 @@ fn answers_equal_those_of_knot_and_nsd() {
 /// A query in wire form.
 fn query(qname: &str, qtype: u16, edns: Option<(u16, bool)>) -> Vec<u8> {
     let mut octets = vec![0x5a, 0xa5, 0, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(edns.is_some())];
-    octets.extend_from_slice(signpost_name(qname).as_slice());
+    octets.extend_from_slice(&wire_name(qname));
     octets.extend_from_slice(&qtype.to_be_bytes());
     octets.extend_from_slice(&[0, 1]);
     if let Some((size, dnssec_ok)) = edns {
@@ -81,14 +81,10 @@ fn query(qname: &str, qtype: u16, edns: Option<(u16, bool)>) -> Vec<u8> {
     octets
 }
 
-fn signpost_name(text: &str) -> Vec<u8> {
-    let mut octets = Vec::new();
-    for label in text.trim_end_matches('.').split('.') {
-        octets.push(u8::try_from(label.len()).expect("a short label"));
-        octets.extend_from_slice(label.as_bytes());
-    }
-    octets.push(0);
-    octets
+/// A name in wire form; escapes as in a zone file.
+fn wire_name(text: &str) -> Vec<u8> {
+    let name: signpost::wire::Name = text.parse().expect("a name of the test's own");
+    name.as_wire().to_vec()
 }
 
 struct Client(UdpSocket);

@@ -1,4 +1,5 @@
-//! Random small zones full of the shapes that go wrong: wildcards, empty non-terminals, cuts, glue, CNAME and DNAME chains.
+//! Random small zones full of the shapes that go wrong: wildcards, empty non-terminals, cuts, glue of siblings, chains of CNAME
+//! and DNAME, also through wildcards, targets of MX, SRV and SVCB, and labels that hold any octet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +39,8 @@ pub struct Zone {
     owners: Vec<String>,
 }
 
-const LABELS: [&str; 7] = ["a", "b", "c", "*", "www", "ns", "x-1"];
+/// Escapes are by number, so that a dot in the text parts two labels.
+const LABELS: [&str; 10] = ["a", "b", "c", "*", "www", "ns", "x-1", r"d\046t", r"\000", r"\255\032z"];
 
 impl Zone {
     pub fn random(chance: &mut Chance, number: usize) -> Zone {
@@ -82,7 +84,7 @@ impl Zone {
         if chance.one_in(6) {
             qname = qname.to_ascii_uppercase();
         }
-        let qtype = *chance.pick(&[1, 1, 1, 28, 28, 16, 15, 2, 5, 6, 33, 39, 43, 65, 257, 65_280]);
+        let qtype = *chance.pick(&[1, 1, 1, 28, 28, 16, 15, 2, 5, 6, 33, 39, 43, 64, 65, 65, 257, 65_280]);
         let edns = match chance.below(4) {
             0 => None,
             1 => Some((512, false)),
@@ -139,7 +141,7 @@ impl Plan {
         let wildcard = owner.starts_with("*.");
         // One TTL for a type everywhere, so that no RRset has two (RFC 2181 §5.2).
         let target = if chance.one_in(5) { "www.outside.test.".to_owned() } else { self.owner(chance) };
-        match chance.below(12) {
+        match chance.below(16) {
             0..=2 => {
                 for _ in 0..1 + chance.below(4) {
                     self.add(owner, format!("300 IN A 192.0.2.{}", 1 + chance.below(200)));
@@ -154,10 +156,10 @@ impl Plan {
             }
             5 => self.add(owner, format!("300 IN MX {} {target}", chance.below(30))),
             6 => self.add(owner, format!("300 IN SRV 1 2 {} {target}", chance.below(60_000))),
-            7 if !self.owners.contains_key(owner) => self.add(owner, format!("200 IN CNAME {target}")),
+            7 | 12 if !self.owners.contains_key(owner) => self.add(owner, format!("200 IN CNAME {target}")),
             // A DNAME into itself makes names that grow until a bound of the server's own.
-            8 if target.ends_with(owner) => {}
-            8 if !wildcard && !self.owners.contains_key(owner) && !self.has_below(owner) => {
+            8 | 13 if target.ends_with(owner) => {}
+            8 | 13 if !wildcard && !self.owners.contains_key(owner) && !self.has_below(owner) => {
                 self.dnames.insert(owner.to_owned());
                 self.add(owner, format!("200 IN DNAME {target}"));
             }
@@ -171,10 +173,23 @@ impl Plan {
                     self.add(owner, "900 IN NS ns.outside.test.".to_owned());
                 }
                 if chance.one_in(3) {
+                    self.add(&format!("ns.{owner}"), format!("300 IN AAAA 2001:db8::{}", 1 + chance.below(200)));
+                }
+                // A name server that lies below another cut, and one that is the zone's own.
+                if chance.one_in(3) && !self.cuts.is_empty() {
+                    let cuts: Vec<String> = self.cuts.iter().cloned().collect();
+                    self.add(owner, format!("900 IN NS ns.{}", chance.pick(&cuts)));
+                }
+                if chance.one_in(4) {
+                    self.add(owner, format!("900 IN NS ns.{}", self.apex));
+                }
+                if chance.one_in(3) {
                     self.add(owner, format!("900 IN DS 12345 13 2 {}", "ab".repeat(32)));
                 }
             }
             11 => self.add(owner, format!("60 IN HTTPS 1 {target} alpn=h2")),
+            14 if !self.has(owner, "HTTPS") => self.add(owner, format!("60 IN HTTPS 0 {target}")),
+            15 => self.add(owner, format!("60 IN SVCB {} {target} port=53", 1 + chance.below(3))),
             _ => self.add(owner, "60 IN CAA 0 issue \"ca.test\"".to_owned()),
         }
     }

@@ -56,6 +56,8 @@ pub struct Timeline<S> {
     steps: VecDeque<Step<S>>,
     /// What the ledger says, newest first.
     ledger: Arc<[(Serial, Digest)]>,
+    /// A serial that others may know the zone by from before; a provisional one is newer.
+    before: Option<Serial>,
 }
 
 #[derive(Debug, Clone)]
@@ -93,7 +95,13 @@ impl<S> Timeline<S> {
             start_at: now,
             steps: VecDeque::new(),
             ledger: Arc::default(),
+            before: None,
         }
+    }
+
+    /// Before it was made of objects the zone was served under `serial`.
+    pub fn set_before(&mut self, serial: Option<Serial>) {
+        self.before = serial;
     }
 
     /// The objects have come to another state.
@@ -144,7 +152,9 @@ impl<S> Timeline<S> {
             }
             // The ledger knows the zone, but not this state: ours comes after what others may have published.
             let newest = self.ledger.first().map(|(serial, _)| Serial(serial.0.wrapping_add(1)));
-            return own(newest.unwrap_or(Serial(unix_now.saturating_sub(FIRST_PROVISIONAL_LAG) as u32)));
+            let lagging = unix_now.saturating_sub(FIRST_PROVISIONAL_LAG);
+            let first = self.before.map_or(Serial(lagging as u32), |before| Serial::next(before, lagging));
+            return own(newest.unwrap_or(first));
         };
         let next = Serial(published.serial.0.wrapping_add(1));
         if self.digest() == published.digest {
@@ -278,6 +288,18 @@ mod tests {
                 };
                 assert_eq!(decided, expected, "{what}, after {:?}", now - start);
             }
+        }
+    }
+
+    #[test]
+    fn the_first_provisional_serial_is_newer_than_a_files() {
+        let start = Instant::now();
+        for (before, expected) in [(None, 913_600), (Some(7), 913_600), (Some(2_000_000), 2_000_001)] {
+            let mut timeline: Timeline<()> = Timeline::new(Digest(1), None, start);
+            timeline.set_before(before.map(Serial));
+            let decision = timeline.decide(CONFIG, start + LEDGER_PATIENCE, 1_000_000);
+            let own = Decision::Publish { steps: 0, serial: Serial(expected), provisional: true };
+            assert_eq!(decision, own, "{before:?}");
         }
     }
 

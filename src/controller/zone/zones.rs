@@ -107,6 +107,7 @@ impl Zones {
         let (parent_image, alias_image) = large_images(&platform, &settings);
         let mut zones = Zones {
             config: settings.digest(),
+            // What its file was served under before is set below.
             parent: Large {
                 timeline: Timeline::new(platform.parent_digest(), last(&domain), now),
                 image: parent_image,
@@ -129,6 +130,7 @@ impl Zones {
             settings,
             remembered,
         };
+        zones.parent.timeline.set_before(zones.settings.base_serial());
         let routers: Vec<_> = zones.platform.shards().map(|(_, router)| Arc::clone(router)).collect();
         let (remembered, config, settings) = (&zones.remembered, zones.config, &zones.settings);
         let made = in_parallel(&routers, |router| {
@@ -223,6 +225,7 @@ impl Zones {
             large.timeline.set_ledger(self.ledger.get(apex).cloned().unwrap_or_default());
             self.dirty.insert(apex.clone());
         }
+        self.parent.timeline.set_before(self.settings.base_serial());
         self.dirty.extend(self.shards.keys().cloned());
     }
 

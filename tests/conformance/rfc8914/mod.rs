@@ -48,3 +48,22 @@ fn before_it_is_ready_every_question_is_servfail() {
     stage.db.set_ready();
     stage.check("b.z.test. A", "NXDOMAIN aa\n ns z.test. SOA");
 }
+
+/// Zones that are there answer while others are yet to come; a name in none of them may be in one of those.
+#[test]
+fn zones_that_are_there_answer_before_all_are() {
+    let mut stage = Stage::new([]);
+    stage.db = ZoneDb::new();
+    let platform = "v3.z.test.".parse().expect("a name");
+    stage.db.publish_many([zone("z.test.", "a A 192.0.2.1"), Zone::unavailable(platform, Unavailable::NotLoaded)]);
+    stage.db.open();
+    stage.check("b.z.test. A", "NXDOMAIN aa\n ns z.test. SOA");
+    for question in ["v3.z.test. A", "a.v3.z.test. A", "a.b.v3.z.test. A", "example. A", ". NS"] {
+        let response = stage.ask(question);
+        assert_eq!((&lines(&response)[0][..], extended_error(&response)), ("SERVFAIL", Some(14)), "{question}");
+    }
+    stage.db.publish(zone("v3.z.test.", "a A 192.0.2.2"));
+    stage.db.set_ready();
+    stage.check("a.v3.z.test. A", "NOERROR aa\n an a.v3.z.test. A 192.0.2.2");
+    stage.check("example. A", "REFUSED");
+}

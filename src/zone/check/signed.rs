@@ -1,0 +1,322 @@
+//! Checks of a signed zone: what a validator would stumble over (RFC 4034, RFC 4035 §2, RFC 5155 §7.1).
+//!
+//! Signatures are not verified, which takes the whole zone's cryptography; what is checked is what goes wrong when a signed
+//! file is edited, cut or forgotten: RRsets without a signature, signatures that are expired, by no key of the zone or over
+//! nothing, and proofs that leave out a name or a type. All are warnings: the zone is served as it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Code, FINDINGS_MAX, Finding, View, has, targets};
+use crate::wire::{Name, RecordType};
+use crate::zone::denial::{NSEC3_ITERATIONS_MAX, Nsec3Hash, hash_name};
+use crate::zone::rrset::Rrset;
+use crate::zone::serial::Serial;
+
+/// Octets of an RRSIG's data in front of the signer's name.
+const RRSIG_FIXED_OCTETS: usize = 18;
+
+/// Key tags and algorithms of the zone's keys.
+pub(super) fn keys(dnskeys: Option<&Rrset>) -> Vec<(u16, u8)> {
+    let data = dnskeys.into_iter().flat_map(|rrset| &rrset.rdata);
+    data.filter(|data| data.len() >= 4).map(|data| (key_tag(data), data[3])).collect()
+}
+
+/// RFC 4034 appendix B.
+fn key_tag(dnskey: &[u8]) -> u16 {
+    // Algorithm 1 had a way of its own; nothing validates it any more (RFC 8624 §3.1).
+    let sum = dnskey.iter().enumerate().fold(0u32, |sum, (at, octet)| {
+        sum.wrapping_add(if at % 2 == 0 { u32::from(*octet) << 8 } else { u32::from(*octet) })
+    });
+    (sum.wrapping_add(sum >> 16 & 0xffff) & 0xffff) as u16
+}
+
+/// One signature, read as far as it is checked.
+struct Signature {
+    covered: RecordType,
+    algorithm: u8,
+    labels: u8,
+    original_ttl: u32,
+    expiration: Serial,
+    inception: Serial,
+    key_tag: u16,
+}
+
+impl Signature {
+    fn read(data: &[u8]) -> Option<Self> {
+        let &[c0, c1, algorithm, labels, t0, t1, t2, t3, e0, e1, e2, e3, i0, i1, i2, i3, k0, k1] =
+            data.first_chunk::<RRSIG_FIXED_OCTETS>()?;
+        Some(Signature {
+            covered: RecordType(u16::from_be_bytes([c0, c1])),
+            algorithm,
+            labels,
+            original_ttl: u32::from_be_bytes([t0, t1, t2, t3]),
+            expiration: Serial(u32::from_be_bytes([e0, e1, e2, e3])),
+            inception: Serial(u32::from_be_bytes([i0, i1, i2, i3])),
+            key_tag: u16::from_be_bytes([k0, k1]),
+        })
+    }
+}
+
+/// The signatures of one owner that is not below a cut.
+pub(super) fn check_owner(view: &View<'_>, owner: &Name, rrsets: &[Rrset], findings: &mut Vec<Finding>) {
+    let signatures = rrsets.iter().find(|rrset| rrset.rtype == RecordType::RRSIG);
+    let read: Vec<Signature> =
+        signatures.into_iter().flat_map(|rrset| &rrset.rdata).filter_map(|data| Signature::read(data)).collect();
+    let mut push =
+        |code, rtype, message| findings.push(Finding { code, owner: owner.clone(), rtype: Some(rtype), message });
+    for (index, signature) in read.iter().enumerate() {
+        let covered = signature.covered;
+        let first = !read[..index].iter().any(|other| other.covered == covered);
+        if !has(rrsets, covered) && first {
+            push(
+                Code::RrsigNothing,
+                RecordType::RRSIG,
+                format!("{owner} has an RRSIG over {covered}, but no {covered}"),
+            );
+        }
+        if view.signed {
+            check_signature(view, owner, rrsets, signature, &mut push);
+        }
+    }
+    if let Some(signer) = signatures.and_then(|rrset| targets(rrset).find(|signer| signer != view.zone.apex())) {
+        let message = format!("an RRSIG of {owner} is by {signer}, expected {}", view.zone.apex());
+        push(Code::RrsigSigner, RecordType::RRSIG, message);
+    }
+    if !view.signed {
+        return;
+    }
+    let cut = view.is_cut(owner, rrsets);
+    for rrset in rrsets {
+        let must = match rrset.rtype {
+            RecordType::RRSIG => false,
+            RecordType::DS | RecordType::NSEC => true,
+            _ => !cut,
+        };
+        if must && !read.iter().any(|signature| signature.covered == rrset.rtype) {
+            push(Code::Unsigned, rrset.rtype, format!("the zone has keys, but {owner} {} has no RRSIG", rrset.rtype));
+        }
+    }
+    if owner == view.zone.apex() && !has(rrsets, RecordType::NSEC) && !has(rrsets, RecordType::NSEC3PARAM) {
+        push(Code::NoDenial, RecordType::DNSKEY, "the zone has keys, but neither NSEC nor NSEC3PARAM".into());
+    }
+}
+
+fn check_signature(
+    view: &View<'_>,
+    owner: &Name,
+    rrsets: &[Rrset],
+    signature: &Signature,
+    push: &mut impl FnMut(Code, RecordType, String),
+) {
+    let Signature { covered, algorithm, labels, original_ttl, expiration, inception, key_tag } = *signature;
+    let mut push = |code, message| push(code, RecordType::RRSIG, message);
+    if !view.keys.contains(&(key_tag, algorithm)) {
+        push(
+            Code::RrsigKey,
+            format!(
+                "the RRSIG over {owner} {covered} is by key {key_tag} of algorithm {algorithm}, which is not in the zone"
+            ),
+        );
+    }
+    // RFC 4034 §3.1.3: the wildcard's label and the root's do not count.
+    let expected = owner.label_count() - usize::from(owner.is_wildcard());
+    if usize::from(labels) != expected {
+        push(
+            Code::RrsigLabels,
+            format!("the RRSIG over {owner} {covered} counts {labels} labels, expected {expected}"),
+        );
+    }
+    let ttl = rrsets.iter().find(|rrset| rrset.rtype == covered).map(|rrset| rrset.ttl.seconds());
+    if let Some(ttl) = ttl.filter(|ttl| *ttl > original_ttl) {
+        push(
+            Code::RrsigTtl,
+            format!(
+                "{owner} {covered} has the TTL {ttl}, but was signed with {original_ttl}: validators cut it (RFC 4035 §5.3.3)"
+            ),
+        );
+    }
+    let Some(now) = view.now else { return };
+    if now.is_after(expiration) {
+        push(Code::RrsigExpired, format!("the RRSIG over {owner} {covered} has expired: sign the zone anew"));
+    } else if inception.is_after(now) {
+        push(Code::RrsigEarly, format!("the RRSIG over {owner} {covered} is not valid yet: is the clock right?"));
+    }
+}
+
+/// A name that proofs must speak of, and the types that they must name there.
+struct Authority<'a> {
+    owner: &'a Name,
+    rrsets: &'a [Rrset],
+    cut: bool,
+}
+
+impl Authority<'_> {
+    /// RFC 4035 §2.3, RFC 5155 §7.1: at a cut, what the parent is the authority for.
+    fn types(&self) -> BTreeSet<u16> {
+        let types = self.rrsets.iter().map(|rrset| rrset.rtype);
+        let at_cut = [RecordType::NS, RecordType::DS, RecordType::NSEC, RecordType::RRSIG];
+        types.filter(|rtype| !self.cut || at_cut.contains(rtype)).map(|rtype| rtype.0).collect()
+    }
+
+    fn has_ds(&self) -> bool {
+        has(self.rrsets, RecordType::DS)
+    }
+}
+
+/// The chain of NSEC or NSEC3 records of a signed zone.
+pub(super) fn check_chain(view: &View<'_>, findings: &mut Vec<Finding>) {
+    let zone = view.zone;
+    let mut names = Vec::new();
+    let mut above: Option<&Name> = None;
+    for (owner, rrsets) in zone.owners() {
+        if above.is_some_and(|above| owner.is_below(above)) || has(rrsets, RecordType::NSEC3) {
+            continue;
+        }
+        let cut = view.is_cut(owner, rrsets);
+        above = (cut || has(rrsets, RecordType::DNAME)).then_some(owner);
+        names.push(Authority { owner, rrsets, cut });
+    }
+    if let Some(parameters) = zone.get(zone.apex(), RecordType::NSEC3PARAM) {
+        for parameters in &parameters.rdata {
+            check_nsec3(view, &names, parameters, findings);
+        }
+    } else if zone.get(zone.apex(), RecordType::NSEC).is_some() {
+        check_nsec(&names, findings);
+    }
+}
+
+fn check_nsec(names: &[Authority<'_>], findings: &mut Vec<Finding>) {
+    for (at, name) in names.iter().enumerate() {
+        if findings.len() >= FINDINGS_MAX {
+            return;
+        }
+        let owner = name.owner;
+        let mut push = |code, message| {
+            findings.push(Finding { code, owner: owner.clone(), rtype: Some(RecordType::NSEC), message });
+        };
+        let nsec = name.rrsets.iter().find(|rrset| rrset.rtype == RecordType::NSEC);
+        let Some((next, bitmap)) = nsec.and_then(|rrset| Name::split_from(rrset.rdata.first()?).ok()) else {
+            push(Code::NsecMissing, format!("{owner} has no NSEC: validators cannot be told which types it has"));
+            continue;
+        };
+        let expected = names[(at + 1) % names.len()].owner;
+        if next != *expected {
+            push(Code::NsecNext, format!("the NSEC of {owner} leads to {next}, but the next name is {expected}"));
+        }
+        if let Some(difference) = difference(&types_in(bitmap), &name.types()) {
+            push(Code::NsecTypes, format!("the NSEC of {owner} {difference}"));
+        }
+    }
+}
+
+fn check_nsec3(view: &View<'_>, names: &[Authority<'_>], parameters: &[u8], findings: &mut Vec<Finding>) {
+    let zone = view.zone;
+    let Some((&[1, _, high, low, _], salt)) = parameters.split_first_chunk::<5>() else { return };
+    let iterations = u16::from_be_bytes([high, low]);
+    let mut push = |code, owner: &Name, rtype, message| {
+        if findings.len() < FINDINGS_MAX {
+            findings.push(Finding { code, owner: owner.clone(), rtype: Some(rtype), message });
+        }
+    };
+    if iterations > 0 {
+        let message = format!(
+            "NSEC3 with {iterations} further iterations: they cost every validator and protect nothing; use 0 (RFC 9276 §3.1)"
+        );
+        push(Code::Nsec3Iterations, zone.apex(), RecordType::NSEC3PARAM, message);
+    }
+    if iterations > NSEC3_ITERATIONS_MAX {
+        return;
+    }
+    // The chain: each hash's owner, data after the parameters, and whether it opts out.
+    let mut chain: BTreeMap<Nsec3Hash, (&Name, &[u8], bool)> = BTreeMap::new();
+    for (owner, rrsets) in zone.owners() {
+        let Some(rrset) = rrsets.iter().find(|rrset| rrset.rtype == RecordType::NSEC3) else { continue };
+        let label = owner.labels().next().unwrap_or_default().to_ascii_uppercase();
+        let hash = data_encoding::BASE32HEX_NOPAD.decode(&label).ok().and_then(|hash| Nsec3Hash::try_from(hash).ok());
+        for data in &rrset.rdata {
+            let same = data.first() == Some(&1) && data.get(2..).is_some_and(|rest| rest.starts_with(&parameters[2..]));
+            if let (true, Some(hash)) = (same, hash) {
+                chain.insert(hash, (owner, &data[parameters.len()..], data[1] & 1 == 1));
+            }
+        }
+    }
+    // What the chain must tell, and of empty non-terminals whether a name with a proof lies below.
+    let mut wanted: BTreeMap<&[u8], (Name, BTreeSet<u16>, bool)> = BTreeMap::new();
+    for name in names {
+        let must = !name.cut || name.has_ds();
+        wanted.insert(name.owner.as_wire(), (name.owner.clone(), name.types(), must));
+    }
+    let mut between: BTreeMap<Name, bool> = BTreeMap::new();
+    for name in names {
+        let must = !name.cut || name.has_ds();
+        let mut above = name.owner.parent();
+        while let Some(parent) = above.filter(|parent| parent.is_below(zone.apex()) && zone.owner(parent).is_empty()) {
+            above = parent.parent();
+            *between.entry(parent).or_default() |= must;
+        }
+    }
+    let all = wanted.into_values().chain(between.into_iter().map(|(name, must)| (name, BTreeSet::new(), must)));
+    let mut told = BTreeSet::new();
+    for (name, types, must) in all {
+        let hash = hash_name(name.to_lowercase().as_wire(), salt, iterations);
+        match chain.get(&hash) {
+            Some((owner, rest, _)) => {
+                told.insert(hash);
+                let bitmap = rest.split_first().and_then(|(length, rest)| rest.get(usize::from(*length)..));
+                if let Some(difference) = difference(&types_in(bitmap.unwrap_or_default()), &types) {
+                    push(Code::Nsec3Types, owner, RecordType::NSEC3, format!("the NSEC3 of {name} {difference}"));
+                }
+            }
+            None => {
+                let covering = chain.range(..hash).next_back().or_else(|| chain.last_key_value());
+                let opted_out = covering.is_some_and(|(_, (.., opts_out))| *opts_out);
+                if must || !opted_out {
+                    let message = format!("{name} has no NSEC3: validators would be told that it does not exist");
+                    push(Code::Nsec3Missing, &name, RecordType::NSEC3, message);
+                }
+            }
+        }
+    }
+    let nexts = chain.keys().skip(1).chain(chain.keys().take(1));
+    for ((hash, (owner, rest, _)), next) in chain.iter().zip(nexts) {
+        if rest.get(1..21) != Some(&next[..]) {
+            let next = data_encoding::BASE32HEX_NOPAD.encode(next).to_ascii_lowercase();
+            push(
+                Code::Nsec3Next,
+                owner,
+                RecordType::NSEC3,
+                format!("the NSEC3 at {owner} does not lead to the next hash, {next}"),
+            );
+        }
+        if !told.contains(hash) {
+            push(Code::Nsec3Stray, owner, RecordType::NSEC3, format!("the NSEC3 at {owner} is of no name of the zone"));
+        }
+    }
+}
+
+/// The types of a type bitmap (RFC 4034 §4.1.2).
+fn types_in(mut bitmap: &[u8]) -> BTreeSet<u16> {
+    let mut types = BTreeSet::new();
+    while let Some((&[window, length], rest)) = bitmap.split_first_chunk::<2>() {
+        let length = usize::from(length).min(rest.len());
+        for (at, octet) in rest[..length].iter().enumerate() {
+            let bits = (0..8).filter(|bit| octet & 0x80 >> bit != 0);
+            types.extend(bits.map(|bit| u16::from(window) << 8 | (at * 8 + bit) as u16));
+        }
+        bitmap = &rest[length..];
+    }
+    types
+}
+
+/// How a bitmap differs from the types that are there, in words.
+fn difference(found: &BTreeSet<u16>, expected: &BTreeSet<u16>) -> Option<String> {
+    let list =
+        |types: Vec<&u16>| types.iter().map(|rtype| RecordType(**rtype).to_string()).collect::<Vec<_>>().join(" ");
+    let (missing, extra) =
+        (expected.difference(found).collect::<Vec<_>>(), found.difference(expected).collect::<Vec<_>>());
+    match (missing.is_empty(), extra.is_empty()) {
+        (true, true) => None,
+        (false, _) => Some(format!("leaves out {}", list(missing))),
+        (true, false) => Some(format!("names {}, which is not there", list(extra))),
+    }
+}
