@@ -332,15 +332,17 @@ fn limited(context: &Context<'_>, peer: &Peer, turn: &Turn, source: Source) -> O
     if peer.transport != Transport::Udp || turn.cookie.standing == Standing::Good {
         return None;
     }
-    match limiter.take(limit, peer.address.ip(), source, peer.now) {
-        Verdict::Send => None,
-        verdict if limit.enforced && !limit.exempts(peer.address.ip()) => Some(verdict),
-        _ => {
-            let what = if limit.enforced { Limited::Exempt } else { Limited::Watched };
-            context.stats.count_limited(what);
-            None
-        }
+    let verdict = limiter.take(limit, peer.address.ip(), source, peer.now);
+    if verdict == Verdict::Send {
+        return None;
     }
+    let what = match limit.enforced {
+        _ if limit.exempts(peer.address.ip()) => Limited::Exempt,
+        false => Limited::Watched,
+        true => return Some(verdict),
+    };
+    context.stats.count_limited(what);
+    None
 }
 
 /// Does to a response over the limit what the verdict says. A small response has no records, and TC instead: the client asks
