@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use signpost::config::{self, Places, Role, layers, reference};
+use signpost::config::{self, CookieMode, Places, Role, layers, reference};
+use signpost::nameserver::rrl::RateLimit;
 
 /// Loads a file's text with variables and flags; all faults as one text.
 fn load(file: &str, variables: &[(&str, &str)], flags: &[(&'static str, &str)]) -> Result<config::Settings, String> {
@@ -65,6 +66,10 @@ fn paths_in_the_file_are_beside_it() {
     assert!(settings.zones.expect("was given").is_absolute());
 }
 
+const FIVE_SECRETS: &str = "00000000000000000000000000000001 00000000000000000000000000000002 \
+                            00000000000000000000000000000003 00000000000000000000000000000004 \
+                            00000000000000000000000000000005";
+
 #[test]
 fn faults_say_where_and_what() {
     for (file, variables, flags, expected) in [
@@ -111,6 +116,26 @@ fn faults_say_where_and_what() {
         ("api-listen = [\"127.0.0.1:9\", \"127.0.0.1:9\"]", &[], &[], &["the address is given twice"]),
         ("log-level = \"loud=quiet\"", &[], &[], &["\"log-level\" is \"loud=quiet\": must be error"]),
         ("strategy = \"best\"", &[], &[], &["\"strategy\" is \"best\": there is no strategy \"best\""]),
+        ("dns-cookies = \"maybe\"", &[], &[], &["\"dns-cookies\" is \"maybe\": must be on, off or require"]),
+        (
+            "dns-cookie-secret = [\"5ec2e7\"]",
+            &[],
+            &[],
+            &["signpost.toml:1:21: \"dns-cookie-secret\" is \"(not shown)\": must be 32 hexadecimal digits"],
+        ),
+        (
+            "",
+            &[("SIGNPOST_DNS_COOKIE_SECRET", FIVE_SECRETS)],
+            &[],
+            &["\"dns-cookie-secret\" is \"(not shown)\": there may be 4 at most"],
+        ),
+        ("dns-rate-limit = -1", &[], &[], &["\"dns-rate-limit\" is \"-1\": must be a number from 0 to 1000000"]),
+        ("dns-rate-limit-mode = \"dry\"", &[], &[], &["must be enforce or watch"]),
+        ("dns-rate-limit-window = 0", &[], &[], &["must be a number from 1 to 3600"]),
+        ("dns-rate-limit-slip = 1001", &[], &[], &["must be a number from 0 to 1000"]),
+        ("dns-rate-limit-ipv4-prefix = 33", &[], &[], &["must be a number from 1 to 32"]),
+        ("dns-rate-limit-ipv6-prefix = 129", &[], &[], &["must be a number from 1 to 128"]),
+        ("", &[], &[("dns-rate-limit-exempt", "192.0.2.1/24")], &["the range begins at 192.0.2.0"]),
         (
             "name-quarantine = \"30\"",
             &[],
@@ -134,6 +159,25 @@ fn faults_say_where_and_what() {
             assert!(error.contains(part), "{file:?}:\n{error}\nlacks\n{part}");
         }
     }
+}
+
+#[test]
+fn cookies_and_rate_limit() {
+    let settings = load("", &[], &[]).expect("loads");
+    assert_eq!((settings.dns_cookies, settings.dns_cookie_secrets.len()), (CookieMode::On, 0));
+    assert_eq!(settings.dns_rate_limit, RateLimit { per_second: 0, ..RateLimit::default() }, "off, and of one mind");
+    let secrets = "00112233445566778899aabbccddeeff,e5e973e5a6b2a43f48e7dc849e37bfcf";
+    let file = "dns-cookies = \"require\"\ndns-rate-limit = 100\ndns-rate-limit-slip = 2\ndns-rate-limit-mode = \"watch\"\n\
+                dns-rate-limit-exempt = [\"192.0.2.0/24\", \"2001:db8::53\"]";
+    let settings = load(file, &[("SIGNPOST_DNS_COOKIE_SECRET", secrets)], &[]).expect("loads");
+    assert_eq!((settings.dns_cookies, settings.dns_cookie_secrets.len()), (CookieMode::Require, 2));
+    assert!(!format!("{settings:?}").contains("0x22"), "secrets are not printed");
+    let limit = &settings.dns_rate_limit;
+    assert_eq!((limit.per_second, limit.slip, limit.enforced, limit.exempt.len()), (100, 2, false, 2));
+    let (now, restart) = config::changed(&load("", &[], &[]).expect("loads"), &settings);
+    let all = ["dns-cookies", "dns-cookie-secret", "dns-rate-limit", "dns-rate-limit-mode", "dns-rate-limit-slip"];
+    assert_eq!(now, [&all[..], &["dns-rate-limit-exempt"]].concat());
+    assert!(restart.is_empty());
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod stage;
 
 use proptest::prelude::*;
 use signpost::nameserver::Transport;
+use signpost::nameserver::cookie::Cookies;
 
 use stage::{Stage, query, well_formed, zone};
 
@@ -24,6 +25,8 @@ fn stage() -> Stage {
         Stage::new([zone("z.test.", &text), zone("a.z.test.", "@ A 192.0.2.9"), zone("test.", "z NS ns.z")]);
     stage.settings.nsid = Some((*b"ns1").into());
     stage.settings.version = Some("signpost".into());
+    let first = "e5e973e5a6b2a43f48e7dc849e37bfcf".parse().expect("a secret");
+    stage.settings.cookies = Some(Cookies { first, others: Box::default(), required: false });
     stage
 }
 

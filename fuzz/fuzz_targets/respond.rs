@@ -6,6 +6,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
+use signpost::nameserver::cookie::{Cookies, Secret};
 use signpost::nameserver::{Context, Outcome, Peer, Response, Settings, Stats, Transport, respond};
 use signpost::wire::{Name, RecordType};
 use signpost::zone::db::{Snapshot, ZoneDb};
@@ -19,9 +20,14 @@ fuzz_target!(|query: &[u8]| {
 
 fn holds(query: &[u8], transport: Transport, limit: usize) {
     static SNAPSHOT: LazyLock<std::sync::Arc<Snapshot>> = LazyLock::new(snapshot);
-    let settings = Settings { nsid: Some((*b"ns1").into()), version: Some("signpost".into()), ..Settings::default() };
+    let settings = Settings {
+        nsid: Some((*b"ns1").into()),
+        version: Some("signpost".into()),
+        cookies: Some(Cookies { first: Secret::new([7; 16]), others: Box::default(), required: query.len() % 2 == 0 }),
+        ..Settings::default()
+    };
     let stats = Stats::new();
-    let context = Context { snapshot: &SNAPSHOT, settings: &settings, stats: &stats };
+    let context = Context { snapshot: &SNAPSHOT, settings: &settings, stats: &stats, limiter: None };
     let address = ([192, 0, 2, 53], 4000).into();
     let peer = Peer { address, transport, now: 1_800_000_000, random: query.len() as u32 };
     let mut buffer = vec![0; 65535];

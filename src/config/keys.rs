@@ -244,6 +244,84 @@ pub static KEYS: &[Key] = &[
                octets; none: it does not say.",
     },
     Key {
+        name: "dns-cookies",
+        shape: Shape::Text,
+        value_name: "MODE",
+        default: "on",
+        reloads: true,
+        help: "`on`: a query with a DNS cookie (RFC 7873) gets one that proves the client's address from then on; `off`: \
+               cookies are ignored; `require`: a datagram with a client's cookie but no good one of ours is answered \
+               BADCOOKIE.",
+    },
+    Key {
+        name: "dns-cookie-secret",
+        shape: WORDS,
+        value_name: "HEX",
+        default: "drawn at start and every day",
+        reloads: true,
+        help: "Secret of 32 hexadecimal digits that cookies are made from; all name servers behind one address need the \
+               same. The first makes cookies, all verify them; at most 4. A flag shows in the list of processes: better the file or \
+               the variable.",
+    },
+    Key {
+        name: "dns-rate-limit",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "0",
+        reloads: true,
+        help: "Answers of one kind that a network of clients gets in a second over UDP, from each worker; 0: no limit. What \
+               comes over TCP or with a good cookie is not limited.",
+    },
+    Key {
+        name: "dns-rate-limit-mode",
+        shape: Shape::Text,
+        value_name: "MODE",
+        default: "enforce",
+        reloads: true,
+        help: "`enforce` the rate limit, or `watch`: only count what would be over it.",
+    },
+    Key {
+        name: "dns-rate-limit-window",
+        shape: Shape::Count,
+        value_name: "SECONDS",
+        default: "5",
+        reloads: true,
+        help: "How many seconds' worth of answers a network that was silent may have at once, 1 to 3600.",
+    },
+    Key {
+        name: "dns-rate-limit-slip",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "1",
+        reloads: true,
+        help: "Each N-th answer over the limit is replaced by a truncated one, with which a real client turns to TCP; the \
+               others are dropped. 1: every one; 0: all are dropped; at most 1000.",
+    },
+    Key {
+        name: "dns-rate-limit-ipv4-prefix",
+        shape: Shape::Count,
+        value_name: "BITS",
+        default: "24",
+        reloads: true,
+        help: "Bits of an IPv4 address that make a network of clients, 1 to 32.",
+    },
+    Key {
+        name: "dns-rate-limit-ipv6-prefix",
+        shape: Shape::Count,
+        value_name: "BITS",
+        default: "56",
+        reloads: true,
+        help: "Bits of an IPv6 address that make a network of clients, 1 to 128.",
+    },
+    Key {
+        name: "dns-rate-limit-exempt",
+        shape: WORDS,
+        value_name: "PREFIX",
+        default: "none",
+        reloads: true,
+        help: "Clients without rate limit, such as `192.0.2.0/24` or `2001:db8::53`; at most 256.",
+    },
+    Key {
         name: "api-name",
         shape: WORDS,
         value_name: "NAME",
@@ -312,7 +390,7 @@ mod tests {
     fn names_are_unique_and_plain() {
         for (at, key) in KEYS.iter().enumerate() {
             assert!(KEYS[..at].iter().all(|other| other.name != key.name), "{} twice", key.name);
-            assert!(key.name.bytes().all(|octet| octet.is_ascii_lowercase() || octet == b'-'), "{}", key.name);
+            assert!(key.name.bytes().all(|octet| matches!(octet, b'a'..=b'z' | b'0'..=b'9' | b'-')), "{}", key.name);
             assert!(key.help.ends_with('.'), "{}: {}", key.name, key.help);
         }
     }

@@ -9,10 +9,15 @@ pub mod reference;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use crate::api::names;
+use crate::nameserver::cookie::{Secret, SecretError};
+use crate::nameserver::prefix::PrefixError;
+use crate::nameserver::rrl::RateLimit;
 use crate::nameserver::settings::NSID_OCTETS_MAX;
 use crate::scheduler::strategy::StrategyName;
 use crate::telemetry::Format;
@@ -70,6 +75,23 @@ pub struct Tcp {
     pub write: Duration,
 }
 
+/// Most secrets of cookies: the one of now, and those before and after it, with room for a slow change. A bad cookie costs a
+/// hash for each.
+const COOKIE_SECRETS_MAX: usize = 4;
+/// Most prefixes without rate limit: each is looked at for every answer over it.
+const EXEMPT_MAX: usize = 256;
+
+/// What is done with DNS cookies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CookieMode {
+    /// They are ignored.
+    Off,
+    /// They are answered.
+    On,
+    /// They are answered, and a client that sends one must come back with ours.
+    Require,
+}
+
 /// What the keys mean: every value is valid, and they fit together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -105,6 +127,12 @@ pub struct Settings {
     pub name_quarantine: Duration,
     /// `server-id`, if one was given.
     pub server_id: Option<String>,
+    /// `dns-cookies`.
+    pub dns_cookies: CookieMode,
+    /// `dns-cookie-secret`; empty if the process is to draw its own.
+    pub dns_cookie_secrets: Vec<Secret>,
+    /// `dns-rate-limit` (0 for none) and the keys whose names begin with it.
+    pub dns_rate_limit: RateLimit,
     /// `api-name`.
     pub api_names: Vec<String>,
     /// `log-level`.
@@ -231,6 +259,15 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "strategy" => old.strategy != new.strategy,
         "name-quarantine" => old.name_quarantine != new.name_quarantine,
         "server-id" => old.server_id != new.server_id,
+        "dns-cookies" => old.dns_cookies != new.dns_cookies,
+        "dns-cookie-secret" => old.dns_cookie_secrets != new.dns_cookie_secrets,
+        "dns-rate-limit" => old.dns_rate_limit.per_second != new.dns_rate_limit.per_second,
+        "dns-rate-limit-mode" => old.dns_rate_limit.enforced != new.dns_rate_limit.enforced,
+        "dns-rate-limit-window" => old.dns_rate_limit.window != new.dns_rate_limit.window,
+        "dns-rate-limit-slip" => old.dns_rate_limit.slip != new.dns_rate_limit.slip,
+        "dns-rate-limit-ipv4-prefix" => old.dns_rate_limit.ipv4_prefix != new.dns_rate_limit.ipv4_prefix,
+        "dns-rate-limit-ipv6-prefix" => old.dns_rate_limit.ipv6_prefix != new.dns_rate_limit.ipv6_prefix,
+        "dns-rate-limit-exempt" => old.dns_rate_limit.exempt != new.dns_rate_limit.exempt,
         "api-name" => old.api_names != new.api_names,
         "log-level" => old.log_level != new.log_level,
         "log-format" => old.log_format != new.log_format,
@@ -261,8 +298,9 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         admin_listen: reader.listen("admin-listen", "127.0.0.1:9453"),
         dns_workers: reader.one("dns-workers", "0", workers),
         tcp: Tcp {
-            connections_max: reader.one("tcp-connections", "8192", connections),
-            connections_per_client_max: reader.one("tcp-connections-per-client", "256", connections),
+            connections_max: reader.one("tcp-connections", "8192", |text| number(text, 1..=1_000_000)),
+            connections_per_client_max: reader
+                .one("tcp-connections-per-client", "256", |text| number(text, 1..=1_000_000)),
             idle: reader.one("tcp-idle-timeout", "10s", timeout),
             read: reader.one("tcp-read-timeout", "5s", timeout),
             write: reader.one("tcp-write-timeout", "5s", timeout),
@@ -272,6 +310,9 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         strategy: reader.one("strategy", "round-robin", |text| text.parse().map_err(|error| format!("{error}"))),
         name_quarantine: reader.one("name-quarantine", "30d", duration),
         server_id: reader.optional("server-id", server_id),
+        dns_cookies: reader.one("dns-cookies", "on", cookie_mode),
+        dns_cookie_secrets: reader.at_most("dns-cookie-secret", COOKIE_SECRETS_MAX, cookie_secret),
+        dns_rate_limit: reader.rate_limit(),
         api_names: reader.list("api-name", &[], api_name),
         log_level: reader.one("log-level", "info", log_level),
         log_format: reader.one("log-format", "human", log_format),
@@ -343,6 +384,30 @@ impl Reader<'_> {
         addresses
     }
 
+    /// A list that is empty by default, and not longer than `count`.
+    fn at_most<T>(&mut self, key: &'static str, count: usize, parse: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
+        let list = self.list(key, &[], parse);
+        if let Some(given) = self.layer.get(key).filter(|_| list.len() > count) {
+            let found = format!("{} values", list.len());
+            self.errors.push(value_error(key, given, &found, format!("there may be {count} at most")));
+        }
+        list
+    }
+
+    fn rate_limit(&mut self) -> RateLimit {
+        let prefix = |text: &str| text.parse().map_err(|error: PrefixError| error.to_string());
+        let exempt = self.at_most("dns-rate-limit-exempt", EXEMPT_MAX, prefix);
+        RateLimit {
+            per_second: self.one("dns-rate-limit", "0", |text| number(text, 0..=1_000_000)),
+            enforced: self.one("dns-rate-limit-mode", "enforce", limit_mode),
+            window: self.one("dns-rate-limit-window", "5", |text| number(text, 1..=3600)),
+            slip: self.one("dns-rate-limit-slip", "1", |text| number(text, 0..=1000)),
+            ipv4_prefix: self.one("dns-rate-limit-ipv4-prefix", "24", |text| number(text, 1..=32)),
+            ipv6_prefix: self.one("dns-rate-limit-ipv6-prefix", "56", |text| number(text, 1..=128)),
+            exempt: exempt.into(),
+        }
+    }
+
     fn parse<T>(
         &mut self,
         key: &'static str,
@@ -355,6 +420,8 @@ impl Reader<'_> {
 }
 
 fn value_error(key: &'static str, given: &Given, found: &str, expected: String) -> Error {
+    // An error is printed and logged; a secret is neither.
+    let found = if key == "dns-cookie-secret" { "(not shown)" } else { found };
     Error::Value { at: given.source.clone(), key, found: found.to_owned(), expected }
 }
 
@@ -378,18 +445,41 @@ fn workers(text: &str) -> Result<usize, String> {
     }
 }
 
-fn connections(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(count @ 1..=1_000_000) => Ok(count),
-        _ => Err("must be a number from 1 to 1000000".to_owned()),
-    }
-}
-
 /// A time that a connection may take; none at all would refuse every client.
 fn timeout(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("must be a second at least".to_owned()),
         duration => Ok(duration),
+    }
+}
+
+/// A whole number within `range`.
+fn number<T>(text: &str, range: RangeInclusive<T>) -> Result<T, String>
+where
+    T: FromStr + PartialOrd + fmt::Display,
+{
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("must be a number from {} to {}", range.start(), range.end()))
+}
+
+fn cookie_mode(text: &str) -> Result<CookieMode, String> {
+    match text {
+        "off" => Ok(CookieMode::Off),
+        "on" => Ok(CookieMode::On),
+        "require" => Ok(CookieMode::Require),
+        _ => Err("must be on, off or require".to_owned()),
+    }
+}
+
+fn cookie_secret(text: &str) -> Result<Secret, String> {
+    text.parse().map_err(|error: SecretError| error.to_string())
+}
+
+fn limit_mode(text: &str) -> Result<bool, String> {
+    match text {
+        "enforce" => Ok(true),
+        "watch" => Ok(false),
+        _ => Err("must be enforce or watch".to_owned()),
     }
 }
 

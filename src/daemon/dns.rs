@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::dns_metrics::{self, DnsMetrics};
+use super::engine::{self, Engine};
 use super::tasks::Tasks;
 use super::{Error, platform};
 use crate::admin::Admin;
@@ -22,8 +22,7 @@ use crate::controller::ledger::BaseSerial;
 use crate::controller::static_zones::{self, Reloader, StaticZones};
 use crate::controller::zone;
 use crate::controller::zone::status::Status;
-use crate::nameserver;
-use crate::transport::{self, Bound, LiveSettings, Running};
+use crate::transport::{self, Bound, Running};
 use crate::zone::{Serial, ZoneDb};
 
 /// How often readiness is looked at.
@@ -72,20 +71,8 @@ pub fn platform_settings(settings: &Settings, listened: &[SocketAddr]) -> Result
 pub struct Dns {
     running: Arc<Running>,
     reload: Option<Reloader>,
-    live: LiveSettings,
+    engine: Arc<Engine>,
     apexes: Arc<Apexes>,
-}
-
-/// What the query engine is to know of the configuration.
-fn engine_settings(settings: &Settings) -> nameserver::Settings {
-    let id = settings.server_id.as_deref();
-    nameserver::Settings {
-        nsid: id.map(|id| id.as_bytes().into()),
-        server_id: id.map(Into::into),
-        // In units of 100 ms.
-        keepalive: Some(u16::try_from(settings.tcp.idle.as_millis() / 100).unwrap_or(u16::MAX)),
-        ..nameserver::Settings::default()
-    }
 }
 
 /// What the name server follows besides zone files.
@@ -115,8 +102,9 @@ impl Dns {
         });
         let files_check = settings.zones.as_ref().map(|_| admin.health.add("dns", "zone files", "not read yet"));
         // Answering begins first: until zones are there, the answer is "not ready".
-        let live = Arc::new(ArcSwap::from_pointee(engine_settings(settings)));
-        let running = bound.start(&db, &live).map_err(Error::Workers)?;
+        let engine = Arc::new(Engine::new(settings));
+        tasks.spawn("cookie secret", engine::roll(engine.clone(), tasks.stop_token()));
+        let running = bound.start(&db, engine.live()).map_err(Error::Workers)?;
         let running = Arc::new(running);
         let mut metrics = DnsMetrics::new(&running, db.clone());
         let mut reload = None;
@@ -148,7 +136,7 @@ impl Dns {
             check.ready();
         }
         admin.metrics.collect(metrics);
-        Ok(Dns { running, reload, live, apexes })
+        Ok(Dns { running, reload, engine, apexes })
     }
 
     /// The serial in the file of the platform's domain, which has been read by now.
@@ -164,7 +152,7 @@ impl Dns {
 
     /// Brings what can change at run time into effect, with each worker's next batch.
     pub fn configure(&self, settings: &Settings) {
-        self.live.store(Arc::new(engine_settings(settings)));
+        self.engine.configure(settings);
     }
 
     /// Has the zone files read again; the log says what came of it.

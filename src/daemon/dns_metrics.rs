@@ -86,6 +86,9 @@ fn queries(page: &mut Page<'_>, sum: &stats::Counts) -> Result<(), fmt::Error> {
     page.counter("dns_responses", "Responses sent by response code", &by("rcode", &stats::RCODES, &sum.rcodes))?;
     page.counter("dns_answers", "Answers from zones by what was found", &by("kind", &stats::KINDS, &sum.kinds))?;
     page.counter("dns_dropped", "Queries that got no response", &by("reason", &stats::DROPS, &sum.drops))?;
+    page.counter("dns_cookies", "Queries with a cookie", &by("kind", &stats::COOKIES, &sum.cookies))?;
+    let limited = by("action", &stats::LIMITED, &sum.limited);
+    page.counter("dns_rate_limited", "Responses over the rate limit by what became of them", &limited)?;
     page.counter("dns_truncated", "Responses that were truncated", &[(vec![], sum.truncated)])?;
     page.counter("dns_request_bytes", "Octets of queries", &[(vec![], sum.query_octets)])?;
     page.counter("dns_response_bytes", "Octets of responses", &[(vec![], sum.response_octets)])

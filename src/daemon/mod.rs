@@ -11,6 +11,7 @@ pub mod banner;
 pub mod data_dir;
 pub mod dns;
 pub mod dns_metrics;
+pub mod engine;
 pub mod manifests;
 pub mod platform;
 pub mod scheduling;
@@ -274,8 +275,8 @@ impl Process {
                 tracing::error!("log-level: {error}");
             }
         }
-        if now.contains(&"server-id") {
-            settings.server_id.clone_from(&new.server_id);
+        if now.iter().any(|key| engine::is_key(key)) {
+            engine::take(settings, &new);
             if let Some(dns) = &self.dns {
                 dns.configure(settings);
             }

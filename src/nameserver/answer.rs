@@ -42,6 +42,9 @@ pub(super) struct Verdict {
     pub(super) authoritative: bool,
     pub(super) truncated: bool,
     pub(super) kind: Kind,
+    /// The name that the answer comes from: the owner of the records or of the first alias, a wildcard or not; the cut; the
+    /// apex for what does not exist. Rate limiting counts by it.
+    pub(super) source: NameHash,
 }
 
 /// A name that is being looked up, and where it stands in the message.
@@ -59,6 +62,8 @@ enum Step {
     /// It is an alias; where its target stands in the message.
     Alias {
         target_at: usize,
+        /// Its node, or the DNAME's.
+        source: NameHash,
     },
 }
 
@@ -66,14 +71,20 @@ enum Step {
 pub(super) fn answer(ask: &Ask<'_>, qname: &Qname, message: &mut Message<'_, '_>) -> Result<Verdict, Full> {
     match step(ask, Current { qname, at: QUESTION_AT, aliases: 0 }, message)? {
         Step::Done(verdict) => Ok(verdict),
-        Step::Alias { target_at } => follow(ask, qname, target_at, message),
+        Step::Alias { target_at, source } => follow(ask, qname, target_at, source, message),
     }
 }
 
 /// Follows aliases from the first one's target on.
 #[cold]
-fn follow(ask: &Ask<'_>, asked: &Qname, mut target_at: usize, message: &mut Message<'_, '_>) -> Result<Verdict, Full> {
-    let left = Verdict { rcode: Rcode::NOERROR, authoritative: true, truncated: false, kind: Kind::Data };
+fn follow(
+    ask: &Ask<'_>,
+    asked: &Qname,
+    mut target_at: usize,
+    source: NameHash,
+    message: &mut Message<'_, '_>,
+) -> Result<Verdict, Full> {
+    let left = Verdict { rcode: Rcode::NOERROR, authoritative: true, truncated: false, kind: Kind::Data, source };
     let mut seen: [NameHash; ALIASES_MAX] = [asked.hash(0); ALIASES_MAX];
     let mut qname = Qname::new();
     for aliases in 1..=ALIASES_MAX {
@@ -90,8 +101,8 @@ fn follow(ask: &Ask<'_>, asked: &Qname, mut target_at: usize, message: &mut Mess
         seen[aliases] = qname.hash(0);
         match step(ask, Current { qname: &qname, at: target_at, aliases }, message)? {
             // The first name's owner decides AA (RFC 1035 §4.1.1), and that was ours.
-            Step::Done(verdict) => return Ok(Verdict { authoritative: true, ..verdict }),
-            Step::Alias { target_at: next } => target_at = next,
+            Step::Done(verdict) => return Ok(Verdict { authoritative: true, source, ..verdict }),
+            Step::Alias { target_at: next, .. } => target_at = next,
         }
     }
     Ok(left)
@@ -105,30 +116,30 @@ fn step(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> R
         RecordType::ANY => lookup_any(ask.zone, current.qname),
         qtype => lookup(ask.zone, current.qname, qtype),
     };
-    let verdict = |rcode, kind| Verdict { rcode, authoritative: true, truncated: false, kind };
+    let verdict = |rcode, kind, source| Verdict { rcode, authoritative: true, truncated: false, kind, source };
     match found {
         Some(Lookup::Answer(found, records)) => {
             let start = put_answer(ask, current, &found, &records, message)?;
             if records.has_targets() {
                 put_additional(ask, &found, &records, owner(current, message), start, message);
             }
-            Ok(Step::Done(verdict(Rcode::NOERROR, Kind::Data)))
+            Ok(Step::Done(verdict(Rcode::NOERROR, Kind::Data, found.node.hash())))
         }
         Some(Lookup::NoData(found)) => {
             put_soa(ask, message)?;
             proof::no_data(ask, current, &found, message)?;
-            Ok(Step::Done(verdict(Rcode::NOERROR, Kind::NoData)))
+            Ok(Step::Done(verdict(Rcode::NOERROR, Kind::NoData, ask.zone.apex_hash())))
         }
         Some(Lookup::NxDomain(encloser)) => {
             put_soa(ask, message)?;
             proof::no_name(ask, current, &encloser, message)?;
-            Ok(Step::Done(verdict(Rcode::NXDOMAIN, Kind::NxDomain)))
+            Ok(Step::Done(verdict(Rcode::NXDOMAIN, Kind::NxDomain, ask.zone.apex_hash())))
         }
         Some(Lookup::Referral(cut, records)) => match put_referral(ask, current, &cut, &records, message) {
             Err(Full) if current.aliases == 0 => {
                 // Cut to nothing as any answer is, but not one of ours: AA stays off.
                 message.clear();
-                let verdict = verdict(Rcode::NOERROR, Kind::Referral);
+                let verdict = verdict(Rcode::NOERROR, Kind::Referral, cut.node.hash());
                 Ok(Step::Done(Verdict { authoritative: false, truncated: true, ..verdict }))
             }
             result => result.map(Step::Done),
@@ -139,10 +150,13 @@ fn step(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> R
                 Owner::At(_) => 2,
                 Owner::Relative(labels) => labels.len() + 2,
             };
-            Ok(Step::Alias { target_at: start + owner_octets + RECORD_HEAD - 2 })
+            Ok(Step::Alias { target_at: start + owner_octets + RECORD_HEAD - 2, source: found.node.hash() })
         }
         Some(Lookup::Dname(dname, records)) => put_dname(ask, current, &dname, &records, message),
-        None => Ok(Step::Done(Verdict { authoritative: false, ..verdict(Rcode::SERVFAIL, Kind::NoData) })),
+        None => Ok(Step::Done(Verdict {
+            authoritative: false,
+            ..verdict(Rcode::SERVFAIL, Kind::NoData, ask.zone.apex_hash())
+        })),
     }
 }
 
@@ -216,7 +230,8 @@ fn put_dname(
             message.put_signatures(Section::Answer, owner, records)?;
         }
     }
-    let verdict = |rcode| Verdict { rcode, authoritative: true, truncated: false, kind: Kind::Data };
+    let source = dname.node.hash();
+    let verdict = |rcode| Verdict { rcode, authoritative: true, truncated: false, kind: Kind::Data, source };
     let target = records.records().get(RECORD_HEAD..).and_then(|rdata| Name::split_from(rdata).ok());
     let Some((target, _)) = target else { return Ok(Step::Done(verdict(Rcode::SERVFAIL))) };
     let kept = current.qname.start(dname.above);
@@ -233,7 +248,7 @@ fn put_dname(
         // The CNAME is what was asked for.
         return Ok(Step::Done(verdict(Rcode::NOERROR)));
     }
-    Ok(Step::Alias { target_at })
+    Ok(Step::Alias { target_at, source })
 }
 
 /// Writes a referral: the cut's NS records, DS or the proof that there is none, and glue.
@@ -272,7 +287,8 @@ fn put_referral(
             }
         }
     }
-    Ok(Verdict { rcode: Rcode::NOERROR, authoritative: false, truncated, kind: Kind::Referral })
+    let source = cut.node.hash();
+    Ok(Verdict { rcode: Rcode::NOERROR, authoritative: false, truncated, kind: Kind::Referral, source })
 }
 
 /// Writes addresses of names in the answer's RDATA, as far as there is room.
@@ -421,8 +437,8 @@ fn signatures_alone(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'
             any = true;
         }
         if any {
-            let verdict = Verdict { rcode: Rcode::NOERROR, authoritative: true, truncated: false, kind: Kind::Data };
-            return Ok(Step::Done(verdict));
+            let (rcode, kind, source) = (Rcode::NOERROR, Kind::Data, found.node.hash());
+            return Ok(Step::Done(Verdict { rcode, authoritative: true, truncated: false, kind, source }));
         }
     }
     // As for a type that no name has.

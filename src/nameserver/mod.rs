@@ -11,6 +11,10 @@ pub mod stats;
 
 mod query;
 
+pub mod cookie;
+pub mod prefix;
+pub mod rrl;
+
 mod answer;
 mod proof;
 mod section;
@@ -21,14 +25,17 @@ mod opt;
 use std::hint::black_box;
 use std::net::SocketAddr;
 
+pub use rrl::Limiter;
 pub use settings::Settings;
 pub use stats::Stats;
 
 use answer::Ask;
+use cookie::{Met, Standing};
 use opt::Opt;
 use query::Judgement;
+use rrl::{Source, Verdict};
 use section::Message;
-use stats::DropReason;
+use stats::{DropReason, Kind, Limited};
 
 use crate::wire::RecordType;
 use crate::wire::build::Writer;
@@ -104,6 +111,8 @@ pub struct Context<'a> {
     pub settings: &'a Settings,
     /// The counters of the worker that asks; only that worker writes them.
     pub stats: &'a Stats,
+    /// The worker's table of rate limiting; without one nothing is limited.
+    pub limiter: Option<&'a Limiter>,
 }
 
 /// One query of a batch and where its response goes.
@@ -147,6 +156,7 @@ impl Default for Scratch {
 #[derive(Clone)]
 struct Turn {
     query: Query,
+    cookie: Met,
     judgement: Judgement,
     /// The question's name, if it is to be looked up.
     qname: Qname,
@@ -154,7 +164,12 @@ struct Turn {
 
 impl Turn {
     fn new() -> Self {
-        Turn { query: Query::default(), judgement: Judgement::Drop(DropReason::Short), qname: Qname::new() }
+        Turn {
+            query: Query::default(),
+            cookie: Met::NONE,
+            judgement: Judgement::Drop(DropReason::Short),
+            qname: Qname::new(),
+        }
     }
 }
 
@@ -206,7 +221,10 @@ fn read(context: &Context<'_>, query: &[u8], peer: &Peer, turn: &mut Turn) {
         turn.judgement = Judgement::Drop(DropReason::Short);
         return;
     }
-    turn.judgement = query::judge(&turn.query, peer);
+    let cookies = context.settings.cookies.as_ref();
+    turn.cookie = cookie::meet(cookies, &turn.query, query, peer.address, peer.now);
+    let cookies_required = cookies.is_some_and(|cookies| cookies.required);
+    turn.judgement = query::judge(&turn.query, peer, turn.cookie.standing, cookies_required);
     if let (Judgement::Lookup, Some(question)) = (turn.judgement, turn.query.question) {
         turn.qname.read(question.name(query));
     }
@@ -250,10 +268,11 @@ fn write(
     if let Some(question) = turn.query.question {
         context.stats.count_qtype(question.qtype);
     }
+    context.stats.count_cookie(turn.cookie.standing);
     let limit = octets_max(context, &turn.query, peer);
     let mut writer = Writer::new(response.octets, limit);
     let question_octets = turn.query.question.map_or(0, |question| question.end() - HEADER_OCTETS);
-    let opt = turn.query.edns.map(|edns| Opt::new(edns, peer, context.settings));
+    let opt = turn.query.edns.map(|edns| Opt::new(edns, peer, context.settings, turn.cookie.answer()));
     let opt_octets = opt.as_ref().map_or(0, Opt::octets);
     // The header's place, and the question octet by octet: resolvers check the case of its letters.
     let start = &query[..HEADER_OCTETS + question_octets];
@@ -262,7 +281,12 @@ fn write(
         return Outcome::Drop;
     }
 
-    let reply = reply(context, query, peer, turn, likely, &mut writer);
+    let mut reply = reply(context, query, peer, turn, likely, &mut writer);
+    if let Some(verdict) = limited(context, peer, turn, reply.source)
+        && hold_back(context, verdict, &mut reply, &mut writer, start.len()) == Outcome::Drop
+    {
+        return Outcome::Drop;
+    }
 
     writer.release(opt_octets);
     let has_opt = opt.is_some_and(|opt| opt.put(&mut writer, reply.rcode, reply.ede).is_ok());
@@ -300,6 +324,52 @@ fn octets_max(context: &Context<'_>, query: &Query, peer: &Peer) -> usize {
     usize::from(client.min(context.settings.udp_payload_max.max(512)))
 }
 
+/// Whether the response to `peer` is over the limit (`Some`), and what is then to be done. A stream and a good cookie prove that
+/// the client is where it says it is, so there is no victim to be spared.
+#[inline]
+fn limited(context: &Context<'_>, peer: &Peer, turn: &Turn, source: Source) -> Option<Verdict> {
+    let (Some(limit), Some(limiter)) = (&context.settings.rate_limit, context.limiter) else { return None };
+    if peer.transport != Transport::Udp || turn.cookie.standing == Standing::Good {
+        return None;
+    }
+    let verdict = limiter.take(limit, peer.address.ip(), source, peer.now);
+    if verdict == Verdict::Send {
+        return None;
+    }
+    let what = match limit.enforced {
+        _ if limit.exempts(peer.address.ip()) => Limited::Exempt,
+        false => Limited::Watched,
+        true => return Some(verdict),
+    };
+    context.stats.count_limited(what);
+    None
+}
+
+/// Does to a response over the limit what the verdict says. A small response has no records, and TC instead: the client asks
+/// again over a stream. Errors are small already.
+#[cold]
+fn hold_back(
+    context: &Context<'_>,
+    verdict: Verdict,
+    reply: &mut Reply,
+    writer: &mut Writer<'_>,
+    question_end: usize,
+) -> Outcome {
+    if verdict == Verdict::Drop {
+        context.stats.count_limited(Limited::Dropped);
+        context.stats.count_drop(DropReason::RateLimit);
+        return Outcome::Drop;
+    }
+    if reply.source == Source::ERROR {
+        context.stats.count_limited(Limited::Error);
+        return Outcome::Reply;
+    }
+    context.stats.count_limited(Limited::Truncated);
+    writer.rewind(question_end);
+    *reply = Reply { truncated: true, ..Reply::of(Rcode::NOERROR, None) };
+    Outcome::Reply
+}
+
 /// A response but for its records.
 struct Reply {
     rcode: Rcode,
@@ -307,12 +377,13 @@ struct Reply {
     authoritative: bool,
     truncated: bool,
     counts: [u16; 3],
+    source: Source,
 }
 
 impl Reply {
-    /// No records.
+    /// No records, nothing from a zone.
     fn of(rcode: Rcode, ede: Option<ExtendedError>) -> Self {
-        Reply { rcode, ede, authoritative: false, truncated: false, counts: [0; 3] }
+        Reply { rcode, ede, authoritative: false, truncated: false, counts: [0; 3], source: Source::ERROR }
     }
 }
 
@@ -353,12 +424,14 @@ fn reply(
             let counts = message.counts;
             context.stats.count_kind(verdict.kind);
             let (authoritative, truncated) = (verdict.authoritative, verdict.truncated);
-            Reply { rcode: verdict.rcode, ede: None, authoritative, truncated, counts }
+            let source = Source { kind: Some(verdict.kind), owner: verdict.source };
+            Reply { rcode: verdict.rcode, ede: None, authoritative, truncated, counts, source }
         }
         Err(_) => {
             // Part of an answer would be taken for all of it (RFC 2181 §9): none, and TC, sends the client to a stream.
             writer.rewind(start);
-            Reply { truncated: true, authoritative: true, ..Reply::of(Rcode::NOERROR, None) }
+            let source = Source { kind: Some(Kind::Data), owner: zone.apex_hash() };
+            Reply { truncated: true, authoritative: true, source, ..Reply::of(Rcode::NOERROR, None) }
         }
     }
 }
@@ -369,7 +442,10 @@ fn chaos(context: &Context<'_>, query: &[u8], turn: &Turn, writer: &mut Writer<'
     let start = writer.position();
     let text = chaos::text(&turn.query, query, context.settings);
     match text.map(|text| chaos::put(writer, text)) {
-        Some(Ok(())) => Reply { authoritative: true, counts: [1, 0, 0], ..Reply::of(Rcode::NOERROR, None) },
+        Some(Ok(())) => {
+            let source = Source { kind: Some(Kind::Data), owner: 0 };
+            Reply { authoritative: true, counts: [1, 0, 0], source, ..Reply::of(Rcode::NOERROR, None) }
+        }
         Some(Err(_)) => {
             writer.rewind(start);
             Reply { truncated: true, ..Reply::of(Rcode::NOERROR, None) }

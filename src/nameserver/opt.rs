@@ -3,6 +3,7 @@
 //! What it will take is reserved before the first section is written; only an extended error, which comes with answers
 //! that have no records, and padding, which uses room that is left, are added on top.
 
+use super::cookie::FULL_OCTETS;
 use super::settings::{NSID_OCTETS_MAX, Settings};
 use super::{Peer, Transport};
 use crate::wire::build::{Full, Writer};
@@ -17,6 +18,7 @@ const OPTION_HEAD: usize = 4;
 /// What the OPT record of one response will hold.
 pub(super) struct Opt<'s> {
     edns: Edns,
+    cookie: Option<&'s [u8; FULL_OCTETS]>,
     payload_octets_max: u16,
     nsid: Option<&'s [u8]>,
     keepalive: Option<u16>,
@@ -26,13 +28,14 @@ pub(super) struct Opt<'s> {
 impl<'s> Opt<'s> {
     /// What to answer to `edns`.
     #[inline]
-    pub(super) fn new(edns: Edns, peer: &Peer, settings: &'s Settings) -> Self {
+    pub(super) fn new(edns: Edns, peer: &Peer, settings: &'s Settings, cookie: Option<&'s [u8; FULL_OCTETS]>) -> Self {
         let nsid = if edns.nsid { settings.nsid.as_deref() } else { None };
         // Of TCP's own idle timeout only (RFC 7828 §3.1); HTTPS and QUIC have their own ways.
         let is_stream = matches!(peer.transport, Transport::Tcp | Transport::Tls);
         let is_encrypted = matches!(peer.transport, Transport::Tls | Transport::Https | Transport::Quic);
         Opt {
             edns,
+            cookie,
             payload_octets_max: settings.udp_payload_max.max(512),
             nsid: nsid.map(|nsid| &nsid[..nsid.len().min(NSID_OCTETS_MAX)]),
             keepalive: if edns.keepalive && is_stream { settings.keepalive } else { None },
@@ -44,6 +47,7 @@ impl<'s> Opt<'s> {
     #[inline]
     pub(super) fn octets(&self) -> usize {
         OPT_OCTETS
+            + self.cookie.map_or(0, |cookie| OPTION_HEAD + cookie.len())
             + self.nsid.map_or(0, |nsid| OPTION_HEAD + nsid.len())
             + self.keepalive.map_or(0, |_| OPTION_HEAD + 2)
     }
@@ -60,6 +64,9 @@ impl<'s> Opt<'s> {
         octets += padding.map_or(0, |padding| OPTION_HEAD + padding);
         let options_octets = (octets - OPT_OCTETS) as u16;
         writer.put(&opt_head(self.payload_octets_max, rcode, self.edns.dnssec_ok, options_octets))?;
+        if let Some(cookie) = self.cookie {
+            put_option(writer, option::COOKIE, cookie)?;
+        }
         if let Some(nsid) = self.nsid {
             put_option(writer, option::NSID, nsid)?;
         }

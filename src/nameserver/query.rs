@@ -6,10 +6,11 @@
 //! - Classes other than IN and CH, ANY included, are REFUSED.
 //! - AXFR and IXFR are REFUSED on every transport: transfers are denied by default.
 //! - MAILA and MAILB are types like any other: no name has them.
-//! - No question at all is FORMERR, unless a cookie is with it (RFC 7873 §5.4).
+//! - No question at all is FORMERR, unless a cookie is with it (RFC 7873 §5.4) and cookies are on.
 
 use std::net::IpAddr;
 
+use super::cookie::Standing;
 use super::stats::DropReason;
 use super::{Peer, Transport};
 use crate::wire::edns::ExtendedError;
@@ -32,7 +33,7 @@ pub(super) enum Judgement {
 
 /// Judges a query that has a header.
 #[inline]
-pub(super) fn judge(query: &Query, peer: &Peer) -> Judgement {
+pub(super) fn judge(query: &Query, peer: &Peer, cookie: Standing, cookies_required: bool) -> Judgement {
     if query.header.is_response() {
         return Judgement::Drop(DropReason::Response);
     }
@@ -53,9 +54,18 @@ pub(super) fn judge(query: &Query, peer: &Peer) -> Judgement {
         return Judgement::Reply(Rcode::BADVERS, None);
     }
     let Some(question) = query.question else {
-        let has_cookie = query.edns.is_some_and(|edns| edns.cookie.is_some());
-        return Judgement::Reply(if has_cookie { Rcode::NOERROR } else { Rcode::FORMERR }, None);
+        // RFC 7873 §5.4: BADCOOKIE "if the Server Cookie sent with the query was invalid".
+        let rcode = match cookie {
+            Standing::None => Rcode::FORMERR,
+            Standing::ClientOnly | Standing::Good => Rcode::NOERROR,
+            Standing::Bad => Rcode::BADCOOKIE,
+        };
+        return Judgement::Reply(rcode, None);
     };
+    let lacks_cookie = matches!(cookie, Standing::ClientOnly | Standing::Bad);
+    if cookies_required && lacks_cookie && peer.transport == Transport::Udp {
+        return Judgement::Reply(Rcode::BADCOOKIE, None);
+    }
     match question.qtype {
         RecordType::NXNAME => return Judgement::Reply(Rcode::FORMERR, Some(ExtendedError::INVALID_QUERY_TYPE)),
         RecordType(0) | RecordType::OPT | RecordType::TKEY | RecordType::TSIG => {

@@ -1,5 +1,8 @@
 //! What an operator may set about answering. A reload makes a new value; workers pick it up with their next batch.
 
+use super::cookie::Cookies;
+use super::rrl::RateLimit;
+
 /// Settings of the query engine, the same for every worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -14,6 +17,10 @@ pub struct Settings {
     pub server_id: Option<Box<str>>,
     /// Idle time told to stream clients that ask for it (RFC 7828), in units of 100 ms; `None`: not told.
     pub keepalive: Option<u16>,
+    /// How cookies are made and checked; `None`: they are not answered.
+    pub cookies: Option<Cookies>,
+    /// How many answers a network of clients gets over UDP; `None`: all.
+    pub rate_limit: Option<RateLimit>,
 }
 
 /// Most octets of an NSID that are sent; a longer one would crowd out answers in 512 octets.
@@ -21,6 +28,14 @@ pub const NSID_OCTETS_MAX: usize = 128;
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { udp_payload_max: 1232, nsid: None, version: None, server_id: None, keepalive: None }
+        Settings {
+            udp_payload_max: 1232,
+            nsid: None,
+            version: None,
+            server_id: None,
+            keepalive: None,
+            cookies: None,
+            rate_limit: None,
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::cookie::Standing;
 use super::{Peer, Transport};
 use crate::wire::RecordType;
 use crate::wire::header::Rcode;
@@ -20,6 +21,8 @@ pub struct Stats {
     rcodes: [AtomicU64; RCODES.len()],
     drops: [AtomicU64; DROPS.len()],
     kinds: [AtomicU64; KINDS.len()],
+    cookies: [AtomicU64; COOKIES.len()],
+    limited: [AtomicU64; LIMITED.len()],
     truncated: AtomicU64,
     query_octets: AtomicU64,
     response_octets: AtomicU64,
@@ -38,6 +41,10 @@ pub struct Counts {
     pub drops: [u64; DROPS.len()],
     /// Answers from a zone by [`KINDS`].
     pub kinds: [u64; KINDS.len()],
+    /// Queries with a cookie by [`COOKIES`].
+    pub cookies: [u64; COOKIES.len()],
+    /// Responses over the rate limit by [`LIMITED`].
+    pub limited: [u64; LIMITED.len()],
     /// Responses with TC set.
     pub truncated: u64,
     /// Octets of all queries.
@@ -59,9 +66,13 @@ pub const QTYPES: [&str; 17] = [
 pub const RCODES: [&str; 10] =
     ["NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED", "YXDOMAIN", "BADVERS", "BADCOOKIE", "other"];
 /// Labels of reasons to send nothing.
-pub const DROPS: [&str; 4] = ["short", "response", "source", "room"];
+pub const DROPS: [&str; 5] = ["short", "response", "source", "room", "rate_limit"];
 /// Labels of answers: `data` has an answer section or would have, `nodata` and `nxdomain` tell of none.
 pub const KINDS: [&str; 4] = ["data", "nodata", "nxdomain", "referral"];
+/// Labels of cookies: `client` came without a server cookie, `bad` with one that was not ours or too old.
+pub const COOKIES: [&str; 3] = ["client", "good", "bad"];
+/// Labels of what became of responses over the rate limit: see [`Limited`].
+pub const LIMITED: [&str; 5] = ["dropped", "truncated", "error", "exempt", "watched"];
 
 /// Why a query gets no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +85,23 @@ pub enum DropReason {
     Source,
     /// The buffer of the response has no room for so much as the question.
     Room,
+    /// Its network has had enough answers of the kind.
+    RateLimit,
+}
+
+/// What became of a response over the rate limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limited {
+    /// It was not sent.
+    Dropped,
+    /// A truncated one without records was sent in its place.
+    Truncated,
+    /// It was an error, and sent as it was: no larger than a truncated one.
+    Error,
+    /// It was sent, for the client has no limit.
+    Exempt,
+    /// It was sent, for the limit is only watched.
+    Watched,
 }
 
 /// What a zone's answer was.
@@ -104,6 +132,8 @@ impl Stats {
             rcodes: self.rcodes.each_ref().map(value),
             drops: self.drops.each_ref().map(value),
             kinds: self.kinds.each_ref().map(value),
+            cookies: self.cookies.each_ref().map(value),
+            limited: self.limited.each_ref().map(value),
             truncated: value(&self.truncated),
             query_octets: value(&self.query_octets),
             response_octets: value(&self.response_octets),
@@ -171,6 +201,21 @@ impl Stats {
         add(&self.kinds[kind as usize], 1);
     }
 
+    #[inline]
+    pub(super) fn count_cookie(&self, standing: Standing) {
+        let index = match standing {
+            Standing::None => return,
+            Standing::ClientOnly => 0,
+            Standing::Good => 1,
+            Standing::Bad => 2,
+        };
+        add(&self.cookies[index], 1);
+    }
+
+    pub(super) fn count_limited(&self, what: Limited) {
+        add(&self.limited[what as usize], 1);
+    }
+
     pub(super) fn count_drop(&self, reason: DropReason) {
         add(&self.drops[reason as usize], 1);
     }
@@ -193,6 +238,8 @@ impl AddAssign for Counts {
         add_each(&mut self.rcodes, &other.rcodes);
         add_each(&mut self.drops, &other.drops);
         add_each(&mut self.kinds, &other.kinds);
+        add_each(&mut self.cookies, &other.cookies);
+        add_each(&mut self.limited, &other.limited);
         self.truncated += other.truncated;
         self.query_octets += other.query_octets;
         self.response_octets += other.response_octets;

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use arc_swap::{ArcSwap, Cache};
 
 use crate::nameserver::{
-    Context, Exchange, Outcome, Peer, Response, Scratch, Settings, Stats, Transport, respond, respond_batch,
+    Context, Exchange, Limiter, Outcome, Peer, Response, Scratch, Settings, Stats, Transport, respond, respond_batch,
 };
 use crate::zone::db::{Reader, ZoneDb};
 
@@ -27,6 +27,8 @@ pub(super) struct Desk {
     settings: Cache<LiveSettings, Arc<Settings>>,
     scratch: Scratch,
     stats: Arc<Stats>,
+    /// Clients' buckets, from the moment that datagrams are to be rate-limited. Streams are not, so theirs stays none.
+    limiter: Option<Limiter>,
     pub(super) random: Random,
 }
 
@@ -37,6 +39,7 @@ impl Desk {
             settings: Cache::new(Arc::clone(settings)),
             scratch: Scratch::new(),
             stats: Arc::new(Stats::new()),
+            limiter: None,
             random: Random::new(),
         }
     }
@@ -60,7 +63,13 @@ impl Desk {
 
     /// Answers a batch of datagrams from one snapshot.
     pub(super) fn answer_batch(&mut self, exchanges: &mut [Exchange<'_>]) {
-        let context = Context { snapshot: self.zones.snapshot(), settings: self.settings.load(), stats: &self.stats };
+        let settings: &Settings = self.settings.load();
+        if settings.rate_limit.is_some() != self.limiter.is_some() {
+            // Once after a reload: the one allocation that a batch may meet.
+            self.limiter = settings.rate_limit.is_some().then(|| Limiter::new(keys()));
+        }
+        let limiter = self.limiter.as_ref();
+        let context = Context { snapshot: self.zones.snapshot(), settings, stats: &self.stats, limiter };
         respond_batch(&context, &mut self.scratch, exchanges);
     }
 
@@ -74,7 +83,8 @@ impl Desk {
         buffer: &mut [u8],
     ) -> Option<usize> {
         let peer = Peer { address, transport, now, random: self.random.next() };
-        let context = Context { snapshot: self.zones.snapshot(), settings: self.settings.load(), stats: &self.stats };
+        let settings = self.settings.load();
+        let context = Context { snapshot: self.zones.snapshot(), settings, stats: &self.stats, limiter: None };
         let mut response = Response::new(buffer);
         match respond(&context, query, &peer, &mut response) {
             Outcome::Reply => Some(response.octets().len()),
@@ -125,6 +135,11 @@ impl Desks {
 /// Seconds since the epoch.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// A secret of this process, another each time.
+fn keys() -> [u64; 2] {
+    [0, 1].map(|number| RandomState::new().hash_one(number))
 }
 
 /// A worker's dice (wyrand): two multiplications a number, good enough to choose which address comes first. Nothing that

@@ -93,10 +93,11 @@ impl Edns {
                 option::KEEPALIVE if length == 0 => edns.keepalive = true,
                 option::KEEPALIVE => return Err(MalformedOption),
                 option::PADDING => edns.padding = true,
-                // RFC 7873 §5.2.2: a length other than 8 or 16 to 40 is FORMERR.
+                // Only the first of several is looked at (RFC 7873 §5.2).
+                option::COOKIE if edns.cookie.is_some() => {}
+                // §5.2.2: a length other than 8 or 16 to 40 is FORMERR.
                 option::COOKIE if length == 8 || (16..=40).contains(&length) => {
-                    // Only the first of several is looked at (§5.2).
-                    edns.cookie = edns.cookie.or(Some((at as u16, length as u8)));
+                    edns.cookie = Some((at as u16, length as u8));
                 }
                 option::COOKIE => return Err(MalformedOption),
                 _ => {}

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-use signpost::nameserver::{Context, Outcome, Peer, Response, Settings, Stats, Transport, respond};
+use signpost::nameserver::{Context, Limiter, Outcome, Peer, Response, Settings, Stats, Transport, respond};
 use signpost::wire::name::unescape;
 use signpost::wire::{Name, RecordType};
 use signpost::zone::db::ZoneDb;
@@ -86,6 +86,7 @@ pub struct Stage {
     pub db: ZoneDb,
     pub settings: Settings,
     pub stats: Stats,
+    pub limiter: Option<Limiter>,
     pub peer: Peer,
 }
 
@@ -97,7 +98,7 @@ impl Stage {
         db.set_ready();
         let address: SocketAddr = "192.0.2.53:4000".parse().expect("an address");
         let peer = Peer { address, transport: Transport::Udp, now: 1_800_000_000, random: 0 };
-        Stage { db, settings: Settings::default(), stats: Stats::new(), peer }
+        Stage { db, settings: Settings::default(), stats: Stats::new(), limiter: None, peer }
     }
 
     /// Serves one zone of these lines, with SOA and NS.
@@ -110,7 +111,8 @@ impl Stage {
         let mut buffer = vec![0xa5; 65535];
         let mut response = Response::new(&mut buffer);
         let snapshot = self.db.snapshot();
-        let context = Context { snapshot: &snapshot, settings: &self.settings, stats: &self.stats };
+        let limiter = self.limiter.as_ref();
+        let context = Context { snapshot: &snapshot, settings: &self.settings, stats: &self.stats, limiter };
         match respond(&context, query, &self.peer, &mut response) {
             Outcome::Drop => None,
             Outcome::Reply => Some(response.octets().to_vec()),
@@ -173,6 +175,19 @@ pub fn query(question: &str) -> Vec<u8> {
     message
 }
 
+/// A query as [`query`] makes it, with EDNS, and this option in its OPT record.
+pub fn query_with_option(question: &str, code: u16, data: &[u8]) -> Vec<u8> {
+    let mut message = query(question);
+    // The OPT record is the last, and without options yet.
+    let at = message.len() - 2;
+    let length = data.len() as u16;
+    message[at..].copy_from_slice(&(length + 4).to_be_bytes());
+    message.extend_from_slice(&code.to_be_bytes());
+    message.extend_from_slice(&length.to_be_bytes());
+    message.extend_from_slice(data);
+    message
+}
+
 /// Panics unless both independent parsers read all of `response` and it answers `query`.
 #[track_caller]
 pub fn well_formed(query: &[u8], response: &[u8]) {
@@ -214,6 +229,7 @@ fn head_line(message: &[u8]) -> String {
         5 => "REFUSED".to_owned(),
         6 => "YXDOMAIN".to_owned(),
         16 => "BADVERS".to_owned(),
+        23 => "BADCOOKIE".to_owned(),
         other => format!("RCODE{other}"),
     };
     let mut line = rcode;

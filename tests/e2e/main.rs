@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod export;
+mod guard;
 mod manual;
 mod platform;
 mod resolver;

@@ -2,6 +2,7 @@
 
 use signpost::nameserver::Transport;
 
+use crate::conformance::rfc7873::cookies;
 use crate::conformance::stage::{Stage, lines, octets, opt, query};
 
 fn stage() -> Stage {
@@ -30,11 +31,12 @@ fn trap_15_the_question_is_copied_octet_by_octet() {
 
 #[test]
 fn trap_17_without_a_question_it_is_malformed() {
-    let stage = stage();
+    let mut stage = stage();
     let mut message = plain()[..12].to_vec();
     message[5] = 0;
     assert_eq!(stage.respond(&message).expect("a response"), [0xab, 0xcd, 0x80, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
-    // But for a query that is about the cookie alone (RFC 7873 §5.4).
+    // But for a query that is about the cookie alone (RFC 7873 §5.4), where cookies are on.
+    stage.settings.cookies = Some(cookies());
     message[11] = 1;
     message.extend_from_slice(b"\0\0\x29\x04\xd0\0\0\0\0\0\x0c\0\x0a\0\x08cookie12");
     assert_eq!(head(&stage, &message).as_deref(), Some("NOERROR"));

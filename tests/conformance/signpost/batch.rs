@@ -20,7 +20,7 @@ fn a_batch_of_any_size_answers_as_one_by_one() {
         });
     }
     let snapshot = stage.db.snapshot();
-    let context = Context { snapshot: &snapshot, settings: &stage.settings, stats: &stage.stats };
+    let context = Context { snapshot: &snapshot, settings: &stage.settings, stats: &stage.stats, limiter: None };
     let mut scratch = Scratch::new();
     let mut buffers = vec![[0; 1232]; queries.len()];
     let mut exchanges: Vec<Exchange<'_>> =

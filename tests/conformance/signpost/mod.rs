@@ -2,4 +2,5 @@
 
 mod batch;
 mod publish;
+mod rate_limit;
 mod weights;

@@ -1,0 +1,173 @@
+//! What the query engine goes by: the configuration, and the secret of cookies where this process draws its own.
+//!
+//! Workers see a change of either with their next batch. A secret of our own lives for a day: RFC 7873 §7.1 says that one
+//! should not be used for more than 26 hours. The one before it verifies on, so that a change is not noticed by clients.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{CookieMode, Settings};
+use crate::nameserver;
+use crate::nameserver::cookie::{Cookies, Secret};
+use crate::transport::LiveSettings;
+
+/// How long a secret that we drew makes cookies.
+const SECRET_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+/// The settings that workers follow, and what they are made from.
+pub struct Engine {
+    live: LiveSettings,
+    origin: Mutex<Origin>,
+}
+
+struct Origin {
+    settings: Settings,
+    /// The secret of now, and the one before it.
+    drawn: [Secret; 2],
+}
+
+/// Whether a change of the key is one of the engine's.
+pub fn is_key(name: &str) -> bool {
+    name == "server-id" || name.starts_with("dns-cookie") || name.starts_with("dns-rate-limit")
+}
+
+/// Takes over the values of those keys.
+pub fn take(settings: &mut Settings, new: &Settings) {
+    settings.server_id.clone_from(&new.server_id);
+    settings.dns_cookies = new.dns_cookies;
+    settings.dns_cookie_secrets.clone_from(&new.dns_cookie_secrets);
+    settings.dns_rate_limit.clone_from(&new.dns_rate_limit);
+}
+
+impl Engine {
+    /// The engine of this configuration, with a fresh secret.
+    pub fn new(settings: &Settings) -> Self {
+        let origin = Origin { settings: settings.clone(), drawn: [draw(), draw()] };
+        Engine { live: Arc::new(ArcSwap::from_pointee(origin.compose())), origin: Mutex::new(origin) }
+    }
+
+    /// What workers follow.
+    pub fn live(&self) -> &LiveSettings {
+        &self.live
+    }
+
+    /// Goes by another configuration from now on.
+    pub fn configure(&self, settings: &Settings) {
+        self.change(|origin| origin.settings = settings.clone());
+    }
+
+    /// Draws another secret; the one of now only verifies from now on.
+    fn roll(&self) {
+        self.change(|origin| origin.drawn = [draw(), origin.drawn[0]]);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Origin)) {
+        // Held over the store, so that of two changes the later one is seen last.
+        let mut origin = self.origin.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut origin);
+        self.live.store(Arc::new(origin.compose()));
+    }
+}
+
+impl Origin {
+    fn compose(&self) -> nameserver::Settings {
+        let settings = &self.settings;
+        let id = settings.server_id.as_deref();
+        let limit = &settings.dns_rate_limit;
+        nameserver::Settings {
+            nsid: id.map(|id| id.as_bytes().into()),
+            server_id: id.map(Into::into),
+            // In units of 100 ms.
+            keepalive: Some(u16::try_from(settings.tcp.idle.as_millis() / 100).unwrap_or(u16::MAX)),
+            cookies: self.cookies(),
+            rate_limit: (limit.per_second > 0).then(|| limit.clone()),
+            ..nameserver::Settings::default()
+        }
+    }
+
+    fn cookies(&self) -> Option<Cookies> {
+        let required = match self.settings.dns_cookies {
+            CookieMode::Off => return None,
+            CookieMode::On => false,
+            CookieMode::Require => true,
+        };
+        let (first, others) = match self.settings.dns_cookie_secrets.split_first() {
+            Some((first, others)) => (*first, others.into()),
+            None => (self.drawn[0], [self.drawn[1]].into()),
+        };
+        Some(Cookies { first, others, required })
+    }
+}
+
+fn draw() -> Secret {
+    let mut octets = [0; 16];
+    aws_lc_rs::rand::fill(&mut octets).expect("the system's generator of random numbers never fails once it is up");
+    Secret::new(octets)
+}
+
+/// Draws a new secret every day, until told to stop.
+pub async fn roll(engine: Arc<Engine>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(SECRET_LIFETIME) => engine.roll(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{self, Places};
+
+    fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
+        let mut settings = config::read(&Places::default()).expect("the defaults are valid");
+        change(&mut settings);
+        settings
+    }
+
+    #[test]
+    fn a_drawn_secret_verifies_for_another_day() {
+        let engine = Engine::new(&settings(|_| {}));
+        let cookies = || engine.live().load().cookies.clone().expect("cookies are on by default");
+        let before = cookies();
+        assert_ne!(before.first, before.others[0], "drawn each for itself");
+        engine.roll();
+        let after = cookies();
+        assert_ne!(after.first, before.first);
+        assert_eq!(*after.others, [before.first]);
+        // A reload changes none of that.
+        engine.configure(&settings(|settings| settings.server_id = Some("ns1".to_owned())));
+        assert_eq!(cookies(), after);
+        assert_ne!(Engine::new(&settings(|_| {})).live().load().cookies, Some(after), "another process draws others");
+    }
+
+    #[test]
+    fn configured_secrets_win() {
+        let secrets: Vec<Secret> = (1..4).map(|octet| Secret::new([octet; 16])).collect();
+        let engine = Engine::new(&settings(|settings| {
+            settings.dns_cookies = CookieMode::Require;
+            settings.dns_cookie_secrets.clone_from(&secrets);
+        }));
+        for _ in 0..2 {
+            let expected = Cookies { first: secrets[0], others: secrets[1..].into(), required: true };
+            assert_eq!(engine.live().load().cookies, Some(expected));
+            engine.roll();
+        }
+        engine.configure(&settings(|settings| settings.dns_cookies = CookieMode::Off));
+        assert_eq!(engine.live().load().cookies, None);
+    }
+
+    #[test]
+    fn no_rate_is_no_limit() {
+        let limit = |per_second| {
+            let engine = Engine::new(&settings(|settings| settings.dns_rate_limit.per_second = per_second));
+            engine.live().load().rate_limit.clone()
+        };
+        assert_eq!(limit(0), None);
+        assert_eq!(limit(9).map(|limit| limit.per_second), Some(9));
+    }
+}

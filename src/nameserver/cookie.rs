@@ -1,0 +1,321 @@
+//! DNS cookies (RFC 7873), made and checked in the way that servers of all makers share (RFC 9018).
+//!
+//! A server cookie binds a client's address and its own cookie to a moment, under a secret of the servers. Nothing is kept for
+//! a client: whoever returns a good cookie has received one of our answers, so its address is not forged, and answers to it
+//! cannot hit anybody else. Servers behind one address verify each other's cookies if they are given the same secrets.
+//!
+//! ```text
+//!  0        8         9          12          16       24
+//!  | client | version | reserved | timestamp | hash   |     hash = SipHash-2-4(the first 16 octets, client's address)
+//! ```
+//!
+//! Decisions where the standards leave a choice: a good cookie is sent back as it came until it is half an hour old (RFC 9018
+//! §4.3), whichever of our secrets made it. A bad one is treated as none, and answered with a fresh one (RFC 7873 §5.2.4);
+//! BADCOOKIE comes only if the operator requires cookies, or if the query was about the cookie alone (§5.4). Over a stream
+//! the source address is proved already, so nothing is required there.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use siphasher::sip::SipHasher24;
+
+use crate::wire::message::Query;
+
+/// Octets of the option when server and client cookie are in it: 8 and 16.
+pub(super) const FULL_OCTETS: usize = 24;
+const CLIENT_OCTETS: usize = 8;
+/// The one version there is (RFC 9018 §4.1).
+const VERSION: u8 = 1;
+
+/// How old a cookie may be, in seconds (RFC 9018 §4.3).
+const AGE_MAX: i32 = 3600;
+/// From which age on a new one is sent in its place.
+const RENEWAL_AGE: i32 = 1800;
+/// How far in the future a cookie may have been made, by a fellow server whose clock is ahead.
+const AHEAD_MAX: i32 = 300;
+
+/// What cookies are made from: 128 random bits, known to the servers alone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Secret([u8; 16]);
+
+impl Secret {
+    /// The secret of these octets.
+    pub const fn new(octets: [u8; 16]) -> Self {
+        Secret(octets)
+    }
+}
+
+impl fmt::Debug for Secret {
+    /// Says nothing of what it is: settings are logged.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// A text is no secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be 32 hexadecimal digits (128 bits), such as `openssl rand -hex 16` prints")]
+pub struct SecretError;
+
+impl FromStr for Secret {
+    type Err = SecretError;
+
+    fn from_str(text: &str) -> Result<Self, SecretError> {
+        let octets = data_encoding::HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|_| SecretError)?;
+        octets.try_into().map(Secret).map_err(|_| SecretError)
+    }
+}
+
+/// How cookies are made and checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cookies {
+    /// Makes cookies, and verifies them.
+    pub first: Secret,
+    /// These verify, too: the secrets before and after this one, while a change of it goes round.
+    pub others: Box<[Secret]>,
+    /// Whether a datagram with a client cookie must come with a good server cookie; else it gets BADCOOKIE and a fresh one.
+    pub required: bool,
+}
+
+/// What came of a query's cookie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// There was none, or cookies are off.
+    None,
+    /// A client cookie alone.
+    ClientOnly,
+    /// A server cookie that is ours and of now: the client is where it says it is.
+    Good,
+    /// A server cookie that is not.
+    Bad,
+}
+
+/// A query's cookie, and what is sent back: nothing if there was none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Met {
+    pub(super) standing: Standing,
+    octets: [u8; FULL_OCTETS],
+}
+
+impl Met {
+    pub(super) const NONE: Met = Met { standing: Standing::None, octets: [0; FULL_OCTETS] };
+
+    /// The option of the response.
+    #[inline]
+    pub(super) fn answer(&self) -> Option<&[u8; FULL_OCTETS]> {
+        (self.standing != Standing::None).then_some(&self.octets)
+    }
+}
+
+/// Checks the cookie of `query`, which was read from `message`.
+#[inline]
+pub(super) fn meet(cookies: Option<&Cookies>, query: &Query, message: &[u8], peer: SocketAddr, now: u64) -> Met {
+    let Some(cookies) = cookies else { return Met::NONE };
+    let Some((start, length)) = query.edns.and_then(|edns| edns.cookie) else { return Met::NONE };
+    let (start, length) = (usize::from(start), usize::from(length));
+    cookies.meet(&message[start..start + length], peer.ip(), now as u32)
+}
+
+impl Cookies {
+    /// Checks the option `cookie`, of 8 or 16 to 40 octets, at `now`, seconds since the epoch modulo 2³².
+    fn meet(&self, cookie: &[u8], client: IpAddr, now: u32) -> Met {
+        let standing = if cookie.len() == CLIENT_OCTETS { Standing::ClientOnly } else { Standing::Bad };
+        if let Ok(full) = <[u8; FULL_OCTETS]>::try_from(cookie)
+            && let Some(age) = self.age(&full, client, now)
+        {
+            if age <= RENEWAL_AGE {
+                return Met { standing: Standing::Good, octets: full };
+            }
+            return Met { standing: Standing::Good, octets: self.make(cookie, client, now) };
+        }
+        Met { standing, octets: self.make(cookie, client, now) }
+    }
+
+    /// The age in seconds of a cookie that is good, negative if a fellow's clock is ahead.
+    fn age(&self, full: &[u8; FULL_OCTETS], client: IpAddr, now: u32) -> Option<i32> {
+        let (head, hash) = full.split_at(16);
+        let timestamp = u32::from_be_bytes([head[12], head[13], head[14], head[15]]);
+        // Serial number arithmetic (RFC 1982), so that the years 2038 and 2106 are like any other.
+        let age = now.wrapping_sub(timestamp).cast_signed();
+        if head[8] != VERSION || !(-AHEAD_MAX..=AGE_MAX).contains(&age) {
+            return None;
+        }
+        // One comparison of words, so its time tells nothing of where they differ.
+        let hash = u64::from_le_bytes(hash.try_into().expect("eight octets are left of 24"));
+        // The reserved octets are hashed as they came (RFC 9018 §4.2).
+        let is_made_with = |secret: &Secret| hash_of(secret, head, client) == hash;
+        (is_made_with(&self.first) || self.others.iter().any(is_made_with)).then_some(age)
+    }
+
+    /// A cookie of now for the client cookie that `cookie` begins with.
+    fn make(&self, cookie: &[u8], client: IpAddr, now: u32) -> [u8; FULL_OCTETS] {
+        let mut full = [0; FULL_OCTETS];
+        full[..CLIENT_OCTETS].copy_from_slice(&cookie[..CLIENT_OCTETS]);
+        full[8] = VERSION;
+        full[12..16].copy_from_slice(&now.to_be_bytes());
+        let hash = hash_of(&self.first, &full[..16], client);
+        full[16..].copy_from_slice(&hash.to_le_bytes());
+        full
+    }
+}
+
+/// RFC 9018 §4.4, of the sixteen octets in front of the hash.
+#[inline]
+fn hash_of(secret: &Secret, head: &[u8], client: IpAddr) -> u64 {
+    let mut input = [0; 32];
+    input[..16].copy_from_slice(head);
+    let length = match client {
+        IpAddr::V4(address) => {
+            input[16..20].copy_from_slice(&address.octets());
+            20
+        }
+        IpAddr::V6(address) => {
+            input[16..].copy_from_slice(&address.octets());
+            32
+        }
+    };
+    SipHasher24::new_with_key(&secret.0).hash(&input[..length])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: &str = "2464c4abcf10c957";
+
+    fn hex(text: &str) -> Vec<u8> {
+        data_encoding::HEXLOWER.decode(text.as_bytes()).expect("hex of a test")
+    }
+
+    fn cookies(first: &str, others: &[&str]) -> Cookies {
+        let secret = |text: &str| text.parse().expect("a secret of a test");
+        Cookies { first: secret(first), others: others.iter().map(|text| secret(text)).collect(), required: false }
+    }
+
+    fn client(text: &str) -> IpAddr {
+        text.parse().expect("an address of a test")
+    }
+
+    /// RFC 9018, appendix A.
+    #[test]
+    fn test_vectors() {
+        let (old, new) = ("dd3bdf9344b678b185a6f5cb60fca715", "445536bcd2513298075a5d379663c962");
+        let one = "e5e973e5a6b2a43f48e7dc849e37bfcf";
+        let (first, second) = ("198.51.100.100", "203.0.113.203");
+        let third = "2001:db8:220:1:59de:d0f4:8769:82b8";
+        for (section, cookies, client, now, query, standing, answer) in [
+            (
+                "A.1",
+                cookies(one, &[]),
+                first,
+                1_559_731_985,
+                CLIENT,
+                Standing::ClientOnly,
+                "2464c4abcf10c957010000005cf79f111f8130c3eee29480",
+            ),
+            (
+                "A.2",
+                cookies(one, &[]),
+                first,
+                1_559_734_385,
+                "2464c4abcf10c957010000005cf79f111f8130c3eee29480",
+                Standing::Good,
+                "2464c4abcf10c957010000005cf7a871d4a564a1442aca77",
+            ),
+            // The example's cookie is older than the hour of §4.3 when it comes, so that here it is bad and made anew.
+            (
+                "A.3",
+                cookies(one, &[]),
+                second,
+                1_559_734_700,
+                "fc93fc62807ddb8601abcdef5cf78f71a314227b6679ebf5",
+                Standing::Bad,
+                "fc93fc62807ddb86010000005cf7a9acf73a7810aca2381e",
+            ),
+            (
+                "A.3, within the hour: reserved octets are hashed as they came",
+                cookies(one, &[]),
+                second,
+                1_559_727_985 + 60,
+                "fc93fc62807ddb8601abcdef5cf78f71a314227b6679ebf5",
+                Standing::Good,
+                "fc93fc62807ddb8601abcdef5cf78f71a314227b6679ebf5",
+            ),
+            (
+                "A.4",
+                cookies(new, &[old]),
+                third,
+                1_559_741_961,
+                "22681ab97d52c298010000005cf7c57926556bd0934c72f8",
+                Standing::Good,
+                "22681ab97d52c298010000005cf7c57926556bd0934c72f8",
+            ),
+            (
+                "A.4, as one whose cookie is not known",
+                cookies(new, &[]),
+                third,
+                1_559_741_961,
+                "22681ab97d52c298010000005cf7c57926556bd0934c72f8",
+                Standing::Bad,
+                "22681ab97d52c298010000005cf7c609a6bb79d16625507a",
+            ),
+        ] {
+            let met = cookies.meet(&hex(query), super::tests::client(client), now);
+            let found = met.answer().map(|octets| data_encoding::HEXLOWER.encode(octets));
+            assert_eq!((met.standing, found.as_deref()), (standing, Some(answer)), "{section}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_is_good_for_an_hour_and_made_anew_after_half_of_it() {
+        let cookies = cookies("000102030405060708090a0b0c0d0e0f", &[]);
+        let client = client("192.0.2.1");
+        // The last are the seconds in which 31 and 32 bits overflow.
+        for made in [1_800_000_000u32, i32::MAX as u32, u32::MAX - 10] {
+            let cookie = *cookies.meet(&hex(CLIENT), client, made).answer().expect("a full cookie");
+            for (age, standing, kept) in [
+                (0, Standing::Good, true),
+                (1800, Standing::Good, true),
+                (1801, Standing::Good, false),
+                (3600, Standing::Good, false),
+                (3601, Standing::Bad, false),
+                (-300, Standing::Good, true),
+                (-301, Standing::Bad, false),
+                (i32::MIN, Standing::Bad, false),
+            ] {
+                let met = cookies.meet(&cookie, client, made.wrapping_add_signed(age));
+                assert_eq!((met.standing, met.octets == cookie), (standing, kept), "{made} and {age}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_is_bad() {
+        let cookies = cookies("000102030405060708090a0b0c0d0e0f", &[]);
+        let (client, now) = (client("192.0.2.1"), 1_800_000_000);
+        let good = *cookies.meet(&hex(CLIENT), client, now).answer().expect("a full cookie");
+        assert_eq!(cookies.meet(&good, client, now).standing, Standing::Good);
+        for at in 0..FULL_OCTETS {
+            let mut other = good;
+            other[at] ^= 1;
+            let met = cookies.meet(&other, client, now);
+            assert_eq!((met.standing, &met.octets[..8]), (Standing::Bad, &other[..8]), "octet {at}");
+        }
+        assert_eq!(cookies.meet(&good, super::tests::client("192.0.2.2"), now).standing, Standing::Bad);
+        for length in [16, 23, 25, 40] {
+            let met = cookies.meet(&vec![7; length], client, now);
+            assert_eq!((met.standing, &met.octets[..8]), (Standing::Bad, &[7; 8][..]), "{length} octets");
+        }
+    }
+
+    #[test]
+    fn secrets_are_read_and_not_shown() {
+        let secret: Secret = "E5e973e5a6b2a43f48e7dc849e37bfcf".parse().expect("a secret");
+        assert_eq!(secret.0[..2], [0xe5, 0xe9]);
+        assert_eq!(format!("{secret:?}"), "Secret");
+        for text in ["", "e5e973e5a6b2a43f48e7dc849e37bf", "e5e973e5a6b2a43f48e7dc849e37bfcfcf", "g"] {
+            assert_eq!(text.parse::<Secret>(), Err(SecretError), "{text}");
+        }
+    }
+}
