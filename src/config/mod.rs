@@ -78,6 +78,10 @@ pub struct Settings {
     pub admin_listen: Vec<SocketAddr>,
     /// `dns-workers`: 0 for one each processor, at most 256.
     pub dns_workers: usize,
+    /// `dns-pin-workers`.
+    pub dns_pin_workers: bool,
+    /// `dns-reply-trains`.
+    pub dns_reply_trains: bool,
     /// `domain`, in lower case, without a dot at the end.
     pub domain: String,
     /// `nameserver`; empty until the daemon knows its own addresses, if none was given.
@@ -204,6 +208,8 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "api-listen" => old.api_listen != new.api_listen,
         "admin-listen" => old.admin_listen != new.admin_listen,
         "dns-workers" => old.dns_workers != new.dns_workers,
+        "dns-pin-workers" => old.dns_pin_workers != new.dns_pin_workers,
+        "dns-reply-trains" => old.dns_reply_trains != new.dns_reply_trains,
         "domain" => old.domain != new.domain,
         "nameserver" => old.nameservers != new.nameservers,
         "strategy" => old.strategy != new.strategy,
@@ -238,6 +244,8 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         api_listen: reader.listen("api-listen", "127.0.0.1:6453"),
         admin_listen: reader.listen("admin-listen", "127.0.0.1:9453"),
         dns_workers: reader.one("dns-workers", "0", workers),
+        dns_pin_workers: reader.one("dns-pin-workers", "off", switch),
+        dns_reply_trains: reader.one("dns-reply-trains", "on", switch),
         nameservers: reader.list("nameserver", &[], |text| name_server(text, &domain)),
         domain,
         strategy: reader.one("strategy", "round-robin", |text| text.parse().map_err(|error| format!("{error}"))),
@@ -346,6 +354,14 @@ fn workers(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count @ 0..=256) => Ok(count),
         _ => Err("must be a number from 0 to 256".to_owned()),
+    }
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("must be on or off".to_owned()),
     }
 }
 

@@ -30,7 +30,12 @@ const READINESS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Binds the sockets.
 pub fn bind(settings: &Settings) -> Result<Bound, transport::BindError> {
-    let mut config = transport::Config { addresses: settings.dns_listen.clone(), ..transport::Config::default() };
+    let mut config = transport::Config {
+        addresses: settings.dns_listen.clone(),
+        pin: settings.dns_pin_workers,
+        udp_trains: settings.dns_reply_trains,
+        ..transport::Config::default()
+    };
     if settings.dns_workers > 0 {
         config.udp_workers = settings.dns_workers;
     }
