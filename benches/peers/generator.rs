@@ -1,25 +1,53 @@
-//! The load: a closed loop of queries for random names below random zones, each answer checked.
+//! The closed loop: queries for random names below random zones, a fixed number of them under way, each answer checked.
 //!
-//! Some sockets keep a fixed number of queries under way; each answer that comes sends the next query from the same
-//! buffers, so the generator costs about as little as the servers do. A query that is lost is sent anew when nothing has
-//! come for [`PATIENCE`].
+//! Each answer that comes sends the next query from the same buffers, so the generator costs about as little as the servers
+//! do. When nothing has come for [`PATIENCE`], what was under way is lost and sent anew.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use signpost::sys::datagrams::{BATCH_MAX, Batch, Wait};
+use signpost::sys::packet_info;
+use socket2::{Domain, Socket, Type};
 
-use crate::zones::{self, ZONES};
+use crate::zones;
 
-/// Sockets, so that the server sees several clients.
+/// Sockets: few, so that the generator takes many answers by one call.
 const SOCKETS: usize = 8;
 
 /// Queries under way on each socket.
 const WINDOW: usize = BATCH_MAX;
 
 /// After how long without an answer a socket's queries count as lost.
-const PATIENCE: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// As whom the queries come. The number under way is the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peers {
+    /// Eight clients with 64 queries under way each: forwarders and load balancers in front of a name server.
+    Few,
+    /// 512 clients, each from an address of its own with one query under way: resolvers at large.
+    Many,
+}
+
+impl Peers {
+    pub fn count(self) -> usize {
+        match self {
+            Peers::Few => SOCKETS,
+            Peers::Many => SOCKETS * WINDOW,
+        }
+    }
+}
+
+/// Whom to ask for what.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    pub server: SocketAddr,
+    /// How many zones there are.
+    pub zones: usize,
+    pub peers: Peers,
+}
 
 /// What a run saw.
 #[derive(Debug, Default, Clone, Copy)]
@@ -30,15 +58,25 @@ pub struct Report {
     pub took: Duration,
 }
 
-/// Whether the server gives a right answer within a second.
-pub fn is_up(server: SocketAddr) -> bool {
-    let report = run(server, Duration::from_millis(50));
-    report.answered > 0 && report.wrong == 0
+/// Whether `count` queries, one after another, each get a right answer soon. The first that does not ends it.
+pub fn all_right(load: Load, count: usize) -> bool {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    socket.connect(load.server).expect("an address");
+    socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a duration");
+    let mut random = 7;
+    let mut octets = [0; 1_500];
+    (0..count).all(|_| {
+        let length = query(&mut random, load.zones, &mut octets);
+        let id = [octets[0], octets[1]];
+        socket.send(&octets[..length]).is_ok()
+            && socket.recv(&mut octets).is_ok_and(|length| zones::is_right(&octets[..length], load.zones))
+            && octets[..2] == id
+    })
 }
 
 /// Asks for `duration`.
-pub fn run(server: SocketAddr, duration: Duration) -> Report {
-    let mut sockets: Vec<Client> = (0..SOCKETS).map(|number| Client::new(server, number as u64)).collect();
+pub fn run(load: Load, duration: Duration) -> Report {
+    let mut sockets: Vec<Client> = (0..SOCKETS).map(|number| Client::new(load, number)).collect();
     let mut report = Report::default();
     let began = Instant::now();
     while began.elapsed() < duration {
@@ -51,8 +89,9 @@ pub fn run(server: SocketAddr, duration: Duration) -> Report {
 }
 
 struct Client {
+    load: Load,
+    number: usize,
     socket: UdpSocket,
-    server: SocketAddr,
     batch: Batch,
     random: u64,
     under_way: usize,
@@ -60,9 +99,19 @@ struct Client {
 }
 
 impl Client {
-    fn new(server: SocketAddr, seed: u64) -> Self {
-        let socket = UdpSocket::bind(("127.0.0.1", 0)).expect("a port");
-        Client { socket, server, batch: Batch::new(), random: seed << 32 | 1, under_way: 0, heard: Instant::now() }
+    fn new(load: Load, number: usize) -> Self {
+        let address = match load.peers {
+            Peers::Few => Ipv4Addr::LOCALHOST,
+            // Takes what comes to any address of loopback, and sends the next query from there.
+            Peers::Many => Ipv4Addr::UNSPECIFIED,
+        };
+        let socket = shared_socket(SocketAddr::from((address, 0)));
+        if load.peers == Peers::Many {
+            let bound = socket.local_addr().expect("is bound");
+            packet_info::enable(socket.as_fd(), bound).expect("Linux has it");
+        }
+        let random = (number as u64) << 32 | 1;
+        Client { load, number, socket, batch: Batch::new(), random, under_way: 0, heard: Instant::now() }
     }
 
     /// Takes what has come and asks as much anew.
@@ -78,12 +127,12 @@ impl Client {
         let mut count = 0;
         let random = &mut self.random;
         for datagram in self.batch.each() {
-            if datagram.source == self.server && zones::is_right(datagram.query) {
+            if datagram.source == self.load.server && zones::is_right(datagram.query, self.load.zones) {
                 report.answered += 1;
             } else {
                 report.wrong += 1;
             }
-            lengths[datagram.slot] = query(random, datagram.reply);
+            lengths[datagram.slot] = query(random, self.load.zones, datagram.reply);
             count += 1;
         }
         for (slot, length) in lengths.iter().enumerate().take(count) {
@@ -96,18 +145,34 @@ impl Client {
     /// Fills the window.
     fn prime(&mut self) {
         let mut octets = [0; 512];
-        for _ in 0..WINDOW {
-            let length = query(&mut self.random, &mut octets);
+        for place in 0..WINDOW {
+            let length = query(&mut self.random, self.load.zones, &mut octets);
             // A full socket buffer is a lost query, which is counted when it is missed.
-            drop(self.socket.send_to(&octets[..length], self.server));
+            match self.load.peers {
+                Peers::Few => drop(self.socket.send_to(&octets[..length], self.load.server)),
+                Peers::Many => {
+                    // A socket that is there just for this query: the answer comes when it is gone, to ours.
+                    let port = self.socket.local_addr().expect("is bound").port();
+                    let source = Ipv4Addr::new(127, 1, self.number as u8, 1 + place as u8);
+                    drop(shared_socket(SocketAddr::from((source, port))).send_to(&octets[..length], self.load.server));
+                }
+            }
         }
         self.under_way = WINDOW;
         self.heard = Instant::now();
     }
 }
 
+/// A socket on an address that another of ours may have, too.
+fn shared_socket(address: SocketAddr) -> UdpSocket {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).expect("a socket");
+    socket.set_reuse_address(true).expect("an option of all sockets");
+    socket.bind(&address.into()).expect("a port");
+    socket.into()
+}
+
 /// Writes a query for `<8 random letters>.z<zone>.bench.test`, A, with EDNS and 1,232 octets.
-fn query(random: &mut u64, octets: &mut [u8]) -> usize {
+pub fn query(random: &mut u64, zones: usize, octets: &mut [u8]) -> usize {
     *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     let number = *random >> 16;
     let mut length = 0;
@@ -117,7 +182,7 @@ fn query(random: &mut u64, octets: &mut [u8]) -> usize {
     };
     put(&[(number >> 8) as u8, number as u8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 8]);
     put(&std::array::from_fn::<u8, 8, _>(|place| b'a' + (number >> (4 * place) & 15) as u8));
-    put(&zones::apex((number >> 32) as usize % ZONES));
+    put(&zones::apex((number >> 20) as usize % zones));
     put(&[0, 1, 0, 1, 0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
     length
 }

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{generator, zones};
+use crate::generator::{self, Load};
+use crate::zones::Zones;
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +22,6 @@ pub enum Server {
 }
 
 impl Server {
-    pub const ALL: [Server; 5] = [Server::Echo, Server::Signpost, Server::Knot, Server::Nsd, Server::Gdnsd];
-
     pub fn name(self) -> &'static str {
         match self {
             Server::Echo => "echo",
@@ -32,53 +31,69 @@ impl Server {
             Server::Gdnsd => "gdnsd",
         }
     }
+}
 
-    /// Where it listens; always the same port, since they run one at a time.
-    fn command(self, directory: &Path, address: SocketAddr) -> std::io::Result<Option<Command>> {
+/// One way to start one server.
+#[derive(Clone, Copy)]
+pub struct Setup<'a> {
+    pub server: Server,
+    pub zones: &'a Zones,
+    /// Signpost without reply trains.
+    pub singly: bool,
+    /// How many zones of Signpost's change each second; if any do, its own copy of the data plane is started.
+    pub changes: u32,
+}
+
+impl Setup<'_> {
+    fn command(&self, directory: &Path, address: SocketAddr) -> std::io::Result<Option<Command>> {
         let (ip, port, here) = (address.ip(), address.port(), directory.display());
         let mut command = Command::new("taskset");
         command.args(["-c", "0"]);
-        match self {
+        match self.server {
             Server::Echo => {
                 command.arg(std::env::current_exe()?).args(["--serve-echo", &address.to_string()]);
             }
-            Server::Signpost => match std::env::var_os("SIGNPOST_BIN") {
+            Server::Signpost => match std::env::var_os("SIGNPOST_BIN").filter(|_| self.changes == 0) {
                 None => {
                     command.arg(std::env::current_exe()?).args(["--serve-zones", &address.to_string()]);
+                    command.args(["--zones", &self.zones.count.to_string(), "--changes", &self.changes.to_string()]);
+                    command.args(["--trains", if self.singly { "0" } else { "1" }]);
                 }
                 Some(program) => {
-                    zones::write(directory, ".zone")?;
                     command.arg(program).args(["serve", "--roles", "dns", "--dns-workers", "1"]);
-                    command.arg("--zones").arg(directory).args(["--dns-listen", &address.to_string()]);
+                    command.args(["--dns-reply-trains", if self.singly { "off" } else { "on" }]);
+                    command.arg("--zones").arg(self.zones.files()?).args(["--dns-listen", &address.to_string()]);
                 }
             },
             Server::Knot => {
+                let files = self.zones.files()?.display();
                 let mut text = format!(
                     "server:\n    rundir: {here}\n    listen: {ip}@{port}\n    udp-workers: 1\n    tcp-workers: 1\n    \
                      background-workers: 1\nlog:\n  - target: stderr\n    any: error\ndatabase:\n    storage: {here}\n\
-                     template:\n  - id: default\n    storage: {here}\n    file: \"%s.zone\"\n    journal-content: none\n    \
+                     template:\n  - id: default\n    storage: {files}\n    file: \"%s.zone\"\n    journal-content: none\n    \
                      zonefile-sync: -1\nzone:\n"
                 );
-                for name in zones::write(directory, ".zone")? {
+                for name in self.zones.names() {
                     writeln!(text, "  - domain: {name}").expect("a string takes all");
                 }
                 std::fs::write(directory.join("knot.conf"), text)?;
                 command.args(["knotd", "-c"]).arg(directory.join("knot.conf"));
             }
             Server::Nsd => {
+                let files = self.zones.files()?.display();
                 let mut text = format!(
-                    "server:\n  server-count: 1\n  ip-address: {ip}@{port}\n  username: \"\"\n  zonesdir: {here}\n  \
+                    "server:\n  server-count: 1\n  ip-address: {ip}@{port}\n  username: \"\"\n  zonesdir: {files}\n  \
                      pidfile: {here}/nsd.pid\n  xfrdfile: {here}/xfrd.state\n  zonelistfile: {here}/zone.list\n  \
                      rrl-ratelimit: 0\n  minimal-responses: yes\nremote-control:\n  control-enable: no\n"
                 );
-                for name in zones::write(directory, ".zone")? {
+                for name in self.zones.names() {
                     writeln!(text, "zone:\n  name: {name}\n  zonefile: {name}.zone").expect("a string takes all");
                 }
                 std::fs::write(directory.join("nsd.conf"), text)?;
                 command.args(["nsd", "-d", "-c"]).arg(directory.join("nsd.conf"));
             }
             Server::Gdnsd => {
-                zones::write(&directory.join("zones"), "")?;
+                std::os::unix::fs::symlink(self.zones.bare_files()?, directory.join("zones"))?;
                 let text = format!(
                     "options => {{ listen => [ \"{ip}:{port}\" ], udp_threads => 1, tcp_threads => 1, run_dir => \
                      \"{here}/run\", state_dir => \"{here}/state\" }}\n"
@@ -99,7 +114,8 @@ impl Server {
 /// A server that runs; dropping it ends it.
 pub struct Process {
     child: Child,
-    _directory: tempfile::TempDir,
+    server: Server,
+    directory: tempfile::TempDir,
 }
 
 /// Processor time and memory of a server and its children.
@@ -112,23 +128,27 @@ pub struct Usage {
 }
 
 impl Process {
-    /// Starts `server` and waits until it answers rightly; `None` if it is not installed.
-    pub fn start(server: Server, address: SocketAddr) -> std::io::Result<Option<Process>> {
+    /// Starts a server; `None` if it is not installed.
+    pub fn spawn(setup: Setup<'_>, address: SocketAddr) -> std::io::Result<Option<Process>> {
         let directory = tempfile::tempdir()?;
-        let Some(mut command) = server.command(directory.path(), address)? else { return Ok(None) };
+        let Some(mut command) = setup.command(directory.path(), address)? else { return Ok(None) };
         let log = std::fs::File::create(directory.path().join("log"))?;
         let path = format!("/usr/sbin:{}", std::env::var("PATH").unwrap_or_default());
         let child = command.env("PATH", path).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
-        let process = Process { child, _directory: directory };
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while server != Server::Echo && !generator::is_up(address) {
-            if Instant::now() > deadline {
-                let log = std::fs::read_to_string(process._directory.path().join("log")).unwrap_or_default();
-                return Err(std::io::Error::other(format!("{} does not answer; it says: {log}", server.name())));
+        Ok(Some(Process { child, server: setup.server, directory }))
+    }
+
+    /// Waits until a thousand queries in a row are answered rightly, and returns how long that took.
+    pub fn wait(&self, load: Load, patience: Duration) -> std::io::Result<Duration> {
+        let began = Instant::now();
+        while self.server != Server::Echo && !generator::all_right(load, 1_000) {
+            if began.elapsed() > patience {
+                let log = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+                return Err(std::io::Error::other(format!("{} does not answer; it says: {log}", self.server.name())));
             }
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(Some(process))
+        Ok(began.elapsed())
     }
 
     /// What it has used up to now.

@@ -1,21 +1,24 @@
 //! The zones all servers serve: shard zones like ours, each a wildcard with two to eight addresses, every fourth with IPv6.
 
+use std::cell::OnceCell;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use signpost::wire::{Name, RecordType};
 use signpost::zone::contents::Contents;
 use signpost::zone::image::Zone;
 use signpost::zone::rrset::Ttl;
 
-/// How many there are.
+/// How many there are, where their number is not what is measured.
 pub const ZONES: usize = 1_001;
 
+const APEX_OCTETS: usize = 20;
+
 /// The wire form of a zone's apex.
-pub fn apex(zone: usize) -> [u8; 18] {
-    let mut apex = *b"\x05z0000\x05bench\x04test\0";
+pub fn apex(zone: usize) -> [u8; APEX_OCTETS] {
+    let mut apex = *b"\x07z000000\x05bench\x04test\0";
     let mut rest = zone;
-    for place in (2..6).rev() {
+    for place in (2..8).rev() {
         apex[place] = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
@@ -27,44 +30,78 @@ fn addresses(zone: usize) -> u8 {
     2 + (zone % 7) as u8
 }
 
-/// Whether `reply` is the answer to a query for an address below a zone: the right number of records, no more and no less.
-pub fn is_right(reply: &[u8]) -> bool {
-    let zone = |reply: &[u8]| -> Option<usize> { std::str::from_utf8(reply.get(23..27)?).ok()?.parse().ok() };
+/// Whether `reply` is the answer to a query for an address below one of `zones` zones: the right number of records, no more
+/// and no less.
+pub fn is_right(reply: &[u8], zones: usize) -> bool {
+    let zone = |reply: &[u8]| -> Option<usize> { std::str::from_utf8(reply.get(23..29)?).ok()?.parse().ok() };
     let header = reply.len() > 50 && reply[2] & 0xfe == 0x84 && reply[3] & 0x8f == 0 && reply[4..7] == [0, 1, 0];
-    header && zone(reply).is_some_and(|zone| zone < ZONES && reply[7] == addresses(zone))
+    header && zone(reply).is_some_and(|zone| zone < zones && reply[7] == addresses(zone))
 }
 
-/// Writes all zones as master files `<directory>/<apex><suffix>`, and returns their apexes without final dot.
-pub fn write(directory: &Path, suffix: &str) -> std::io::Result<Vec<String>> {
-    std::fs::create_dir_all(directory)?;
-    let mut names = Vec::with_capacity(ZONES);
-    for zone in 0..ZONES {
-        let name = format!("z{zone:04}.bench.test");
-        let mut text = String::from(
-            "$TTL 30\n@ SOA ns.bench.test. hostmaster.bench.test. 1 3600 600 86400 30\n@ NS ns.bench.test.\n",
-        );
-        for number in 0..addresses(zone) {
-            writeln!(text, "* A 192.0.2.{number}").expect("a string takes all");
-        }
-        if zone.is_multiple_of(4) {
-            text.push_str("* AAAA 2001:db8::1\n* AAAA 2001:db8::2\n");
-        }
-        std::fs::write(directory.join(format!("{name}{suffix}")), text)?;
-        names.push(name);
+/// Some zones, and the folders of their master files, which are written when they are first wanted.
+pub struct Zones {
+    pub count: usize,
+    folder: tempfile::TempDir,
+    with_suffix: OnceCell<PathBuf>,
+    without: OnceCell<PathBuf>,
+}
+
+impl Zones {
+    pub fn new(count: usize) -> std::io::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        Ok(Zones { count, folder, with_suffix: OnceCell::new(), without: OnceCell::new() })
     }
-    Ok(names)
+
+    /// The folder of files `<apex>.zone`.
+    pub fn files(&self) -> std::io::Result<&Path> {
+        self.written(&self.with_suffix, ".zone")
+    }
+
+    /// The folder of files `<apex>`.
+    pub fn bare_files(&self) -> std::io::Result<&Path> {
+        self.written(&self.without, "")
+    }
+
+    fn written<'a>(&self, cell: &'a OnceCell<PathBuf>, suffix: &str) -> std::io::Result<&'a Path> {
+        if cell.get().is_none() {
+            let folder = self.folder.path().join(format!("zones{suffix}"));
+            std::fs::create_dir(&folder)?;
+            for zone in 0..self.count {
+                std::fs::write(folder.join(format!("{}{suffix}", name(zone))), text(zone))?;
+            }
+            cell.get_or_init(|| folder);
+        }
+        Ok(cell.get().expect("was set above"))
+    }
+
+    /// Their apexes, without final dot.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        (0..self.count).map(name)
+    }
 }
 
-/// The same zones, compiled.
-pub fn compiled() -> Vec<Zone> {
-    (0..ZONES).map(compile).collect()
+fn name(zone: usize) -> String {
+    format!("z{zone:06}.bench.test")
 }
 
-fn compile(zone: usize) -> Zone {
+fn text(zone: usize) -> String {
+    let mut text =
+        String::from("$TTL 30\n@ SOA ns.bench.test. hostmaster.bench.test. 1 3600 600 86400 30\n@ NS ns.bench.test.\n");
+    for number in 0..addresses(zone) {
+        writeln!(text, "* A 192.0.2.{number}").expect("a string takes all");
+    }
+    if zone.is_multiple_of(4) {
+        text.push_str("* AAAA 2001:db8::1\n* AAAA 2001:db8::2\n");
+    }
+    text
+}
+
+/// One of the same zones, compiled, with this serial.
+pub fn compile(zone: usize, serial: u32) -> Zone {
     let apex = Name::from_wire(&apex(zone)).expect("a name");
     let wildcard = apex.wildcard().expect("short enough");
     let mut soa = b"\x02ns\x05bench\x04test\0\x0ahostmaster\x05bench\x04test\0".to_vec();
-    [1u32, 3600, 600, 86_400, 30].iter().for_each(|number| soa.extend_from_slice(&number.to_be_bytes()));
+    [serial, 3600, 600, 86_400, 30].iter().for_each(|number| soa.extend_from_slice(&number.to_be_bytes()));
     let mut contents = Contents::new(apex.clone());
     let mut add = |owner: &Name, rtype: u16, rdata: &[u8]| {
         contents.add(owner.clone(), RecordType(rtype), Ttl::from_wire(30), rdata.into()).expect("in the zone");

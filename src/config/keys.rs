@@ -156,6 +156,25 @@ pub static KEYS: &[Key] = &[
         help: "Threads that answer UDP queries on each address, 1 to 256; 0: one for each processor.",
     },
     Key {
+        name: "dns-pin-workers",
+        shape: Shape::Text,
+        value_name: "SWITCH",
+        default: "off",
+        reloads: false,
+        help: "`on` or `off`. On, the n-th UDP thread of each address stays on the n-th of the processors that this process may use. For a \
+               machine that does nothing else; beside other work the system's scheduler knows better.",
+    },
+    Key {
+        name: "dns-reply-trains",
+        shape: Shape::Text,
+        value_name: "SWITCH",
+        default: "on",
+        reloads: false,
+        help: "`on` or `off`. On, UDP replies of one length to one address and port that are ready at the same time are given to the \
+               kernel as one, which parts them (UDP_SEGMENT). Clients see no difference. A thread whose kernel, device or \
+               path refuses that sends singly from then on.",
+    },
+    Key {
         name: "tcp-connections",
         shape: Shape::Count,
         value_name: "N",

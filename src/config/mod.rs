@@ -115,6 +115,10 @@ pub struct Settings {
     pub admin_listen: Vec<SocketAddr>,
     /// `dns-workers`: 0 for one each processor, at most 256.
     pub dns_workers: usize,
+    /// `dns-pin-workers`.
+    pub dns_pin_workers: bool,
+    /// `dns-reply-trains`.
+    pub dns_reply_trains: bool,
     /// `tcp-connections` to `tcp-write-timeout`.
     pub tcp: Tcp,
     /// `domain`, in lower case, without a dot at the end.
@@ -249,6 +253,8 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "api-listen" => old.api_listen != new.api_listen,
         "admin-listen" => old.admin_listen != new.admin_listen,
         "dns-workers" => old.dns_workers != new.dns_workers,
+        "dns-pin-workers" => old.dns_pin_workers != new.dns_pin_workers,
+        "dns-reply-trains" => old.dns_reply_trains != new.dns_reply_trains,
         "tcp-connections" => old.tcp.connections_max != new.tcp.connections_max,
         "tcp-connections-per-client" => old.tcp.connections_per_client_max != new.tcp.connections_per_client_max,
         "tcp-idle-timeout" => old.tcp.idle != new.tcp.idle,
@@ -297,6 +303,8 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         api_listen: reader.listen("api-listen", "127.0.0.1:6453"),
         admin_listen: reader.listen("admin-listen", "127.0.0.1:9453"),
         dns_workers: reader.one("dns-workers", "0", workers),
+        dns_pin_workers: reader.one("dns-pin-workers", "off", switch),
+        dns_reply_trains: reader.one("dns-reply-trains", "on", switch),
         tcp: Tcp {
             connections_max: reader.one("tcp-connections", "8192", |text| number(text, 1..=1_000_000)),
             connections_per_client_max: reader
@@ -442,6 +450,14 @@ fn workers(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count @ 0..=256) => Ok(count),
         _ => Err("must be a number from 0 to 256".to_owned()),
+    }
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("must be on or off".to_owned()),
     }
 }
 

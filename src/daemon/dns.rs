@@ -39,8 +39,13 @@ pub fn bind(settings: &Settings, files_max: u64) -> Result<Bound, transport::Bin
              limit (LimitNOFILE=, ulimit -Hn), or set tcp-connections lower"
         );
     }
-    let addresses = settings.dns_listen.clone();
-    let mut config = transport::Config { addresses, streams, ..transport::Config::default() };
+    let mut config = transport::Config {
+        addresses: settings.dns_listen.clone(),
+        streams,
+        pin: settings.dns_pin_workers,
+        udp_trains: settings.dns_reply_trains,
+        ..transport::Config::default()
+    };
     if settings.dns_workers > 0 {
         config.udp_workers = settings.dns_workers;
     }

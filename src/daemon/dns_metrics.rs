@@ -100,6 +100,7 @@ fn sockets(page: &mut Page<'_>, running: &Running) -> Result<(), fmt::Error> {
     let one = |count| [(Vec::new(), count)];
     page.counter("dns_udp_datagrams", "Datagrams received", &one(totals.datagrams))?;
     page.counter("dns_udp_batches", "System calls that received datagrams", &one(totals.batches))?;
+    page.counter("dns_udp_trains", "System's messages that held several replies to one peer", &one(totals.trains))?;
     page.counter("dns_tcp_connections", "Connections accepted", &one(totals.connections))?;
     page.counter("dns_tcp_messages", "Messages received on connections", &one(totals.messages))?;
     let closed = [
@@ -115,6 +116,7 @@ fn sockets(page: &mut Page<'_>, running: &Running) -> Result<(), fmt::Error> {
     page.counter("dns_tcp_closed", "Connections that we closed, or that broke, by reason", &closed)?;
     let faults = [
         ("send", totals.send_errors),
+        ("train", totals.trains_refused),
         ("receive", totals.receive_errors),
         ("accept", totals.accept_errors),
         ("panic", totals.panics),

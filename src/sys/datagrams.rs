@@ -4,6 +4,7 @@
 //! slot i:   header ─► source address, query octets, control octets     filled by `receive`
 //!           reply octets                                               filled by the caller
 //! queue:    header ─► source address and control of slot i, reply octets of slot i, for each `queue(i, …)`
+//! trains:   header ─► source address of the first, its control and UDP_SEGMENT, reply octets of each
 //! ```
 //!
 //! Safe code would make one system call a datagram, which costs 10–30 % more of all CPU a query, or rebuild 64 headers at
@@ -13,7 +14,9 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::NonNull;
+
+use super::memory::Memory;
+use super::trains::{Plan, Replies};
 
 /// How many datagrams one call receives or sends at most. At 32 the cost of the call itself is already down to a few
 /// nanoseconds each; more than 64 would only add to the latency of the first.
@@ -33,10 +36,17 @@ const QUERY_STRIDE: usize = QUERY_OCTETS_MAX + 64;
 /// From one reply to the next, for the same reason.
 const REPLY_STRIDE: usize = REPLY_OCTETS_MAX + 64;
 
-/// Room for one IP_PKTINFO or IPV6_PKTINFO message; the latter takes 40 octets.
+/// Room for one IP_PKTINFO or IPV6_PKTINFO message, of which the latter takes 40 octets, and for UDP_SEGMENT behind it,
+/// which takes 24.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-struct Control([u8; 64]);
+struct Control([u8; CONTROL_OCTETS]);
+
+const CONTROL_OCTETS: usize = 64;
+
+/// What UDP_SEGMENT takes of it: a header and two octets, aligned.
+// SAFETY: CMSG_SPACE only calculates.
+const CUTS_OCTETS: usize = unsafe { libc::CMSG_SPACE(size_of::<u16>() as libc::c_uint) } as usize;
 
 /// The memory of one worker's batches: some 400 KiB, of which only what is used is ever touched.
 pub struct Batch {
@@ -53,6 +63,12 @@ pub struct Batch {
     received: usize,
     /// Headers of `queued_headers` that wait to be sent.
     queued: usize,
+    /// Whose source address and control each of them uses.
+    queued_slots: [u8; BATCH_MAX],
+    /// What goes together, if replies may travel so on this socket.
+    plan: Option<Box<Plan>>,
+    train_octets: Memory<libc::iovec>,
+    train_headers: Memory<libc::mmsghdr>,
 }
 
 /// A received datagram and where its reply goes.
@@ -83,6 +99,8 @@ pub struct Sent {
     pub sent: usize,
     /// Refused by the kernel: no route, no room, a firewall.
     pub failed: usize,
+    /// Trains among what was sent: several replies to one peer as one message.
+    pub trains: usize,
 }
 
 impl Batch {
@@ -93,7 +111,7 @@ impl Batch {
             replies: Memory::new(vec![0; BATCH_MAX * REPLY_STRIDE]),
             // SAFETY: all zero is a valid value of this plain C structure.
             sources: Memory::new(vec![unsafe { std::mem::zeroed() }; BATCH_MAX]),
-            controls: Memory::new(vec![Control([0; 64]); BATCH_MAX]),
+            controls: Memory::new(vec![Control([0; CONTROL_OCTETS]); BATCH_MAX]),
             received_octets: Memory::new(vec![EMPTY; BATCH_MAX]),
             queued_octets: Memory::new(vec![EMPTY; BATCH_MAX]),
             // SAFETY: all zero is a valid value of this plain C structure.
@@ -102,6 +120,11 @@ impl Batch {
             queued_headers: Memory::new(vec![unsafe { std::mem::zeroed() }; BATCH_MAX]),
             received: 0,
             queued: 0,
+            queued_slots: [0; BATCH_MAX],
+            plan: None,
+            train_octets: Memory::new(vec![EMPTY; BATCH_MAX]),
+            // SAFETY: as above.
+            train_headers: Memory::new(vec![unsafe { std::mem::zeroed() }; BATCH_MAX]),
         };
         for slot in 0..BATCH_MAX {
             let octets = libc::iovec { iov_base: batch.query(slot).cast(), iov_len: QUERY_OCTETS_MAX };
@@ -175,39 +198,127 @@ impl Batch {
         header.msg_namelen = received.msg_namelen;
         header.msg_control = if received.msg_controllen > 0 { received.msg_control } else { std::ptr::null_mut() };
         header.msg_controllen = received.msg_controllen;
+        self.queued_slots[self.queued] = slot as u8;
         self.queued += 1;
+    }
+
+    /// From now on sends replies to one peer together where it can, if the kernel knows how to on this socket; returns
+    /// whether it does. Use the batch with this socket only.
+    pub fn couple(&mut self, socket: BorrowedFd<'_>) -> bool {
+        let known = knows_trains(socket);
+        self.plan = known.then(|| Box::new(Plan::new()));
+        known
+    }
+
+    /// Whether replies to one peer go together: [`Self::couple`] was called, and no train has been refused since.
+    pub fn is_coupled(&self) -> bool {
+        self.plan.is_some()
     }
 
     /// Sends all queued replies. One that the kernel refuses is given up, and the next is sent.
     pub fn send(&mut self, socket: BorrowedFd<'_>) -> Sent {
+        let (report, refused) = match self.plan.take() {
+            None => (self.send_each(socket, 0, self.queued), false),
+            Some(mut plan) => {
+                // Where nothing goes together, what was queued is sent as it is.
+                let together = plan.make(self.queued, self) < self.queued;
+                let result = match together {
+                    true => self.send_trains(socket, &plan),
+                    false => (self.send_each(socket, 0, self.queued), false),
+                };
+                self.plan = Some(plan);
+                result
+            }
+        };
+        if refused {
+            self.plan = None;
+        }
+        self.queued = 0;
+        report
+    }
+
+    /// Sends the queued replies `from..to`, a message each.
+    fn send_each(&mut self, socket: BorrowedFd<'_>, from: usize, to: usize) -> Sent {
         let mut report = Sent::default();
-        let mut next = 0;
-        while next < self.queued {
-            // SAFETY: the headers from `next` to `queued` were filled by `queue` and point at memory that lives as long
-            // as `self`; the kernel reads within the lengths they give, and writes only their `msg_len`.
-            let sent = unsafe {
-                libc::sendmmsg(
-                    socket.as_raw_fd(),
-                    self.queued_headers.at(next),
-                    (self.queued - next) as libc::c_uint,
-                    0,
-                )
-            };
-            match usize::try_from(sent) {
-                Ok(sent) if sent > 0 => {
+        let mut next = from;
+        while next < to {
+            match send_some(socket, &mut self.queued_headers, next, to) {
+                Ok(sent) => {
                     report.sent += sent;
                     next += sent;
                 }
-                _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-                // sendmmsg reports an error only for the first message of a call: that one cannot be sent.
-                _ => {
+                Err(_) => {
                     report.failed += 1;
                     next += 1;
                 }
             }
         }
-        self.queued = 0;
         report
+    }
+
+    /// Sends the queued replies as planned. Says also whether the kernel takes no trains here after all: then what was in
+    /// the refused one, and all after it, has been sent a message each.
+    fn send_trains(&mut self, socket: BorrowedFd<'_>, plan: &Plan) -> (Sent, bool) {
+        let trains = self.lay_trains(plan);
+        let mut report = Sent::default();
+        let mut refused = false;
+        let mut next = 0;
+        while next < trains {
+            let error = match send_some(socket, &mut self.train_headers, next, trains) {
+                Ok(sent) => {
+                    for train in next..next + sent {
+                        report.sent += plan.cars(train);
+                        report.trains += usize::from(plan.cars(train) > 1);
+                    }
+                    next += sent;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            if plan.cars(next) > 1 && tells_of_trains(&error) {
+                for reply in plan.replies(next) {
+                    let alone = self.send_each(socket, reply, reply + 1);
+                    report.sent += alone.sent;
+                    report.failed += alone.failed;
+                    // What goes neither way says something about the peer: one without a port, for instance.
+                    refused |= alone.sent > 0;
+                }
+            } else {
+                report.failed += plan.cars(next);
+            }
+            next += 1;
+        }
+        (report, refused)
+    }
+
+    /// Makes the headers of trains from those of their replies; returns how many.
+    fn lay_trains(&mut self, plan: &Plan) -> usize {
+        let mut octets = 0;
+        let trains = plan.trains();
+        for train in 0..trains {
+            let start = octets;
+            let mut first = None;
+            for reply in plan.replies(train) {
+                first = first.or(Some(reply));
+                let of_reply = *self.queued_octets.get(reply);
+                self.train_octets.set(octets, of_reply);
+                octets += 1;
+            }
+            let Some(first) = first else { continue };
+            let mut header = *self.queued_headers.get(first);
+            header.msg_hdr.msg_iov = self.train_octets.at(start);
+            header.msg_hdr.msg_iovlen = (octets - start) as _;
+            if octets - start > 1 {
+                let length = self.queued_octets.get(first).iov_len;
+                // The control memory of the slot whose source address this is; `queue` left it out where it is empty.
+                let slot = self.queued_slots[first];
+                header.msg_hdr.msg_control = self.controls.at(usize::from(slot)).cast();
+                header.msg_hdr.msg_controllen =
+                    self.ask_for_cuts(usize::from(slot), header.msg_hdr.msg_controllen, length as u16);
+            }
+            self.train_headers.set(train, header);
+        }
+        trains
     }
 
     /// Makes the headers that the last call used ready for the next one.
@@ -251,6 +362,30 @@ impl Batch {
         }
     }
 
+    /// A reply's peer as the kernel wrote it; of IPv4 the rest is always zero.
+    fn source_octets(&self, reply: usize) -> &[u8; size_of::<libc::sockaddr_in6>()] {
+        let source = self.sources.at(self.queued_slots[reply].into());
+        // SAFETY: the memory is as large as the array, is initialized by `new` and has no padding; nothing changes it while
+        // `self` is borrowed.
+        unsafe { &*source.cast() }
+    }
+
+    /// Writes UDP_SEGMENT, which asks for datagrams of `length` octets, behind the `used` octets of a slot's control
+    /// memory; returns how many are used then.
+    fn ask_for_cuts(&mut self, slot: usize, used: usize, length: u16) -> usize {
+        assert!(used + CUTS_OCTETS <= CONTROL_OCTETS && used.is_multiple_of(align_of::<libc::cmsghdr>()));
+        // SAFETY: a `cmsghdr` and two octets fit behind `used`, by the assertion, and are aligned, as `Control` is. The data
+        // is written unaligned, for it has no type there.
+        unsafe {
+            let message = self.controls.at(slot).cast::<u8>().add(used).cast::<libc::cmsghdr>();
+            (*message).cmsg_level = libc::SOL_UDP;
+            (*message).cmsg_type = libc::UDP_SEGMENT;
+            (*message).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as libc::c_uint) as _;
+            libc::CMSG_DATA(message).cast::<u16>().write_unaligned(length);
+        }
+        used + CUTS_OCTETS
+    }
+
     /// Turns what the kernel said about where a datagram came to into what it wants to hear about where the answer goes
     /// from: the same structure, but the interface is left to the routing table. False if one cannot answer from there.
     fn answer_from_there(&mut self, slot: usize) -> bool {
@@ -290,50 +425,68 @@ impl Default for Batch {
     }
 }
 
+/// The queued replies, as a plan sees them.
+impl Replies for Batch {
+    fn hash(&self, reply: usize) -> u32 {
+        let octets = self.source_octets(reply);
+        let word = |at: usize| u32::from_ne_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
+        // Family and port, and the address: an IPv4 one in the first word behind, the changing part of an IPv6 one in the
+        // last two. Multiplied, since neighbours differ in few bits, and taken from the top.
+        let mixed = (word(0) ^ word(20)).wrapping_mul(0x9e37_79b1) ^ (word(4) ^ word(16)).wrapping_mul(0x85eb_ca6b);
+        (mixed ^ self.octets(reply) as u32).wrapping_mul(0xc2b2_ae35) >> 16
+    }
+
+    fn alike(&self, one: usize, other: usize) -> bool {
+        let control = |reply: usize| {
+            let used = self.queued_headers.get(reply).msg_hdr.msg_controllen as usize;
+            (used <= CONTROL_OCTETS - CUTS_OCTETS)
+                .then(|| &self.controls.get(self.queued_slots[reply].into()).0[..used])
+        };
+        self.octets(one) == self.octets(other)
+            && self.source_octets(one) == self.source_octets(other)
+            && control(one).is_some_and(|one| control(other) == Some(one))
+    }
+
+    fn octets(&self, reply: usize) -> usize {
+        self.queued_octets.get(reply).iov_len
+    }
+}
+
+/// Gives the kernel `headers[from..to]`; returns how many it took, or why it did not take the first.
+fn send_some(socket: BorrowedFd<'_>, headers: &mut Memory<libc::mmsghdr>, from: usize, to: usize) -> io::Result<usize> {
+    assert!(from < to && to <= headers.length());
+    loop {
+        // SAFETY: the caller has filled the headers `from..to`, and they point at memory of the same `Batch`; the kernel
+        // reads within the lengths they give, and writes only their `msg_len`.
+        let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.at(from), (to - from) as libc::c_uint, 0) };
+        match usize::try_from(sent) {
+            Ok(sent) if sent > 0 => return Ok(sent),
+            // sendmmsg reports an error only for the first message of a call: that one cannot be sent.
+            _ => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    }
+}
+
+/// Whether the kernel knows UDP_SEGMENT (Linux 4.18; not gVisor).
+fn knows_trains(socket: BorrowedFd<'_>) -> bool {
+    let mut value: libc::c_int = 0;
+    let mut size = size_of_val(&value) as libc::socklen_t;
+    let pointer = std::ptr::from_mut(&mut value).cast();
+    // SAFETY: the pointers are to a `c_int` and to its size; the descriptor is open since it is borrowed.
+    unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, pointer, &mut size) == 0 }
+}
+
+/// Whether a train was refused for being one: a device without checksums in hardware (EIO), a path with a smaller MTU than
+/// IPv6 allows (EMSGSIZE, from older kernels EINVAL), a kernel or filter that does not know the option.
+fn tells_of_trains(error: &io::Error) -> bool {
+    let refusals = [libc::EIO, libc::EINVAL, libc::EMSGSIZE, libc::ENOPROTOOPT, libc::EOPNOTSUPP];
+    error.raw_os_error().is_some_and(|number| refusals.contains(&number))
+}
+
 const EMPTY: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-
-/// An array on the heap that is reached by raw pointers only, so that other memory may hold pointers into it.
-struct Memory<T> {
-    start: NonNull<T>,
-    length: usize,
-}
-
-impl<T: Copy> Memory<T> {
-    fn new(values: Vec<T>) -> Self {
-        let length = values.len();
-        let start = Box::into_raw(values.into_boxed_slice()).cast::<T>();
-        Memory { start: NonNull::new(start).expect("a box is not null"), length }
-    }
-
-    fn at(&self, index: usize) -> *mut T {
-        assert!(index < self.length);
-        // SAFETY: the index lies within the array that `start` begins.
-        unsafe { self.start.as_ptr().add(index) }
-    }
-
-    fn get(&self, index: usize) -> &T {
-        // SAFETY: `at` points at an element that was initialized by `new`. Elements are changed only through `&mut self`
-        // or by the kernel in a call that takes `&mut Batch`, so nothing changes it while this reference lives.
-        unsafe { &*self.at(index) }
-    }
-
-    fn get_mut(&mut self, index: usize) -> &mut T {
-        // SAFETY: as in `get`, and `&mut self` says that there is no other reference.
-        unsafe { &mut *self.at(index) }
-    }
-
-    fn set(&mut self, index: usize, value: T) {
-        *self.get_mut(index) = value;
-    }
-}
-
-impl<T> Drop for Memory<T> {
-    fn drop(&mut self) {
-        let slice = std::ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.length);
-        // SAFETY: this is the box that `new` took apart, and nothing uses it after this.
-        drop(unsafe { Box::from_raw(slice) });
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -363,7 +516,7 @@ mod tests {
             })
             .collect();
         lengths.into_iter().for_each(|(slot, length)| batch.queue(slot, length));
-        assert_eq!(batch.send(server.as_fd()), Sent { sent: received, failed: 0 });
+        assert_eq!(batch.send(server.as_fd()), Sent { sent: received, ..Sent::default() });
         received
     }
 
@@ -428,9 +581,132 @@ mod tests {
         (0..3).for_each(|slot| batch.queue(slot, 1));
         // Port 0 is nowhere: the second reply fails.
         batch.sources.get_mut(1).sin6_port = 0;
-        assert_eq!(batch.send(server.as_fd()), Sent { sent: 2, failed: 1 });
+        assert_eq!(batch.send(server.as_fd()), Sent { sent: 2, failed: 1, trains: 0 });
         let mut reply = [0; 1];
         let mut got = || client.recv(&mut reply).map(|_| reply[0]).unwrap();
         assert_eq!([got(), got()], [0, 2]);
+    }
+
+    /// Receives `count` datagrams and answers each with its octets.
+    fn echo(batch: &mut Batch, server: &UdpSocket, count: usize) -> Sent {
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        let mut report = Sent::default();
+        let mut received = 0;
+        while received < count && std::time::Instant::now() < deadline {
+            let Ok(now) = batch.receive(server.as_fd(), Wait::ForOne) else { continue };
+            received += now;
+            let mut lengths = [0; BATCH_MAX];
+            for datagram in batch.each() {
+                datagram.reply[..datagram.query.len()].copy_from_slice(datagram.query);
+                lengths[datagram.slot] = datagram.query.len();
+            }
+            lengths[..now].iter().enumerate().for_each(|(slot, length)| batch.queue(slot, *length));
+            let sent = batch.send(server.as_fd());
+            report.sent += sent.sent;
+            report.failed += sent.failed;
+            report.trains += sent.trains;
+        }
+        report
+    }
+
+    /// What a client gets, sorted, and how much of it came from each address.
+    fn gather(client: &UdpSocket, servers: [SocketAddr; 2], count: usize) -> (Vec<Vec<u8>>, [usize; 2]) {
+        let mut octets = [0; QUERY_OCTETS_MAX];
+        let mut from = [0; 2];
+        let mut all = Vec::new();
+        for _ in 0..count {
+            let (length, source) = client.recv_from(&mut octets).unwrap();
+            from[servers.iter().position(|server| *server == source).expect("from an address that was asked")] += 1;
+            all.push(octets[..length].to_vec());
+        }
+        all.sort();
+        (all, from)
+    }
+
+    #[test]
+    fn trains_arrive_as_what_was_queued() {
+        for (bound, asked, clients_at) in [
+            ("127.0.0.1:0", ["127.0.0.1", "127.0.0.1"], "127.0.0.1:0"),
+            ("0.0.0.0:0", ["127.0.0.1", "127.0.0.2"], "127.0.0.1:0"),
+            ("[::1]:0", ["::1", "::1"], "[::1]:0"),
+            ("[::]:0", ["::1", "::1"], "[::1]:0"),
+        ] {
+            let (server, address) = socket(bound);
+            if address.ip().is_unspecified() {
+                crate::sys::packet_info::enable(server.as_fd(), address).unwrap();
+            }
+            let mut batch = Batch::new();
+            // A kernel that knows no trains has nothing to show here.
+            if !batch.couple(server.as_fd()) {
+                return;
+            }
+            let clients: Vec<UdpSocket> = (0..3).map(|_| socket(clients_at).0).collect();
+            let asked = asked.map(|ip| SocketAddr::new(ip.parse().unwrap(), address.port()));
+            for round in 0..3u8 {
+                // Few lengths, one too long for a train, from each client to each address, turn and turn about.
+                let octets = |client: usize, number: u8| {
+                    vec![client as u8 ^ number ^ round; [20, 31, 20, 1_232, 1_400][usize::from(number % 5)]]
+                };
+                for number in 0..10 {
+                    for (who, client) in clients.iter().enumerate() {
+                        client.send_to(&octets(who, number), asked[usize::from(number / 5)]).unwrap();
+                    }
+                }
+                let sent = echo(&mut batch, &server, 30);
+                assert_eq!((sent.sent, sent.failed), (30, 0), "{bound}");
+                assert!(sent.trains > 0, "{bound}");
+                for (who, client) in clients.iter().enumerate() {
+                    let mut expected: Vec<_> = (0..10).map(|number| octets(who, number)).collect();
+                    expected.sort();
+                    let from = if asked[0] == asked[1] { [10, 0] } else { [5, 5] };
+                    assert_eq!(gather(client, asked, 10), (expected, from), "{bound}");
+                }
+            }
+            assert!(batch.is_coupled());
+        }
+    }
+
+    #[test]
+    fn a_refused_train_is_sent_singly_and_is_the_last() {
+        let (server, there) = socket("127.0.0.1:0");
+        let (client, _) = socket("127.0.0.1:0");
+        let mut batch = Batch::new();
+        if !batch.couple(server.as_fd()) {
+            return;
+        }
+        // The kernel cuts nothing on a socket without checksums: EINVAL.
+        let yes: libc::c_int = 1;
+        let (pointer, size) = (std::ptr::from_ref(&yes).cast(), size_of_val(&yes) as libc::socklen_t);
+        // SAFETY: the pointer is to a `c_int` that outlives the call, and the size given is its size.
+        assert_eq!(
+            unsafe { libc::setsockopt(server.as_raw_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, pointer, size) },
+            0
+        );
+        for round in 0..2 {
+            (0..20u8).for_each(|number| assert!(client.send_to(&[number; 30], there).is_ok()));
+            let sent = echo(&mut batch, &server, 20);
+            assert_eq!((sent.sent, sent.failed, sent.trains), (20, 0, 0), "round {round}");
+            let expected: Vec<_> = (0..20u8).map(|number| vec![number; 30]).collect();
+            assert_eq!(gather(&client, [there; 2], 20).0, expected);
+            assert!(!batch.is_coupled());
+        }
+    }
+
+    #[test]
+    fn a_peer_that_cannot_be_answered_does_not_end_trains() {
+        let (server, there) = socket("127.0.0.1:0");
+        let (client, _) = socket("127.0.0.1:0");
+        let mut batch = Batch::new();
+        if !batch.couple(server.as_fd()) {
+            return;
+        }
+        (0..4u8).for_each(|number| assert!(client.send_to(&[number], there).is_ok()));
+        assert_eq!(batch.receive(server.as_fd(), Wait::ForOne).unwrap(), 4);
+        (0..4).for_each(|slot| batch.queue(slot, 1));
+        // Port 0 is nowhere, and EINVAL: a query can claim to come from there.
+        (0..2).for_each(|slot| batch.sources.get_mut(slot).sin6_port = 0);
+        let sent = batch.send(server.as_fd());
+        assert_eq!(sent, Sent { sent: 2, failed: 2, trains: 1 });
+        assert!(batch.is_coupled());
     }
 }

@@ -10,4 +10,6 @@ compile_error!("signpost needs Linux: its UDP workers use recvmmsg, sendmmsg and
 pub mod cpu;
 pub mod datagrams;
 pub mod files;
+mod memory;
 pub mod packet_info;
+mod trains;

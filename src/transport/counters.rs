@@ -49,6 +49,10 @@ counters! {
     batches,
     /// Replies given to the kernel.
     replies,
+    /// Trains among them: several replies to one peer that were given to the kernel as one.
+    trains,
+    /// Workers that sent no more trains, since the kernel had refused one.
+    trains_refused,
     /// Replies that the kernel refused.
     send_errors,
     /// Failed calls to receive.

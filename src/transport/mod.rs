@@ -43,6 +43,8 @@ pub struct Config {
     /// Octets that wait in the kernel for a UDP worker, a wish that the kernel bounds (`net.core.rmem_max`). 4 MiB hold
     /// what comes while a worker is off its processor for some milliseconds.
     pub udp_buffer_octets: usize,
+    /// Whether replies to one peer go to the kernel together, where it knows how to part them.
+    pub udp_trains: bool,
     /// What stream clients may take.
     pub streams: Limits,
 }
@@ -54,6 +56,7 @@ impl Default for Config {
             udp_workers: std::thread::available_parallelism().map_or(1, usize::from),
             pin: false,
             udp_buffer_octets: 4 * 1024 * 1024,
+            udp_trains: true,
             streams: Limits::default(),
         }
     }
@@ -135,7 +138,7 @@ pub fn bind(config: &Config) -> Result<Bound, BindError> {
 }
 
 fn bind_one(address: SocketAddr, config: &Config, cpus: &[usize]) -> Result<Listener, BindError> {
-    let (address, workers) = udp::bind(address, config.udp_workers.max(1), config.udp_buffer_octets, cpus)?;
+    let (address, workers) = udp::bind(address, config, cpus)?;
     let tcp = tcp::bind(address)?;
     Ok(Listener { address, workers, tcp })
 }

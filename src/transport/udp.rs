@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::BindError;
 use super::counters::Counters;
 use super::desk::{self, Desk};
+use super::{BindError, Config};
 use crate::nameserver::{Exchange, Outcome, Peer, Transport};
 use crate::sys::datagrams::{BATCH_MAX, Batch, Wait};
 use crate::sys::{cpu, packet_info};
@@ -34,16 +34,19 @@ pub(super) struct Worker {
     socket: Socket,
     /// The processor to stay on, if the operator wants that.
     cpu: Option<usize>,
+    /// Whether replies to one peer may go together.
+    trains: bool,
 }
 
-/// Binds the sockets of `workers` workers to one address. Port 0 becomes a port that the first socket gets and all share.
+/// Binds the sockets of one address's workers, the n-th of which is to stay on the n-th of `cpus` if there are any. Port 0
+/// becomes a port that the first socket gets and all share.
 pub(super) fn bind(
     address: SocketAddr,
-    workers: usize,
-    buffer_octets: usize,
+    config: &Config,
     cpus: &[usize],
 ) -> Result<(SocketAddr, Vec<Worker>), BindError> {
     let fault = |source| BindError::new(address, "UDP", source);
+    let (workers, buffer_octets) = (config.udp_workers.max(1), config.udp_buffer_octets);
     // The first socket is bound without SO_REUSEPORT, so that an address which another process uses is an error, even if
     // that process would share it; then it opens the address to its fellows.
     let first = socket(address, buffer_octets).map_err(fault)?;
@@ -60,7 +63,10 @@ pub(super) fn bind(
         another.bind(&bound.into()).map_err(fault)?;
         sockets.push(another);
     }
-    let place = |(number, socket)| Worker { socket, cpu: cpus.get(number % cpus.len().max(1)).copied() };
+    let place = |(number, socket)| {
+        let cpu = cpus.get(number % cpus.len().max(1)).copied();
+        Worker { socket, cpu, trains: config.udp_trains }
+    };
     Ok((bound, sockets.into_iter().enumerate().map(place).collect()))
 }
 
@@ -92,6 +98,9 @@ impl Worker {
             tracing::warn!(cpu, %error, "a UDP worker could not be pinned to its processor");
         }
         let mut batch = Batch::new();
+        if self.trains {
+            batch.couple(self.socket.as_fd());
+        }
         loop {
             // No query may make a worker panic; were one to, it would be the first of many, and the others' clients still
             // want answers. Its batch is lost.
@@ -159,11 +168,17 @@ impl Worker {
         for (slot, length) in slots.iter().zip(lengths).filter(|(_, length)| *length > 0) {
             batch.queue(*slot, length);
         }
+        let coupled = batch.is_coupled();
         let sent = batch.send(self.socket.as_fd());
+        if coupled && !batch.is_coupled() {
+            // Once in a worker's life at most.
+            counters.trains_refused.add(1);
+        }
 
         counters.batches.add(1);
         counters.datagrams.add(received as u64);
         counters.replies.add(sent.sent as u64);
+        counters.trains.add(sent.trains as u64);
         counters.send_errors.add(sent.failed as u64);
         (received, exchanges)
     }

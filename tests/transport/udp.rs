@@ -40,6 +40,52 @@ fn every_query_of_full_batches_is_answered() {
 }
 
 #[test]
+fn pipelined_queries_get_their_own_answers_with_trains_and_without() {
+    for trains in [true, false] {
+        let server = Server::with(|config| {
+            config.udp_trains = trains;
+            config.addresses =
+                ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0", "[::]:0"].map(|address| address.parse().unwrap()).into();
+        });
+        for address in &server.addresses {
+            let asked: &[&str] = match (address.is_ipv4(), address.ip().is_unspecified()) {
+                (true, true) => &["127.0.0.1", "127.0.0.9"],
+                (true, false) => &["127.0.0.1"],
+                (false, _) => &["::1"],
+            };
+            let asked = asked.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), address.port()));
+            let clients: Vec<_> = asked.map(udp_client).collect();
+            // Names of a few lengths, and answers cut short among them: what is alike travels together.
+            let queries: Vec<_> = (0..120u16)
+                .map(|id| match id % 10 {
+                    9 => query(id, "large.shard.example", TXT),
+                    kind => query(id, &format!("{}.shard.example", "n".repeat(1 + usize::from(kind % 4))), A),
+                })
+                .collect();
+            for client in &clients {
+                queries.iter().for_each(|query| assert_eq!(client.send(query).unwrap(), query.len()));
+            }
+            for client in &clients {
+                let mut left: Vec<_> = queries.iter().collect();
+                let mut reply = [0; 2048];
+                while !left.is_empty() {
+                    let length = client.recv(&mut reply).expect("every query is answered");
+                    let place = left.iter().position(|query| query[..2] == reply[..2]).expect("answered once");
+                    let query = left.swap_remove(place);
+                    match query.ends_with(&[0, 16, 0, 1]) {
+                        true => assert_eq!((reply[2] & 0x86, &reply[12..query.len()]), (0x86, &query[12..])),
+                        false => check(&reply[..length], query, 4),
+                    }
+                }
+            }
+        }
+        let stats = server.stats();
+        assert_eq!((stats.replies, stats.send_errors, stats.trains_refused), (600, 0, 0), "{stats:?}");
+        assert!(trains || stats.trains == 0, "{stats:?}");
+    }
+}
+
+#[test]
 fn answers_come_from_the_address_that_was_asked() {
     let server =
         Server::with(|config| config.addresses = vec!["0.0.0.0:0".parse().unwrap(), "[::]:0".parse().unwrap()]);

@@ -1,0 +1,251 @@
+//! What is compared and how: one function a mode, each printing a table whose rows are of one run, in interleaved rounds.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use crate::generator::{self, Load, Peers};
+use crate::paced;
+use crate::servers::{Process, Server, Setup, Usage};
+use crate::zones::{ZONES, Zones};
+
+/// How long a server is warmed up, and how long it is measured in each round.
+const WARM: Duration = Duration::from_millis(300);
+const MEASURED: Duration = Duration::from_millis(1_500);
+
+/// How long a server may take to answer at all.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Queries a second where latency is measured: DESIGN.md §10.
+const RATE: u32 = 30_000;
+
+/// Zone changes a second of the storm.
+const STORM: u32 = 1_000;
+
+/// One row of a table.
+#[derive(Clone)]
+struct Row<'a> {
+    label: String,
+    setup: Setup<'a>,
+    peers: Peers,
+}
+
+impl<'a> Row<'a> {
+    fn new(server: Server, zones: &'a Zones) -> Self {
+        let setup = Setup { server, zones, singly: false, changes: 0 };
+        Row { label: server.name().to_owned(), setup, peers: Peers::Few }
+    }
+
+    fn labelled(mut self, more: &str) -> Self {
+        self.label = format!("{}, {more}", self.label);
+        self
+    }
+
+    fn singly(mut self) -> Self {
+        self.setup.singly = true;
+        self.labelled("no trains")
+    }
+
+    fn load(&self, server: SocketAddr) -> Load {
+        Load { server, zones: self.setup.zones.count, peers: self.peers }
+    }
+}
+
+/// Processor time a query, of eight clients and of 512.
+pub fn cpu() -> std::io::Result<()> {
+    let zones = Zones::new(ZONES)?;
+    let mut rows = Vec::new();
+    for peers in [Peers::Few, Peers::Many] {
+        let servers = [Server::Echo, Server::Signpost, Server::Knot, Server::Nsd, Server::Gdnsd];
+        let all = servers.into_iter().map(|server| Row::new(server, &zones));
+        let all = all.chain([Row::new(Server::Signpost, &zones).singly()]);
+        rows.extend(all.map(|row| Row { peers, ..row }.labelled(&format!("{} peers", peers.count()))));
+    }
+    costs(&rows).map(|_| ())
+}
+
+/// Processor time a query with few zones and with many.
+pub fn zones() -> std::io::Result<()> {
+    let sets = [Zones::new(100)?, Zones::new(ZONES)?, Zones::new(100_000)?];
+    let rows: Vec<Row<'_>> = [Peers::Few, Peers::Many]
+        .into_iter()
+        .flat_map(|peers| sets.iter().map(move |zones| (peers, zones)))
+        .map(|(peers, zones)| {
+            let what = format!("{} zones, {} peers", zones.count, peers.count());
+            Row { peers, ..Row::new(Server::Signpost, zones) }.labelled(&what)
+        })
+        .collect();
+    let costs = costs(&rows)?;
+    for row in [0, 3] {
+        println!("{} against {}: {:.2}", rows[row + 2].label, rows[row].label, costs[row + 2] / costs[row]);
+    }
+    Ok(())
+}
+
+/// How long answers take at a fixed rate.
+pub fn latency() -> std::io::Result<()> {
+    let zones = Zones::new(ZONES)?;
+    let servers = [Server::Signpost, Server::Knot, Server::Nsd, Server::Gdnsd];
+    let rows: Vec<Row<'_>> = servers.into_iter().map(|server| Row::new(server, &zones)).collect();
+    latencies(&rows)
+}
+
+/// What a publisher on the same processor as the queries does to them.
+pub fn storm() -> std::io::Result<()> {
+    let zones = Zones::new(100_000)?;
+    let mut stormy = Row::new(Server::Signpost, &zones);
+    stormy.setup.changes = STORM;
+    let rows = [Row::new(Server::Signpost, &zones).labelled("calm"), stormy.labelled("storm")];
+    costs(&rows)?;
+    latencies(&rows)
+}
+
+/// How long from the start of the process until a thousand queries in a row are answered rightly.
+pub fn start() -> std::io::Result<()> {
+    let zones = Zones::new(100_000)?;
+    let servers = [Server::Signpost, Server::Nsd, Server::Knot, Server::Gdnsd];
+    let rows: Vec<Row<'_>> = servers.into_iter().map(|server| Row::new(server, &zones)).collect();
+    let results = interleaved(&rows, 3, |row, address| {
+        let Some(process) = Process::spawn(row.setup, address)? else { return Ok(None) };
+        let took = process.wait(row.load(address), PATIENCE)?;
+        Ok(Some((took, process.usage())))
+    })?;
+    println!("{:<36} {:>9} {:>9} {:>9}", "100,000 zone files", "start s", "CPU s", "RSS MiB");
+    for (row, results) in rows.iter().zip(results).filter(|(_, results)| !results.is_empty()) {
+        println!(
+            "{:<36} {:>9.2} {:>9.2} {:>9.1}",
+            row.label,
+            middle(results.iter().map(|(took, _)| took.as_secs_f64())),
+            middle(results.iter().map(|(_, usage)| usage.cpu.as_secs_f64())),
+            middle(results.iter().map(|(_, usage)| usage.resident_octets as f64 / 1_048_576.0)),
+        );
+    }
+    Ok(())
+}
+
+/// One round's figures of one row.
+struct Costs {
+    cpu_us: f64,
+    user_share: f64,
+    queries_per_second: f64,
+    resident_mib: f64,
+    wrong: u64,
+    lost: u64,
+}
+
+/// Measures and prints processor time a query; returns its medians.
+fn costs(rows: &[Row<'_>]) -> std::io::Result<Vec<f64>> {
+    let all = interleaved(rows, 5, cost)?;
+    println!(
+        "{:<36} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6} {:>6}",
+        "", "CPU µs", "user µs", "user %", "queries/s", "RSS MiB", "wrong", "lost"
+    );
+    let mut medians = Vec::new();
+    for (row, figures) in rows.iter().zip(&all) {
+        let median = |of: fn(&Costs) -> f64| middle(figures.iter().map(of));
+        medians.push(median(|figure| figure.cpu_us));
+        if figures.is_empty() {
+            continue;
+        }
+        println!(
+            "{:<36} {:>9.2} {:>9.2} {:>9.0} {:>9.0} {:>9.1} {:>6} {:>6}",
+            row.label,
+            median(|figure| figure.cpu_us),
+            median(|figure| figure.cpu_us * figure.user_share),
+            median(|figure| figure.user_share * 100.0),
+            median(|figure| figure.queries_per_second),
+            median(|figure| figure.resident_mib),
+            figures.iter().map(|figure| figure.wrong).sum::<u64>(),
+            figures.iter().map(|figure| figure.lost).sum::<u64>(),
+        );
+    }
+    Ok(medians)
+}
+
+fn cost(row: &Row<'_>, address: SocketAddr) -> std::io::Result<Option<Costs>> {
+    let Some(process) = Process::spawn(row.setup, address)? else { return Ok(None) };
+    let load = row.load(address);
+    process.wait(load, PATIENCE)?;
+    generator::run(load, WARM);
+    let before = process.usage();
+    let report = generator::run(load, MEASURED);
+    let after = process.usage();
+    let echo = row.setup.server == Server::Echo;
+    let answers = if echo { report.answered + report.wrong } else { report.answered };
+    let ticks = |usage: Usage| (usage.user_ticks, usage.user_ticks + usage.system_ticks);
+    let ((user, all), (user_before, all_before)) = (ticks(after), ticks(before));
+    Ok(Some(Costs {
+        cpu_us: (after.cpu - before.cpu).as_secs_f64() * 1e6 / answers.max(1) as f64,
+        user_share: (user - user_before) as f64 / (all - all_before).max(1) as f64,
+        queries_per_second: answers as f64 / report.took.as_secs_f64(),
+        resident_mib: after.resident_octets as f64 / 1_048_576.0,
+        wrong: if echo { 0 } else { report.wrong },
+        lost: report.lost,
+    }))
+}
+
+/// Measures and prints times of answers at a fixed rate.
+fn latencies(rows: &[Row<'_>]) -> std::io::Result<()> {
+    let all = interleaved(rows, 5, |row, address| {
+        let Some(process) = Process::spawn(row.setup, address)? else { return Ok(None) };
+        let load = row.load(address);
+        process.wait(load, PATIENCE)?;
+        generator::run(load, WARM);
+        Ok(Some(paced::run(load, RATE, MEASURED)))
+    })?;
+    println!(
+        "{:<36} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6} {:>6}",
+        format!("{RATE} queries/s"),
+        "p50 µs",
+        "p99 µs",
+        "p999 µs",
+        "most µs",
+        "asked",
+        "missed",
+        "late %"
+    );
+    for (row, rounds) in rows.iter().zip(&all).filter(|(_, rounds)| !rounds.is_empty()) {
+        let of = |share: f64| middle(rounds.iter().map(|round| round.quantile(share)));
+        let asked: usize = rounds.iter().map(|round| round.asked).sum();
+        println!(
+            "{:<36} {:>9.1} {:>9.1} {:>9.1} {:>9.0} {:>9} {:>6} {:>6.2}",
+            row.label,
+            of(0.5),
+            of(0.99),
+            of(0.999),
+            of(1.0),
+            asked,
+            asked - rounds.iter().map(|round| round.times.len()).sum::<usize>(),
+            rounds.iter().map(|round| round.late).sum::<usize>() as f64 * 100.0 / asked as f64,
+        );
+    }
+    Ok(())
+}
+
+/// Does the same to every row in each round, so that whatever else the machine does meets all of them.
+fn interleaved<T>(
+    rows: &[Row<'_>],
+    rounds: usize,
+    measure: impl Fn(&Row<'_>, SocketAddr) -> std::io::Result<Option<T>>,
+) -> std::io::Result<Vec<Vec<T>>> {
+    let rounds = std::env::var("PEERS_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(rounds);
+    // Always the same port, since they run one at a time.
+    let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    let mut results: Vec<Vec<T>> = rows.iter().map(|_| Vec::new()).collect();
+    for round in 0..rounds {
+        for (row, results) in rows.iter().zip(&mut results) {
+            match measure(row, SocketAddr::from((Ipv4Addr::LOCALHOST, port))) {
+                Ok(Some(result)) => results.push(result),
+                Ok(None) if round == 0 => println!("{} is not installed", row.label),
+                Ok(None) => {}
+                Err(error) => println!("{}: {error}", row.label),
+            }
+        }
+    }
+    Ok(results)
+}
+
+fn middle(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,179 @@
+//! Which replies of a batch go as one train: one message of the send call, cut into datagrams by the kernel (UDP_SEGMENT).
+//!
+//! A train is one walk down the network stack and up to the device for many datagrams, and the walk is most of what an
+//! answer costs. Only what goes to one peer from one address can travel together, and only in pieces of one length; so
+//! replies are grouped by peer and length, in one pass with a small hash table. The order among replies to one peer is
+//! free, since each is matched by its ID and question.
+//!
+//! ```text
+//! queued:  a₁₂₀ b₁₂₀ a₁₂₀ a₁₃₆ c₁₂₀ a₁₂₀          peer and length of each reply
+//! trains:  [0 2 5] [1] [3] [4]                    lists of their places, `next` from each to the one behind it
+//! ```
+
+use super::datagrams::BATCH_MAX;
+
+/// The longest datagram of a train: with the longer of the two IP headers it fits the smallest MTU that IPv6 allows, so no
+/// train is refused for its length, whatever way it goes. (The kernel refuses to fragment the parts of a train.)
+pub(super) const CAR_OCTETS_MAX: usize = 1_232;
+
+/// The longest train: the kernel takes what one IP packet could hold, less its headers.
+pub(super) const TRAIN_OCTETS_MAX: usize = 65_000;
+
+/// The most datagrams in a train: as many as every kernel that knows UDP_SEGMENT takes (newer ones: 128).
+pub(super) const CARS_MAX: usize = 64;
+
+/// Twice the most trains, so that a probe seldom meets another's place.
+const TABLE: usize = 2 * BATCH_MAX;
+
+/// No train is here, or no reply is behind this one.
+const NONE: u8 = u8::MAX;
+
+const _: () = assert!(BATCH_MAX < NONE as usize && BATCH_MAX <= CARS_MAX && TABLE.is_power_of_two());
+
+/// What goes where: filled anew for each batch, in memory that stays.
+pub(super) struct Plan {
+    /// Places in `trains`, by hash.
+    table: [u8; TABLE],
+    next: [u8; BATCH_MAX],
+    trains: [Train; BATCH_MAX],
+    count: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Train {
+    first: u8,
+    last: u8,
+    cars: u8,
+}
+
+/// What a reply is like to the plan.
+pub(super) trait Replies {
+    /// A number that is the same for replies of one peer and length.
+    fn hash(&self, reply: usize) -> u32;
+
+    /// Whether both go to one peer, from one address, and are of one length.
+    fn alike(&self, one: usize, other: usize) -> bool;
+
+    /// Its length in octets.
+    fn octets(&self, reply: usize) -> usize;
+}
+
+impl Plan {
+    pub(super) fn new() -> Self {
+        let nobody = Train { first: NONE, last: NONE, cars: 0 };
+        Plan { table: [NONE; TABLE], next: [NONE; BATCH_MAX], trains: [nobody; BATCH_MAX], count: 0 }
+    }
+
+    /// Groups the replies `0..count`, at most [`BATCH_MAX`], and returns how many trains that makes.
+    pub(super) fn make(&mut self, count: usize, replies: &impl Replies) -> usize {
+        assert!(count <= BATCH_MAX);
+        self.table = [NONE; TABLE];
+        self.count = 0;
+        for reply in 0..count {
+            self.next[reply] = NONE;
+            let mut place = replies.hash(reply) as usize % TABLE;
+            // Ends: there are fewer trains than places.
+            let at = loop {
+                match self.table[place] {
+                    NONE => break None,
+                    train if replies.alike(usize::from(self.trains[usize::from(train)].first), reply) => {
+                        break Some(usize::from(train));
+                    }
+                    _ => place = (place + 1) % TABLE,
+                }
+            };
+            match at {
+                Some(train) if self.has_room(train, replies.octets(reply)) => {
+                    let train = &mut self.trains[train];
+                    self.next[usize::from(train.last)] = reply as u8;
+                    train.last = reply as u8;
+                    train.cars += 1;
+                }
+                // A new train; where one of the same kind is full, in its place.
+                _ => {
+                    self.table[place] = self.count as u8;
+                    self.trains[self.count] = Train { first: reply as u8, last: reply as u8, cars: 1 };
+                    self.count += 1;
+                }
+            }
+        }
+        self.count
+    }
+
+    fn has_room(&self, train: usize, octets: usize) -> bool {
+        let cars = usize::from(self.trains[train].cars);
+        octets <= CAR_OCTETS_MAX && cars < CARS_MAX && (cars + 1) * octets <= TRAIN_OCTETS_MAX
+    }
+
+    /// How many trains there are.
+    pub(super) fn trains(&self) -> usize {
+        self.count
+    }
+
+    /// How many replies the train holds.
+    pub(super) fn cars(&self, train: usize) -> usize {
+        usize::from(self.trains[..self.count][train].cars)
+    }
+
+    /// The replies of a train, in their order.
+    pub(super) fn replies(&self, train: usize) -> impl Iterator<Item = usize> {
+        let first = self.trains[..self.count][train].first;
+        std::iter::successors(Some(first), |reply| Some(self.next[usize::from(*reply)]).filter(|next| *next != NONE))
+            .map(usize::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Peer and length.
+    struct Cases(Vec<(u8, usize)>, fn(u8, usize) -> u32);
+
+    impl Replies for Cases {
+        fn hash(&self, reply: usize) -> u32 {
+            self.1(self.0[reply].0, self.0[reply].1)
+        }
+
+        fn alike(&self, one: usize, other: usize) -> bool {
+            self.0[one] == self.0[other]
+        }
+
+        fn octets(&self, reply: usize) -> usize {
+            self.0[reply].1
+        }
+    }
+
+    fn check(replies: &[(u8, usize)], expected: &[&[usize]]) {
+        // A hash that always collides must do no more than take longer; a plan is used again and again.
+        let mut plan = Plan::new();
+        for hash in [|peer, length| u32::from(peer) * 7 + length as u32, |_, _| 127] {
+            let count = plan.make(replies.len(), &Cases(replies.to_vec(), hash));
+            let trains: Vec<Vec<usize>> = (0..count).map(|train| plan.replies(train).collect()).collect();
+            assert_eq!(trains, expected);
+            assert!((0..count).all(|train| plan.cars(train) == trains[train].len()));
+        }
+    }
+
+    #[test]
+    fn replies_are_grouped_by_peer_and_length() {
+        check(&[], &[]);
+        check(&[(1, 100)], &[&[0]]);
+        check(
+            &[(b'a', 120), (b'b', 120), (b'a', 120), (b'a', 136), (b'c', 120), (b'a', 120)],
+            &[&[0, 2, 5], &[1], &[3], &[4]],
+        );
+    }
+
+    #[test]
+    fn trains_are_bounded() {
+        let all: Vec<usize> = (0..BATCH_MAX).collect();
+        check(&vec![(1, 500); BATCH_MAX], &[&all]);
+        // 52 of the longest are 64,064 octets; one more octet each, and they go alone.
+        check(&vec![(1, 1_232); BATCH_MAX], &[&all[..52], &all[52..]]);
+        let alone: Vec<&[usize]> = all.chunks(1).collect();
+        check(&vec![(1, 1_233); BATCH_MAX], &alone);
+        let peers: Vec<(u8, usize)> = (0..BATCH_MAX as u8).map(|peer| (peer, 90)).collect();
+        check(&peers, &alone);
+    }
+}
