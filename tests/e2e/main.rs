@@ -11,3 +11,4 @@ mod resolver;
 mod server;
 mod split;
 mod tools;
+mod users;
