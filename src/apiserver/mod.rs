@@ -1,7 +1,7 @@
 //! The API server: Kubernetes API conventions over a [`crate::store::Store`].
 //!
 //! A request passes the doors in this order (`Shared::answer`): what does it ask for ([`request`]), who asks
-//! ([`auth`]), may they ([`auth::rules`]), and then the [`handlers`], a file a verb. All that is particular to a kind stands
+//! ([`auth`]), may they ([`auth::rules`]), and then the [`handlers`], a file a verb; last, the [`audit`] log. All that is particular to a kind stands
 //! in [`registry`]. Reads come from the [`watch_cache`]; writes go to the store as one transaction and are answered when the
 //! cache shows them. Beside the requests run three loops ([`ApiServer::run`]): the cache, the [`garbage`] collector, and the
 //! end of [`namespaces`].
@@ -12,6 +12,7 @@
 )]
 
 pub mod apply;
+pub mod audit;
 pub mod auth;
 pub mod continue_token;
 pub mod discovery;
@@ -36,22 +37,25 @@ pub mod table;
 pub mod watch_cache;
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request};
 use http_body_util::{BodyExt, Limited};
+use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use self::auth::Authenticator;
+use self::audit::{Audit, Ending, Facts, Made};
+use self::auth::impersonate::Subject;
 use self::auth::rules::{self, Access};
+use self::auth::{Authenticator, Proof};
 use self::engine::Engine;
 use self::error::ApiError;
 use self::handlers::Call;
@@ -91,6 +95,7 @@ pub(crate) struct Shared {
     pub(crate) cache: WatchCache,
     pub(crate) domain: String,
     pub(crate) authenticator: Arc<Authenticator>,
+    audit: OnceLock<Arc<Audit>>,
     /// Fires when the server stops; ends watches.
     pub(crate) stopping: CancellationToken,
     requests: Semaphore,
@@ -105,11 +110,18 @@ impl ApiServer {
             cache: WatchCache::new(),
             domain: settings.domain,
             authenticator: settings.authenticator,
+            audit: OnceLock::new(),
             stopping: CancellationToken::new(),
             requests: Semaphore::new(REQUESTS_MAX),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
         };
         ApiServer { shared: Arc::new(shared) }
+    }
+
+    /// Writes requests down in `audit` from now on. To be called once, before the first request.
+    pub fn audit_to(&self, audit: Arc<Audit>) {
+        // A second log would split the story in two; the first one keeps it.
+        let _ = self.shared.audit.set(audit);
     }
 
     /// Keeps the cache, collects garbage and ends namespaces until `cancel` fires; then watches end, too.
@@ -148,19 +160,29 @@ impl ApiServer {
 
 /// Answers one request, whatever it is.
 async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Response {
+    let received = Timestamp::now();
     let (parts, body) = request.into_parts();
     let head = parts.method == Method::HEAD;
+    let id = uuid::Uuid::new_v4().to_string();
+    let mut facts = Facts::default();
     // A fault of ours in one request must not take the connection, and with it others' requests, along.
-    let answer = AssertUnwindSafe(shared.answer(&parts, body)).catch_unwind().await;
-    let mut response = match answer {
-        Ok(Ok(response)) => response,
-        Ok(Err(error)) => error.into_response(),
-        Err(_) => {
-            tracing::error!(method = %parts.method, path = parts.uri.path(), "a request made the API server panic");
-            ApiError::internal("the request met a fault of the server's own").into_response()
-        }
-    };
-    if let Ok(id) = HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()) {
+    let answer = AssertUnwindSafe(shared.answer(&parts, body, &mut facts)).catch_unwind().await;
+    let answer = answer.unwrap_or_else(|_| {
+        tracing::error!(method = %parts.method, path = parts.uri.path(), "a request made the API server panic");
+        Err(ApiError::internal("the request met a fault of the server's own"))
+    });
+    if let Some(audit) = shared.audit.get() {
+        let ending = match &answer {
+            Ok(response) => {
+                let made = response.extensions().get::<Made>();
+                Ending { code: response.status().as_u16(), failure: None, made }
+            }
+            Err(error) => Ending { code: error.code, failure: Some((error.reason, &error.message)), made: None },
+        };
+        audit.record(&id, &parts, received, &facts, &ending);
+    }
+    let mut response = answer.unwrap_or_else(IntoResponse::into_response);
+    if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert("audit-id", id);
     }
     if head { response.map(|_| Body::empty()) } else { response }
@@ -168,24 +190,35 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Res
 
 impl Shared {
     /// The doors, in their order.
-    async fn answer(self: &Arc<Self>, parts: &Parts, body: Body) -> Result<Response, ApiError> {
+    async fn answer(self: &Arc<Self>, parts: &Parts, body: Body, facts: &mut Facts) -> Result<Response, ApiError> {
         let target = Target::parse(&parts.uri)?;
+        facts.target = Some(target.clone());
         let query = Query::parse(&parts.uri);
-        let sender = self.authenticator.authenticate(parts)?;
-        let identity = auth::impersonate(parts, sender.clone())?;
+        let sender = self.authenticator.authenticate(parts).await?;
+        let proof = sender.proof.clone();
+        facts.sender = Some(sender.clone());
+        facts.subject = auth::impersonate::impersonate(parts, &sender.identity)?;
+        let himself = || Subject { identity: sender.identity.clone(), uid: None, extra: Default::default() };
+        let subject = facts.subject.clone().unwrap_or_else(himself);
         let verb = match &target {
             Target::Resource(resource) => Some(resource.verb(&parts.method, &query)?),
             Target::Review { .. } if parts.method != Method::POST => return Err(ApiError::method_not_allowed()),
             Target::Review { .. } => Some(Verb::Create),
             Target::Path(_) => None,
         };
-        let outcome = async {
-            authorize(&identity, &target, verb, &parts.method)?;
-            self.dispatch(target, verb, query, &identity, parts, body).await
-        };
-        let result = outcome.await;
-        audit(&sender, &identity, verb, parts, &result);
-        result
+        facts.verb = verb;
+        authorize(&subject.identity, &target, verb, &parts.method)?;
+        let response = self.dispatch(target, verb, query, &subject, parts, body).await?;
+        Ok(if verb == Some(Verb::Watch) { self.while_not_refused(response, proof) } else { response })
+    }
+
+    /// A watch outlasts the look at its credentials, so it ends when they do.
+    fn while_not_refused(&self, response: Response, proof: Proof) -> Response {
+        if matches!(proof, Proof::Nothing | Proof::InProcess) {
+            return response;
+        }
+        let refused = Box::pin(self.authenticator.clone().until_refused(proof));
+        response.map(|body| Body::from_stream(body.into_data_stream().take_until(refused)))
     }
 
     async fn dispatch(
@@ -193,15 +226,16 @@ impl Shared {
         target: Target,
         verb: Option<Verb>,
         query: Query,
-        identity: &Identity,
+        subject: &Subject,
         parts: &Parts,
         body: Body,
     ) -> Result<Response, ApiError> {
+        let identity = &subject.identity;
         let resource = match target {
             Target::Path(path) => return self.path(&path, &query, parts),
             Target::Review { review, namespace } => {
                 let asked = handlers::body::read_review(&parts.headers, &read(body).await?)?;
-                let answer = review.answer(identity, namespace.as_deref(), asked)?;
+                let answer = review.answer(subject, namespace.as_deref(), asked)?;
                 return Ok(respond::json(http::StatusCode::CREATED, answer.to_string()));
             }
             Target::Resource(resource) => resource,
@@ -284,26 +318,5 @@ async fn read(body: Body) -> Result<Bytes, ApiError> {
         }
         Ok(Err(error)) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
         Err(_) => Err(ApiError::new(408, "Timeout", "the body did not arrive in time")),
-    }
-}
-
-/// Writes down who changed what, and who was refused.
-fn audit(
-    sender: &Identity,
-    identity: &Identity,
-    verb: Option<Verb>,
-    parts: &Parts,
-    result: &Result<Response, ApiError>,
-) {
-    let code = result.as_ref().map_or_else(|error| error.code, |response| response.status().as_u16());
-    let writes = verb.is_some_and(|verb| !matches!(verb, Verb::Get | Verb::List | Verb::Watch));
-    if !writes && code != 403 {
-        return;
-    }
-    let (verb, user, path) = (verb.map_or("", Verb::as_str), &identity.user, parts.uri.path());
-    let message = result.as_ref().err().map_or("", |error| error.message.as_str());
-    match sender == identity {
-        true => tracing::debug!(target: "signpost::audit", user, verb, path, code, message),
-        false => tracing::info!(target: "signpost::audit", user, by = sender.user, verb, path, code, message),
     }
 }

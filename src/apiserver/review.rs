@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::auth::impersonate::Subject;
 use super::auth::rules::{self, Access, Decision};
 use super::error::{ApiError, Cause};
 use crate::api::identity::Identity;
@@ -46,7 +47,7 @@ impl Review {
     }
 
     /// Answers `asked`, a body that may leave out `apiVersion` and `kind`.
-    pub fn answer(&self, identity: &Identity, namespace: Option<&str>, mut asked: Value) -> Result<Value, ApiError> {
+    pub fn answer(&self, subject: &Subject, namespace: Option<&str>, mut asked: Value) -> Result<Value, ApiError> {
         if !asked.is_object() {
             return Err(ApiError::bad_request("the body of a review must be an object"));
         }
@@ -58,9 +59,17 @@ impl Review {
                 Some(found) => return Err(ApiError::bad_request(format!("{key} is {found:?}, expected {expected:?}"))),
             }
         }
+        let identity = &subject.identity;
         asked["status"] = match self.kind {
             "SelfSubjectReview" => {
-                json!({"userInfo": {"username": identity.user, "groups": identity.groups}})
+                let mut user = json!({"username": identity.user, "groups": identity.groups});
+                if let Some(uid) = &subject.uid {
+                    user["uid"] = uid.as_str().into();
+                }
+                if !subject.extra.is_empty() {
+                    user["extra"] = json!(subject.extra);
+                }
+                json!({"userInfo": user})
             }
             "SelfSubjectRulesReview" => {
                 let namespace = asked["spec"]["namespace"].as_str().filter(|namespace| !namespace.is_empty());

@@ -8,7 +8,9 @@ mod check;
 mod completion;
 mod crds;
 mod folder;
+mod kubeconfig;
 mod serve;
+mod user;
 mod version;
 mod zone;
 
@@ -50,6 +52,8 @@ const COMMANDS: &[Entry] = &[
     Entry { command: serve::command, run: serve::run },
     Entry { command: check::command, run: check::run },
     Entry { command: zone::command, run: zone::run },
+    Entry { command: user::command, run: user::run },
+    Entry { command: kubeconfig::command, run: kubeconfig::run },
     Entry { command: crds::command, run: crds::run },
     Entry { command: completion::command, run: completion::run },
     Entry { command: version::command, run: version::run },
@@ -92,6 +96,23 @@ fn print(text: &str) {
 fn complain(error: impl std::fmt::Display) {
     // Nobody is left to tell if this fails.
     let _ = writeln!(io::stderr(), "error: {error}");
+}
+
+/// Tells people something that is not what they asked for, on standard error.
+fn note(what: impl std::fmt::Display) {
+    // Nobody is left to tell if this fails.
+    let _ = writeln!(io::stderr(), "{what}");
+}
+
+/// Complains of an error, if there is one.
+fn exit_of(outcome: Result<(), String>) -> Exit {
+    match outcome {
+        Ok(()) => Exit::Success,
+        Err(error) => {
+            complain(error);
+            Exit::Failure
+        }
+    }
 }
 
 #[cfg(test)]

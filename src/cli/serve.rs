@@ -46,6 +46,14 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     std::iter::once(config).chain(flags)
 }
 
+/// `--config` and the flags of these keys alone, for a command that needs no more.
+pub(super) fn arguments_of(keys: &'static [&'static str]) -> impl Iterator<Item = Arg> {
+    arguments().filter(move |argument| {
+        let name = argument.get_id().as_str();
+        name == "config" || keys.contains(&name)
+    })
+}
+
 /// Where settings stand: the flags in `matches` and this process's environment.
 pub(super) fn places(matches: &ArgMatches) -> Places {
     let environment: Vec<(String, String)> = std::env::vars_os()
@@ -56,7 +64,7 @@ pub(super) fn places(matches: &ArgMatches) -> Places {
     let config = config.or_else(|| of_environment().map(|(_, value)| PathBuf::from(value)));
     let mut flags = Layer::new();
     for key in KEYS {
-        let Some(given) = matches.get_many::<String>(key.name) else { continue };
+        let Some(given) = matches.try_get_many::<String>(key.name).ok().flatten() else { continue };
         let values = given.flat_map(|value| layers::split(value, key.shape.flag_separators())).collect();
         flags.insert(key.name, Given { values, source: Source::Flag(key.flag()) });
     }

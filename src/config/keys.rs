@@ -1,6 +1,8 @@
 //! The table of configuration keys: the one source of the file's keys, the flags, the environment variables, `--help` and
 //! `docs/configuration.md`.
 
+use super::jwt;
+
 /// How a key's values are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
@@ -19,12 +21,17 @@ pub enum Shape {
     },
     /// Several paths, as a list.
     Paths,
+    /// Several things of many parts: in the file an array of tables, elsewhere `key=value` pairs parted by commas.
+    Tables {
+        /// Keys whose values are paths, unless they are URLs.
+        paths: &'static [&'static str],
+    },
 }
 
 impl Shape {
     /// Whether there can be several values.
     pub fn is_list(self) -> bool {
-        matches!(self, Shape::List { .. } | Shape::Paths)
+        matches!(self, Shape::List { .. } | Shape::Paths | Shape::Tables { .. })
     }
 
     /// What parts the values of one flag.
@@ -37,6 +44,7 @@ impl Shape {
         match self {
             Shape::List { env, .. } => env,
             Shape::Paths => &[':'],
+            Shape::Tables { .. } => &[' '],
             _ => &[],
         }
     }
@@ -349,6 +357,77 @@ pub static KEYS: &[Key] = &[
         help: "A further host name or address by which clients reach the API, for its certificate. localhost, the loopback \
                addresses, the addresses listened on and this host's name are in it anyway. The first one given stands in \
                the kubeconfigs.",
+    },
+    Key {
+        name: "api-tls-certificate",
+        shape: Shape::Path,
+        value_name: "FILE",
+        default: "none",
+        reloads: false,
+        help: "Certificate chain in PEM that the API serves instead of its self-made one, the server's own first. It is read \
+               again when the file is replaced, and by SIGHUP; a bad file leaves the former one in use. Needs \
+               `api-tls-key`.",
+    },
+    Key {
+        name: "api-tls-key",
+        shape: Shape::Path,
+        value_name: "FILE",
+        default: "none",
+        reloads: false,
+        help: "Private key in PEM of `api-tls-certificate`.",
+    },
+    Key {
+        name: "api-tls-ca",
+        shape: Shape::Path,
+        value_name: "FILE",
+        default: "none",
+        reloads: false,
+        help: "Authorities in PEM that clients should trust for `api-tls-certificate`; they stand in the kubeconfigs. None: \
+               clients trust what their system trusts.",
+    },
+    Key {
+        name: "jwt-issuer",
+        shape: Shape::Tables { paths: &jwt::PATHS },
+        value_name: "KEY=VALUE,...",
+        default: "none",
+        reloads: false,
+        help: "An identity provider whose tokens (JWT) the API takes: `issuer` (to the letter), `audience` (repeats), `jwks` \
+               (its keys: a file, or an https URL), and if wanted `ca` (authorities for that URL), `algorithm` (repeats; \
+               RS, PS, ES and EdDSA by default), `username-claim` (`sub`), `username-prefix` and `groups-prefix` (`ISSUER#`), \
+               `groups-claim` (`groups`), `leeway` (`30s`). Groups give the rights: with `groups-prefix=signpost:` the \
+               provider's group `viewers` is the role of viewers.",
+    },
+    Key {
+        name: "audit",
+        shape: Shape::Text,
+        value_name: "WHAT",
+        default: "writes",
+        reloads: false,
+        help: "What is written to the audit log of the API: `writes` (and refusals), `all` (reads as well) or `off`.",
+    },
+    Key {
+        name: "audit-log",
+        shape: Shape::Path,
+        value_name: "FILE",
+        default: "<data-dir>/audit.log",
+        reloads: false,
+        help: "The audit log, a JSON object (`audit.k8s.io/v1` Event) a line, mode 0600. SIGHUP opens it anew.",
+    },
+    Key {
+        name: "audit-log-size",
+        shape: Shape::Count,
+        value_name: "MIB",
+        default: "64",
+        reloads: false,
+        help: "Size in MiB at which the audit log is turned over (`audit.log.1` and so on), 1 to 65536.",
+    },
+    Key {
+        name: "audit-log-files",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "4",
+        reloads: false,
+        help: "How many files of the audit log are kept, the newest included, 1 to 1000.",
     },
     Key {
         name: "log-level",

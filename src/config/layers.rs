@@ -164,7 +164,46 @@ fn texts(
             items.iter().map(text).collect()
         }
         (Shape::List { .. } | Shape::Paths, _) => Err(wrong(value, "an array of strings")),
+        (Shape::Tables { paths }, DeValue::Array(items)) => {
+            items.iter().map(|item| pairs(paths, item, folder)).collect()
+        }
+        (Shape::Tables { .. }, _) => Err(wrong(value, TABLES)),
     }
+}
+
+const TABLES: &str = "an array of tables, or of strings such as \"key=value,key=value\"";
+
+/// A table as `key=value` pairs. Commas part them, so no value may hold one.
+fn pairs(
+    paths: &[&str],
+    item: &Spanned<DeValue<'_>>,
+    folder: &Path,
+) -> Result<String, (Range<usize>, &'static str, &'static str)> {
+    let table = match item.get_ref() {
+        DeValue::String(text) => return Ok(text.to_string()),
+        DeValue::Table(table) => table,
+        other => return Err((item.span(), TABLES, other.type_str())),
+    };
+    let mut pairs = Vec::new();
+    for (name, value) in table {
+        let several = match value.get_ref() {
+            DeValue::Array(values) => values.iter().collect(),
+            _ => vec![value],
+        };
+        for value in several {
+            let DeValue::String(text) = value.get_ref() else {
+                return Err((value.span(), "strings, or arrays of strings, in its tables", value.get_ref().type_str()));
+            };
+            if text.contains(',') {
+                return Err((value.span(), "without commas in its values", "a comma"));
+            }
+            let key: &str = name.get_ref();
+            let is_path = paths.contains(&key) && !text.contains("://");
+            let text = if is_path { folder.join(&**text).to_string_lossy().into_owned() } else { text.to_string() };
+            pairs.push(format!("{key}={text}"));
+        }
+    }
+    Ok(pairs.join(","))
 }
 
 /// Reads the environment layer. Variables of ours that are no key are left alone, since Kubernetes itself sets such ones

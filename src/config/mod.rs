@@ -3,6 +3,7 @@
 //! [`keys::KEYS`] is the table of keys; [`layers`] reads the places where they are set; [`Settings`] is what they mean, so
 //! that nothing further in checks again. [`load`] reports every fault at once, each with where the value stood.
 
+pub mod jwt;
 pub mod keys;
 pub mod layers;
 pub mod reference;
@@ -15,6 +16,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::api::names;
+use crate::apiserver::audit;
+use crate::apiserver::auth::jwt::IssuerSettings;
 use crate::nameserver::cookie::{Secret, SecretError};
 use crate::nameserver::prefix::PrefixError;
 use crate::nameserver::rrl::RateLimit;
@@ -139,6 +142,18 @@ pub struct Settings {
     pub dns_rate_limit: RateLimit,
     /// `api-name`.
     pub api_names: Vec<String>,
+    /// `api-tls-certificate` and `api-tls-key`, if they were given: both or neither.
+    pub api_tls: Option<(PathBuf, PathBuf)>,
+    /// `api-tls-ca`.
+    pub api_tls_ca: Option<PathBuf>,
+    /// `jwt-issuer`.
+    pub jwt_issuers: Vec<IssuerSettings>,
+    /// `audit`; `None`: off.
+    pub audit: Option<audit::Policy>,
+    /// `audit-log`; `None`: in the data directory.
+    pub audit_log: Option<PathBuf>,
+    /// `audit-log-size` and `audit-log-files`.
+    pub audit_bounds: audit::log::Bounds,
     /// `log-level`.
     pub log_level: String,
     /// `log-format`.
@@ -275,6 +290,12 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "dns-rate-limit-ipv6-prefix" => old.dns_rate_limit.ipv6_prefix != new.dns_rate_limit.ipv6_prefix,
         "dns-rate-limit-exempt" => old.dns_rate_limit.exempt != new.dns_rate_limit.exempt,
         "api-name" => old.api_names != new.api_names,
+        "api-tls-certificate" | "api-tls-key" => old.api_tls != new.api_tls,
+        "api-tls-ca" => old.api_tls_ca != new.api_tls_ca,
+        "jwt-issuer" => old.jwt_issuers != new.jwt_issuers,
+        "audit" => old.audit != new.audit,
+        "audit-log" => old.audit_log != new.audit_log,
+        "audit-log-size" | "audit-log-files" => old.audit_bounds != new.audit_bounds,
         "log-level" => old.log_level != new.log_level,
         "log-format" => old.log_format != new.log_format,
         _ => unreachable!("a key of the table without a setting: {name}"),
@@ -322,9 +343,28 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         dns_cookie_secrets: reader.at_most("dns-cookie-secret", COOKIE_SECRETS_MAX, cookie_secret),
         dns_rate_limit: reader.rate_limit(),
         api_names: reader.list("api-name", &[], api_name),
+        api_tls: reader.optional("api-tls-certificate", path).zip(reader.optional("api-tls-key", path)),
+        api_tls_ca: reader.optional("api-tls-ca", path),
+        jwt_issuers: reader.list("jwt-issuer", &[], |text| jwt::issuer(text, duration)),
+        audit: reader.one("audit", "writes", audit_policy),
+        audit_log: reader.optional("audit-log", path),
+        audit_bounds: audit::log::Bounds {
+            octets: reader.one("audit-log-size", "64", |text| number(text, 1..=65_536)) << 20,
+            files: reader.one("audit-log-files", "4", |text| number(text, 1..=1_000)) as usize,
+        },
         log_level: reader.one("log-level", "info", log_level),
         log_format: reader.one("log-format", "human", log_format),
     };
+    let given = |key: &str| layer.contains_key(key);
+    if given("api-tls-certificate") != given("api-tls-key") {
+        let text = "\"api-tls-certificate\" and \"api-tls-key\" go together: give both, or neither".to_owned();
+        reader.errors.push(Error::Together(text));
+    }
+    let mut issuers: Vec<&str> = settings.jwt_issuers.iter().map(|one| one.issuer.as_str()).collect();
+    issuers.sort_unstable();
+    if let Some(twice) = issuers.windows(2).find(|pair| pair[0] == pair[1]) {
+        reader.errors.push(Error::Together(format!("\"jwt-issuer\": the issuer {} is given twice", twice[0])));
+    }
     if reader.errors.is_empty() { Ok(settings) } else { Err(Errors(reader.errors)) }
 }
 
@@ -553,6 +593,15 @@ fn log_level(text: &str) -> Result<String, String> {
     match text.parse::<tracing_subscriber::EnvFilter>() {
         Ok(_) if !text.is_empty() => Ok(text.to_owned()),
         _ => Err("must be error, warn, info, debug or trace, or directives such as info,signpost=debug".to_owned()),
+    }
+}
+
+fn audit_policy(text: &str) -> Result<Option<audit::Policy>, String> {
+    match text {
+        "writes" => Ok(Some(audit::Policy::Writes)),
+        "all" => Ok(Some(audit::Policy::All)),
+        "off" => Ok(None),
+        _ => Err("must be writes, all or off".to_owned()),
     }
 }
 

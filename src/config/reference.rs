@@ -14,6 +14,7 @@ pub fn page() -> String {
             Shape::Count => "a whole number",
             Shape::List { .. } => "an array of strings",
             Shape::Paths => "an array of strings, relative to the file's folder",
+            Shape::Tables { .. } => "an array of tables with these keys, or of strings",
         };
         let several = if key.shape.is_list() { " (repeats)" } else { "" };
         let reload = if key.reloads { "by SIGHUP" } else { "by a restart" };
@@ -48,10 +49,16 @@ taken from one place whole. Unknown keys are errors that name file, line and col
 domain = \"v3.rhcloud.com\"
 nameserver = [\"ns1.v3.rhcloud.com=192.0.2.53\", \"ns2.v3.rhcloud.com=198.51.100.53,2001:db8::53\"]
 dns-listen = [\"192.0.2.53:53\"]
+
+[[jwt-issuer]]
+issuer = \"https://idp.example\"
+audience = [\"signpost\"]
+jwks = \"https://idp.example/keys\"
+groups-prefix = \"signpost:\"
 ```
 
-In an environment variable the values of a list are parted by commas or spaces; those of `nameserver` by spaces, those of
-`manifests` by colons. `signpost check config` says what is wrong without starting anything.
+In an environment variable the values of a list are parted by commas or spaces; those of `nameserver`
+and `jwt-issuer` by spaces, those of `manifests` by colons. `signpost check config` says what is wrong without starting anything.
 
 `SIGHUP` reads the file again. If it is bad, the settings stay as they were and the log says why. Changed keys that need a
 restart are named in the log.

@@ -1,20 +1,32 @@
-//! Who gets into the API: certificates, tokens and the kubeconfigs that the process writes for others.
+//! Who gets into the API: certificates, tokens, users, and the kubeconfigs that the process writes for others.
+//!
+//! What people change while the process runs comes into effect without a restart: [`Access::keep`] looks every second
+//! whether a file is another one, and SIGHUP makes it look at once ([`Access::reload`]). A file that makes no sense changes
+//! nothing and is complained of.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 
 use super::data_dir::DataDir;
 use crate::api::identity::{GROUP_MASTERS, USER_ADMIN, USER_NAME_SERVER, USER_SCHEDULER};
+use crate::apiserver::auth::Authenticator;
+use crate::apiserver::auth::certificate::Revocations;
+use crate::apiserver::auth::jwks::Pace;
+use crate::apiserver::auth::jwt::Issuer;
+use crate::apiserver::auth::tokens::Tokens;
 use crate::config::Settings;
-use crate::tls::kubeconfig::{self, Client};
+use crate::tls::kubeconfig::{self, Client, Trust};
+use crate::tls::served::Served;
+use crate::tls::users::{self, Book, CredentialKind};
 use crate::tls::{self, Authority, tokens};
 
 /// The kubeconfigs, and whom each is for.
-const KUBECONFIGS: &[(&str, Client<'static>)] = &[
+pub const KUBECONFIGS: &[(&str, Client<'static>)] = &[
     ("kubeconfig", Client { user: USER_ADMIN, groups: &[GROUP_MASTERS] }),
     ("scheduler.kubeconfig", Client { user: USER_SCHEDULER, groups: &[] }),
     ("name-server.kubeconfig", Client { user: USER_NAME_SERVER, groups: &[] }),
@@ -22,16 +34,34 @@ const KUBECONFIGS: &[(&str, Client<'static>)] = &[
 
 /// How often certificates are looked at. A certificate is renewed weeks before it ends.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(6 * 3600);
+/// How often files are looked at: so long a revoked user may still come in.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long before the end of the operator's own certificate the log begins to warn.
+const WARN_BEFORE: Duration = Duration::from_secs(14 * 86_400);
 
 /// What lets clients into the API.
 pub struct Access {
     authority: Arc<Authority>,
+    authenticator: Arc<Authenticator>,
+    served: Option<Arc<Served>>,
+    trusted: Option<PathBuf>,
     folder: PathBuf,
     server_url: String,
+    /// How the files looked when they were read last.
+    seen: Mutex<Seen>,
+}
+
+/// How files look from outside: enough to know that one was replaced.
+type Look = Option<(SystemTime, u64, u64)>;
+
+#[derive(Default, PartialEq, Eq, Clone)]
+struct Seen {
+    users: Vec<Look>,
+    served: Vec<Look>,
 }
 
 impl Access {
-    /// Makes or finds certificates for an API that listens on `addresses`.
+    /// Makes or finds certificates for an API that listens on `addresses`, writes the kubeconfigs, and reads who may come in.
     pub fn open(data_dir: &DataDir, settings: &Settings, addresses: &[SocketAddr]) -> Result<Self, tls::Error> {
         let listened = addresses.iter().map(SocketAddr::ip).filter(|address| !address.is_unspecified());
         let names = tls::loopback_names()
@@ -40,29 +70,33 @@ impl Access {
             .chain(settings.api_names.iter().cloned())
             .chain(host_name());
         let authority = Authority::open(&data_dir.join("pki"), names, SystemTime::now())?;
-        let server_url = server_url(&settings.api_names, addresses);
-        Ok(Access { authority: Arc::new(authority), folder: data_dir.join(""), server_url })
+        let pair = settings.api_tls.as_ref();
+        let served = pair.map(|(certificate, key)| Served::open(certificate, key)).transpose()?;
+        let issuers = settings.jwt_issuers.iter().map(|issuer| Issuer::new(issuer.clone(), Pace::default())).collect();
+        let access = Access {
+            authority: Arc::new(authority),
+            authenticator: Arc::new(Authenticator::default().with_issuers(issuers)),
+            served: served.map(Arc::new),
+            trusted: settings.api_tls_ca.clone(),
+            folder: data_dir.join(""),
+            server_url: server_url(&settings.api_names, addresses),
+            seen: Mutex::default(),
+        };
+        access.write_kubeconfigs()?;
+        let seen = access.look();
+        access.read_users()?;
+        *access.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+        Ok(access)
     }
 
-    /// Writes the kubeconfigs, and returns the text of the file of tokens.
-    pub fn kubeconfigs(&self) -> Result<String, tls::Error> {
-        let path = self.folder.join("pki/tokens");
-        let mut entries = tokens::load(&path)?;
-        let authority_pem = self.authority.certificate_pem();
-        let mut changed = false;
-        for (file, client) in KUBECONFIGS {
-            let path = self.folder.join(file);
-            changed |= kubeconfig::ensure(&path, *client, &self.server_url, &authority_pem, &mut entries)?;
-        }
-        if changed {
-            tokens::save(&path, &entries)?;
-        }
-        Ok(tls::files::read(&path)?.unwrap_or_default())
+    /// Who is who.
+    pub fn authenticator(&self) -> Arc<Authenticator> {
+        self.authenticator.clone()
     }
 
-    /// The authority.
-    pub fn authority(&self) -> &Authority {
-        &self.authority
+    /// What the API's listeners need.
+    pub fn server_config(&self) -> Result<Arc<ServerConfig>, tls::Error> {
+        self.authority.server_config(self.served.clone())
     }
 
     /// The administrator's kubeconfig.
@@ -75,29 +109,148 @@ impl Access {
         &self.server_url
     }
 
-    /// Renews certificates when they are due, until `stop` fires.
+    /// Takes up files that were replaced, whether they look so or not.
+    pub fn reload(&self) {
+        let seen = self.look();
+        self.take_users();
+        self.take_served();
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+    }
+
+    /// Takes up files that were replaced, and renews certificates when they are due, until `stop` fires.
     pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
+        let mut looks = tokio::time::interval(LOOK_INTERVAL);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut renewals = tokio::time::interval(RENEWAL_INTERVAL);
         loop {
-            tokio::select! {
+            let renew = tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(RENEWAL_INTERVAL) => {}
-            }
+                _ = looks.tick() => false,
+                _ = renewals.tick() => true,
+            };
             let access = self.clone();
-            // Files are written and synced: not on a thread that others wait for.
-            let renewed = tokio::task::spawn_blocking(move || {
-                let renewed = access.authority.renew(SystemTime::now())?;
-                if renewed.authority {
-                    access.kubeconfigs()?;
-                }
-                Ok::<_, tls::Error>(renewed)
-            });
-            match renewed.await {
-                Ok(Ok(renewed)) if renewed.server => tracing::info!("the API's certificate was renewed"),
-                Ok(Err(error)) => tracing::error!(%error, "the API's certificates cannot be renewed"),
-                _ => {}
+            // Files are read, written and synced: not on a thread that others wait for.
+            let work = move || if renew { access.renew() } else { access.look_and_take() };
+            if tokio::task::spawn_blocking(work).await.is_err() {
+                tracing::error!("the look at certificates and users panicked");
             }
         }
     }
+
+    fn look_and_take(&self) {
+        let now = self.look();
+        let before = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if now.users != before.users {
+            self.take_users();
+        }
+        if now.served != before.served {
+            self.take_served();
+        }
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+
+    fn renew(&self) {
+        let renewed = self.authority.renew(SystemTime::now()).and_then(|renewed| {
+            if renewed.authority {
+                self.write_kubeconfigs()?;
+            }
+            Ok(renewed)
+        });
+        match renewed {
+            Ok(renewed) if renewed.server => tracing::info!("the API's certificate was renewed"),
+            Err(error) => tracing::error!(%error, "the API's certificates cannot be renewed"),
+            Ok(_) => {}
+        }
+        let ends = self.served.as_ref().and_then(|served| served.not_after());
+        let warn_at = SystemTime::now() + WARN_BEFORE;
+        let warn_at = warn_at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        if ends.is_some_and(|ends| ends < i64::try_from(warn_at).unwrap_or(i64::MAX)) {
+            let files = self.served.as_ref().map(|served| served.files()[0].display().to_string()).unwrap_or_default();
+            tracing::warn!("the API's certificate in {files} ends within two weeks, or has ended; replace the file");
+        }
+    }
+
+    fn look(&self) -> Seen {
+        let users = [self.folder.join("pki/tokens"), self.folder.join("pki").join(users::FILE)];
+        let served = self.served.as_ref().map(|served| served.files().to_vec()).unwrap_or_default();
+        Seen { users: users.iter().map(|path| look(path)).collect(), served: served.into_iter().map(look).collect() }
+    }
+
+    fn take_users(&self) {
+        match self.read_users() {
+            Ok(()) => tracing::info!("users and tokens were read"),
+            Err(error) => tracing::error!(%error, "users and tokens cannot be read; those known before stay"),
+        }
+    }
+
+    fn take_served(&self) {
+        match self.served.as_ref().map(|served| served.reload()) {
+            Some(Ok(true)) => tracing::info!("new connections to the API get the new certificate"),
+            Some(Err(error)) => {
+                tracing::error!(%error, "the API's new certificate cannot be used; the former one is served on");
+            }
+            Some(Ok(false)) | None => {}
+        }
+    }
+
+    /// Hands the tokens, users and revocations that the files name to the authenticator.
+    fn read_users(&self) -> Result<(), tls::Error> {
+        let pki = self.folder.join("pki");
+        let own = tokens::load(&pki.join("tokens"))?;
+        let book = Book::load(&pki)?;
+        let (mut tokens, mut revocations) = (Tokens::default(), Revocations::default());
+        for entry in &own {
+            tokens.add(&entry.sha256, &entry.user, &entry.groups, None);
+        }
+        for user in &book.users {
+            for credential in user.credentials.iter().filter(|one| one.kind == CredentialKind::Token) {
+                let expires = credential.expires.map(|time| time.as_second());
+                tokens.add(&credential.id, &user.name, &user.groups, expires);
+            }
+        }
+        for revoked in &book.revoked {
+            if let Some(user) = &revoked.user {
+                revocations.refuse_user(user, revoked.at.as_second());
+            }
+            if let Some(serial) = &revoked.serial {
+                revocations.refuse_serial(serial);
+            }
+        }
+        self.authenticator.replace_revocations(revocations);
+        self.authenticator.replace_tokens(tokens);
+        Ok(())
+    }
+
+    fn write_kubeconfigs(&self) -> Result<(), tls::Error> {
+        let path = self.folder.join("pki/tokens");
+        let _lock = users::lock(&self.folder.join("pki"))?;
+        let mut entries = tokens::load(&path)?;
+        let trust = self.trust()?;
+        let mut changed = false;
+        for (file, client) in KUBECONFIGS {
+            let path = self.folder.join(file);
+            changed |= kubeconfig::ensure(&path, *client, &self.server_url, &trust, &mut entries)?;
+        }
+        if changed {
+            tokens::save(&path, &entries)?;
+        }
+        Ok(())
+    }
+
+    /// What clients are to trust.
+    fn trust(&self) -> Result<Trust, tls::Error> {
+        match (&self.served, &self.trusted) {
+            (None, _) => Ok(Trust::Authority(self.authority.certificate_pem().to_string())),
+            (Some(_), None) => Ok(Trust::System),
+            (Some(_), Some(path)) => tls::authorities(path).map(Trust::Authority),
+        }
+    }
+}
+
+fn look(path: &Path) -> Look {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
 }
 
 /// The URL that stands in kubeconfigs: the first given name, else the first address; for "all addresses", loopback.

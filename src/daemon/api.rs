@@ -4,9 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::Request;
-use axum::middleware::{self, Next};
-use axum::response::Response;
 use tokio::net::TcpListener;
 
 use super::Error;
@@ -16,13 +13,12 @@ use super::sockets;
 use super::tasks::Tasks;
 use crate::admin::health::Check;
 use crate::api::identity::Identity;
-use crate::apiserver::auth::Authenticator;
-use crate::apiserver::auth::certificate::PeerCertificate;
-use crate::apiserver::auth::tokens::Tokens;
+use crate::apiserver::audit::Audit;
+use crate::apiserver::audit::log::Log;
 use crate::apiserver::{self, ApiServer};
 use crate::client;
 use crate::config::Settings;
-use crate::httpd::{self, ClientCertificate, Limits};
+use crate::httpd::{self, Limits};
 use crate::store::Engine;
 
 /// How long the API may take to fill its cache from the store at the start.
@@ -32,6 +28,7 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 pub struct Api {
     server: ApiServer,
     access: Arc<Access>,
+    audit: Option<Arc<Audit>>,
     addresses: Vec<SocketAddr>,
 }
 
@@ -46,20 +43,21 @@ impl Api {
     ) -> Result<Self, Error> {
         let addresses = sockets::addresses(&listeners);
         let access = Arc::new(Access::open(data_dir, settings, &addresses)?);
-        let tokens = access.kubeconfigs()?;
-        let in_file = |source| Error::Tokens { path: data_dir.join("pki/tokens"), source };
-        let tokens = Tokens::parse(&tokens).map_err(in_file)?;
+        let audit = open_audit(settings, data_dir)?;
         let path = data_dir.join("");
         let opened = tokio::task::spawn_blocking(move || Engine::open(&path, Default::default())).await;
         let store = opened.expect("opening a store does not panic")?;
-        let authenticator = Arc::new(Authenticator::new(tokens));
+        let authenticator = access.authenticator();
         let server_settings = apiserver::Settings { domain: settings.domain.clone(), authenticator };
         let server = ApiServer::new(Arc::new(store), server_settings);
+        if let Some(audit) = &audit {
+            server.audit_to(audit.clone());
+        }
         let stop = tasks.stop_token();
         let running = server.clone();
         tasks.spawn("API server", async move { running.run(stop).await });
-        let tls = access.authority().server_config()?;
-        let router = server.router().layer(middleware::from_fn(name_certificate));
+        let tls = access.server_config()?;
+        let router = server.router();
         for (listener, address) in listeners.into_iter().zip(&addresses) {
             let (tls, router, stop) = (tls.clone(), router.clone(), tasks.stop_token());
             let serving = httpd::serve(listener, Some(tls), router, Limits::default(), stop);
@@ -68,7 +66,7 @@ impl Api {
         tasks.spawn("certificates", access.clone().keep(tasks.stop_token()));
         tokio::time::timeout(READY_WITHIN, server.ready()).await.map_err(|_| Error::ApiNotReady(READY_WITHIN))?;
         check.ready();
-        Ok(Api { server, access, addresses })
+        Ok(Api { server, access, audit, addresses })
     }
 
     /// A client in this process that speaks as `identity`.
@@ -81,17 +79,28 @@ impl Api {
         &self.access
     }
 
+    /// Its audit log, if it keeps one.
+    pub fn audit(&self) -> Option<&Arc<Audit>> {
+        self.audit.as_ref()
+    }
+
+    /// Takes up files that were replaced: users, certificates, the audit log.
+    pub fn reload(&self) {
+        self.access.reload();
+        if let Some(audit) = &self.audit {
+            audit.log().reopen();
+        }
+    }
+
     /// Where it listens.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 }
 
-/// Hands the client certificate that the listener verified to the API server.
-async fn name_certificate(mut request: Request, next: Next) -> Response {
-    if let Some(certificate) = request.extensions_mut().remove::<ClientCertificate>() {
-        let ClientCertificate { common_name, organizations } = certificate;
-        request.extensions_mut().insert(PeerCertificate { common_name, organizations });
-    }
-    next.run(request).await
+fn open_audit(settings: &Settings, data_dir: &DataDir) -> Result<Option<Arc<Audit>>, Error> {
+    let Some(policy) = settings.audit else { return Ok(None) };
+    let path = settings.audit_log.clone().unwrap_or_else(|| data_dir.join("audit.log"));
+    let log = Log::open(&path, settings.audit_bounds).map_err(|source| Error::Audit { path, source })?;
+    Ok(Some(Arc::new(Audit::new(policy, log))))
 }

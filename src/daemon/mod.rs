@@ -37,13 +37,14 @@ use crate::admin::{self, Admin};
 use crate::api::identity::{
     GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_ADMIN, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
 };
+use crate::apiserver::audit::metrics::AuditMetrics;
 use crate::client::metrics::MirrorMetrics;
 use crate::config::{self, Places, Role, Settings};
 use crate::controller::ledger::BaseSerial;
 use crate::httpd::{self, Limits};
 use crate::sys::files;
 use crate::telemetry::{self, Log};
-use crate::{apiserver, client, compiler, controller, store, tls, transport};
+use crate::{client, compiler, controller, store, tls, transport};
 
 /// How many files may be open where the system does not say: what it is nearly everywhere.
 const FILES_MAX_ASSUMED: u64 = 1_024;
@@ -68,13 +69,13 @@ pub enum Error {
     /// Certificates or kubeconfigs cannot be had.
     #[error("certificates: {0}")]
     Tls(#[from] tls::Error),
-    /// The file of tokens cannot be understood.
-    #[error("{}: {source}", path.display())]
-    Tokens {
+    /// The audit log cannot be written.
+    #[error("cannot open the audit log {}: {source} (--audit-log, or --audit off)", path.display())]
+    Audit {
         /// The file.
         path: PathBuf,
-        /// Where and what.
-        source: apiserver::auth::tokens::TokenFileError,
+        /// What the system says.
+        source: std::io::Error,
     },
     /// The API did not come up.
     #[error("the API was not ready within {} seconds; see the log", .0.as_secs())]
@@ -177,6 +178,9 @@ impl Process {
             }
             _ => None,
         };
+        if let Some(audit) = api.as_ref().and_then(Api::audit) {
+            admin.metrics.collect(AuditMetrics(audit.clone()));
+        }
         let mut mirrors = Vec::new();
         let (base_serial, base) = watch::channel(None);
         if let (true, Some(data_dir)) = (settings.has(Role::Scheduler), &data_dir) {
@@ -253,10 +257,13 @@ impl Process {
         }
     }
 
-    /// Reads the configuration and the zone files again.
+    /// Reads the configuration, the zone files, users and certificates again.
     fn reload(&self, places: &Places, settings: &mut Settings, log: Option<&Log>) {
         if let Some(dns) = &self.dns {
             dns.reload();
+        }
+        if let Some(api) = &self.api {
+            api.reload();
         }
         let new = match config::load(places) {
             Ok(new) => new,

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
+use data_encoding::HEXLOWER;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -43,6 +44,30 @@ pub struct ClientCertificate {
     pub common_name: String,
     /// Each `O`.
     pub organizations: Vec<String>,
+    /// Serial number in lower-case hexadecimal.
+    pub serial: String,
+    /// When it begins to be valid, in seconds since the epoch.
+    pub not_before: i64,
+    /// When it ends, in seconds since the epoch. A connection may outlast it.
+    pub not_after: i64,
+}
+
+impl ClientCertificate {
+    /// Reads the subject of a verified certificate in DER; `None` if it has no common name.
+    pub fn from_der(der: &[u8]) -> Option<Self> {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        let subject = certificate.subject();
+        let text =
+            |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| attribute.as_str().ok().map(str::to_owned);
+        let common_name = subject.iter_common_name().next().and_then(text).filter(|name| !name.is_empty())?;
+        Some(ClientCertificate {
+            common_name,
+            organizations: subject.iter_organization().filter_map(text).collect(),
+            serial: HEXLOWER.encode(certificate.raw_serial()),
+            not_before: certificate.validity().not_before.timestamp(),
+            not_after: certificate.validity().not_after.timestamp(),
+        })
+    }
 }
 
 /// Bounds of a server.
@@ -205,11 +230,7 @@ async fn requests(
 
 /// The subject of the first certificate, `None` if it has no common name.
 fn subject(chain: &[CertificateDer<'_>]) -> Option<ClientCertificate> {
-    let (_, certificate) = X509Certificate::from_der(chain.first()?.as_ref()).ok()?;
-    let subject = certificate.subject();
-    let text = |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| attribute.as_str().ok().map(str::to_owned);
-    let common_name = subject.iter_common_name().next().and_then(text)?;
-    Some(ClientCertificate { common_name, organizations: subject.iter_organization().filter_map(text).collect() })
+    ClientCertificate::from_der(chain.first()?)
 }
 
 #[cfg(test)]
@@ -290,7 +311,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("is bound");
         let stop = CancellationToken::new();
-        let tls = authority.server_config().expect("a configuration");
+        let tls = authority.server_config(None).expect("a configuration");
         tokio::spawn(serve(listener, Some(tls), router, Limits::default(), stop.clone()));
 
         let mut roots = rustls::RootCertStore::empty();

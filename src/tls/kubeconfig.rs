@@ -17,6 +17,39 @@ pub struct Client<'a> {
     pub groups: &'a [&'a str],
 }
 
+/// Whom a client is to trust.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// These authorities, in PEM.
+    Authority(String),
+    /// Whom the client's system trusts.
+    System,
+}
+
+/// What a client proves who it is with.
+#[derive(Debug, Clone, Copy)]
+pub enum Secret<'a> {
+    /// A bearer token.
+    Token(&'a str),
+    /// A certificate and its key, both in PEM.
+    Certificate(&'a str, &'a str),
+}
+
+/// What a kubeconfig says.
+#[derive(Debug, Clone, Copy)]
+pub struct Contents<'a> {
+    /// User name, for people: the secret decides.
+    pub user: &'a str,
+    /// URL of the API.
+    pub server: &'a str,
+    /// Whom to trust.
+    pub trust: &'a Trust,
+    /// Who one is.
+    pub secret: Secret<'a>,
+    /// The namespace of commands that name none; `None`: `default`.
+    pub namespace: Option<&'a str>,
+}
+
 /// Sees to it that the file at `path` lets `client` into the API at `server` (a URL), with a token that `entries` knows.
 /// A token that is already there stays; where the file is gone a new token is made and the user's former one is taken out
 /// of `entries`, so removing the file and starting again is how a token is replaced. Says whether `entries` changed.
@@ -24,7 +57,7 @@ pub fn ensure(
     path: &Path,
     client: Client<'_>,
     server: &str,
-    authority_pem: &str,
+    trust: &Trust,
     entries: &mut Vec<TokenEntry>,
 ) -> Result<bool, Error> {
     let before = files::read(path)?;
@@ -43,7 +76,7 @@ pub fn ensure(
             token
         }
     };
-    let text = text(client.user, server, authority_pem, &token);
+    let text = text(&Contents { user: client.user, server, trust, secret: Secret::Token(&token), namespace: None });
     if before.as_deref() != Some(text.as_str()) {
         files::write_private(path, text.as_bytes())?;
     }
@@ -56,17 +89,39 @@ fn token_of(text: &str) -> Option<String> {
     config.pointer("/users/0/user/token")?.as_str().map(str::to_owned)
 }
 
-fn text(user: &str, server: &str, authority_pem: &str, token: &str) -> String {
+/// The URL of the API and whom to trust, of a kubeconfig of ours.
+pub fn server_of(text: &str) -> Option<(String, Trust)> {
+    let config: Value = serde_saphyr::from_str(text).ok()?;
+    let cluster = config.pointer("/clusters/0/cluster")?;
+    let trust = match cluster.get("certificate-authority-data").and_then(Value::as_str) {
+        Some(data) => Trust::Authority(String::from_utf8(BASE64.decode(data.as_bytes()).ok()?).ok()?),
+        None => Trust::System,
+    };
+    Some((cluster.get("server")?.as_str()?.to_owned(), trust))
+}
+
+/// The text of a kubeconfig.
+pub fn text(contents: &Contents<'_>) -> String {
     // JSON strings are YAML strings, so names with colons need no further thought.
     let quoted = |text: &str| Value::from(text).to_string();
+    let encoded = |pem: &str| BASE64.encode(pem.as_bytes());
+    let trust = match contents.trust {
+        Trust::Authority(pem) => format!("    certificate-authority-data: {}\n", encoded(pem)),
+        Trust::System => String::new(),
+    };
+    let secret = match contents.secret {
+        Secret::Token(token) => format!("    token: {}\n", quoted(token)),
+        Secret::Certificate(certificate, key) => {
+            format!("    client-certificate-data: {}\n    client-key-data: {}\n", encoded(certificate), encoded(key))
+        }
+    };
+    let namespace = contents.namespace.map(|name| format!("    namespace: {}\n", quoted(name))).unwrap_or_default();
     format!(
-        "apiVersion: v1\nkind: Config\nclusters:\n- name: signpost\n  cluster:\n    server: {}\n    \
-         certificate-authority-data: {}\nusers:\n- name: {user}\n  user:\n    token: {}\ncontexts:\n- name: signpost\n  \
-         context:\n    cluster: signpost\n    user: {user}\ncurrent-context: signpost\n",
-        quoted(server),
-        BASE64.encode(authority_pem.as_bytes()),
-        quoted(token),
-        user = quoted(user),
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: signpost\n  cluster:\n    server: {server}\n{trust}users:\n- name: \
+         {user}\n  user:\n{secret}contexts:\n- name: signpost\n  context:\n    cluster: signpost\n    user: \
+         {user}\n{namespace}current-context: signpost\n",
+        server = quoted(contents.server),
+        user = quoted(contents.user),
     )
 }
 
@@ -80,26 +135,46 @@ mod tests {
     fn tokens_stay_until_the_file_goes() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("kubeconfig");
+        let pem = Trust::Authority("pem".to_owned());
         let mut entries = Vec::new();
-        assert!(ensure(&path, CLIENT, "https://127.0.0.1:1", "pem", &mut entries).expect("writes"));
+        assert!(ensure(&path, CLIENT, "https://127.0.0.1:1", &pem, &mut entries).expect("writes"));
         let first = entries.clone();
-        assert!(!ensure(&path, CLIENT, "https://127.0.0.1:2", "pem", &mut entries).expect("writes"));
+        assert!(!ensure(&path, CLIENT, "https://127.0.0.1:2", &pem, &mut entries).expect("writes"));
         assert_eq!(entries, first, "another address needs no other token");
         let text = std::fs::read_to_string(&path).expect("reads");
         assert!(text.contains("https://127.0.0.1:2"), "{text}");
         assert_eq!(tokens::sha256(&token_of(&text).expect("a token")), entries[0].sha256);
         std::fs::remove_file(&path).expect("removes");
-        assert!(ensure(&path, CLIENT, "https://127.0.0.1:2", "pem", &mut entries).expect("writes"));
+        assert!(ensure(&path, CLIENT, "https://127.0.0.1:2", &pem, &mut entries).expect("writes"));
         assert!(entries.len() == 1 && entries != first, "the former token is revoked");
     }
 
     #[test]
     fn the_client_library_reads_it() {
-        let config: kube::config::Kubeconfig =
-            kube::config::Kubeconfig::from_yaml(&text("a:b", "https://[::1]:6453", "PEM", "t")).expect("parses");
+        let contents = Contents {
+            user: "a:b",
+            server: "https://[::1]:6453",
+            trust: &Trust::Authority("PEM".to_owned()),
+            secret: Secret::Token("t"),
+            namespace: None,
+        };
+        let read = |contents: &Contents<'_>| kube::config::Kubeconfig::from_yaml(&text(contents)).expect("parses");
+        let config = read(&contents);
         let cluster = config.clusters[0].cluster.as_ref().expect("a cluster");
         assert_eq!(cluster.server.as_deref(), Some("https://[::1]:6453"));
+        assert_eq!(cluster.certificate_authority_data.as_deref(), Some("UEVN"));
         assert_eq!(config.current_context.as_deref(), Some("signpost"));
         assert_eq!(config.contexts[0].context.as_ref().and_then(|context| context.user.as_deref()), Some("a:b"));
+        assert_eq!(server_of(&text(&contents)), Some(("https://[::1]:6453".to_owned(), contents.trust.clone())));
+
+        let secret = Secret::Certificate("CERT", "KEY");
+        let contents = Contents { trust: &Trust::System, secret, namespace: Some("shop"), ..contents };
+        let config = read(&contents);
+        let user = config.auth_infos[0].auth_info.as_ref().expect("a user");
+        assert_eq!(user.client_certificate_data.as_deref(), Some("Q0VSVA=="));
+        assert!(user.client_key_data.is_some() && user.token.is_none());
+        let context = config.contexts[0].context.as_ref().expect("a context");
+        assert_eq!(context.namespace.as_deref(), Some("shop"));
+        assert_eq!(server_of(&text(&contents)).map(|(_, trust)| trust), Some(Trust::System));
     }
 }

@@ -1,14 +1,17 @@
 //! The certificates of the API: an authority and a server certificate that are made on first start and renewed in time.
 //!
-//! All lies in one folder, mode 0700, its files 0600: `ca.crt`, `ca.key`, `server.pem`, `tokens`. Files
+//! All lies in one folder, mode 0700, its files 0600: `ca.crt`, `ca.key`, `server.pem`, `tokens`, `users.toml`. Files
 //! are replaced atomically, so a crash leaves the old or the new. The server's certificate lives 397 days and is
 //! made anew when 60 are left or when the names it must be valid for have changed; running connections
 //! take no notice, since the TLS layer asks [`Authority`] for the newest one at each handshake. The authority's own
-//! certificate is made anew with the same key, so that what it signed stays valid.
+//! certificate is made anew with the same key, so that what it signed stays valid. Instead of the self-made certificate the
+//! API can serve one of the operator's ([`served`]); the authority then signs certificates of clients alone.
 
 pub mod files;
 pub mod kubeconfig;
+pub mod served;
 pub mod tokens;
+pub mod users;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
-use aws_lc_rs::digest;
+use aws_lc_rs::{digest, rand};
 use data_encoding::HEXLOWER;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -29,6 +32,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use self::served::Served;
 
 /// Life of the authority's certificate in days: longer than any machine that trusts it is likely to run untouched.
 const AUTHORITY_DAYS: u64 = 3650;
@@ -61,6 +66,14 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// A file of the operator's does not hold what it should.
+    #[error("{}: {reason}", path.display())]
+    BadFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
     /// A certificate cannot be made, such as for a name that none can hold.
     #[error("cannot make a certificate: {0}")]
     Make(String),
@@ -73,6 +86,60 @@ pub struct Authority {
     key: KeyPair,
     certificate_pem: ArcSwap<String>,
     current: Arc<Current>,
+}
+
+/// A client certificate that the authority signed.
+pub struct ClientIdentity {
+    /// The certificate in PEM.
+    pub certificate_pem: String,
+    /// Its key in PEM.
+    pub key_pem: String,
+    /// Its serial number in lower-case hexadecimal.
+    pub serial: String,
+}
+
+/// Signs a client certificate with the key of the authority in `folder`, which must be there: the common name is the user,
+/// the organizations are the groups. It begins an hour before `now`, for servers whose clocks are behind, but not before
+/// `earliest`.
+pub fn sign_client(
+    folder: &Path,
+    user: &str,
+    groups: &[String],
+    now: SystemTime,
+    earliest: Option<SystemTime>,
+    expires: SystemTime,
+) -> Result<ClientIdentity, Error> {
+    let make = |error: rcgen::Error| Error::Make(error.to_string());
+    let path = folder.join("ca.key");
+    let Some(pem) = files::read(&path)? else {
+        let reason = "there is no authority; \"signpost serve\" makes one at its first start".to_owned();
+        return Err(Error::BadFile { path, reason });
+    };
+    let authority = KeyPair::from_pem(&pem).map_err(|error| Error::Damaged { path, reason: error.to_string() })?;
+    let key = KeyPair::generate().map_err(make)?;
+    let mut serial = [0_u8; 16];
+    rand::fill(&mut serial).map_err(|_| Error::Make("the system gives no random numbers".to_owned()))?;
+    // RFC 5280 §4.1.2.2: positive; and no leading zero octet, so that it reads the same everywhere.
+    serial[0] = serial[0] & 0x7f | 0x40;
+    let mut params = CertificateParams::default();
+    params.serial_number = Some(serial.to_vec().into());
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, user);
+    for group in groups {
+        params.distinguished_name.push(DnType::OrganizationName, group.as_str());
+    }
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params.use_authority_key_identifier_extension = true;
+    params.not_before = earliest.map_or(now - BACKDATED, |earliest| earliest.max(now - BACKDATED)).into();
+    params.not_after = expires.into();
+    let issuer = Issuer::new(authority_params(&authority, now), authority);
+    let certificate = params.signed_by(&key, &issuer).map_err(make)?;
+    Ok(ClientIdentity {
+        certificate_pem: certificate.pem(),
+        key_pem: key.serialize_pem(),
+        serial: HEXLOWER.encode(&serial),
+    })
 }
 
 /// What handshakes use.
@@ -157,9 +224,9 @@ impl Authority {
         self.certificate_pem.load_full()
     }
 
-    /// What the HTTP server needs: our certificate, ALPN for HTTP/2 and HTTP/1.1, and client certificates of this
-    /// authority as a further way to prove who one is.
-    pub fn server_config(&self) -> Result<Arc<rustls::ServerConfig>, Error> {
+    /// What the HTTP server needs: the certificate (`served` instead of our own, where there is one), ALPN for HTTP/2 and
+    /// HTTP/1.1, and client certificates of this authority as a further way to prove who one is.
+    pub fn server_config(&self, served: Option<Arc<Served>>) -> Result<Arc<rustls::ServerConfig>, Error> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let path = self.folder.join("ca.crt");
         let mut roots = rustls::RootCertStore::empty();
@@ -173,7 +240,10 @@ impl Authority {
             .with_safe_default_protocol_versions()
             .map_err(|error| Error::Make(error.to_string()))?
             .with_client_cert_verifier(verifier)
-            .with_cert_resolver(self.current.clone());
+            .with_cert_resolver(match served {
+                Some(served) => served as Arc<dyn ResolvesServerCert>,
+                None => self.current.clone(),
+            });
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
@@ -286,6 +356,18 @@ fn names_of(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
 
 fn seconds(time: SystemTime) -> i64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+}
+
+/// The text of a file of authorities in PEM, which clients are to trust.
+pub fn authorities(path: &Path) -> Result<String, Error> {
+    let bad = |reason: String| Error::BadFile { path: path.to_owned(), reason };
+    let text = files::read(path)?.ok_or_else(|| bad("is not there".to_owned()))?;
+    let certificates = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(text),
+        Ok(_) => Err(bad("holds no certificate in PEM".to_owned())),
+        Err(error) => Err(bad(format!("holds no certificates in PEM: {error}"))),
+    }
 }
 
 /// The names that every certificate of ours is valid for, whatever else is listened on.

@@ -1,8 +1,9 @@
 //! Bearer tokens: 256 random bits, kept by the server only as their SHA-256.
 //!
 //! The file `tokens` has a line for each: the hash in hexadecimal, the user's name, and groups, parted by spaces; `#` begins
-//! a comment. A plain hash is enough, since nobody can guess 256 random bits. Taking a line out revokes the token at the
-//! next start.
+//! a comment. A plain hash is enough, since nobody can guess 256 random bits. Taking a line out revokes the token; a running
+//! server notices. These are the tokens of the platform's own processes and of its first administrator; those of other
+//! people are in the book of [users](super::users).
 
 use std::path::Path;
 
@@ -52,8 +53,7 @@ pub fn load(path: &Path) -> Result<Vec<TokenEntry>, Error> {
 
 /// Replaces the file.
 pub fn save(path: &Path, entries: &[TokenEntry]) -> Result<(), Error> {
-    let mut text =
-        "# SHA-256 of a token, user, groups. Take a line out and start again to revoke its token.\n".to_owned();
+    let mut text = "# SHA-256 of a token, user, groups. Take a line out to revoke its token.\n".to_owned();
     for entry in entries {
         let words = [&entry.sha256, &entry.user].into_iter().chain(&entry.groups);
         text.push_str(&words.map(String::as_str).collect::<Vec<_>>().join(" "));

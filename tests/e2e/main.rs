@@ -13,3 +13,4 @@ mod server;
 mod split;
 mod tools;
 mod unready;
+mod users;

@@ -13,10 +13,32 @@ use crate::api::identity::{
 use crate::api::v1alpha1::GROUP;
 use crate::apiserver::error::ApiError;
 
+/// The group whose members may do everything, as those of `system:masters`: for people, and for the groups of an identity
+/// provider, which can never name a group that begins with `system:`.
+pub const GROUP_ADMINS: &str = "signpost:admins";
 /// The group whose members may read everything.
 pub const GROUP_VIEWERS: &str = "signpost:viewers";
+/// The group of schedulers: they create RouteBindings.
+pub const GROUP_SCHEDULERS: &str = "signpost:schedulers";
+/// The group of name servers: they list and watch.
+pub const GROUP_NAME_SERVERS: &str = "signpost:name-servers";
+/// The group of agents beside the proxies of routers: they follow routes and keep a Lease.
+pub const GROUP_ROUTER_AGENTS: &str = "signpost:router-agents";
 /// Groups of this prefix and a namespace: their members manage the routes of that namespace.
 pub const GROUP_TENANT_PREFIX: &str = "signpost:tenant:";
+/// The namespace in which router agents keep their Leases. It is always there, and it is not the one in which schedulers
+/// elect their leader.
+pub const AGENT_NAMESPACE: &str = "default";
+
+/// The roles that people give to users, and the group that each stands for. A tenant's group ends in its namespace.
+pub const ROLES: &[(&str, &str)] = &[
+    ("admin", GROUP_ADMINS),
+    ("viewer", GROUP_VIEWERS),
+    ("tenant", GROUP_TENANT_PREFIX),
+    ("scheduler", GROUP_SCHEDULERS),
+    ("name-server", GROUP_NAME_SERVERS),
+    ("router-agent", GROUP_ROUTER_AGENTS),
+];
 
 /// A name for a set of rules.
 struct Role {
@@ -106,6 +128,19 @@ const NAME_SERVER: Role = Role {
     ],
 };
 
+const ROUTER_AGENT: Role = Role {
+    name: "router-agent",
+    rules: &[
+        on(READ, OURS, &["routers", "routes", "routebindings"]),
+        on(READ, CORE, &["namespaces"]),
+        on(&["create", "patch"], EVENTS, &["events"]),
+    ],
+};
+
+/// What a router agent may do in [`AGENT_NAMESPACE`].
+const ROUTER_AGENT_LEASES: Role =
+    Role { name: "router-agent-leases", rules: &[on(READ, LEASES, &["leases"]), on(WRITE, LEASES, &["leases"])] };
+
 const VIEWER: Role = Role {
     name: "viewer",
     rules: &[
@@ -138,9 +173,15 @@ fn grants(identity: &Identity) -> Vec<Grant<'_>> {
     let mut grants: Vec<Grant<'_>> = vec![(&PUBLIC, None)];
     for group in &identity.groups {
         match group.as_str() {
-            GROUP_MASTERS => grants.push((&ADMIN, None)),
+            GROUP_MASTERS | GROUP_ADMINS => grants.push((&ADMIN, None)),
             GROUP_AUTHENTICATED => grants.push((&AUTHENTICATED, None)),
             GROUP_VIEWERS => grants.push((&VIEWER, None)),
+            GROUP_SCHEDULERS => grants.push((&SCHEDULER, None)),
+            GROUP_NAME_SERVERS => grants.push((&NAME_SERVER, None)),
+            GROUP_ROUTER_AGENTS => {
+                grants.push((&ROUTER_AGENT, None));
+                grants.push((&ROUTER_AGENT_LEASES, Some(AGENT_NAMESPACE)));
+            }
             other => {
                 if let Some(namespace) = other.strip_prefix(GROUP_TENANT_PREFIX) {
                     grants.push((&TENANT, Some(namespace)));
@@ -201,10 +242,14 @@ pub enum Decision {
 const BINDINGS_ARE_THE_SCHEDULERS: &str = "only the scheduler creates RouteBindings, since creating one sets the status of \
      its Route; to place a Route by hand, let the selectors and states of the Routers decide";
 
+fn is_scheduler(identity: &Identity) -> bool {
+    identity.user == USER_SCHEDULER || identity.groups.iter().any(|group| group == GROUP_SCHEDULERS)
+}
+
 /// Decides.
 pub fn decide(identity: &Identity, access: &Access<'_>) -> Decision {
     if let Access::Resource { verb: "create", group: GROUP, resource: "routebindings", .. } = access
-        && identity.user != USER_SCHEDULER
+        && !is_scheduler(identity)
     {
         return Decision::Denied { why: Some(BINDINGS_ARE_THE_SCHEDULERS) };
     }
@@ -338,6 +383,24 @@ mod tests {
             (user(USER_NAME_SERVER), "create", GROUP, "zones", None, None, false),
             (member(GROUP_VIEWERS), "list", GROUP, "nameclaims", None, None, true),
             (member(GROUP_VIEWERS), "delete", GROUP, "routes", Some("a"), Some("r"), false),
+            (member(GROUP_ADMINS), "delete", GROUP, "routers", None, Some("x"), true),
+            (member(GROUP_ADMINS), "create", GROUP, "routebindings", Some("a"), None, false),
+            (member(GROUP_SCHEDULERS), "create", GROUP, "routebindings", Some("a"), None, true),
+            (member(GROUP_SCHEDULERS), "create", GROUP, "routes", Some("a"), None, false),
+            (member(GROUP_NAME_SERVERS), "watch", GROUP, "zones", None, None, true),
+            (member(GROUP_NAME_SERVERS), "update", GROUP, "zones", None, Some("z"), false),
+            (member(GROUP_ROUTER_AGENTS), "watch", GROUP, "routes", None, None, true),
+            (member(GROUP_ROUTER_AGENTS), "patch", GROUP, "routes", Some("a"), Some("r"), false),
+            (member(GROUP_ROUTER_AGENTS), "update", "coordination.k8s.io", "leases", Some("default"), Some("l"), true),
+            (
+                member(GROUP_ROUTER_AGENTS),
+                "update",
+                "coordination.k8s.io",
+                "leases",
+                Some("kube-system"),
+                Some("l"),
+                false,
+            ),
             (tenant(), "create", GROUP, "routes", Some("shop"), None, true),
             (tenant(), "create", GROUP, "routes", Some("other"), None, false),
             (tenant(), "list", GROUP, "routes", None, None, false),

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::write::{ATTEMPTS, Lost, Writer, Written, metadata_of, name_of};
 use super::{Call, body};
+use crate::apiserver::audit::Made;
 use crate::apiserver::engine;
 use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::negotiate::{self, Offer};
@@ -38,7 +39,14 @@ pub(crate) async fn create(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
     writer.prune(&mut object, &duplicates, 400, &mut warnings)?;
     let mut written = create_object(&writer, object, false).await?;
     written.warnings.splice(0..0, warnings);
-    Ok(written.respond(kind, format, include))
+    let made = Made {
+        name: written.object.name().to_owned(),
+        uid: written.object.uid.to_string(),
+        revision: written.object.revision,
+    };
+    let mut response = written.respond(kind, format, include);
+    response.extensions_mut().insert(made);
+    Ok(response)
 }
 
 /// Creates `object`. `managed` says that its field sets are made already (by an apply).

@@ -1,0 +1,337 @@
+//! The file of the audit log: a thread that writes lines, turns the file over when it is full, and opens it anew when told.
+//!
+//! ```text
+//!   requests ── bounded queue ──▶ writer ──▶ audit.log ──▶ audit.log.1 ──▶ audit.log.2 … gone
+//! ```
+//!
+//! Nobody waits for the writer: a line that finds the queue full is lost, counted, and complained of. Lines are handed to
+//! the system at once when the queue is empty, and are not synced: a power cut can take the last ones.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::time::{Duration, Instant};
+
+/// How many lines may wait: at 10,000 writes a second, most of a second of a disk that stands still.
+const QUEUE_LINES_MAX: usize = 8_192;
+/// How many octets may wait.
+const QUEUE_OCTETS_MAX: usize = 16 << 20;
+/// How often a fault that lasts is complained of.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
+/// How often the writer looks whether it was told to open the file anew.
+const WAKE_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Bounds of the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Octets of one file; then it is turned over.
+    pub octets: u64,
+    /// How many files are kept, the one being written included; at least 1.
+    pub files: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds { octets: 64 << 20, files: 4 }
+    }
+}
+
+/// What became of the lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Handed to the system.
+    pub written: u64,
+    /// Lost, since the queue was full or the file could not be written.
+    pub lost: u64,
+    /// Left out, since too many came from senders without proof of who they are.
+    pub suppressed: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    written: AtomicU64,
+    lost: AtomicU64,
+    suppressed: AtomicU64,
+    waiting_octets: AtomicUsize,
+    reopen: AtomicBool,
+}
+
+/// A log that is written in the background. Dropping it ends the writer, which writes what waits first.
+pub struct Log {
+    sender: Option<SyncSender<Vec<u8>>>,
+    shared: Arc<Shared>,
+    writer: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Log {
+    /// Opens the file, made with mode 0600 if it is not there, and begins to write.
+    pub fn open(path: &Path, bounds: Bounds) -> io::Result<Log> {
+        let files = Files::open(path, bounds)?;
+        let shared = Arc::new(Shared::default());
+        let (sender, receiver) = sync_channel(QUEUE_LINES_MAX);
+        let writing = shared.clone();
+        let writer = std::thread::Builder::new().name("audit".into()).spawn(move || run(files, &receiver, &writing))?;
+        Ok(Log { sender: Some(sender), shared, writer: Some(writer) })
+    }
+
+    /// Hands over a line, newline included; at once, or it is lost.
+    pub fn write(&self, line: Vec<u8>) {
+        let octets = line.len();
+        let waiting = self.shared.waiting_octets.fetch_add(octets, Ordering::Relaxed);
+        let sent = waiting + octets <= QUEUE_OCTETS_MAX
+            && self.sender.as_ref().is_some_and(|sender| sender.try_send(line).is_ok());
+        if !sent {
+            self.shared.waiting_octets.fetch_sub(octets, Ordering::Relaxed);
+            self.shared.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts an event that was left out on purpose.
+    pub fn suppress(&self) {
+        self.shared.suppressed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Opens the file of that name anew within a second, for tools that turn logs over by themselves.
+    pub fn reopen(&self) {
+        self.shared.reopen.store(true, Ordering::Relaxed);
+    }
+
+    /// What became of the lines so far.
+    pub fn counts(&self) -> Counts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Shared { written, lost, suppressed, .. } = &*self.shared;
+        Counts { written: get(written), lost: get(lost), suppressed: get(suppressed) }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        drop(self.sender.take());
+        if let Some(writer) = self.writer.take() {
+            // A panic of the writer was told by the panic's own message.
+            let _ = writer.join();
+        }
+    }
+}
+
+fn run(mut files: Files, receiver: &Receiver<Vec<u8>>, shared: &Shared) {
+    let mut complaints = Complaints::default();
+    let mut unflushed = 0;
+    loop {
+        let received = match receiver.try_recv() {
+            Err(TryRecvError::Empty) => {
+                let flushed = files.flush();
+                complaints.settle(&files.path, flushed, unflushed, shared);
+                unflushed = 0;
+                complaints.tell(&files.path, shared);
+                match receiver.recv_timeout(WAKE_INTERVAL) {
+                    Ok(line) => Some(line),
+                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => None,
+                    Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
+                }
+            }
+            Err(TryRecvError::Disconnected) => break,
+            Ok(line) => Some(line),
+        };
+        if shared.reopen.swap(false, Ordering::Relaxed) {
+            let reopened = files.reopen();
+            complaints.settle(&files.path, reopened, unflushed, shared);
+            unflushed = 0;
+        }
+        let Some(line) = received else { continue };
+        shared.waiting_octets.fetch_sub(line.len(), Ordering::Relaxed);
+        match files.write(&line) {
+            Ok(()) => unflushed += 1,
+            failed => complaints.settle(&files.path, failed, 1, shared),
+        }
+    }
+    let flushed = files.flush();
+    complaints.settle(&files.path, flushed, unflushed, shared);
+    complaints.tell(&files.path, shared);
+}
+
+/// Says what goes wrong, now and then.
+#[derive(Default)]
+struct Complaints {
+    lost_told: u64,
+    told: Option<Instant>,
+    error: Option<io::Error>,
+}
+
+impl Complaints {
+    /// Counts lines as written, or lost with the reason.
+    fn settle(&mut self, _path: &Path, outcome: io::Result<()>, lines: u64, shared: &Shared) {
+        match outcome {
+            Ok(()) => {
+                shared.written.fetch_add(lines, Ordering::Relaxed);
+            }
+            Err(error) => {
+                shared.lost.fetch_add(lines, Ordering::Relaxed);
+                self.error = Some(error);
+            }
+        }
+    }
+
+    fn tell(&mut self, path: &Path, shared: &Shared) {
+        let lost = shared.lost.load(Ordering::Relaxed);
+        let due = self.told.is_none_or(|told| told.elapsed() >= COMPLAINT_INTERVAL);
+        if lost == self.lost_told || !due {
+            return;
+        }
+        let events = lost - self.lost_told;
+        match self.error.take() {
+            Some(error) => {
+                tracing::error!(%error, events, "audit events are lost: {} cannot be written", path.display())
+            }
+            None => {
+                tracing::error!(events, "audit events are lost: they come faster than {} is written", path.display())
+            }
+        }
+        (self.lost_told, self.told) = (lost, Some(Instant::now()));
+    }
+}
+
+/// The file being written, and those before it.
+struct Files {
+    path: PathBuf,
+    bounds: Bounds,
+    file: BufWriter<File>,
+    octets: u64,
+}
+
+impl Files {
+    fn open(path: &Path, bounds: Bounds) -> io::Result<Files> {
+        let file = open(path)?;
+        let octets = file.metadata()?.len();
+        Ok(Files { path: path.to_owned(), bounds, file: BufWriter::with_capacity(1 << 16, file), octets })
+    }
+
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        let length = line.len() as u64;
+        if self.octets > 0 && self.octets + length > self.bounds.octets {
+            self.turn_over()?;
+        }
+        self.file.write_all(line)?;
+        self.octets += length;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+
+    /// `audit.log.2` becomes `audit.log.3`, and so on; the one over the bound goes.
+    fn turn_over(&mut self) -> io::Result<()> {
+        self.flush()?;
+        let numbered = |number: usize| {
+            let mut name = self.path.clone().into_os_string();
+            name.push(format!(".{number}"));
+            PathBuf::from(name)
+        };
+        let kept = self.bounds.files.saturating_sub(1);
+        for number in (0..kept).rev() {
+            let from = if number == 0 { self.path.clone() } else { numbered(number) };
+            match std::fs::rename(from, numbered(number + 1)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        if kept == 0 {
+            std::fs::remove_file(&self.path)?;
+        }
+        self.reopen()
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        let flushed = self.file.flush();
+        let file = open(&self.path)?;
+        self.octets = file.metadata()?.len();
+        // What could not be flushed stays behind with the old file.
+        let (_old, _unwritten) =
+            std::mem::replace(&mut self.file, BufWriter::with_capacity(1 << 16, file)).into_parts();
+        flushed
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(path: &Path) -> usize {
+        std::fs::read_to_string(path).map_or(0, |text| text.lines().count())
+    }
+
+    #[test]
+    fn files_are_bounded_in_size_and_number() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.log");
+        let log = Log::open(&path, Bounds { octets: 100, files: 3 }).expect("opens");
+        for number in 0..50 {
+            log.write(format!("{number:09}\n").into_bytes());
+        }
+        drop(log);
+        let names = ["audit.log", "audit.log.1", "audit.log.2"];
+        assert_eq!(std::fs::read_dir(folder.path()).expect("is there").count(), names.len());
+        for name in names {
+            assert_eq!(lines(&folder.path().join(name)), 10, "{name}");
+        }
+        let newest = std::fs::read_to_string(&path).expect("reads");
+        assert!(newest.ends_with("000000049\n"), "{newest}");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = std::fs::metadata(&path).expect("is there").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn a_start_goes_on_where_the_last_one_ended() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.log");
+        for _ in 0..2 {
+            Log::open(&path, Bounds::default()).expect("opens").write(b"line\n".to_vec());
+        }
+        assert_eq!(lines(&path), 2);
+    }
+
+    #[test]
+    fn a_file_that_was_moved_away_is_opened_anew() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, moved) = (folder.path().join("audit.log"), folder.path().join("moved"));
+        let log = Log::open(&path, Bounds::default()).expect("opens");
+        log.write(b"one\n".to_vec());
+        while log.counts().written < 1 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::fs::rename(&path, &moved).expect("moves");
+        log.reopen();
+        log.write(b"two\n".to_vec());
+        drop(log);
+        assert_eq!((lines(&moved), lines(&path)), (1, 1));
+    }
+
+    #[test]
+    fn nobody_waits_and_what_is_lost_is_counted() {
+        // A writer that never comes: what is over the queue is lost at once.
+        let (sender, _receiver) = sync_channel(4);
+        let log = Log { sender: Some(sender), shared: Arc::default(), writer: None };
+        for _ in 0..10 {
+            log.write(b"line\n".to_vec());
+        }
+        log.write(vec![b'x'; QUEUE_OCTETS_MAX + 1]);
+        assert_eq!(log.counts(), Counts { written: 0, lost: 7, suppressed: 0 });
+        assert_eq!(log.shared.waiting_octets.load(Ordering::Relaxed), 4 * 5);
+    }
+}

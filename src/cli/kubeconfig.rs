@@ -1,0 +1,80 @@
+//! `signpost kubeconfig`: a kubeconfig for kubectl and client libraries.
+
+use std::path::PathBuf;
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgMatches, Command, ValueHint};
+
+use super::user::{self, Made};
+use super::{Exit, note, print, serve};
+use crate::tls::files;
+use crate::tls::kubeconfig::{self, Contents, Secret};
+
+pub(super) fn command() -> Command {
+    let user = Arg::new("user")
+        .long("user")
+        .value_name("NAME")
+        .required(true)
+        .help("A user whom \"signpost user add\" has entered");
+    let namespace = Arg::new("namespace")
+        .long("namespace")
+        .short('n')
+        .value_name("NAME")
+        .help("Namespace of commands that name none");
+    let server = Arg::new("server")
+        .long("server")
+        .value_name("URL")
+        .value_parser(|url: &str| {
+            let good = url.strip_prefix("https://").is_some_and(|rest| !rest.is_empty());
+            // kubectl sends no token over plain HTTP.
+            if good { Ok(url.to_owned()) } else { Err("must be an https URL") }
+        })
+        .help("Where the API is reached [default: what the administrator's kubeconfig says]");
+    let out = Arg::new("out")
+        .long("out")
+        .value_name("FILE")
+        .value_parser(ValueParser::path_buf())
+        .value_hint(ValueHint::FilePath)
+        .help("Writes a file with mode 0600 instead of printing");
+    Command::new("kubeconfig")
+        .about("Makes a credential for a user and prints a kubeconfig with it")
+        .after_help(
+            "Each call makes a further token (or client certificate): secrets are kept nowhere, so an old one cannot be \
+             printed again. \"signpost user list\" shows all, \"signpost user revoke NAME --credential ID\" takes one away.",
+        )
+        .args([user, namespace, server, out])
+        .args(user::credential_arguments())
+        .args(serve::arguments_of(user::KEYS))
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    match user::folder(matches) {
+        Ok(folder) => super::exit_of(write(matches, folder)),
+        Err(exit) => exit,
+    }
+}
+
+fn write(matches: &ArgMatches, data_dir: PathBuf) -> Result<(), String> {
+    let name = matches.get_one::<String>("user").expect("clap demands it");
+    let admin = data_dir.join("kubeconfig");
+    let text = files::read(&admin).map_err(|error| error.to_string())?;
+    let known = text.as_deref().and_then(kubeconfig::server_of);
+    let (url, trust) =
+        known.ok_or_else(|| format!("{} is no kubeconfig of this server; start it once", admin.display()))?;
+    let server = matches.get_one::<String>("server").unwrap_or(&url);
+    let made = user::make(matches, &data_dir.join("pki"), name).map_err(|error| error.to_string())?;
+    let secret = match &made {
+        Made::Token(token) => Secret::Token(token),
+        Made::Certificate(made) => Secret::Certificate(&made.certificate_pem, &made.key_pem),
+    };
+    let namespace = matches.get_one::<String>("namespace").map(String::as_str);
+    let text = kubeconfig::text(&Contents { user: name, server, trust: &trust, secret, namespace });
+    match matches.get_one::<PathBuf>("out") {
+        None => print(&text),
+        Some(path) => {
+            files::write_private(path, text.as_bytes()).map_err(|error| error.to_string())?;
+            note(format_args!("{} lets {name} in", path.display()));
+        }
+    }
+    Ok(())
+}

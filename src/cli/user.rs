@@ -1,0 +1,280 @@
+//! `signpost user`: who may come into the API, beside the platform's own processes.
+//!
+//! It works on the data directory, so on the machine and with the rights of the server's own user, whether the server runs
+//! or not; a running one takes changes up within a second. What is secret goes to standard output, once; all else to
+//! standard error.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Exit, complain, note, print, serve};
+use crate::apiserver::auth::rules::{self, GROUP_TENANT_PREFIX};
+use crate::config;
+use crate::daemon::access::KUBECONFIGS;
+use crate::tls::users::{self, Book, BookError, CredentialKind};
+use crate::tls::{self, tokens};
+
+/// Life of a client certificate that is not asked for another.
+const CERTIFICATE_TTL: SignedDuration = SignedDuration::from_hours(90 * 24);
+/// Longest life of a credential: that of the authority.
+const TTL_MAX: SignedDuration = SignedDuration::from_hours(3650 * 24);
+/// The keys of the configuration that say where the data directory is.
+pub(super) const KEYS: &[&str] = &["data-dir"];
+
+pub(super) fn command() -> Command {
+    let name = || Arg::new("name").value_name("NAME").required(true).help("Name of the user");
+    let roles: Vec<&str> = rules::ROLES.iter().map(|(role, _)| *role).collect();
+    let role = Arg::new("role")
+        .long("role")
+        .value_name("ROLE")
+        .required_unless_present("group")
+        .action(ArgAction::Append)
+        .value_delimiter(',')
+        .value_parser(roles)
+        .help("What the user may do (repeats)");
+    let namespace = Arg::new("namespace")
+        .long("namespace")
+        .short('n')
+        .value_name("NAME")
+        .action(ArgAction::Append)
+        .value_delimiter(',')
+        .help("Namespace of a tenant (repeats)");
+    let group = Arg::new("group")
+        .long("group")
+        .value_name("GROUP")
+        .action(ArgAction::Append)
+        .help("A further group (repeats); of ours are those of docs/api.md");
+    let none = Arg::new("no-credential")
+        .long("no-credential")
+        .action(ArgAction::SetTrue)
+        .conflicts_with_all(["certificate", "ttl"])
+        .help("Only enters the user; \"signpost kubeconfig --user NAME\" makes a credential later");
+    let add = Command::new("add")
+        .about("Enters a user and prints a bearer token, which is kept nowhere; or a client certificate with its key")
+        .arg(name())
+        .args([role, namespace, group, none])
+        .args(credential_arguments())
+        .args(serve::arguments_of(KEYS));
+    let list = Command::new("list").about("Prints all users and their credentials").args(serve::arguments_of(KEYS));
+    let credential = Arg::new("credential")
+        .long("credential")
+        .value_name("ID")
+        .help("Only the credential whose ID in \"signpost user list\" begins so");
+    let revoke = Command::new("revoke")
+        .about("Takes a user's access away: every token, and every client certificate made until now")
+        .after_help(
+            "A running server notices within a second; watches that are open end. One of the platform's own users \
+             (signpost:admin, system:signpost:…) gets a new token and kubeconfig at the next start.",
+        )
+        .arg(name())
+        .arg(credential)
+        .args(serve::arguments_of(KEYS));
+    Command::new("user")
+        .about("Says who may come into the API")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands([add, list, revoke])
+}
+
+/// Which credential is wanted, for how long.
+pub(super) fn credential_arguments() -> [Arg; 2] {
+    let certificate = Arg::new("certificate")
+        .long("certificate")
+        .action(ArgAction::SetTrue)
+        .help("A client certificate instead of a token");
+    let ttl = Arg::new("ttl")
+        .long("ttl")
+        .value_name("DURATION")
+        .value_parser(duration)
+        .help("How long it is good, such as 12h or 30d [default: 90d for a certificate, no end for a token]");
+    [certificate, ttl]
+}
+
+fn duration(text: &str) -> Result<SignedDuration, String> {
+    let expected = || "must be a whole number and s, m, h or d, such as 30d, at least 1s and at most 3650d".to_owned();
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(expected)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => return Err(expected()),
+    };
+    let number: i64 = number.parse().map_err(|_| expected())?;
+    let ttl = number.checked_mul(seconds).map(SignedDuration::from_secs);
+    ttl.filter(|ttl| ttl.is_positive() && *ttl <= TTL_MAX).ok_or_else(expected)
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    let Some((name, matches)) = matches.subcommand() else { return Exit::Usage };
+    let folder = match folder(matches) {
+        Ok(folder) => folder.join("pki"),
+        Err(exit) => return exit,
+    };
+    let outcome = match name {
+        "add" => add(matches, &folder),
+        "list" => list(&folder),
+        "revoke" => revoke(matches, &folder),
+        _ => return Exit::Usage,
+    };
+    super::exit_of(outcome)
+}
+
+/// The data directory; complains if the configuration cannot be read, or no server has ever used the directory.
+pub(super) fn folder(matches: &ArgMatches) -> Result<PathBuf, Exit> {
+    let settings = config::read(&serve::places(matches)).map_err(|errors| {
+        errors.0.iter().for_each(complain);
+        Exit::Usage
+    })?;
+    if settings.data_dir.join("pki/ca.key").is_file() {
+        return Ok(settings.data_dir);
+    }
+    let folder = settings.data_dir.display();
+    complain(format_args!(
+        "{folder} is no data directory of a server with the role api (--data-dir); start it once first"
+    ));
+    Err(Exit::Failure)
+}
+
+/// A new credential in clear, to be shown once.
+pub(super) enum Made {
+    Token(String),
+    Certificate(tls::ClientIdentity),
+}
+
+/// Makes a credential as the arguments want it, and enters it.
+pub(super) fn make(matches: &ArgMatches, folder: &std::path::Path, name: &str) -> Result<Made, BookError> {
+    let now = Timestamp::now();
+    let ttl = matches.get_one::<SignedDuration>("ttl").copied();
+    if !matches.get_flag("certificate") {
+        let token = tokens::generate()?;
+        let expires = ttl.map(|ttl| now + ttl);
+        users::change(folder, |book| book.enter(name, CredentialKind::Token, tokens::sha256(&token), now, expires))?;
+        return Ok(Made::Token(token));
+    }
+    let expires = now + ttl.unwrap_or(CERTIFICATE_TTL);
+    users::change(folder, |book| {
+        let groups = book.user(name)?.groups.clone();
+        let earliest = book.earliest(name).map(SystemTime::from);
+        let made = tls::sign_client(folder, name, &groups, now.into(), earliest, expires.into())?;
+        book.enter(name, CredentialKind::Certificate, made.serial.clone(), now, Some(expires))?;
+        Ok(Made::Certificate(made))
+    })
+}
+
+fn add(matches: &ArgMatches, folder: &std::path::Path) -> Result<(), String> {
+    let name = matches.get_one::<String>("name").expect("clap demands it");
+    let groups = groups(matches)?;
+    users::change(folder, |book| book.add(name, groups.clone(), Timestamp::now()))
+        .map_err(|error| error.to_string())?;
+    note(format_args!("user {name} is in {}", groups.join(", ")));
+    if matches.get_flag("no-credential") {
+        return Ok(());
+    }
+    match make(matches, folder, name).map_err(|error| error.to_string())? {
+        Made::Token(token) => {
+            note("the token below is shown this once");
+            print(&format!("{token}\n"));
+        }
+        Made::Certificate(made) => {
+            note("the key below is shown this once");
+            print(&format!("{}{}", made.certificate_pem, made.key_pem));
+        }
+    }
+    Ok(())
+}
+
+/// The groups that roles, namespaces and further groups come to.
+fn groups(matches: &ArgMatches) -> Result<Vec<String>, String> {
+    let many = |id: &str| matches.get_many::<String>(id).into_iter().flatten().cloned().collect::<Vec<_>>();
+    let (roles, namespaces) = (many("role"), many("namespace"));
+    let is_tenant = roles.iter().any(|role| role == "tenant");
+    if is_tenant && namespaces.is_empty() {
+        return Err("a tenant needs --namespace".to_owned());
+    }
+    if !is_tenant && !namespaces.is_empty() {
+        return Err("--namespace is for --role tenant; the other roles hold everywhere".to_owned());
+    }
+    let mut groups = Vec::new();
+    for role in roles {
+        let (_, group) = rules::ROLES.iter().find(|(name, _)| *name == role).expect("clap knows only these");
+        match *group {
+            GROUP_TENANT_PREFIX => groups.extend(namespaces.iter().map(|name| format!("{group}{name}"))),
+            group => groups.push(group.to_owned()),
+        }
+    }
+    groups.extend(many("group"));
+    groups.sort();
+    groups.dedup();
+    Ok(groups)
+}
+
+fn list(folder: &std::path::Path) -> Result<(), String> {
+    let book = Book::load(folder).map_err(|error| error.to_string())?;
+    let own = tokens::load(&folder.join("tokens")).map_err(|error| error.to_string())?;
+    let row = |cells: [&str; 6]| cells.map(str::to_owned);
+    let mut rows = vec![row(["NAME", "GROUPS", "CREDENTIAL", "ID", "CREATED", "EXPIRES"])];
+    for entry in &own {
+        let groups = if entry.groups.is_empty() { "-".to_owned() } else { entry.groups.join(",") };
+        rows.push(row([&entry.user, &groups, "token", &entry.sha256[..12], "-", "never"]));
+    }
+    for user in &book.users {
+        let groups = if user.groups.is_empty() { "-".to_owned() } else { user.groups.join(",") };
+        if user.credentials.is_empty() {
+            rows.push(row([&user.name, &groups, "none", "-", &user.created.to_string(), "-"]));
+        }
+        for credential in &user.credentials {
+            let kind = match credential.kind {
+                CredentialKind::Token => "token",
+                CredentialKind::Certificate => "certificate",
+            };
+            let id = &credential.id[..credential.id.floor_char_boundary(12)];
+            let expires = match credential.expires {
+                None => "never".to_owned(),
+                Some(time) if time <= Timestamp::now() => format!("{time} (expired)"),
+                Some(time) => time.to_string(),
+            };
+            rows.push(row([&user.name, &groups, kind, id, &credential.created.to_string(), &expires]));
+        }
+    }
+    let mut widths = [0; 6];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    for row in rows {
+        let line: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        print(&format!("{}\n", line.join("   ").trim_end()));
+    }
+    Ok(())
+}
+
+fn revoke(matches: &ArgMatches, folder: &std::path::Path) -> Result<(), String> {
+    let name = matches.get_one::<String>("name").expect("clap demands it");
+    let now = Timestamp::now();
+    if let Some(id) = matches.get_one::<String>("credential") {
+        let revoked = users::change(folder, |book| book.revoke_credential(name, id, now));
+        let revoked = revoked.map_err(|error| error.to_string())?;
+        note(format_args!("credential {} of user {name} is revoked", revoked.id));
+        return Ok(());
+    }
+    if KUBECONFIGS.iter().any(|(_, client)| client.user == name) {
+        let path = folder.join("tokens");
+        let strike_out = || {
+            let _lock = users::lock(folder)?;
+            let mut entries = tokens::load(&path)?;
+            entries.retain(|entry| entry.user != *name);
+            tokens::save(&path, &entries)
+        };
+        strike_out().map_err(|error: tls::Error| error.to_string())?;
+        note(format_args!("the token of {name} is revoked; the next start makes a new one, and a new kubeconfig"));
+        return Ok(());
+    }
+    users::change(folder, |book| book.revoke(name, now)).map_err(|error| error.to_string())?;
+    note(format_args!("user {name} is revoked"));
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! A certificate of the operator's own, read from files and read again when they are replaced.
+//!
+//! TLS asks [`Served`] at each handshake, so new connections use the new certificate and running ones take no notice. Files
+//! that do not make a pair change nothing: whatever was served is served on, and [`Served::reload`] says what is wrong.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use aws_lc_rs::digest;
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::Error;
+
+/// Longest file of a chain or a key in octets; a chain has a few kilobytes.
+const FILE_OCTETS_MAX: u64 = 1 << 20;
+
+/// A chain and its key, from two files or from one that holds both.
+#[derive(Debug)]
+pub struct Served {
+    certificate: PathBuf,
+    key: PathBuf,
+    current: ArcSwap<CertifiedKey>,
+    /// SHA-256 of the files as they were read, to know whether they changed.
+    digest: ArcSwap<Vec<u8>>,
+}
+
+impl Served {
+    /// Reads the pair. `certificate` is the chain in PEM, the server's own first.
+    pub fn open(certificate: &Path, key: &Path) -> Result<Served, Error> {
+        let (current, digest) = pair(certificate, key)?;
+        Ok(Served {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+            current: ArcSwap::from_pointee(current),
+            digest: ArcSwap::from_pointee(digest),
+        })
+    }
+
+    /// Reads the files again; whether they changed. On an error what was served before is served on.
+    pub fn reload(&self) -> Result<bool, Error> {
+        let (current, digest) = pair(&self.certificate, &self.key)?;
+        if **self.digest.load() == digest {
+            return Ok(false);
+        }
+        self.current.store(Arc::new(current));
+        self.digest.store(Arc::new(digest));
+        Ok(true)
+    }
+
+    /// The files.
+    pub fn files(&self) -> [&Path; 2] {
+        [&self.certificate, &self.key]
+    }
+
+    /// When the certificate that is served ends, in seconds since the epoch.
+    pub fn not_after(&self) -> Option<i64> {
+        let current = self.current.load();
+        let (_, certificate) = X509Certificate::from_der(current.cert.first()?).ok()?;
+        Some(certificate.validity().not_after.timestamp())
+    }
+}
+
+impl ResolvesServerCert for Served {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current.load_full())
+    }
+}
+
+fn pair(certificate: &Path, key: &Path) -> Result<(CertifiedKey, Vec<u8>), Error> {
+    let (chain_pem, key_pem) = (read(certificate)?, read(key)?);
+    let mut context = digest::Context::new(&digest::SHA256);
+    context.update(&(chain_pem.len() as u64).to_be_bytes());
+    context.update(&chain_pem);
+    context.update(&key_pem);
+    let bad = |path: &Path, reason: String| Error::BadFile { path: path.to_owned(), reason };
+    let chain = CertificateDer::pem_slice_iter(&chain_pem).collect::<Result<Vec<_>, _>>();
+    let chain = chain.map_err(|error| bad(certificate, format!("holds no certificates in PEM: {error}")))?;
+    if chain.is_empty() {
+        return Err(bad(certificate, "holds no certificate in PEM".to_owned()));
+    }
+    let private = PrivateKeyDer::from_pem_slice(&key_pem)
+        .map_err(|error| bad(key, format!("holds no private key in PEM: {error}")))?;
+    let certified = CertifiedKey::from_der(chain, private, &rustls::crypto::aws_lc_rs::default_provider())
+        .map_err(|error| bad(certificate, format!("does not go with the key in {}: {error}", key.display())))?;
+    Ok((certified, context.finish().as_ref().to_vec()))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    let at = |source| Error::File { path: path.to_owned(), source };
+    let length = std::fs::metadata(path).map_err(at)?.len();
+    if length > FILE_OCTETS_MAX {
+        let reason = format!("is over {FILE_OCTETS_MAX} octets, so it is no certificate or key");
+        return Err(Error::BadFile { path: path.to_owned(), reason });
+    }
+    std::fs::read(path).map_err(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn make(name: &str) -> (String, String) {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+        (params.self_signed(&key).expect("a certificate").pem(), key.serialize_pem())
+    }
+
+    #[test]
+    fn new_files_are_served_and_bad_ones_are_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+        let write = |pair: &(String, String)| {
+            std::fs::write(&certificate, &pair.0).expect("writes");
+            std::fs::write(&key, &pair.1).expect("writes");
+        };
+        let (one, two) = (make("one.example"), make("two.example"));
+        write(&one);
+        let served = Served::open(&certificate, &key).expect("opens");
+        let first = served.current.load().cert.clone();
+        assert!(!served.reload().expect("reads"), "nothing changed");
+
+        for bad in
+            [(two.0.clone(), one.1.clone()), (String::new(), one.1.clone()), (one.0.clone(), "no key".to_owned())]
+        {
+            write(&bad);
+            let error = served.reload().expect_err("is refused").to_string();
+            assert!(error.contains("tls."), "{error}");
+            assert_eq!(served.current.load().cert, first);
+        }
+        std::fs::remove_file(&key).expect("removes");
+        assert!(served.reload().is_err());
+        assert_eq!(served.current.load().cert, first);
+
+        write(&two);
+        assert!(served.reload().expect("reads"));
+        assert_ne!(served.current.load().cert, first);
+        assert!(served.not_after().is_some());
+    }
+}

@@ -1,0 +1,251 @@
+//! People who may do some things: users made while the server runs, seen through kubectl, and taken away again.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::server::{DataDir, Ports, Server, eventually, program};
+use crate::tools::Kubectl;
+
+const ROUTES: &str = "routes.signpost.dev";
+
+/// `signpost` with the data directory, however it ends.
+fn signpost(data: &DataDir, arguments: &[&str]) -> Output {
+    let output = Command::new(program()).args(arguments).args(["--data-dir", data.path()]).output();
+    output.expect("the program starts")
+}
+
+/// The same; expects success and gives what it printed.
+fn ok(data: &DataDir, arguments: &[&str]) -> String {
+    let output = signpost(data, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// A kubectl that is the user.
+fn kubectl(data: &DataDir, user: &str, more: &[&str]) -> Kubectl {
+    let path = data.join(&format!("{}.kubeconfig", user.replace('@', "-")));
+    let out = path.to_str().expect("UTF-8");
+    ok(data, &[&["kubeconfig", "--user", user, "--out", out], more].concat());
+    assert_eq!(mode(&path), 0o600);
+    Kubectl::new(path)
+}
+
+fn mode(path: &Path) -> u32 {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).expect("is there").permissions().mode() & 0o777
+}
+
+fn route(namespace: &str, name: &str) -> String {
+    format!(
+        "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
+         spec: {{to: {{name: web}}}}\n"
+    )
+}
+
+/// The audit log's events, whole lines only.
+fn audit(data: &DataDir) -> Vec<Value> {
+    let text = std::fs::read_to_string(data.join("audit.log")).expect("the audit log is there");
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().map(|line| serde_json::from_str(line).expect("a JSON object a line")).collect()
+}
+
+#[test]
+fn users_come_may_do_what_they_may_and_go() {
+    let data = DataDir::new();
+    let server = Server::start(Ports::free(), &["--data-dir", data.path()]);
+    let admin = Kubectl::new(data.join("kubeconfig"));
+    for namespace in ["shop", "other"] {
+        admin.ok(&["create", "namespace", namespace]);
+        admin.ok_with(&["apply", "-f", "-"], &route(namespace, "front"));
+    }
+
+    // What the first start made is the owner's alone.
+    for file in ["kubeconfig", "scheduler.kubeconfig", "name-server.kubeconfig", "audit.log"] {
+        assert_eq!(mode(&data.join(file)), 0o600, "{file}");
+    }
+    for entry in std::fs::read_dir(data.join("pki")).expect("is there") {
+        let path: PathBuf = entry.expect("readable").path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+    assert_eq!(mode(&data.join("pki")), 0o700);
+
+    // A tenant sees its namespace and no other.
+    ok(&data, &["user", "add", "tina", "--role", "tenant", "-n", "shop", "--no-credential"]);
+    let tina = kubectl(&data, "tina", &["--namespace", "shop"]);
+    let who = eventually("the server knows tina", || {
+        let output = tina.run(&["auth", "whoami", "-o", "json"]);
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    });
+    assert!(who.contains("signpost:tenant:shop"), "{who}");
+    assert!(tina.ok(&["get", ROUTES]).contains("front"));
+    tina.ok_with(&["apply", "-f", "-"], &route("shop", "back"));
+    for refused in [
+        &["get", ROUTES, "-n", "other"][..],
+        &["get", ROUTES, "-A"],
+        &["get", "namespaces"],
+        &["delete", "routers.signpost.dev", "x"],
+        &["get", ROUTES, "--as", "signpost:admin", "--as-group", "system:masters"],
+        &["get", ROUTES, "--as", "bob", "--as-uid", "u-1"],
+    ] {
+        let told = tina.refused(refused, "");
+        assert!(told.contains("Forbidden") || told.contains("forbidden"), "{refused:?}: {told}");
+    }
+    assert_eq!(tina.ok(&["auth", "can-i", "create", ROUTES]).trim(), "yes");
+    assert!(tina.ok(&["auth", "can-i", "--list"]).contains("routes"));
+
+    // A viewer with a certificate sees all and writes nothing.
+    ok(&data, &["user", "add", "vic@shop.test", "--role", "viewer", "--no-credential"]);
+    let vic = kubectl(&data, "vic@shop.test", &["--certificate", "--ttl", "1h"]);
+    let routes = eventually("the server takes vic's certificate", || {
+        let output = vic.run(&["get", ROUTES, "-A"]);
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    });
+    assert!(routes.contains("shop") && routes.contains("other"), "{routes}");
+    let told = vic.refused(&["apply", "-f", "-"], &route("shop", "no"));
+    assert!(told.contains("forbidden"), "{told}");
+
+    // An administrator by group; the token is printed once.
+    let token = ok(&data, &["user", "add", "ada", "--role", "admin", "--ttl", "2h"]);
+    let token = token.trim();
+    assert!(token.starts_with("signpost-") && !token.contains(char::is_whitespace), "{token}");
+    let as_ada = |arguments: &[&str]| {
+        let mut all = vec!["--token", token];
+        all.extend_from_slice(arguments);
+        // The file's own user goes out of the way.
+        Kubectl::new(anonymous(&data)).run(&all)
+    };
+    eventually("the server knows ada", || {
+        as_ada(&["delete", ROUTES, "back", "-n", "shop"]).status.success().then_some(())
+    });
+
+    let listed = ok(&data, &["user", "list"]);
+    for part in ["tina", "signpost:tenant:shop", "vic@shop.test", "certificate", "signpost:admin ", "never"] {
+        assert!(listed.contains(part), "{part} in\n{listed}");
+    }
+    for file in ["users.toml", "tokens"] {
+        assert!(!std::fs::read_to_string(data.join("pki").join(file)).expect("reads").contains(token));
+    }
+
+    // Revoked users are strangers within a second, without a restart; an open watch of theirs ends.
+    let watch = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| tina.run(&["get", ROUTES, "--watch"]));
+        eventually("tina's watch is there", || {
+            let metrics = audit(&data);
+            metrics.iter().any(|event| event["user"]["username"] == "tina").then_some(())
+        });
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        ok(&data, &["user", "revoke", "tina"]);
+        watching.join().expect("kubectl ends")
+    });
+    assert!(String::from_utf8_lossy(&watch.stdout).contains("front"), "{watch:?}");
+    ok(&data, &["user", "revoke", "vic@shop.test"]);
+    for user in [&tina, &vic] {
+        eventually("a revoked user gets 401", || {
+            let output = user.run(&["get", ROUTES, "-n", "shop"]);
+            String::from_utf8_lossy(&output.stderr).contains("Unauthorized").then_some(())
+        });
+    }
+    assert!(!signpost(&data, &["user", "revoke", "tina"]).status.success(), "nobody of that name is there any more");
+    assert!(!signpost(&data, &["user", "add", "system:x", "--role", "admin"]).status.success());
+
+    // The story stands in the audit log, and no secret does.
+    let events = eventually("the refusals are in the audit log", || {
+        let events = audit(&data);
+        events.iter().any(|event| event["responseStatus"]["code"] == 401).then_some(events)
+    });
+    let find = |what: &str, is: &dyn Fn(&Value) -> bool| {
+        events.iter().find(|event| is(event)).unwrap_or_else(|| panic!("{what} is not in the audit log")).clone()
+    };
+    let created =
+        find("tina's create", &|event| event["user"]["username"] == "tina" && event["responseStatus"]["code"] == 201);
+    assert_eq!(created["apiVersion"], "audit.k8s.io/v1");
+    assert_eq!(created["objectRef"]["name"], "back");
+    assert_eq!(created["objectRef"]["apiGroup"], "signpost.dev");
+    assert_eq!(created["sourceIPs"][0], "127.0.0.1");
+    assert!(created["userAgent"].as_str().is_some_and(|agent| agent.starts_with("kubectl")), "{created}");
+    let refused = find("a refusal", &|event| {
+        event["responseStatus"]["code"] == 403 && event["user"]["username"] == "vic@shop.test"
+    });
+    assert_eq!(refused["responseStatus"]["reason"], "Forbidden");
+    let text = std::fs::read_to_string(data.join("audit.log")).expect("reads");
+    let of_tina = std::fs::read_to_string(data.join("tina.kubeconfig")).expect("reads");
+    let of_tina =
+        of_tina.lines().find_map(|line| line.trim().strip_prefix("token: ")).expect("a token").trim_matches('"');
+    assert!(!text.contains(token) && !text.contains(of_tina), "no token is in the audit log");
+
+    // A restart knows it all still.
+    let ports = Ports::free();
+    assert!(server.terminate().success());
+    let _server = Server::start(ports, &["--data-dir", data.path()]);
+    let url = format!("https://{}", ports.api);
+    let again = |user: &Kubectl| user.run(&["--server", &url, "get", ROUTES, "-n", "shop"]);
+    assert!(String::from_utf8_lossy(&again(&tina).stderr).contains("Unauthorized"));
+    assert!(String::from_utf8_lossy(&again(&vic).stderr).contains("Unauthorized"));
+    assert!(as_ada(&["--server", &url, "get", ROUTES, "-A"]).status.success());
+}
+
+/// A kubeconfig with the server and nobody's secrets.
+fn anonymous(data: &DataDir) -> PathBuf {
+    let text = std::fs::read_to_string(data.join("kubeconfig")).expect("reads");
+    let without: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("token:")).collect();
+    let path = data.join("anonymous.kubeconfig");
+    std::fs::write(&path, without.join("\n").replace("  user:\nc", "  user: {}\nc")).expect("writes");
+    path
+}
+
+#[test]
+fn a_data_directory_that_no_server_has_used_is_named() {
+    let data = DataDir::new();
+    for arguments in [&["user", "list"][..], &["kubeconfig", "--user", "x"]] {
+        let output = signpost(&data, arguments);
+        assert_eq!(output.status.code(), Some(1));
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains("is no data directory"), "{told}");
+    }
+}
+
+#[test]
+fn a_replaced_certificate_is_served_and_a_bad_one_is_not() {
+    let data = DataDir::new();
+    let (certificate, key) = (data.join("tls.crt"), data.join("tls.key"));
+    let write = |name: &str| {
+        let pair = rcgen::KeyPair::generate().expect("a key");
+        let names = vec![name.to_owned(), "127.0.0.1".to_owned()];
+        let made = rcgen::CertificateParams::new(names).expect("parameters").self_signed(&pair).expect("a certificate");
+        std::fs::write(&key, pair.serialize_pem()).expect("writes");
+        std::fs::write(&certificate, made.pem()).expect("writes");
+    };
+    write("one.example");
+    let (crt, key_path) = (certificate.to_str().expect("UTF-8"), key.to_str().expect("UTF-8"));
+    let ports = Ports::free();
+    let state = data.join("state");
+    let arguments = [
+        "--roles",
+        "api,admin",
+        "--data-dir",
+        state.to_str().expect("UTF-8"),
+        "--api-tls-certificate",
+        crt,
+        "--api-tls-key",
+        key_path,
+        "--api-tls-ca",
+        crt,
+    ];
+    let server = Server::start(ports, &arguments);
+    // The self-signed certificate is its own authority, and stands in the kubeconfig: kubectl trusts it.
+    let kubectl = Kubectl::new(state.join("kubeconfig"));
+    kubectl.ok(&["get", "namespaces"]);
+
+    std::fs::write(&certificate, "no certificate").expect("writes");
+    eventually("the log complains", || server.log().contains("the former one is served on").then_some(()));
+    kubectl.ok(&["get", "namespaces"]);
+
+    write("two.example");
+    eventually("another certificate is served", || {
+        let told = kubectl.run(&["get", "namespaces"]);
+        String::from_utf8_lossy(&told.stderr).contains("certificate").then_some(())
+    });
+    assert!(server.terminate().success());
+}
