@@ -1,0 +1,205 @@
+//! The API server's part of the object walk: creates, lists, the fan-out of watches, and what an object takes in memory.
+//!
+//! `cargo bench --bench api` runs the server in process over the embedded store in a temporary directory (`TMPDIR` says on
+//! which disk), and sends it HTTP requests without a socket. Times are processor time of the whole process, clients
+//! included, so that other work on the machine does not count. `SIGNPOST_BENCH_ROUTES` says how many Routes there are for
+//! the figure of memory (default 100,000). Beside each figure stands its bar.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, BodyDataStream};
+use futures::{StreamExt, stream};
+use http::{Method, Request, StatusCode};
+use signpost::api::identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, Identity};
+use signpost::apiserver::auth::Authenticator;
+use signpost::apiserver::auth::tokens::Tokens;
+use signpost::apiserver::{ApiServer, Settings};
+use signpost::store::Engine;
+use signpost::store::embedded::Options;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+const CLIENTS: usize = 64;
+const LISTED: usize = 10_000;
+const LISTS: usize = 9;
+const WATCHERS: usize = 1_000;
+const WRITES: usize = 50;
+/// Octets of a Route as it is served.
+const ROUTE_OCTETS: usize = 1_024;
+
+const JSON: &str = "application/json";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+fn main() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    runtime.block_on(run());
+}
+
+async fn run() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let store = Arc::new(Engine::open(folder.path(), Options::default()).expect("a new store"));
+    let authenticator = Arc::new(Authenticator::new(Tokens::parse("").expect("no tokens")));
+    let server = Server(ApiServer::new(store, Settings { domain: "bench.example".into(), authenticator }));
+    let stop = CancellationToken::new();
+    let running = tokio::spawn({
+        let (api, stop) = (server.0.clone(), stop.clone());
+        async move { api.run(stop).await }
+    });
+    server.0.ready().await;
+    for namespace in ["few", "many"] {
+        let body = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
+        server.create("/api/v1/namespaces", body).await;
+    }
+
+    server.fill("few", LISTED).await;
+    lists(&server, JSON, "JSON").await;
+    lists(&server, TABLE, "a Table").await;
+    fan_out(&server).await;
+    memory(&server).await;
+    stop.cancel();
+    running.await.expect("it stops");
+}
+
+/// What a list of 10,000 Routes costs.
+async fn lists(server: &Server, accept: &str, name: &str) {
+    let mut spent = Vec::with_capacity(LISTS);
+    let mut octets = 0;
+    for _ in 0..LISTS {
+        let before = processor_time();
+        let mut body = server.open(&routes_of("few"), accept).await;
+        octets = 0;
+        while let Some(chunk) = body.next().await {
+            octets += chunk.expect("it is read").len();
+        }
+        spent.push(processor_time() - before);
+    }
+    spent.sort();
+    let median = spent[LISTS / 2].as_secs_f64();
+    let rate = octets as f64 / median / 1e6;
+    println!(
+        "list of {LISTED} Routes as {name}: {:.1} ms CPU (bar 50), {:.1} MB, {rate:.0} MB/s",
+        median * 1e3,
+        octets as f64 / 1e6
+    );
+}
+
+/// What one write costs for each of a thousand watchers, their reading included.
+async fn fan_out(server: &Server) {
+    let path = format!("{}?watch=true&resourceVersion={}", routes_of("many"), server.version().await);
+    let watchers: Vec<_> = stream::iter(0..WATCHERS)
+        .then(|_| async {
+            let mut body = server.open(&path, JSON).await;
+            tokio::spawn(async move {
+                let mut lines = 0;
+                while lines < WRITES {
+                    let chunk = body.next().await.expect("the watch goes on").expect("it is read");
+                    lines += chunk.iter().filter(|octet| **octet == b'\n').count();
+                }
+            })
+        })
+        .collect()
+        .await;
+    let before = processor_time();
+    for number in 0..WRITES {
+        server.create(&routes_of("many"), route("many", number)).await;
+    }
+    for watcher in watchers {
+        watcher.await.expect("every event comes");
+    }
+    let delivered = (WRITES * WATCHERS) as f64;
+    let each = (processor_time() - before).as_secs_f64() / delivered;
+    println!("a write to {WATCHERS} watchers: {:.2} µs CPU for each event delivered (bar 15)", each * 1e6);
+}
+
+/// What a stored Route takes.
+async fn memory(server: &Server) {
+    let count = std::env::var("SIGNPOST_BENCH_ROUTES").ok().and_then(|text| text.parse().ok()).unwrap_or(100_000);
+    // The rings of changes and the store's cache of pages fill up once; what comes after that is the objects' own.
+    let warm = 10_000;
+    server.fill_from("many", WRITES, warm).await;
+    let before = resident_octets();
+    let began = Instant::now();
+    server.fill_from("many", WRITES + warm, count).await;
+    let rate = count as f64 / began.elapsed().as_secs_f64();
+    let each = (resident_octets() - before) as f64 / count as f64;
+    println!("durable creates by {CLIENTS} clients: {rate:.0} a second (bar 5,000 of the store alone)");
+    println!("{count} Routes of {ROUTE_OCTETS} octets: {:.2} KiB resident each (bar 3)", each / 1024.0);
+}
+
+struct Server(ApiServer);
+
+impl Server {
+    async fn send(&self, request: Request<Body>) -> http::Response<Body> {
+        let (mut parts, body) = request.into_parts();
+        let groups = vec![GROUP_MASTERS.into(), GROUP_AUTHENTICATED.into()];
+        parts.extensions.insert(Identity { user: "admin".into(), groups });
+        self.0.router().oneshot(Request::from_parts(parts, body)).await.expect("routers do not fail")
+    }
+
+    async fn open(&self, path: &str, accept: &str) -> BodyDataStream {
+        let request = Request::get(path).header("accept", accept).body(Body::empty()).expect("a request");
+        let response = self.send(request).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        response.into_body().into_data_stream()
+    }
+
+    async fn create(&self, path: &str, body: String) {
+        let request = Request::builder().method(Method::POST).uri(path).header("content-type", JSON);
+        let response = self.send(request.body(body.into()).expect("a request")).await;
+        assert_eq!(response.status(), StatusCode::CREATED);
+    }
+
+    async fn fill(&self, namespace: &str, count: usize) {
+        self.fill_from(namespace, 0, count).await;
+    }
+
+    async fn fill_from(&self, namespace: &str, first: usize, count: usize) {
+        let path = routes_of(namespace);
+        let create = |number| self.create(&path, route(namespace, number));
+        stream::iter(first..first + count).map(create).buffer_unordered(CLIENTS).for_each(async |()| ()).await;
+    }
+
+    /// The version of now.
+    async fn version(&self) -> String {
+        let mut body = self.open(&format!("{}?limit=1", routes_of("few")), JSON).await;
+        let mut text = Vec::new();
+        while let Some(chunk) = body.next().await {
+            text.extend_from_slice(&chunk.expect("it is read"));
+        }
+        let list: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        list["metadata"]["resourceVersion"].as_str().expect("every list has a version").to_owned()
+    }
+}
+
+fn routes_of(namespace: &str) -> String {
+    format!("/apis/signpost.dev/v1alpha1/namespaces/{namespace}/routes")
+}
+
+/// A Route that takes about [`ROUTE_OCTETS`] as it is served.
+fn route(namespace: &str, number: usize) -> String {
+    // What the server adds: uid, times, versions, managed fields, defaults.
+    const ADDED: usize = 590;
+    let filler = "x".repeat(ROUTE_OCTETS - ADDED);
+    format!(
+        r#"{{"apiVersion":"signpost.dev/v1alpha1","kind":"Route","metadata":{{"name":"route-{number:06}","namespace":"{namespace}","annotations":{{"example.test/filler":"{filler}"}}}},"spec":{{"to":{{"name":"application"}}}}}}"#
+    )
+}
+
+/// Processor time of all threads of this process so far.
+fn processor_time() -> Duration {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
+    let spent = |task: std::io::Result<std::fs::DirEntry>| {
+        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        text.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    };
+    Duration::from_nanos(tasks.filter_map(spent).sum())
+}
+
+/// Memory of this process that is in use.
+fn resident_octets() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("every process has some");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+}
