@@ -32,13 +32,13 @@ pub struct Report {
 
 /// Whether the server gives a right answer within a second.
 pub fn is_up(server: SocketAddr) -> bool {
-    let report = run(server, Duration::from_millis(50));
+    let report = run(server, Duration::from_millis(50), false);
     report.answered > 0 && report.wrong == 0
 }
 
-/// Asks for `duration`.
-pub fn run(server: SocketAddr, duration: Duration) -> Report {
-    let mut sockets: Vec<Client> = (0..SOCKETS).map(|number| Client::new(server, number as u64)).collect();
+/// Asks for `duration`, with a client's cookie in each query if `cookies`.
+pub fn run(server: SocketAddr, duration: Duration, cookies: bool) -> Report {
+    let mut sockets: Vec<Client> = (0..SOCKETS).map(|number| Client::new(server, number as u64, cookies)).collect();
     let mut report = Report::default();
     let began = Instant::now();
     while began.elapsed() < duration {
@@ -55,14 +55,23 @@ struct Client {
     server: SocketAddr,
     batch: Batch,
     random: u64,
+    cookies: bool,
     under_way: usize,
     heard: Instant,
 }
 
 impl Client {
-    fn new(server: SocketAddr, seed: u64) -> Self {
+    fn new(server: SocketAddr, seed: u64, cookies: bool) -> Self {
         let socket = UdpSocket::bind(("127.0.0.1", 0)).expect("a port");
-        Client { socket, server, batch: Batch::new(), random: seed << 32 | 1, under_way: 0, heard: Instant::now() }
+        Client {
+            socket,
+            server,
+            batch: Batch::new(),
+            random: seed << 32 | 1,
+            cookies,
+            under_way: 0,
+            heard: Instant::now(),
+        }
     }
 
     /// Takes what has come and asks as much anew.
@@ -83,7 +92,7 @@ impl Client {
             } else {
                 report.wrong += 1;
             }
-            lengths[datagram.slot] = query(random, datagram.reply);
+            lengths[datagram.slot] = query(random, self.cookies, datagram.reply);
             count += 1;
         }
         for (slot, length) in lengths.iter().enumerate().take(count) {
@@ -97,7 +106,7 @@ impl Client {
     fn prime(&mut self) {
         let mut octets = [0; 512];
         for _ in 0..WINDOW {
-            let length = query(&mut self.random, &mut octets);
+            let length = query(&mut self.random, self.cookies, &mut octets);
             // A full socket buffer is a lost query, which is counted when it is missed.
             drop(self.socket.send_to(&octets[..length], self.server));
         }
@@ -106,8 +115,8 @@ impl Client {
     }
 }
 
-/// Writes a query for `<8 random letters>.z<zone>.bench.test`, A, with EDNS and 1,232 octets.
-fn query(random: &mut u64, octets: &mut [u8]) -> usize {
+/// Writes a query for `<8 random letters>.z<zone>.bench.test`, A, with EDNS and 1,232 octets, and perhaps a client's cookie.
+fn query(random: &mut u64, cookie: bool, octets: &mut [u8]) -> usize {
     *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     let number = *random >> 16;
     let mut length = 0;
@@ -118,6 +127,7 @@ fn query(random: &mut u64, octets: &mut [u8]) -> usize {
     put(&[(number >> 8) as u8, number as u8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 8]);
     put(&std::array::from_fn::<u8, 8, _>(|place| b'a' + (number >> (4 * place) & 15) as u8));
     put(&zones::apex((number >> 32) as usize % ZONES));
-    put(&[0, 1, 0, 1, 0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
+    put(&[0, 1, 0, 1, 0, 0, 41, 4, 208, 0, 0, 0, 0, 0]);
+    put(if cookie { b"\x0c\0\x0a\0\x08client-1" } else { &[0] });
     length
 }

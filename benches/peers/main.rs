@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use signpost::nameserver::Settings;
+use signpost::nameserver::cookie::{Cookies, Secret};
+use signpost::nameserver::rrl::RateLimit;
 use signpost::sys::cpu;
 use signpost::sys::datagrams::{BATCH_MAX, Batch, Wait};
 use signpost::transport::{self, Config, LiveSettings};
@@ -29,7 +31,7 @@ fn main() -> std::io::Result<()> {
         arguments.get(place + 1)?.parse().ok()
     };
     if let Some(address) = served("--serve-zones") {
-        return serve_zones(address);
+        return serve_zones(address, arguments.iter().any(|argument| argument == "--guard"));
     }
     if let Some(address) = served("--serve-echo") {
         return serve_echo(address);
@@ -90,9 +92,10 @@ fn compare() -> std::io::Result<()> {
 
 fn measure(server: Server, address: SocketAddr) -> std::io::Result<Option<Figures>> {
     let Some(process) = Process::start(server, address)? else { return Ok(None) };
-    generator::run(address, WARM);
+    let cookies = server == Server::Guarded;
+    generator::run(address, WARM, cookies);
     let before = process.usage();
-    let report = generator::run(address, MEASURED);
+    let report = generator::run(address, MEASURED, cookies);
     let after = process.usage();
     let answers = if server == Server::Echo { report.answered + report.wrong } else { report.answered };
     let ticks = |usage: Usage| (usage.user_ticks, usage.user_ticks + usage.system_ticks);
@@ -108,12 +111,15 @@ fn measure(server: Server, address: SocketAddr) -> std::io::Result<Option<Figure
 }
 
 /// Our data plane as a process of its own.
-fn serve_zones(address: SocketAddr) -> std::io::Result<()> {
+fn serve_zones(address: SocketAddr, guard: bool) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let db = ZoneDb::new();
     db.publish_many(zones::compiled());
     db.set_ready();
-    let settings: LiveSettings = Arc::new(ArcSwap::from_pointee(Settings::default()));
+    let limit = || RateLimit { per_second: 1_000_000, ..RateLimit::default() };
+    let cookies = || Cookies { first: Secret::new([7; 16]), others: Box::default(), required: false };
+    let settings = Settings { cookies: guard.then(cookies), rate_limit: guard.then(limit), ..Settings::default() };
+    let settings: LiveSettings = Arc::new(ArcSwap::from_pointee(settings));
     let config = Config { addresses: vec![address], udp_workers: 1, ..Config::default() };
     runtime.block_on(async {
         let bound = transport::bind(&config).map_err(std::io::Error::other)?;

@@ -15,18 +15,23 @@ pub enum Server {
     Echo,
     /// Our transport, engine and zones, without the control plane; or the program named by `SIGNPOST_BIN`.
     Signpost,
+    /// The same with cookies and rate limiting, asked with cookies by a client that never brings ours back: each answer makes
+    /// one, and is counted. The limit is never reached.
+    Guarded,
     Knot,
     Nsd,
     Gdnsd,
 }
 
 impl Server {
-    pub const ALL: [Server; 5] = [Server::Echo, Server::Signpost, Server::Knot, Server::Nsd, Server::Gdnsd];
+    pub const ALL: [Server; 6] =
+        [Server::Echo, Server::Signpost, Server::Guarded, Server::Knot, Server::Nsd, Server::Gdnsd];
 
     pub fn name(self) -> &'static str {
         match self {
             Server::Echo => "echo",
             Server::Signpost => "signpost",
+            Server::Guarded => "guarded",
             Server::Knot => "knot",
             Server::Nsd => "nsd",
             Server::Gdnsd => "gdnsd",
@@ -42,14 +47,21 @@ impl Server {
             Server::Echo => {
                 command.arg(std::env::current_exe()?).args(["--serve-echo", &address.to_string()]);
             }
-            Server::Signpost => match std::env::var_os("SIGNPOST_BIN") {
+            Server::Signpost | Server::Guarded => match std::env::var_os("SIGNPOST_BIN") {
                 None => {
                     command.arg(std::env::current_exe()?).args(["--serve-zones", &address.to_string()]);
+                    command.args((self == Server::Guarded).then_some("--guard"));
                 }
                 Some(program) => {
                     zones::write(directory, ".zone")?;
                     command.arg(program).args(["serve", "--roles", "dns", "--dns-workers", "1"]);
                     command.arg("--zones").arg(directory).args(["--dns-listen", &address.to_string()]);
+                    let guard = ["--dns-cookies=on", "--dns-rate-limit=1000000"];
+                    command.args(if self == Server::Guarded {
+                        guard
+                    } else {
+                        ["--dns-cookies=off", "--dns-rate-limit=0"]
+                    });
                 }
             },
             Server::Knot => {
