@@ -13,8 +13,11 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use signpost::nameserver::cookie::{Cookies, Secret};
+use signpost::nameserver::rrl::RateLimit;
 use signpost::nameserver::{
-    BATCH_MAX, Context, Exchange, Outcome, Peer, Response, Scratch, Settings, Stats, Transport, respond, respond_batch,
+    BATCH_MAX, Context, Exchange, Limiter, Outcome, Peer, Response, Scratch, Settings, Stats, Transport, respond,
+    respond_batch,
 };
 use signpost::wire::{Name, RecordType};
 use signpost::zone::db::ZoneDb;
@@ -33,7 +36,12 @@ fn main_group(criterion: &mut Criterion) {
                 bencher.iter_custom(|iterations| single(&db, &queries, iterations));
             });
             group.bench_function(BenchmarkId::new(kind, "batch"), |bencher| {
-                bencher.iter_custom(|iterations| batched(&db, &queries, iterations));
+                bencher.iter_custom(|iterations| batched(&db, &Guard::off(), &queries, iterations));
+            });
+        }
+        for (kind, guard, queries) in guarded(zones) {
+            group.bench_function(BenchmarkId::new(kind, "batch"), |bencher| {
+                bencher.iter_custom(|iterations| batched(&db, &guard, &queries, iterations));
             });
         }
         group.finish();
@@ -134,7 +142,7 @@ fn single(db: &ZoneDb, queries: &[Vec<u8>], iterations: u64) -> Duration {
     let mut buffer = [0; 1232];
     let start = now();
     for (turn, query) in (0..iterations).zip(queries.iter().cycle()) {
-        let context = Context { snapshot: reader.snapshot(), settings: &settings, stats: &stats };
+        let context = Context { snapshot: reader.snapshot(), settings: &settings, stats: &stats, limiter: None };
         let mut response = Response::new(&mut buffer);
         let outcome = respond(&context, query, &peer((turn as u32).wrapping_mul(0x9e37_79b9)), &mut response);
         assert_eq!(outcome, Outcome::Reply);
@@ -143,15 +151,71 @@ fn single(db: &ZoneDb, queries: &[Vec<u8>], iterations: u64) -> Duration {
     now().saturating_sub(start).max(Duration::from_nanos(1))
 }
 
-fn batched(db: &ZoneDb, queries: &[Vec<u8>], iterations: u64) -> Duration {
-    let (mut reader, settings, stats) = (db.reader(), Settings::default(), Stats::new());
+/// Settings, and a table if they limit answers.
+struct Guard {
+    settings: Settings,
+    limiter: Option<Limiter>,
+}
+
+impl Guard {
+    fn off() -> Self {
+        Guard { settings: Settings::default(), limiter: None }
+    }
+
+    fn on(cookies: bool, limit: bool) -> Self {
+        let first = Secret::new([7; 16]);
+        let settings = Settings {
+            cookies: cookies.then(|| Cookies { first, others: Box::default(), required: false }),
+            // Never reached: what is measured is the counting.
+            rate_limit: limit.then(|| RateLimit { per_second: 1_000_000, window: 3_600, ..RateLimit::default() }),
+            ..Settings::default()
+        };
+        Guard { settings, limiter: limit.then(|| Limiter::new([1, 2])) }
+    }
+}
+
+/// Answers as `hit A` with cookies and rate limiting: what the two cost, each and together.
+fn guarded(zones: u32) -> Vec<(&'static str, Guard, Vec<Vec<u8>>)> {
+    let plain = questions(zones).swap_remove(0).1;
+    let client = |query: &Vec<u8>| with_cookie(query, b"client-1");
+    let clients: Vec<Vec<u8>> = plain.iter().map(client).collect();
+    // What the first answer brought, of which the address and the time are all queries'.
+    let guard = Guard::on(true, false);
+    let db = platform(1);
+    let (mut reader, stats, mut buffer) = (db.reader(), Stats::new(), [0; 1232]);
+    let context = Context { snapshot: reader.snapshot(), settings: &guard.settings, stats: &stats, limiter: None };
+    let mut response = Response::new(&mut buffer);
+    respond(&context, &clients[0], &peer(0), &mut response);
+    let full = response.octets().last_chunk::<24>().expect("the cookie is the last of an answer").to_owned();
+    let good = plain.iter().map(|query| with_cookie(query, &full)).collect();
+    vec![
+        ("hit A, cookie ignored", Guard::off(), clients.clone()),
+        ("hit A, limited", Guard::on(false, true), plain),
+        ("hit A, cookie made", Guard::on(true, false), clients.clone()),
+        ("hit A, cookie made, limited", Guard::on(true, true), clients),
+        ("hit A, good cookie, exempt", Guard::on(true, true), good),
+    ]
+}
+
+/// A query of ours with a cookie in its OPT record, which has no other option.
+fn with_cookie(query: &[u8], cookie: &[u8]) -> Vec<u8> {
+    let mut message = query[..query.len() - 2].to_vec();
+    message.extend_from_slice(&(cookie.len() as u16 + 4).to_be_bytes());
+    message.extend_from_slice(&[0, 10, 0, cookie.len() as u8]);
+    message.extend_from_slice(cookie);
+    message
+}
+
+fn batched(db: &ZoneDb, guard: &Guard, queries: &[Vec<u8>], iterations: u64) -> Duration {
+    let (mut reader, stats) = (db.reader(), Stats::new());
+    let (settings, limiter) = (&guard.settings, guard.limiter.as_ref());
     let mut scratch = Scratch::new();
     let mut arena = vec![0u8; BATCH_MAX * 1232];
     let mut batches = queries.chunks_exact(BATCH_MAX).cycle();
     let rounds = iterations.div_ceil(BATCH_MAX as u64);
     let start = now();
     for round in 0..rounds {
-        let context = Context { snapshot: reader.snapshot(), settings: &settings, stats: &stats };
+        let context = Context { snapshot: reader.snapshot(), settings, stats: &stats, limiter };
         let queries = batches.next().expect("goes round");
         let mut exchanges: Vec<Exchange<'_>> = queries
             .iter()

@@ -16,9 +16,10 @@ const ZONES: [&str; 5] = [
     "shard3.v3.rhcloud.com",
 ];
 
-struct Peer {
+/// Another name server. Dropping it ends it.
+pub struct Peer {
     child: Child,
-    dns: SocketAddr,
+    pub dns: SocketAddr,
 }
 
 impl Drop for Peer {
@@ -63,7 +64,8 @@ fn nsd(folder: &DataDir, zones: &Path) -> Peer {
     spawn("nsd", &["-d", "-c", path.to_str().expect("UTF-8")], dns)
 }
 
-fn spawn(program: &str, arguments: &[&str], dns: SocketAddr) -> Peer {
+/// Starts another name server, which is to listen on `dns`.
+pub fn spawn(program: &str, arguments: &[&str], dns: SocketAddr) -> Peer {
     let child =
         Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     Peer {

@@ -1,10 +1,13 @@
 //! Cookies and the rate limit, as `dig`, a flood and an operator see them.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::server::{DataDir, Ports, Server, eventually, http_get};
+use crate::export::{Peer, spawn};
+use crate::server::{DataDir, Ports, Server, eventually, free_dns_address, http_get};
+
+const SECRET: &str = "00112233445566778899aabbccddeeff";
 
 const ZONE: &str = "\
 @ 300 SOA ns1.shard.test. hostmaster.shard.test. 1 3600 600 86400 60
@@ -22,9 +25,9 @@ fn start(folder: &DataDir, config: &str) -> Server {
 }
 
 /// What `dig` prints about one query for an address below the wildcard.
-fn dig(server: &Server, options: &[&str]) -> String {
+fn dig(server: SocketAddr, options: &[&str]) -> String {
     let output = Command::new("dig")
-        .args([&format!("@{}", server.dns.ip()), "-p", &server.dns.port().to_string()])
+        .args([&format!("@{}", server.ip()), "-p", &server.port().to_string()])
         .args(["+norecurse", "+time=5", "+tries=2", "app.shard.test", "A"])
         .args(options)
         .output()
@@ -47,29 +50,29 @@ fn metric(server: &Server, line: &str) -> u64 {
 #[test]
 fn dig_gets_a_cookie_and_brings_it_back() {
     let folder = DataDir::new();
-    let config = "dns-cookie-secret = [\"00112233445566778899aabbccddeeff\"]";
-    let server = start(&folder, config);
-    let printed = dig(&server, &["+cookie=0123456789abcdef"]);
+    let config = format!("dns-cookie-secret = [\"{SECRET}\"]");
+    let server = start(&folder, &config);
+    let printed = dig(server.dns, &["+cookie=0123456789abcdef"]);
     let cookie = good_cookie(&printed).unwrap_or_else(|| panic!("{printed}"));
     assert!(cookie.len() == 48 && cookie.starts_with("0123456789abcdef01000000"), "{cookie}");
-    let printed = dig(&server, &[&format!("+cookie={cookie}")]);
+    let printed = dig(server.dns, &[&format!("+cookie={cookie}")]);
     assert_eq!(good_cookie(&printed), Some(cookie), "{printed}");
     assert_eq!(metric(&server, "signpost_dns_cookies_total{kind=\"good\"}"), 1);
-    assert!(!dig(&server, &["+nocookie"]).contains("COOKIE"));
+    assert!(!dig(server.dns, &["+nocookie"]).contains("COOKIE"));
     // RFC 7873 §5.4.
-    let printed = dig(&server, &["+header-only", "+cookie"]);
+    let printed = dig(server.dns, &["+header-only", "+cookie"]);
     assert!(printed.contains("status: NOERROR") && good_cookie(&printed).is_some(), "{printed}");
 
     // Another server with the same secret takes it, as behind one address.
     let other = DataDir::new();
     let server = start(&other, &format!("{config}\ndns-cookies = \"require\""));
-    assert_eq!(good_cookie(&dig(&server, &[&format!("+cookie={cookie}")])), Some(cookie));
+    assert_eq!(good_cookie(&dig(server.dns, &[&format!("+cookie={cookie}")])), Some(cookie));
     // Without one dig is told so; left to itself, it asks again with what it got.
-    let refused = dig(&server, &["+cookie", "+nobadcookie"]);
+    let refused = dig(server.dns, &["+cookie", "+nobadcookie"]);
     assert!(refused.contains("status: BADCOOKIE") && good_cookie(&refused).is_some(), "{refused}");
-    assert!(dig(&server, &["+cookie"]).contains("192.0.2.1"));
-    assert!(dig(&server, &["+cookie", "+tcp", "+nobadcookie"]).contains("192.0.2.1"), "a connection proves as much");
-    assert!(dig(&server, &["+nocookie"]).contains("192.0.2.1"), "who knows nothing of cookies is answered");
+    assert!(dig(server.dns, &["+cookie"]).contains("192.0.2.1"));
+    assert!(dig(server.dns, &["+cookie", "+tcp", "+nobadcookie"]).contains("192.0.2.1"), "a connection proves as much");
+    assert!(dig(server.dns, &["+nocookie"]).contains("192.0.2.1"), "who knows nothing of cookies is answered");
 }
 
 #[test]
@@ -100,21 +103,72 @@ fn a_flood_is_cut_and_a_client_finds_its_way() {
     let counted = metric(&server, "signpost_dns_rate_limited_total{action=\"truncated\"}");
     assert_eq!(counted, truncated);
     // dig goes on over TCP, or is let through with a cookie.
-    assert!(dig(&server, &["+nocookie"]).contains("192.0.2.1"));
-    let printed = dig(&server, &["+cookie"]);
+    assert!(dig(server.dns, &["+nocookie"]).contains("192.0.2.1"));
+    let printed = dig(server.dns, &["+cookie"]);
     let cookie = good_cookie(&printed).unwrap_or_else(|| panic!("{printed}"));
     for _ in 0..3 {
-        let printed = dig(&server, &[&format!("+cookie={cookie}"), "+ignore"]);
+        let printed = dig(server.dns, &[&format!("+cookie={cookie}"), "+ignore"]);
         assert!(printed.contains("192.0.2.1"), "{printed}");
     }
 
     // An operator lifts the limit and turns cookies off.
     std::fs::write(folder.join("signpost.toml"), "dns-cookies = \"off\"\ndns-workers = 1").expect("written");
     server.signal("HUP");
-    eventually("cookies are off", || (!dig(&server, &["+cookie"]).contains("; COOKIE")).then_some(()));
+    eventually("cookies are off", || (!dig(server.dns, &["+cookie"]).contains("; COOKIE")).then_some(()));
     let before = metric(&server, "signpost_dns_rate_limited_total{action=\"truncated\"}");
     for _ in 0..20 {
-        assert!(dig(&server, &["+nocookie", "+ignore"]).contains("192.0.2.1"));
+        assert!(dig(server.dns, &["+nocookie", "+ignore"]).contains("192.0.2.1"));
     }
     assert_eq!(metric(&server, "signpost_dns_rate_limited_total{action=\"truncated\"}"), before);
+}
+
+/// Knot and NSD with the same secret, as servers of several makers behind one address have it.
+fn peers(folder: &DataDir) -> [Peer; 2] {
+    let zone = folder.join("shard.test.zone");
+    let (here, zone) = (folder.path(), zone.display());
+    let [knot, nsd] = [free_dns_address(), free_dns_address()];
+    let knot_configuration = format!(
+        "server:\n  listen: {}@{}\n  rundir: {here}\n  user: root\ndatabase:\n  storage: {here}/db\nmod-cookies:\n  \
+         - id: shared\n    secret: 0x{SECRET}\n    badcookie-slip: 1\ntemplate:\n  - id: default\n    global-module: \
+         mod-cookies/shared\nzone:\n  - domain: shard.test\n    file: {zone}\n    zonefile-sync: -1\n",
+        knot.ip(),
+        knot.port(),
+    );
+    let nsd_configuration = format!(
+        "server:\n  ip-address: {}@{}\n  server-count: 1\n  username: \"\"\n  chroot: \"\"\n  database: \"\"\n  pidfile: \"\"\n  \
+         zonesdir: \"{here}\"\n  xfrdfile: \"{here}/xfrd.state\"\n  zonelistfile: \"{here}/zone.list\"\n  xfrdir: \
+         \"{here}\"\n  answer-cookie: yes\n  cookie-secret: {SECRET}\n  cookie-secret-file: \"\"\nremote-control:\n  \
+         control-enable: no\nzone:\n  name: shard.test\n  zonefile: \"{zone}\"\n",
+        nsd.ip(),
+        nsd.port(),
+    );
+    let start = |program: &str, options: &[&str], configuration: String, dns| {
+        let path = folder.join(&format!("{program}.conf"));
+        std::fs::write(&path, configuration).expect("written");
+        spawn(program, &[options, &["-c", path.to_str().expect("UTF-8")]].concat(), dns)
+    };
+    [start("knotd", &[], knot_configuration, knot), start("nsd", &["-d"], nsd_configuration, nsd)]
+}
+
+#[test]
+fn knot_and_nsd_take_our_cookies_and_we_take_theirs() {
+    let folder = DataDir::new();
+    let server = start(&folder, &format!("dns-cookies = \"require\"\ndns-cookie-secret = [\"{SECRET}\"]"));
+    let peers = peers(&folder);
+    let fresh = |dns| good_cookie(&dig(dns, &["+cookie=0123456789abcdef", "+nobadcookie"])).map(str::to_owned);
+    let all = [server.dns, peers[0].dns, peers[1].dns];
+    let cookies = all.map(|dns| eventually("a cookie", || fresh(dns)));
+    for (maker, cookie) in cookies.iter().enumerate() {
+        // Ours and Knot say BADCOOKIE to one that is not good, NSD never does.
+        for taker in &all[..2] {
+            let printed = dig(*taker, &[&format!("+cookie={cookie}"), "+nobadcookie"]);
+            assert!(printed.contains("status: NOERROR"), "made by {maker}, taken by {taker}: {printed}");
+        }
+        let last = if cookie.ends_with('0') { "1" } else { "0" };
+        let forged = format!("{}{last}", &cookie[..47]);
+        for taker in &all[..2] {
+            let printed = dig(*taker, &[&format!("+cookie={forged}"), "+nobadcookie"]);
+            assert!(printed.contains("status: BADCOOKIE"), "{taker}: {printed}");
+        }
+    }
 }
