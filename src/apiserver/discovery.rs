@@ -1,4 +1,7 @@
 //! Discovery: which groups, versions and resources there are, in the aggregated form and in the older one.
+//!
+//! Among them is `services`, of which there are never any: `kubectl cluster-info` asks for those of the cluster before it says
+//! where the server is.
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -27,6 +30,20 @@ struct Served {
     subresources: &'static [(&'static str, &'static [&'static str])],
 }
 
+/// Services, which can be listed and no more.
+const SERVICES: Served = Served {
+    group: "",
+    version: "v1",
+    kind: "Service",
+    plural: "services",
+    singular: "service",
+    namespaced: true,
+    short_names: &["svc"],
+    categories: &[],
+    verbs: &["list"],
+    subresources: &[],
+};
+
 const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const NAMESPACE_VERBS: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 const STATUS: &[(&str, &[&str])] = &[("status", &["get", "patch", "update"])];
@@ -54,6 +71,9 @@ pub fn answer(path: &str, headers: &HeaderMap) -> Option<Result<Response, ApiErr
             document
         }
         ["api", version] => resource_list("", version)?,
+        ["api", "v1", "services"] | ["api", "v1", "namespaces", _, "services"] => json!({
+            "kind": "ServiceList", "apiVersion": "v1", "metadata": {"resourceVersion": "0"}, "items": [],
+        }),
         ["apis", group, version] if !group.is_empty() => resource_list(group, version)?,
         _ => return None,
     };
@@ -155,7 +175,7 @@ fn served(group: &str, version: &str) -> impl Iterator<Item = Served> {
         verbs: &["create"],
         subresources: &[],
     });
-    stored.chain(reviews).filter(move |served| served.group == group && served.version == version)
+    stored.chain(reviews).chain([SERVICES]).filter(move |served| served.group == group && served.version == version)
 }
 
 impl From<&'static Kind> for Served {

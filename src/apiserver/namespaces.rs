@@ -1,12 +1,14 @@
 //! Namespaces: those that are always there, and the end of those that are deleted.
 //!
 //! A deleted namespace is `Terminating`: nothing new is taken into it (`handlers::create`), and this loop deletes what is in
-//! it. When nothing is left it lets go of the namespace, which is gone with its last finalizer.
+//! it. When nothing is left it lets go of the namespace, which is gone with its last finalizer. As long as something holds
+//! it, its conditions say what.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
@@ -14,7 +16,7 @@ use super::error::ApiError;
 use super::handlers::create::create_object;
 use super::handlers::delete::{Deletion, Propagation, delete_object};
 use super::handlers::update::change;
-use super::handlers::write::{Part, Writer};
+use super::handlers::write::{Part, Writer, whole_seconds};
 use super::registry::{Kind, find, kinds};
 use crate::api::identity::{GROUP_MASTERS, Identity, USER_CONTROLLER};
 
@@ -89,26 +91,26 @@ async fn end(server: &Arc<Shared>, namespace: &str) -> Result<(), ApiError> {
     let identity = own_identity();
     let prefix = format!("{namespace}/");
     let deletion = Deletion { propagation: Some(Propagation::Background), ..Deletion::default() };
-    let mut left = false;
-    let mut failed = None;
+    let mut failed = Vec::new();
+    let mut remaining = Remaining::default();
     for kind in kinds().iter().filter(|kind| kind.namespaced && kind.view.is_none()) {
         let writer = Writer::internal(server, kind, Some(namespace), &identity);
         for object in server.cache.snapshot(kind, &prefix).objects {
-            left = true;
             if object.deleting {
                 continue;
             }
             match delete_object(&writer, object.name(), &deletion).await {
-                Err(error) if error.code != 404 => failed = Some(error),
+                Err(error) if error.code != 404 => failed.push(error),
                 _ => {}
             }
         }
+        for object in server.cache.snapshot(kind, &prefix).objects {
+            remaining.count(kind, &object.tree_without_managed_fields());
+        }
     }
-    if let Some(error) = failed {
-        return Err(error);
-    }
-    if left && kinds().iter().any(|kind| kind.namespaced && server.cache.shelf(kind).has_any(&prefix)) {
-        return Ok(());
+    if !remaining.resources.is_empty() {
+        tell(server, namespace, &remaining, &failed).await?;
+        return failed.pop().map_or(Ok(()), Err);
     }
     let writer = Writer::internal(server, kind(), None, &identity);
     change(&writer, namespace, Part::Finalize, |live| {
@@ -118,4 +120,88 @@ async fn end(server: &Arc<Shared>, namespace: &str) -> Result<(), ApiError> {
     })
     .await
     .map(|_| ())
+}
+
+/// What is still in a namespace that ends.
+#[derive(Default)]
+struct Remaining {
+    /// How many objects of each resource, such as `routes.signpost.dev`.
+    resources: BTreeMap<String, usize>,
+    /// How many objects each finalizer holds.
+    finalizers: BTreeMap<String, usize>,
+}
+
+impl Remaining {
+    fn count(&mut self, kind: &Kind, object: &Value) {
+        *self.resources.entry(format!("{}.{}", kind.plural, kind.group)).or_default() += 1;
+        let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        for finalizer in finalizers {
+            *self.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// Type, whether it holds, reason and message of each condition, in the words of Kubernetes, which tools look for.
+    fn conditions(&self, failed: &[ApiError]) -> [(&'static str, bool, &'static str, String); 5] {
+        let list = |counts: &BTreeMap<String, usize>, verb: &str| {
+            let told: Vec<String> =
+                counts.iter().map(|(what, count)| format!("{what} {verb} {count} resource instances")).collect();
+            told.join(", ")
+        };
+        let failures: Vec<String> = failed.iter().map(ToString::to_string).collect();
+        let deletion = match failures.is_empty() {
+            true => {
+                (false, "ContentDeleted", "All content successfully deleted, may be waiting on finalization".into())
+            }
+            false => {
+                (true, "ContentDeletionFailed", format!("Failed to delete all resource types: {}", failures.join(", ")))
+            }
+        };
+        let content = format!("Some resources are remaining: {}", list(&self.resources, "has"));
+        let finalizers = match self.finalizers.is_empty() {
+            true => (false, "ContentHasNoFinalizers", "All content-preserving finalizers finished".into()),
+            false => {
+                let told = list(&self.finalizers, "in");
+                (
+                    true,
+                    "SomeFinalizersRemain",
+                    format!("Some content in the namespace has finalizers remaining: {told}"),
+                )
+            }
+        };
+        let discovered = "All resources successfully discovered".into();
+        let parsed = "All legacy kube types successfully parsed".into();
+        [
+            ("NamespaceDeletionDiscoveryFailure", false, "ResourcesDiscovered", discovered),
+            ("NamespaceDeletionGroupVersionParsingFailure", false, "ParsedGroupVersions", parsed),
+            ("NamespaceDeletionContentFailure", deletion.0, deletion.1, deletion.2),
+            ("NamespaceContentRemaining", true, "SomeResourcesRemain", content),
+            ("NamespaceFinalizersRemaining", finalizers.0, finalizers.1, finalizers.2),
+        ]
+    }
+}
+
+/// Says in the conditions of a namespace what it waits for. Nothing is written when they say so already.
+async fn tell(
+    server: &Arc<Shared>,
+    namespace: &str,
+    remaining: &Remaining,
+    failed: &[ApiError],
+) -> Result<(), ApiError> {
+    let identity = own_identity();
+    let writer = Writer::internal(server, kind(), None, &identity);
+    let conditions = remaining.conditions(failed);
+    let told = change(&writer, namespace, Part::Status, |live| {
+        let mut new = live.tree.clone();
+        let before = live.tree["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let told = conditions.iter().map(|(kind, holds, reason, message)| {
+            let status = if *holds { "True" } else { "False" };
+            let same = before.iter().find(|found| found["type"] == *kind && found["status"] == status);
+            let since =
+                same.map_or_else(|| whole_seconds(writer.now).into(), |same| same["lastTransitionTime"].clone());
+            json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
+        });
+        new["status"]["conditions"] = told.collect();
+        Ok((new, false))
+    });
+    told.await.map(|_| ())
 }

@@ -1,7 +1,11 @@
 //! OpenAPI v3: an index and a document for each group version, made from the kinds' schemas.
 //!
 //! kubectl validates, explains and edits by these documents. A document's URL carries the digest of its content, so clients
-//! keep it for ever. Version 2 is not served: clients since 1.29 do without.
+//! keep it for ever.
+//!
+//! Of version 2 there is a document without a path or definition. kubectl needs it to be there before it sends a `List`, and
+//! to say of a kind that nobody knows that nobody knows it: for both it turns away from version 3, and then holds an object
+//! that version 2 does not describe for good.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -11,9 +15,11 @@ use axum::response::Response;
 use bytes::Bytes;
 use data_encoding::HEXUPPER;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use prost::Message;
 use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
+use super::negotiate::accepted;
 use super::registry::{Kind, kinds};
 use super::request::{Query, is_built_in, is_namespace};
 use super::respond;
@@ -55,8 +61,54 @@ pub fn digest(content: &[u8]) -> String {
     HEXUPPER.encode(hash(&SHA256, content).as_ref())
 }
 
-/// Answers `/openapi/v3…`; `None` for others, `/openapi/v2` among them.
+/// The media type of version 2 in protobuf.
+const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+/// Under this name kubectl asks for it. It is no proper media type, so it must not be the answer's.
+const V2_PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+
+/// A document of version 2: the fields that must be there, under their numbers in gnostic's `OpenAPIv2.proto`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct V2 {
+    #[prost(string, tag = "1")]
+    swagger: String,
+    #[prost(message, optional, tag = "2")]
+    info: Option<V2Info>,
+    #[prost(message, optional, tag = "8")]
+    paths: Option<V2Paths>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct V2Info {
+    #[prost(string, tag = "1")]
+    title: String,
+    #[prost(string, tag = "2")]
+    version: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct V2Paths {}
+
+fn v2(headers: &HeaderMap) -> Response {
+    let (title, version) = ("Signpost".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    let in_protobuf = |name: &str| name == V2_PROTOBUF || name == V2_PROTOBUF_ASKED;
+    match accepted(headers).iter().any(|range| in_protobuf(&range.media_type)) {
+        true => {
+            let info = Some(V2Info { title, version });
+            let document = V2 { swagger: "2.0".to_owned(), info, paths: Some(V2Paths {}) };
+            respond::typed(StatusCode::OK, V2_PROTOBUF, document.encode_to_vec())
+        }
+        false => {
+            let document = json!({"swagger": "2.0", "info": {"title": title, "version": version}, "paths": {}});
+            respond::json(StatusCode::OK, document.to_string())
+        }
+    }
+}
+
+/// Answers `/openapi/v3…` and `/openapi/v2`; `None` for others.
 pub fn answer(path: &str, query: &Query, headers: &HeaderMap) -> Option<Result<Response, ApiError>> {
+    if path == "/openapi/v2" {
+        return Some(Ok(v2(headers)));
+    }
     let below = path.strip_prefix("/openapi/v3")?.trim_matches('/');
     if below.is_empty() {
         return Some(Ok(respond::json(StatusCode::OK, INDEX.as_str())));

@@ -31,6 +31,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::backoff;
+use crate::api::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 
 /// How long releasing may take when we stop; after that others wait for the Lease to expire.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -50,7 +51,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            namespace: "kube-system".to_owned(),
+            namespace: SCHEDULER_LEASE_NAMESPACE.to_owned(),
             duration: Duration::from_secs(15),
             renew: Duration::from_secs(3),
         }

@@ -164,6 +164,8 @@ impl Process {
         let data_dir = settings.needs_data_dir().then(|| DataDir::open(&settings.data_dir)).transpose()?;
         let admin = Admin { health: Arc::default(), metrics: Arc::default() };
         let applied = (!documents.is_empty()).then(|| admin.health.add("api", "manifests", "they are not applied yet"));
+        // The admin endpoints answer before anything else is there: without this check nothing would be missing yet.
+        let starting = admin.health.add("process", "start", "it is starting");
         let (mut control, mut edge) = (Tasks::new(), Tasks::new());
         let admin_addresses = sockets::addresses(&admin_sockets);
         for listener in admin_sockets {
@@ -223,6 +225,7 @@ impl Process {
                 }
             }
         }
+        starting.ready();
         Ok(process)
     }
 

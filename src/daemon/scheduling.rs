@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::tasks::Tasks;
 use crate::admin::Admin;
+use crate::api::v1alpha1::SCHEDULER_LEASE;
 use crate::client::lease::{self, Leadership, Lease};
 use crate::client::reflector::HealthProbe;
 use crate::compiler;
@@ -15,9 +16,6 @@ use crate::config;
 use crate::controller::ledger::{self, BaseSerial};
 use crate::controller::placement;
 use crate::scheduler::{Scheduler, Settings};
-
-/// Name of the Lease that the schedulers of a platform compete for.
-const LEASE: &str = "signpost-scheduler";
 
 /// The clients of the loops, each of an identity of its own where the API is in this process.
 pub struct Clients {
@@ -40,7 +38,8 @@ pub fn start(
 ) -> Vec<(&'static str, HealthProbe)> {
     let Clients { scheduler, controller } = clients;
     let stop = tasks.stop_token();
-    let leadership = Lease::run(scheduler.clone(), LEASE, instance, lease::Settings::default(), stop.child_token());
+    let leadership =
+        Lease::run(scheduler.clone(), SCHEDULER_LEASE, instance, lease::Settings::default(), stop.child_token());
     let metrics = crate::scheduler::metrics::Metrics::default();
     admin.metrics.register(|registry| metrics.register(registry));
     let mut settings = Settings::new(&platform.domain_text());

@@ -22,12 +22,10 @@ use super::strategy::StrategyName;
 use crate::api::names;
 use crate::api::v1alpha1::name_claim::{ClaimKind, Holder, NameClaim};
 use crate::api::v1alpha1::route::{AssignedName, NameKind, Route};
-use crate::api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
+use crate::api::v1alpha1::route_binding::{FENCING_ANNOTATION, RouteBinding, RouteBindingSpec};
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
 
-/// Annotation of a binding: the fencing number of the leader that made it.
-pub const FENCING_ANNOTATION: &str = "signpost.dev/fencing";
 /// How long one attempt may take.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);
 /// How often the Route may change under one attempt, in ways that leave the decision as it is.

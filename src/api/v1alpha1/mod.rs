@@ -15,3 +15,7 @@ pub const GROUP: &str = "signpost.dev";
 pub const VERSION: &str = "v1alpha1";
 /// The category all kinds carry: `kubectl get signpost` lists them.
 pub const CATEGORY: &str = "signpost";
+/// The Lease that the schedulers of a platform compete for; its `leaseTransitions` is the leader's fencing number.
+pub const SCHEDULER_LEASE: &str = "signpost-scheduler";
+/// The namespace of that Lease.
+pub const SCHEDULER_LEASE_NAMESPACE: &str = "kube-system";

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::route::AssignedName;
 
+/// Annotation of a binding: the fencing number of the leader that made it, which the API compares with the schedulers' Lease.
+pub const FENCING_ANNOTATION: &str = "signpost.dev/fencing";
+
 /// A RouteBinding puts a Route on a Router. It has its Route's name. The scheduler creates it, and creating it sets the
 /// Route's phase, names and Router in the same transaction; nothing else can.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

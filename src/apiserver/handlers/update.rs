@@ -34,18 +34,19 @@ pub(crate) async fn update(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
         )));
     }
     fit_namespace(&mut object, writer.namespace)?;
-    let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    if version.is_empty() && !may_leave_out_version(kind) {
-        let cause = Cause::new(
-            "FieldValueInvalid",
-            "metadata.resourceVersion",
-            "Invalid value: 0x0: must be specified for an update",
-        );
-        return Err(ApiError::invalid(kind, name, vec![cause]));
-    }
+    let unversioned = object["metadata"]["resourceVersion"].as_str().is_none_or(str::is_empty);
     let part = part(call.resource.subresource);
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
     let wanted = |live: &Live| {
+        // Said of objects that are there alone: `kubectl replace` must hear that there is none.
+        if unversioned && !may_leave_out_version(kind) {
+            let cause = Cause::new(
+                "FieldValueInvalid",
+                "metadata.resourceVersion",
+                "Invalid value: 0x0: must be specified for an update",
+            );
+            return Err(ApiError::invalid(kind, name, vec![cause]));
+        }
         let found = live.tree["metadata"]["uid"].as_str().unwrap_or_default();
         if !uid.is_empty() && uid != found {
             let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}");

@@ -16,7 +16,7 @@ use crate::api::identity::Identity;
 use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::negotiate::Format;
 use crate::apiserver::object::Object;
-use crate::apiserver::registry::{self, Context, Kind, Operation, Reader, SideWrite, metadata};
+use crate::apiserver::registry::{self, Context, Effect, Kind, Operation, Reader, SideWrite, metadata};
 use crate::apiserver::request::{FieldValidation, Resource, WriteOptions, is_built_in, is_namespace, object_key};
 use crate::apiserver::table::Include;
 use crate::apiserver::{Shared, apply, engine, object, respond, schema};
@@ -179,26 +179,30 @@ impl<'a> Writer<'a> {
         warnings: &mut Vec<String>,
     ) -> Result<(), ApiError> {
         let mut faults: Vec<String> = duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
+        let strict = self.options.validation == FieldValidation::Strict;
+        let whole = (strict && code == 422).then(|| object.clone());
         faults.extend(schema::prune(&self.kind.schema, object).iter().map(|path| format!("unknown field {path:?}")));
         match self.options.validation {
             _ if faults.is_empty() => {}
             FieldValidation::Ignore => {}
             FieldValidation::Warn => warnings.extend(faults),
-            FieldValidation::Strict => return Err(self.strict(code, &faults)),
+            FieldValidation::Strict => return Err(self.strict(whole, &faults)),
         }
         Ok(())
     }
 
-    fn strict(&self, code: u16, faults: &[String]) -> ApiError {
+    /// `patched` is what a patch makes of the object: 422 shows it, since the patch alone may not hold the field.
+    fn strict(&self, patched: Option<Value>, faults: &[String]) -> ApiError {
         let told = format!("strict decoding error: {}", faults.join(", "));
         let Kind { kind, version, .. } = self.kind;
-        match code {
-            400 => {
+        match patched {
+            None => {
                 ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {told}"))
             }
-            _ => {
-                let cause = Cause::new("FieldValueInvalid", "patch", format!("Invalid value: {told}"));
-                ApiError::invalid(self.kind, "", vec![cause])
+            Some(mut patched) => {
+                patched["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
+                let cause = Cause::invalid("patch", &Value::from(patched.to_string()), &told);
+                ApiError::invalid_of("", "", "", vec![cause])
             }
         }
     }
@@ -218,6 +222,7 @@ impl<'a> Writer<'a> {
         {
             meta.remove(server_set);
         }
+        drop_empty(meta);
         meta.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
         meta.insert("creationTimestamp".into(), whole_seconds(self.now).into());
         if !is_built_in(self.kind) {
@@ -298,6 +303,7 @@ impl<'a> Writer<'a> {
             };
         }
         meta.remove("selfLink");
+        drop_empty(meta);
         if meta.get("uid").is_none_or(|uid| uid.is_null() || uid == "") {
             meta.insert("uid".into(), old_meta.get("uid").cloned().unwrap_or_default());
         }
@@ -422,10 +428,14 @@ fn add_side_write(txn: &mut Txn, write: SideWrite) -> Result<(), ApiError> {
         }
     };
     txn.expect.push((key.clone(), expect));
-    txn.writes.push(match write.object {
-        Some(object) => Write::Put { key, value: engine::value(object::encode(&object)), ttl: kind.time_to_live },
-        None => Write::Delete { key },
-    });
+    match write.effect {
+        Effect::Put(object) => {
+            let value = engine::value(object::encode(&object));
+            txn.writes.push(Write::Put { key, value, ttl: kind.time_to_live });
+        }
+        Effect::Delete => txn.writes.push(Write::Delete { key }),
+        Effect::Keep => {}
+    }
     Ok(())
 }
 
@@ -478,6 +488,22 @@ pub(crate) fn metadata_of(object: &mut Value) -> Result<&mut Map<String, Value>,
         *meta = json!({});
     }
     meta.as_object_mut().ok_or_else(|| ApiError::bad_request("metadata must be an object"))
+}
+
+/// What has nothing in it is not stored: the last label that goes takes `labels` along.
+fn drop_empty(meta: &mut Map<String, Value>) {
+    for name in ["labels", "annotations", "finalizers", "ownerReferences", "generateName"] {
+        let is_empty = meta.get(name).is_some_and(|value| match value {
+            Value::Null => true,
+            Value::String(text) => text.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            Value::Object(members) => members.is_empty(),
+            _ => false,
+        });
+        if is_empty {
+            meta.remove(name);
+        }
+    }
 }
 
 /// `metadata.name`, or empty text.

@@ -206,7 +206,8 @@ pub trait Reader: Send + Sync {
     fn list<'a>(&'a self, kind: &'a str, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
 }
 
-/// A further write that a write entails, committed in the same transaction.
+/// Another object that a write entails a change of, or depends on. Committed in the same transaction, which fails, and is
+/// tried again, if the object is not as the rule has seen it.
 pub struct SideWrite {
     /// Kind of the other object.
     pub kind: &'static str,
@@ -216,8 +217,33 @@ pub struct SideWrite {
     pub name: String,
     /// The `metadata.resourceVersion` it must still have; `None`: it must not exist.
     pub expect: Option<String>,
-    /// The object as it will be; `None`: it is deleted.
-    pub object: Option<Value>,
+    /// What becomes of it.
+    pub effect: Effect,
+}
+
+/// What becomes of an object beside the one that is written.
+#[derive(Debug, PartialEq)]
+pub enum Effect {
+    /// It will be this.
+    Put(Value),
+    /// It is deleted.
+    Delete,
+    /// Nothing: a rule has read it, and would judge otherwise if it were another.
+    Keep,
+}
+
+impl SideWrite {
+    /// That `object`, which a rule has read, must still be so at the commit.
+    pub fn keep(kind: &'static str, object: &Value) -> SideWrite {
+        let text = |name: &str| object["metadata"][name].as_str().map(str::to_owned);
+        SideWrite {
+            kind,
+            namespace: text("namespace"),
+            name: text("name").unwrap_or_default(),
+            expect: text("resourceVersion"),
+            effect: Effect::Keep,
+        }
+    }
 }
 
 /// What is particular to a kind. All objects are whole: `apiVersion`, `kind`, `metadata`, and so on; defaults of the schema

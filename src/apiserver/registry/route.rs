@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::columns::{self, AGE};
-use super::{Column, Context, Kind, Operation, Reader, Rules, SideWrite, crd, field};
+use super::{Column, Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
 use crate::api::names::{self, is_at_or_below};
 use crate::api::v1alpha1::route::{RESOLVABLE, Route, SCHEDULED};
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
@@ -309,7 +309,7 @@ async fn binding_of(context: &Context<'_>, route: &Value, reader: &dyn Reader) -
         namespace: context.namespace.map(str::to_owned),
         name: name.to_owned(),
         expect: binding["metadata"]["resourceVersion"].as_str().map(str::to_owned),
-        object: None,
+        effect: Effect::Delete,
     });
     Ok(write.into_iter().collect())
 }
@@ -505,8 +505,8 @@ mod tests {
         let writes = Routes.before_commit(&context, delete(), &Objects::new(vec![binding])).await.unwrap();
         assert_eq!(writes.len(), 1);
         assert_eq!(
-            (writes[0].kind, writes[0].expect.as_deref(), &writes[0].object),
-            ("RouteBinding", Some("7"), &None)
+            (writes[0].kind, writes[0].expect.as_deref(), &writes[0].effect),
+            ("RouteBinding", Some("7"), &Effect::Delete)
         );
         assert!(Routes.before_commit(&context, delete(), &Objects::new(vec![])).await.unwrap().is_empty());
     }

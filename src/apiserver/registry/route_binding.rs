@@ -8,7 +8,9 @@
 //! ```
 //!
 //! The Route's resourceVersion is an expectation of the transaction, so two schedulers can never bind one Route twice, and
-//! a binding is never made for a Route that has changed since the rules looked at it.
+//! a binding is never made for a Route that has changed since the rules looked at it. So are those of the Router, of the
+//! label's claim and of the schedulers' Lease, which are only read: whatever is deleted, released or taken over in that very
+//! moment, the binding is judged anew.
 
 use std::sync::Arc;
 
@@ -16,11 +18,11 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::columns::{self, AGE};
-use super::{Column, Context, Kind, Operation, Reader, Rules, SideWrite, crd, field, route};
+use super::{Column, Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field, route};
 use crate::api::names;
-use crate::api::v1alpha1::route::{NameKind, PUBLISHED, RESOLVABLE, SCHEDULED};
-use crate::api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
-use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
+use crate::api::v1alpha1::route::{ADMITTED, NameKind, PUBLISHED, RESOLVABLE, SCHEDULED};
+use crate::api::v1alpha1::route_binding::{FENCING_ANNOTATION, RouteBinding, RouteBindingSpec};
+use crate::api::v1alpha1::{CATEGORY, GROUP, SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE, VERSION};
 use crate::apiserver::apply;
 use crate::apiserver::error::{ApiError, Cause};
 
@@ -126,13 +128,12 @@ impl Rules for RouteBindings {
         reader: &'a dyn Reader,
     ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
         Box::pin(async move {
-            let write = match operation {
+            Ok(match operation {
                 Operation::Create(binding) => bind(context, binding, reader).await?,
                 Operation::Update { old, new } if old["spec"] != new["spec"] => bind(context, new, reader).await?,
-                Operation::Update { .. } => None,
-                Operation::Delete { old, .. } => unbind(context, old, reader).await?,
-            };
-            Ok(write.into_iter().collect())
+                Operation::Update { .. } => Vec::new(),
+                Operation::Delete { old, .. } => unbind(context, old, reader).await?.into_iter().collect(),
+            })
         })
     }
 }
@@ -176,7 +177,7 @@ fn name_faults(domain: &str, spec: &Value) -> Vec<Cause> {
 }
 
 /// Checks the binding against its Route, Router and label, and makes the Route's new status.
-async fn bind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<Option<SideWrite>, ApiError> {
+async fn bind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
     let kind = super::known("RouteBinding");
     let object_name = binding["metadata"]["name"].as_str().unwrap_or_default();
     let conflict = |what: &str| ApiError::conflict(kind, object_name, what);
@@ -214,6 +215,9 @@ async fn bind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Re
         let what = format!("must be the zone of Router {:?}, {}", spec.router, router["spec"]["dns"]);
         return Err(invalid(field::invalid("spec.dns", &binding["spec"]["dns"], &what)));
     }
+    if !router["metadata"]["deletionTimestamp"].is_null() {
+        return Err(conflict(&format!("the Router {:?} is being deleted; choose another", spec.router)));
+    }
 
     let host = route["spec"]["host"].as_str().filter(|host| !host.is_empty());
     let custom = spec.names.iter().position(|name| name.kind == NameKind::Custom);
@@ -229,15 +233,45 @@ async fn bind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Re
     }
 
     let claim = reader.get("NameClaim", None, &names::label_claim_name(&spec.label)).await?;
-    let held = claim.is_some_and(|claim| {
+    let claim = claim.filter(|claim| {
         claim["spec"]["holder"]["uid"] == spec.route_uid.as_str() && claim["spec"]["releasedAt"].is_null()
     });
-    if !held {
+    let Some(claim) = claim else {
         let what = format!("the Route does not hold the label {:?}; claim it with a NameClaim first", spec.label);
         return Err(conflict(&what));
-    }
+    };
 
-    Ok(Some(status_write(context, &route, |status| bound(context, &spec, binding, &route, status))))
+    let mut writes = vec![
+        status_write(context, &route, |status| bound(context, &spec, binding, &route, status)),
+        SideWrite::keep("Router", &router),
+        SideWrite::keep("NameClaim", &claim),
+    ];
+    writes.extend(leadership(binding, reader).await?);
+    Ok(writes)
+}
+
+/// A binding that carries the fencing number of a leader is refused when a later one leads. One without a number, such as
+/// an operator's, is not held against the Lease.
+async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<SideWrite>, ApiError> {
+    let metadata = &binding["metadata"];
+    let Some(fencing) = metadata["annotations"][FENCING_ANNOTATION].as_str() else { return Ok(None) };
+    let kind = super::known("RouteBinding");
+    let name = metadata["name"].as_str().unwrap_or_default();
+    let Ok(fencing) = fencing.parse::<i64>() else {
+        let path = format!("metadata.annotations[{FENCING_ANNOTATION}]");
+        let cause = field::invalid(&path, &Value::from(fencing), "must be the fencing number of a leader");
+        return Err(ApiError::invalid(kind, name, vec![cause]));
+    };
+    let lease = reader.get("Lease", Some(SCHEDULER_LEASE_NAMESPACE), SCHEDULER_LEASE).await?;
+    let Some(lease) = lease else { return Ok(None) };
+    let leads = lease["spec"]["leaseTransitions"].as_i64().unwrap_or(0);
+    // 0 is the number of a scheduler that shares its work with no one and takes no Lease.
+    if fencing != 0 && fencing < leads {
+        let why =
+            format!("another scheduler leads since (fencing number {leads}, not {fencing}); leave it to that one");
+        return Err(ApiError::conflict(kind, name, &why));
+    }
+    Ok(Some(SideWrite::keep("Lease", &lease)))
 }
 
 /// The status of a bound Route.
@@ -261,6 +295,9 @@ fn bound(context: &Context<'_>, spec: &RouteBindingSpec, binding: &Value, route:
         Some(explanation) if !explanation.summary.is_empty() => explanation.summary.clone(),
         _ => format!("the strategy {} chose Router {}", spec.strategy, spec.router),
     };
+    // Only a Route that holds its names is bound.
+    let admitted = ("Admitted", "the route holds its names");
+    route::set_condition(status, ADMITTED, true, admitted, generation, context.now);
     route::set_condition(status, SCHEDULED, true, ("Scheduled", &message), generation, context.now);
 }
 
@@ -301,7 +338,7 @@ fn status_write(context: &Context<'_>, route: &Value, change: impl FnOnce(&mut V
         namespace: context.namespace.map(str::to_owned),
         name: route["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
         expect: route["metadata"]["resourceVersion"].as_str().map(str::to_owned),
-        object: Some(changed),
+        effect: Effect::Put(changed),
     }
 }
 
@@ -340,8 +377,8 @@ mod tests {
     fn world(route: Value) -> Vec<Value> {
         vec![
             route,
-            json!({"kind": "Router", "metadata": {"name": "s1"}, "spec": {"dns": "s1.v3.example"}}),
-            json!({"kind": "NameClaim", "metadata": {"name": "n-r"}, "spec": {"type": "label", "value": "n-r", "holder": {"uid": "u"}}}),
+            json!({"kind": "Router", "metadata": {"name": "s1", "resourceVersion": "2"}, "spec": {"dns": "s1.v3.example"}}),
+            json!({"kind": "NameClaim", "metadata": {"name": names::label_claim_name("n-r"), "resourceVersion": "3"}, "spec": {"type": "label", "value": "n-r", "holder": {"uid": "u"}}}),
         ]
     }
 
@@ -368,6 +405,39 @@ mod tests {
         assert_eq!(check_update("RouteBinding", &old, binding(json!({"routeUID": "v"}))).len(), 1);
     }
 
+    fn put(write: &SideWrite) -> &Value {
+        match &write.effect {
+            Effect::Put(object) => object,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_deposed_leader_binds_nothing() {
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"leaseTransitions": 4},
+            "metadata": {"name": "signpost-scheduler", "namespace": "kube-system", "resourceVersion": "9"}});
+        for (number, with_lease, expected) in [
+            (Some("4"), true, Ok(4)),
+            (Some("3"), true, Err(409)),
+            (Some("3"), false, Ok(3)),
+            (Some("0"), true, Ok(4)),
+            (Some("x"), true, Err(422)),
+            (None, true, Ok(3)),
+        ] {
+            let mut binding = binding(json!({}));
+            if let Some(number) = number {
+                binding["metadata"]["annotations"] = json!({FENCING_ANNOTATION: number});
+            }
+            let mut objects = world(route(""));
+            objects.extend(with_lease.then(|| lease.clone()));
+            let context = context();
+            let found =
+                RouteBindings.before_commit(&context, Operation::Create(&binding), &Objects::new(objects)).await;
+            let told = found.map(|writes| writes.len()).map_err(|error| error.code);
+            assert_eq!(told, expected, "{number:?} {with_lease}");
+        }
+    }
+
     #[tokio::test]
     async fn a_binding_sets_the_routes_status() {
         for (host, names, dns) in
@@ -377,12 +447,12 @@ mod tests {
             let context = context();
             let objects = Objects::new(world(route(host)));
             let writes = RouteBindings.before_commit(&context, Operation::Create(&binding), &objects).await.unwrap();
-            assert_eq!(writes.len(), 1);
-            assert_eq!(
-                (writes[0].kind, writes[0].name.as_str(), writes[0].expect.as_deref()),
-                ("Route", "r", Some("5"))
-            );
-            let status = &writes[0].object.as_ref().unwrap()["status"];
+            let told: Vec<_> = writes.iter().map(|it| (it.kind, it.name.as_str(), it.expect.as_deref())).collect();
+            let claim = names::label_claim_name("n-r");
+            let pinned = [("Route", "r", Some("5")), ("Router", "s1", Some("2")), ("NameClaim", &claim, Some("3"))];
+            assert_eq!(told, pinned);
+            assert!(writes[1..].iter().all(|write| write.effect == Effect::Keep));
+            let status = &put(&writes[0])["status"];
             assert_eq!(status["phase"], "scheduled");
             assert_eq!(status["dns"], dns);
             assert_eq!(status["router"], "s1");
@@ -390,11 +460,13 @@ mod tests {
             assert_eq!(status["names"], names);
             assert_eq!(status["observedGeneration"], 2);
             let conditions = status["conditions"].as_array().unwrap();
-            assert_eq!(conditions.len(), 1, "{conditions:?}");
-            assert_eq!((&conditions[0]["type"], &conditions[0]["status"]), (&json!("Scheduled"), &json!("True")));
-            assert_eq!(conditions[0]["observedGeneration"], 2);
-            assert_ne!(conditions[0]["lastTransitionTime"], "2020-01-01T00:00:00Z");
-            let managed = &writes[0].object.as_ref().unwrap()["metadata"]["managedFields"];
+            let told: Vec<_> = conditions.iter().map(|condition| (&condition["type"], &condition["status"])).collect();
+            assert_eq!(told, [(&json!("Scheduled"), &json!("True")), (&json!("Admitted"), &json!("True"))]);
+            for condition in conditions {
+                assert_eq!(condition["observedGeneration"], 2);
+                assert_ne!(condition["lastTransitionTime"], "2020-01-01T00:00:00Z");
+            }
+            let managed = &put(&writes[0])["metadata"]["managedFields"];
             assert_eq!(managed[1]["subresource"], "status", "{managed}");
         }
     }
@@ -438,7 +510,7 @@ mod tests {
         let context = context();
         let delete = || Operation::Delete { old: &old, options: &options };
         let writes = RouteBindings.before_commit(&context, delete(), &Objects::new(vec![bound])).await.unwrap();
-        let status = &writes[0].object.as_ref().unwrap()["status"];
+        let status = &put(&writes[0])["status"];
         assert_eq!(status["phase"], "new");
         assert!(route::BOUND_FIELDS[1..].iter().all(|name| status.get(*name).is_none()), "{status}");
         assert_eq!(status["conditions"].as_array().unwrap().len(), 1);
