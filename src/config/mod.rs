@@ -9,6 +9,7 @@ pub mod reference;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::api::names;
 use crate::nameserver::settings::NSID_OCTETS_MAX;
 use crate::scheduler::strategy::StrategyName;
 use crate::telemetry::Format;
+use crate::zone::numbers::NUMBERS_MAX;
 use layers::{Given, Layer, LayerError, Source};
 
 /// A thing that a process does.
@@ -55,6 +57,39 @@ pub struct NameServer {
     pub addresses: Vec<IpAddr>,
 }
 
+/// How lines of the query log are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// A JSON object a line.
+    Json,
+    /// Columns parted by spaces.
+    Text,
+}
+
+/// How much of clients' addresses is in the query log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogClients {
+    /// Address and port.
+    Full,
+    /// The network: a /24 or a /48.
+    Network,
+    /// Nothing.
+    None,
+}
+
+/// The query log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueryLog {
+    /// `query-log`: one request in so many is logged; `None`: none is.
+    pub every: Option<NonZeroU32>,
+    /// `query-log-file`; `None`: standard output.
+    pub file: Option<PathBuf>,
+    /// `query-log-format`.
+    pub format: LogFormat,
+    /// `query-log-clients`.
+    pub clients: LogClients,
+}
+
 /// What the keys mean: every value is valid, and they fit together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -88,6 +123,10 @@ pub struct Settings {
     pub name_quarantine: Duration,
     /// `server-id`, if one was given.
     pub server_id: Option<String>,
+    /// `query-log` and its companions.
+    pub query_log: QueryLog,
+    /// `metrics-zones`, at most [`NUMBERS_MAX`].
+    pub metrics_zones: usize,
     /// `api-name`.
     pub api_names: Vec<String>,
     /// `log-level`.
@@ -209,6 +248,11 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "strategy" => old.strategy != new.strategy,
         "name-quarantine" => old.name_quarantine != new.name_quarantine,
         "server-id" => old.server_id != new.server_id,
+        "query-log" => old.query_log.every != new.query_log.every,
+        "query-log-file" => old.query_log.file != new.query_log.file,
+        "query-log-format" => old.query_log.format != new.query_log.format,
+        "query-log-clients" => old.query_log.clients != new.query_log.clients,
+        "metrics-zones" => old.metrics_zones != new.metrics_zones,
         "api-name" => old.api_names != new.api_names,
         "log-level" => old.log_level != new.log_level,
         "log-format" => old.log_format != new.log_format,
@@ -243,6 +287,13 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         strategy: reader.one("strategy", "round-robin", |text| text.parse().map_err(|error| format!("{error}"))),
         name_quarantine: reader.one("name-quarantine", "30d", duration),
         server_id: reader.optional("server-id", server_id),
+        query_log: QueryLog {
+            every: reader.one("query-log", "0", one_in),
+            file: reader.optional("query-log-file", path),
+            format: reader.one("query-log-format", "json", query_log_format),
+            clients: reader.one("query-log-clients", "full", query_log_clients),
+        },
+        metrics_zones: reader.one("metrics-zones", "200", metrics_zones),
         api_names: reader.list("api-name", &[], api_name),
         log_level: reader.one("log-level", "info", log_level),
         log_format: reader.one("log-format", "human", log_format),
@@ -346,6 +397,37 @@ fn workers(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count @ 0..=256) => Ok(count),
         _ => Err("must be a number from 0 to 256".to_owned()),
+    }
+}
+
+fn one_in(text: &str) -> Result<Option<NonZeroU32>, String> {
+    match text.parse() {
+        Ok(every) => Ok(NonZeroU32::new(every)),
+        Err(_) => Err(format!("must be a number from 0 to {}", u32::MAX)),
+    }
+}
+
+fn query_log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "json" => Ok(LogFormat::Json),
+        "text" => Ok(LogFormat::Text),
+        _ => Err("must be json or text".to_owned()),
+    }
+}
+
+fn query_log_clients(text: &str) -> Result<LogClients, String> {
+    match text {
+        "full" => Ok(LogClients::Full),
+        "network" => Ok(LogClients::Network),
+        "none" => Ok(LogClients::None),
+        _ => Err("must be full, network or none".to_owned()),
+    }
+}
+
+fn metrics_zones(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(zones @ 0..=NUMBERS_MAX) => Ok(zones),
+        _ => Err(format!("must be a number from 0 to {NUMBERS_MAX}")),
     }
 }
 

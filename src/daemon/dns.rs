@@ -10,13 +10,14 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::dns_metrics::{self, DnsMetrics};
+use super::query_log::{OpenError, QueryLog};
 use super::tasks::Tasks;
 use super::{Error, platform};
 use crate::admin::Admin;
 use crate::admin::health::Check;
 use crate::client::reflector::HealthProbe;
 use crate::compiler;
-use crate::config::Settings;
+use crate::config::{self, Settings};
 use crate::controller::apexes::Apexes;
 use crate::controller::static_zones::{self, Reloader, StaticZones};
 use crate::controller::zone;
@@ -48,6 +49,7 @@ pub struct Dns {
     running: Arc<Running>,
     reload: Option<Reloader>,
     live: LiveSettings,
+    query_log: QueryLog,
 }
 
 /// What the query engine is to know of the configuration.
@@ -56,6 +58,7 @@ fn engine_settings(settings: &Settings) -> nameserver::Settings {
     nameserver::Settings {
         nsid: id.map(|id| id.as_bytes().into()),
         server_id: id.map(Into::into),
+        query_log: settings.query_log.every,
         ..nameserver::Settings::default()
     }
 }
@@ -80,7 +83,7 @@ impl Dns {
         admin: &Admin,
         mirrors: &mut Vec<(&'static str, HealthProbe)>,
     ) -> Result<Self, Error> {
-        let db = Arc::new(ZoneDb::new());
+        let db = Arc::new(ZoneDb::with_numbers(settings.metrics_zones));
         let apexes = Arc::new(match &follow {
             None => Apexes::of_files(),
             Some(follow) => Apexes::of_platform(&follow.platform),
@@ -90,7 +93,8 @@ impl Dns {
         let live = Arc::new(ArcSwap::from_pointee(engine_settings(settings)));
         let running = bound.start(&db, &live).map_err(Error::Workers)?;
         let running = Arc::new(running);
-        let mut metrics = DnsMetrics::new(&running, db.clone());
+        let query_log = QueryLog::start(&settings.query_log, running.query_log())?;
+        let mut metrics = DnsMetrics::new(&running, db.clone(), query_log.counts().clone());
         let mut reload = None;
         if let Some(folder) = &settings.zones {
             let mut files = StaticZones::new(folder, db.clone(), apexes.clone());
@@ -117,7 +121,7 @@ impl Dns {
             check.ready();
         }
         admin.metrics.collect(metrics);
-        Ok(Dns { running, reload, live })
+        Ok(Dns { running, reload, live, query_log })
     }
 
     /// Where it listens.
@@ -128,6 +132,15 @@ impl Dns {
     /// Brings what can change at run time into effect, with each worker's next batch.
     pub fn configure(&self, settings: &Settings) {
         self.live.store(Arc::new(engine_settings(settings)));
+    }
+
+    /// Opens the query log's file anew and writes by these settings; [`Self::configure`] then tells the workers.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] if the file cannot be opened: then the log goes on as it was.
+    pub async fn open_query_log(&self, settings: &config::QueryLog) -> Result<(), OpenError> {
+        self.query_log.configure(settings).await
     }
 
     /// Has the zone files read again; the log says what came of it.
@@ -143,6 +156,8 @@ impl Dns {
         if let Some(running) = Arc::into_inner(self.running) {
             running.stop().await;
         }
+        // Last, so that it has what was answered until then.
+        self.query_log.stop().await;
     }
 }
 

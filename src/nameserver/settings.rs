@@ -1,5 +1,7 @@
 //! What an operator may set about answering. A reload makes a new value; workers pick it up with their next batch.
 
+use std::num::NonZeroU32;
+
 /// Settings of the query engine, the same for every worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -14,6 +16,8 @@ pub struct Settings {
     pub server_id: Option<Box<str>>,
     /// Idle time told to stream clients that ask for it (RFC 7828), in units of 100 ms; `None`: not told.
     pub keepalive: Option<u16>,
+    /// One request in so many goes to the query log, if its worker has one; `None`: none does.
+    pub query_log: Option<NonZeroU32>,
 }
 
 /// Most octets of an NSID that are sent; a longer one would crowd out answers in 512 octets.
@@ -21,6 +25,6 @@ pub const NSID_OCTETS_MAX: usize = 128;
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { udp_payload_max: 1232, nsid: None, version: None, server_id: None, keepalive: None }
+        Settings { udp_payload_max: 1232, nsid: None, version: None, server_id: None, keepalive: None, query_log: None }
     }
 }

@@ -6,10 +6,12 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Cache};
 
+use super::clock::DayClock;
+use super::query_log::{Sampler, Tap};
 use crate::nameserver::{
     Context, Exchange, Outcome, Peer, Response, Scratch, Settings, Stats, Transport, respond, respond_batch,
 };
@@ -27,18 +29,34 @@ pub(super) struct Desk {
     settings: Cache<LiveSettings, Arc<Settings>>,
     scratch: Scratch,
     stats: Arc<Stats>,
+    clock: DayClock,
+    /// When the batch at hand came, since the epoch.
+    batch_at: Duration,
+    sampler: Sampler,
     pub(super) random: Random,
 }
 
 impl Desk {
-    pub(super) fn new(db: &ZoneDb, settings: &LiveSettings) -> Self {
-        Desk {
+    /// A desk, and where the records that it leaves for the query log come out.
+    pub(super) fn new(db: &ZoneDb, settings: &LiveSettings) -> (Self, Tap) {
+        let (sampler, tap) = Sampler::new();
+        let desk = Desk {
             zones: db.reader(),
             settings: Cache::new(Arc::clone(settings)),
             scratch: Scratch::new(),
-            stats: Arc::new(Stats::new()),
+            stats: Arc::new(Stats::with_zones(db.numbers_max())),
+            clock: DayClock::new(),
+            batch_at: Duration::ZERO,
+            sampler,
             random: Random::new(),
-        }
+        };
+        (desk, tap)
+    }
+
+    /// A batch has come at `moment`; returns the seconds since the epoch.
+    pub(super) fn begin(&mut self, moment: Instant) -> u64 {
+        self.batch_at = self.clock.at(moment);
+        self.batch_at.as_secs()
     }
 
     /// The counters this desk's user writes.
@@ -62,6 +80,14 @@ impl Desk {
     pub(super) fn answer_batch(&mut self, exchanges: &mut [Exchange<'_>]) {
         let context = Context { snapshot: self.zones.snapshot(), settings: self.settings.load(), stats: &self.stats };
         respond_batch(&context, &mut self.scratch, exchanges);
+        if let Some(every) = context.settings.query_log {
+            let mut rest = &*exchanges;
+            while let Some(at) = self.sampler.pick(every, rest.len(), &mut self.random) {
+                let Exchange { query, peer, outcome, response } = &rest[at];
+                self.sampler.log(query, peer, self.batch_at, (*outcome, response), context.snapshot);
+                rest = &rest[at + 1..];
+            }
+        }
     }
 
     /// Answers one message of a stream into `buffer`; returns the length of the response, `None` if there is none.
@@ -76,7 +102,13 @@ impl Desk {
         let peer = Peer { address, transport, now, random: self.random.next() };
         let context = Context { snapshot: self.zones.snapshot(), settings: self.settings.load(), stats: &self.stats };
         let mut response = Response::new(buffer);
-        match respond(&context, query, &peer, &mut response) {
+        let outcome = respond(&context, query, &peer, &mut response);
+        if let Some(every) = context.settings.query_log
+            && self.sampler.pick(every, 1, &mut self.random).is_some()
+        {
+            self.sampler.log(query, &peer, self.batch_at, (outcome, &response), context.snapshot);
+        }
+        match outcome {
             Outcome::Reply => Some(response.octets().len()),
             Outcome::Drop => None,
         }
@@ -96,11 +128,11 @@ pub(super) struct StreamDesk {
 }
 
 impl Desks {
-    pub(super) fn new(count: usize, db: &ZoneDb, settings: &LiveSettings) -> Self {
-        let desks: Vec<_> = (0..count).map(|_| Desk::new(db, settings)).collect();
+    pub(super) fn new(count: usize, db: &ZoneDb, settings: &LiveSettings) -> (Self, Vec<Tap>) {
+        let (desks, taps): (Vec<_>, Vec<_>) = (0..count).map(|_| Desk::new(db, settings)).unzip();
         let stats = desks.iter().map(|desk| Arc::clone(desk.stats())).collect();
         let stream_desk = |desk| Mutex::new(StreamDesk { desk, buffer: vec![0; MESSAGE_OCTETS_MAX].into() });
-        Desks { desks: desks.into_iter().map(stream_desk).collect(), stats }
+        (Desks { desks: desks.into_iter().map(stream_desk).collect(), stats }, taps)
     }
 
     pub(super) fn stats(&self) -> &[Arc<Stats>] {
@@ -120,11 +152,6 @@ impl Desks {
             desk.lock().unwrap_or_else(PoisonError::into_inner).desk.refresh();
         }
     }
-}
-
-/// Seconds since the epoch.
-pub(super) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// A worker's dice (wyrand): two multiplications a number, good enough to choose which address comes first. Nothing that

@@ -6,7 +6,9 @@
 mod bad_input;
 mod export;
 mod manual;
+mod metrics;
 mod platform;
+mod query_log;
 mod resolver;
 mod server;
 mod split;
