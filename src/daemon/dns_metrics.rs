@@ -118,16 +118,16 @@ fn queries(page: &mut Page<'_>, sum: &stats::Counts) -> Result<(), fmt::Error> {
     page.counter("dns_dropped_requests", "Requests that got no response", &by("reason", &stats::DROPS, &sum.drops))?;
     page.counter("dns_answers", "Answers from zones, by what was found", &by("kind", &stats::KINDS, &sum.kinds))?;
     let bounds = sizes::BOUNDS.map(f64::from);
-    let sizes = |counts: &dyn Fn(&stats::Traffic<u64>) -> ([u64; sizes::BUCKETS], u64)| -> Vec<Histogram<'_>> {
+    let histograms = |sizes: fn(&stats::Traffic<u64>) -> &stats::Sizes<u64>| -> Vec<Histogram<'_>> {
         let histogram = |(transport, traffic): &(&'static str, &stats::Traffic<u64>)| {
-            let (buckets, octets) = counts(traffic);
-            Histogram { labels: vec![("transport", *transport)], buckets: buckets.to_vec(), sum: octets as f64 }
+            let stats::Sizes { messages, octets } = sizes(traffic);
+            Histogram { labels: vec![("transport", *transport)], buckets: messages.to_vec(), sum: *octets as f64 }
         };
         traffic.iter().map(histogram).collect()
     };
-    let requests = sizes(&|traffic| (traffic.request_sizes, traffic.request_octets));
+    let requests = histograms(|traffic| &traffic.request_sizes);
     page.histogram("dns_request_size", "Size of requests", Unit::Bytes, &bounds, &requests)?;
-    let responses = sizes(&|traffic| (traffic.response_sizes, traffic.response_octets));
+    let responses = histograms(|traffic| &traffic.response_sizes);
     page.histogram("dns_response_size", "Size of responses", Unit::Bytes, &bounds, &responses)
 }
 

@@ -35,14 +35,19 @@ pub struct Traffic<T> {
     pub responses: [T; RCODES.len()],
     /// Responses with TC set.
     pub truncated: T,
-    /// Requests by size, see [`sizes::BOUNDS`].
-    pub request_sizes: [T; BUCKETS],
-    /// Octets of all requests.
-    pub request_octets: T,
-    /// Responses by size, see [`sizes::BOUNDS`].
-    pub response_sizes: [T; BUCKETS],
-    /// Octets of all responses.
-    pub response_octets: T,
+    /// How large requests were.
+    pub request_sizes: Sizes<T>,
+    /// How large responses were.
+    pub response_sizes: Sizes<T>,
+}
+
+/// How large messages were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sizes<T> {
+    /// Messages by size, see [`sizes::BOUNDS`].
+    pub messages: [T; BUCKETS],
+    /// Octets of all of them.
+    pub octets: T,
 }
 
 /// The sum of counters at one moment. Each list is in the order of the constant of labels that its field names.
@@ -163,8 +168,7 @@ impl Stats {
         };
         let traffic = &self.traffic[peer.transport as usize];
         add(&traffic.requests[family][qtype], 1);
-        add(&traffic.request_sizes[sizes::bucket(octets)], 1);
-        add(&traffic.request_octets, octets as u64);
+        traffic.request_sizes.count(octets);
     }
 
     #[inline]
@@ -177,8 +181,7 @@ impl Stats {
         };
         let traffic = &self.traffic[peer.transport as usize];
         add(&traffic.responses[rcode], 1);
-        add(&traffic.response_sizes[sizes::bucket(octets)], 1);
-        add(&traffic.response_octets, octets as u64);
+        traffic.response_sizes.count(octets);
         if truncated {
             add(&traffic.truncated, 1);
         }
@@ -223,10 +226,8 @@ impl Traffic<AtomicU64> {
             requests: self.requests.each_ref().map(|family| family.each_ref().map(value)),
             responses: self.responses.each_ref().map(value),
             truncated: value(&self.truncated),
-            request_sizes: self.request_sizes.each_ref().map(value),
-            request_octets: value(&self.request_octets),
-            response_sizes: self.response_sizes.each_ref().map(value),
-            response_octets: value(&self.response_octets),
+            request_sizes: self.request_sizes.values(),
+            response_sizes: self.response_sizes.values(),
         }
     }
 }
@@ -243,10 +244,27 @@ impl AddAssign for Traffic<u64> {
         add_each(self.requests.as_flattened_mut(), other.requests.as_flattened());
         add_each(&mut self.responses, &other.responses);
         self.truncated += other.truncated;
-        add_each(&mut self.request_sizes, &other.request_sizes);
-        self.request_octets += other.request_octets;
-        add_each(&mut self.response_sizes, &other.response_sizes);
-        self.response_octets += other.response_octets;
+        self.request_sizes += other.request_sizes;
+        self.response_sizes += other.response_sizes;
+    }
+}
+
+impl Sizes<AtomicU64> {
+    #[inline]
+    fn count(&self, octets: usize) {
+        add(&self.messages[sizes::bucket(octets)], 1);
+        add(&self.octets, octets as u64);
+    }
+
+    fn values(&self) -> Sizes<u64> {
+        Sizes { messages: self.messages.each_ref().map(value), octets: value(&self.octets) }
+    }
+}
+
+impl AddAssign for Sizes<u64> {
+    fn add_assign(&mut self, other: Self) {
+        add_each(&mut self.messages, &other.messages);
+        self.octets += other.octets;
     }
 }
 
@@ -285,8 +303,9 @@ mod tests {
         total += b.counts();
         let tcp = &total.traffic[1];
         assert_eq!((tcp.requests[1][16], tcp.requests[1][17], tcp.request_count()), (1, 1, 2));
-        assert_eq!((tcp.request_octets, tcp.request_sizes[0], tcp.request_sizes[1]), (42, 1, 1));
-        assert_eq!((tcp.responses[7], tcp.truncated, tcp.response_octets, tcp.response_sizes[0]), (1, 1, 23, 1));
+        assert_eq!((tcp.request_sizes.octets, &tcp.request_sizes.messages[..3]), (42, &[1, 1, 0][..]));
+        assert_eq!((tcp.responses[7], tcp.truncated), (1, 1));
+        assert_eq!((tcp.response_sizes.octets, tcp.response_sizes.messages[0]), (23, 1));
         assert_eq!((total.drops[3], total.kinds), (1, [2, 0, 0, 1, 1]));
         let mut zones = Vec::new();
         a.add_zones(&mut zones);

@@ -83,8 +83,9 @@ impl Desk {
         if let Some(every) = context.settings.query_log {
             let mut rest = &*exchanges;
             while let Some(at) = self.sampler.pick(every, rest.len(), &mut self.random) {
-                let Exchange { query, peer, outcome, response } = &rest[at];
-                self.sampler.log(query, peer, self.batch_at, (*outcome, response), context.snapshot);
+                let exchange = &rest[at];
+                let answered = (exchange.outcome, &exchange.response);
+                self.sampler.log(exchange.query, &exchange.peer, self.batch_at, answered, context.snapshot);
                 rest = &rest[at + 1..];
             }
         }

@@ -85,9 +85,9 @@ impl Sampler {
 
 /// Requests to pass over: on average one less than `every`.
 fn gap(every: NonZeroU32, random: &mut Random) -> u64 {
-    let most = 2 * u64::from(every.get()) - 1;
-    // The high half of the product is even over 0..most but for one part in four thousand millions.
-    (u64::from(random.next()) * most) >> 32
+    let most = 2 * u128::from(every.get()) - 1;
+    // The high part of the product is even over 0..most but for one part in four thousand millions.
+    ((u128::from(random.next()) * most) >> 32) as u64
 }
 
 impl Tap {
@@ -138,6 +138,11 @@ mod tests {
             let found = picked(&mut sampler, every, requests / size, size);
             assert!(found.abs_diff(expected) < expected / 10, "1 in {every}: {found} of {requests}");
         }
+        let (longest, mut random) = (NonZeroU32::MAX, Random::new());
+        let gaps: Vec<u64> = (0..1_000).map(|_| gap(longest, &mut random)).collect();
+        assert!(
+            gaps.iter().all(|gap| *gap < 2 * u64::from(u32::MAX)) && gaps.iter().any(|gap| *gap > u64::from(u32::MAX))
+        );
         // A reload is not kept waiting for the gap of before.
         picked(&mut sampler, u32::MAX, 1, 1);
         assert_eq!(picked(&mut sampler, 1, 1, 1), 1);

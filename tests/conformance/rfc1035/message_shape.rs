@@ -196,7 +196,10 @@ fn the_counters_tell() {
     assert_eq!((ipv4[0], ipv4[1], ipv4[7], ipv4[17]), (1, 1, 1, 1));
     assert_eq!((ipv4.iter().sum::<u64>(), ipv6.iter().sum::<u64>()), (4, 0));
     assert_eq!((udp.responses[0], udp.responses[5], counts.drops[0]), (2, 1, 1));
-    assert_eq!((udp.request_sizes.iter().sum::<u64>(), udp.response_sizes.iter().sum::<u64>()), (4, 3));
+    assert_eq!(
+        (udp.request_sizes.messages.iter().sum::<u64>(), udp.response_sizes.messages.iter().sum::<u64>()),
+        (4, 3)
+    );
     assert_eq!((counts.kinds[0], counts.kinds[1]), (1, 1));
     assert!(opt(&stage.ask("a.z.test. A")).is_some());
 }
