@@ -1,4 +1,5 @@
-//! Any octets as a query: no panic, a response that independent parsers read, within its limit, with the question as asked.
+//! Any octets as a query: no panic, a response that independent parsers read, within its limit, with the question as asked,
+//! and counters that add up.
 //! The fuzz target `respond` holds the same property over more of them.
 
 #[path = "conformance/stage.rs"]
@@ -32,7 +33,9 @@ fn stage() -> Stage {
 
 /// Holds the property for one message.
 fn holds(stage: &Stage, message: &[u8]) -> Result<(), TestCaseError> {
-    let Some(response) = stage.respond(message) else { return Ok(()) };
+    let response = stage.respond(message);
+    counted(stage)?;
+    let Some(response) = response else { return Ok(()) };
     well_formed(message, &response);
     let limit = if stage.peer.transport == Transport::Udp { 1232 } else { 65535 };
     prop_assert!(response.len() <= limit);
@@ -48,6 +51,21 @@ fn holds(stage: &Stage, message: &[u8]) -> Result<(), TestCaseError> {
         prop_assert!(at + 1 >= end);
         prop_assert_eq!(&response[12..at + 5], &message[12..at + 5]);
     }
+    Ok(())
+}
+
+/// Each request is counted once by type and size, and once as a response or as dropped.
+fn counted(stage: &Stage) -> Result<(), TestCaseError> {
+    let counts = stage.stats.counts();
+    let (mut requests, mut responses) = (0, 0);
+    for traffic in &counts.traffic {
+        requests += traffic.request_count();
+        responses += traffic.responses.iter().sum::<u64>();
+        prop_assert_eq!(traffic.request_sizes.messages.iter().sum::<u64>(), traffic.request_count());
+        prop_assert_eq!(traffic.response_sizes.messages.iter().sum::<u64>(), traffic.responses.iter().sum::<u64>());
+    }
+    prop_assert_eq!(requests, responses + counts.drops.iter().sum::<u64>());
+    prop_assert!(counts.kinds.iter().sum::<u64>() <= responses);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The registry behind `/metrics`, in the OpenMetrics text format that Prometheus reads.
+//! The registry behind `/metrics`.
 //!
 //! Every name begins with `signpost_`. Parts that count for themselves (the DNS workers) are read at a scrape through a
 //! [`Collector`]; nothing is counted twice.
@@ -12,8 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-/// The content type of the text.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+use super::exposition::Format;
 
 /// The numbers of a process.
 pub struct Metrics {
@@ -45,11 +44,12 @@ impl Metrics {
     }
 
     /// The text of a scrape.
-    pub fn encode(&self) -> Result<String, fmt::Error> {
+    pub fn encode(&self, format: Format) -> Result<String, fmt::Error> {
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         prometheus_client::encoding::text::encode(&mut text, &registry)?;
-        Ok(text)
+        drop(registry);
+        Ok(format.text(text))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Nothing here changes anything. Each role adds what it must have before it is of use to [`health::Health`], and its
 //! numbers to the [`metrics::Metrics`]; a scrape reads counters and touches no query thread.
 
+pub mod exposition;
 pub mod health;
 pub mod metrics;
 
@@ -10,10 +11,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
+use exposition::Format;
 use health::Health;
 use metrics::Metrics;
 
@@ -52,9 +54,10 @@ async fn readyz(State(admin): State<Admin>) -> Response {
     (status, report.to_string()).into_response()
 }
 
-async fn scrape(State(admin): State<Admin>) -> Response {
-    match admin.metrics.encode() {
-        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+async fn scrape(State(admin): State<Admin>, headers: HeaderMap) -> Response {
+    let format = Format::of(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
+    match admin.metrics.encode(format) {
+        Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
 }
@@ -93,11 +96,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn metrics_are_text_that_ends() {
+    async fn metrics_come_in_both_formats() {
         let admin = Admin { health: Arc::default(), metrics: Arc::new(Metrics::new()) };
         let (status, text) = get(&admin, "/metrics").await;
         assert_eq!(status, StatusCode::OK);
-        assert!(text.contains("signpost_build_info{") && text.ends_with("# EOF\n"), "{text}");
+        assert!(text.contains("# TYPE signpost_build_info gauge\nsignpost_build_info{"), "{text}");
+        let request = http::Request::get("/metrics").header("accept", "application/openmetrics-text");
+        let request = request.body(Body::empty()).expect("a request");
+        let response = router(admin.clone()).oneshot(request).await.expect("answers");
+        let content_type = response.headers()[header::CONTENT_TYPE].to_str().expect("text").to_owned();
+        assert!(content_type.starts_with("application/openmetrics-text; version=1.0.0"), "{content_type}");
+        let body = response.into_body().collect().await.expect("a body").to_bytes();
+        assert!(body.ends_with(b"# EOF\n"));
         assert_eq!(get(&admin, "/nothing").await.0, StatusCode::NOT_FOUND);
     }
 }

@@ -31,21 +31,21 @@ impl fmt::Debug for MirrorMetrics {
 impl Collector for MirrorMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let all: Vec<(&'static str, Health)> = self.mirrors.iter().map(|(owner, probe)| (*owner, probe())).collect();
-        gauge(&mut encoder, &all, "mirror_synced", "Whether everything was listed once", |health| {
+        gauge(&mut encoder, &all, "mirror_synced", "Whether everything was listed once.", |health| {
             Some(f64::from(u8::from(health.synced)))
         })?;
-        gauge(&mut encoder, &all, "mirror_connected", "Whether a watch is open", |health| {
+        gauge(&mut encoder, &all, "mirror_connected", "Whether a watch is open.", |health| {
             Some(f64::from(u8::from(health.connected)))
         })?;
-        gauge(&mut encoder, &all, "mirror_objects", "Objects mirrored", |health| Some(health.objects as f64))?;
-        let help = "Time since the API was last heard, in seconds; about a minute on an idle watch";
+        gauge(&mut encoder, &all, "mirror_objects", "Objects mirrored.", |health| Some(health.objects as f64))?;
+        let help = "Time since the API was last heard, in seconds; about a minute on an idle watch.";
         gauge(&mut encoder, &all, "mirror_age_seconds", help, |health| health.age.map(|age| age.as_secs_f64()))?;
-        let help = "Objects and events that did not decode";
+        let help = "Objects and events that did not decode.";
         let mut metric = encoder.encode_descriptor("mirror_undecodable", help, None, MetricType::Counter)?;
         for (owner, health) in &all {
             count(&mut metric, &[("owner", owner), ("kind", &health.kind)], health.undecodable)?;
         }
-        let help = "Times that a mirror connected or listed again, by reason";
+        let help = "Times that a mirror connected or listed again, by reason.";
         let mut metric = encoder.encode_descriptor("mirror_restarts", help, None, MetricType::Counter)?;
         for (owner, health) in &all {
             for (reason, restarts) in health.restarts {

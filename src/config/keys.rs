@@ -349,6 +349,50 @@ pub static KEYS: &[Key] = &[
         help: "Clients without rate limit, such as `192.0.2.0/24` or `2001:db8::53`; at most 256.",
     },
     Key {
+        name: "query-log",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "0",
+        reloads: true,
+        help: "Logs one DNS request in N, drawn at random, with its answer: 1 logs every one, 0 none. What the writer cannot \
+               keep up with is left out and counted; answers never wait for it.",
+    },
+    Key {
+        name: "query-log-file",
+        shape: Shape::Path,
+        value_name: "FILE",
+        default: "none",
+        reloads: true,
+        help: "Where the query log is appended, made with mode 0640 if it is not there; none: standard output. SIGHUP opens \
+               it anew, so that it can be moved away first.",
+    },
+    Key {
+        name: "query-log-format",
+        shape: Shape::Text,
+        value_name: "FORMAT",
+        default: "json",
+        reloads: true,
+        help: "`json`, one object a line, or `text`, one line of columns.",
+    },
+    Key {
+        name: "query-log-clients",
+        shape: Shape::Text,
+        value_name: "WHAT",
+        default: "full",
+        reloads: true,
+        help: "What the query log tells of clients: `full`, address and port; `network`, only the /24 of an IPv4 address or the \
+               /48 of an IPv6 address; `none`.",
+    },
+    Key {
+        name: "metrics-zones",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "200",
+        reloads: false,
+        help: "Zones whose requests /metrics counts one by one, at most 10000: the first that are served, of those that come \
+               together the ones with the shortest names. All others are counted together as `other`.",
+    },
+    Key {
         name: "api-name",
         shape: WORDS,
         value_name: "NAME",

@@ -10,6 +10,7 @@ pub mod reference;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -24,6 +25,7 @@ use crate::nameserver::rrl::RateLimit;
 use crate::nameserver::settings::NSID_OCTETS_MAX;
 use crate::scheduler::strategy::StrategyName;
 use crate::telemetry::Format;
+use crate::zone::numbers::NUMBERS_MAX;
 use layers::{Given, Layer, LayerError, Source};
 
 /// A thing that a process does.
@@ -95,6 +97,39 @@ pub enum CookieMode {
     Require,
 }
 
+/// How lines of the query log are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// A JSON object a line.
+    Json,
+    /// Columns parted by spaces.
+    Text,
+}
+
+/// How much of clients' addresses is in the query log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogClients {
+    /// Address and port.
+    Full,
+    /// The network: a /24 or a /48.
+    Network,
+    /// Nothing.
+    None,
+}
+
+/// The query log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueryLog {
+    /// `query-log`: one request in so many is logged; `None`: none is.
+    pub every: Option<NonZeroU32>,
+    /// `query-log-file`; `None`: standard output.
+    pub file: Option<PathBuf>,
+    /// `query-log-format`.
+    pub format: LogFormat,
+    /// `query-log-clients`.
+    pub clients: LogClients,
+}
+
 /// What the keys mean: every value is valid, and they fit together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -140,6 +175,10 @@ pub struct Settings {
     pub dns_cookie_secrets: Vec<Secret>,
     /// `dns-rate-limit` (0 for none) and the keys whose names begin with it.
     pub dns_rate_limit: RateLimit,
+    /// `query-log` and its companions.
+    pub query_log: QueryLog,
+    /// `metrics-zones`, at most [`NUMBERS_MAX`].
+    pub metrics_zones: usize,
     /// `api-name`.
     pub api_names: Vec<String>,
     /// `api-tls-certificate` and `api-tls-key`, if they were given: both or neither.
@@ -289,6 +328,11 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "dns-rate-limit-ipv4-prefix" => old.dns_rate_limit.ipv4_prefix != new.dns_rate_limit.ipv4_prefix,
         "dns-rate-limit-ipv6-prefix" => old.dns_rate_limit.ipv6_prefix != new.dns_rate_limit.ipv6_prefix,
         "dns-rate-limit-exempt" => old.dns_rate_limit.exempt != new.dns_rate_limit.exempt,
+        "query-log" => old.query_log.every != new.query_log.every,
+        "query-log-file" => old.query_log.file != new.query_log.file,
+        "query-log-format" => old.query_log.format != new.query_log.format,
+        "query-log-clients" => old.query_log.clients != new.query_log.clients,
+        "metrics-zones" => old.metrics_zones != new.metrics_zones,
         "api-name" => old.api_names != new.api_names,
         "api-tls-certificate" | "api-tls-key" => old.api_tls != new.api_tls,
         "api-tls-ca" => old.api_tls_ca != new.api_tls_ca,
@@ -342,6 +386,13 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         dns_cookies: reader.one("dns-cookies", "on", cookie_mode),
         dns_cookie_secrets: reader.at_most("dns-cookie-secret", COOKIE_SECRETS_MAX, cookie_secret),
         dns_rate_limit: reader.rate_limit(),
+        query_log: QueryLog {
+            every: reader.one("query-log", "0", one_in),
+            file: reader.optional("query-log-file", path),
+            format: reader.one("query-log-format", "json", query_log_format),
+            clients: reader.one("query-log-clients", "full", query_log_clients),
+        },
+        metrics_zones: reader.one("metrics-zones", "200", metrics_zones),
         api_names: reader.list("api-name", &[], api_name),
         api_tls: reader.optional("api-tls-certificate", path).zip(reader.optional("api-tls-key", path)),
         api_tls_ca: reader.optional("api-tls-ca", path),
@@ -536,6 +587,37 @@ fn limit_mode(text: &str) -> Result<bool, String> {
         "enforce" => Ok(true),
         "watch" => Ok(false),
         _ => Err("must be enforce or watch".to_owned()),
+    }
+}
+
+fn one_in(text: &str) -> Result<Option<NonZeroU32>, String> {
+    match text.parse() {
+        Ok(every) => Ok(NonZeroU32::new(every)),
+        Err(_) => Err(format!("must be a number from 0 to {}", u32::MAX)),
+    }
+}
+
+fn query_log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "json" => Ok(LogFormat::Json),
+        "text" => Ok(LogFormat::Text),
+        _ => Err("must be json or text".to_owned()),
+    }
+}
+
+fn query_log_clients(text: &str) -> Result<LogClients, String> {
+    match text {
+        "full" => Ok(LogClients::Full),
+        "network" => Ok(LogClients::Network),
+        "none" => Ok(LogClients::None),
+        _ => Err("must be full, network or none".to_owned()),
+    }
+}
+
+fn metrics_zones(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(zones @ 0..=NUMBERS_MAX) => Ok(zones),
+        _ => Err(format!("must be a number from 0 to {NUMBERS_MAX}")),
     }
 }
 

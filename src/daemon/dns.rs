@@ -10,13 +10,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::dns_metrics::{self, DnsMetrics};
 use super::engine::{self, Engine};
+use super::query_log::{OpenError, QueryLog};
 use super::tasks::Tasks;
 use super::{Error, platform};
 use crate::admin::Admin;
 use crate::admin::health::Check;
 use crate::client::reflector::HealthProbe;
 use crate::compiler::{self, apex::serial_of};
-use crate::config::{Settings, Tcp};
+use crate::config::{self, Settings, Tcp};
 use crate::controller::apexes::Apexes;
 use crate::controller::ledger::BaseSerial;
 use crate::controller::static_zones::{self, Reloader, StaticZones};
@@ -78,6 +79,7 @@ pub struct Dns {
     reload: Option<Reloader>,
     engine: Arc<Engine>,
     apexes: Arc<Apexes>,
+    query_log: QueryLog,
 }
 
 /// What the name server follows besides zone files.
@@ -100,7 +102,7 @@ impl Dns {
         admin: &Admin,
         mirrors: &mut Vec<(&'static str, HealthProbe)>,
     ) -> Result<Self, Error> {
-        let db = Arc::new(ZoneDb::new());
+        let db = Arc::new(ZoneDb::with_numbers(settings.metrics_zones));
         let apexes = Arc::new(match &follow {
             None => Apexes::of_files(),
             Some(follow) => Apexes::of_platform(&follow.platform),
@@ -111,7 +113,8 @@ impl Dns {
         tasks.spawn("cookie secret", engine::roll(engine.clone(), tasks.stop_token()));
         let running = bound.start(&db, engine.live()).map_err(Error::Workers)?;
         let running = Arc::new(running);
-        let mut metrics = DnsMetrics::new(&running, db.clone());
+        let query_log = QueryLog::start(&settings.query_log, running.query_log())?;
+        let mut metrics = DnsMetrics::new(&running, db.clone(), query_log.counts().clone());
         let mut reload = None;
         apexes.hold_platform(&db);
         if let Some(folder) = &settings.zones {
@@ -141,7 +144,7 @@ impl Dns {
             check.ready();
         }
         admin.metrics.collect(metrics);
-        Ok(Dns { running, reload, engine, apexes })
+        Ok(Dns { running, reload, engine, apexes, query_log })
     }
 
     /// The serial in the file of the platform's domain, which has been read by now.
@@ -160,6 +163,15 @@ impl Dns {
         self.engine.configure(settings);
     }
 
+    /// Opens the query log's file anew and writes by these settings; [`Self::configure`] then tells the workers.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] if the file cannot be opened: then the log goes on as it was.
+    pub async fn open_query_log(&self, settings: &config::QueryLog) -> Result<(), OpenError> {
+        self.query_log.configure(settings).await
+    }
+
     /// Has the zone files read again; the log says what came of it.
     pub fn reload(&self) {
         if let Some(reload) = self.reload.clone() {
@@ -173,6 +185,8 @@ impl Dns {
         if let Some(running) = Arc::into_inner(self.running) {
             running.stop().await;
         }
+        // Last, so that it has what was answered until then.
+        self.query_log.stop().await;
     }
 }
 

@@ -6,12 +6,15 @@ use std::sync::{Arc, Weak};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
 
+use super::query_log;
 use crate::client::reflector::{Health, HealthProbe, Restart};
 use crate::controller::static_zones;
-use crate::controller::zone::status::Status;
-use crate::nameserver::stats;
-use crate::transport::Running;
+use crate::controller::zone::status::{HELD_KINDS, Status};
+use crate::nameserver::{sizes, stats};
+use crate::transport::{Running, durations};
+use crate::wire::Name;
 use crate::zone::ZoneDb;
 
 /// Reads the counters of a running name server.
@@ -21,12 +24,13 @@ pub struct DnsMetrics {
     db: Arc<ZoneDb>,
     files: Option<Arc<static_zones::Status>>,
     status: Option<Arc<Status>>,
+    query_log: Arc<query_log::Counts>,
 }
 
 impl DnsMetrics {
-    /// The numbers of these listeners and zones.
-    pub fn new(running: &Arc<Running>, db: Arc<ZoneDb>) -> Self {
-        DnsMetrics { running: Arc::downgrade(running), db, files: None, status: None }
+    /// The numbers of these listeners, these zones and this query log.
+    pub fn new(running: &Arc<Running>, db: Arc<ZoneDb>, query_log: Arc<query_log::Counts>) -> Self {
+        DnsMetrics { running: Arc::downgrade(running), db, files: None, status: None, query_log }
     }
 
     /// Adds those of a folder of zone files.
@@ -51,7 +55,16 @@ impl Collector for DnsMetrics {
         let mut page = Page(encoder);
         if let Some(running) = self.running.upgrade() {
             queries(&mut page, &running.counts())?;
+            durations(&mut page, &running)?;
+            zones(&mut page, &self.db.numbered(), &running.zone_counts())?;
             sockets(&mut page, &running)?;
+            let written = [(vec![], self.query_log.written())];
+            page.counter("dns_query_log_records", "Requests written to the query log", &written)?;
+            let dropped = [
+                (vec![("reason", "full")], running.query_log_lost()),
+                (vec![("reason", "write")], self.query_log.unwritten()),
+            ];
+            page.counter("dns_query_log_dropped", "Requests drawn for the query log but not written", &dropped)?;
         }
         page.gauge("dns_zones", "Zones that are served", &[(vec![], self.db.zone_count() as i64)])?;
         let ready = i64::from(self.db.is_ready());
@@ -73,25 +86,80 @@ impl Collector for DnsMetrics {
     }
 }
 
+/// Transports that are always listened on. Others' series appear with their first request, so that a page is not mostly zeros.
+const ALWAYS: [&str; 2] = ["udp", "tcp"];
+
 /// What the query engine counted.
 fn queries(page: &mut Page<'_>, sum: &stats::Counts) -> Result<(), fmt::Error> {
-    let mut rows: Rows<u64> = Vec::new();
-    for (transport, families) in stats::TRANSPORTS.iter().zip(sum.queries) {
-        for (family, count) in stats::FAMILIES.iter().zip(families) {
-            rows.push((vec![("transport", transport), ("family", family)], count));
+    let used = |(transport, traffic): &(&&'static str, &stats::Traffic<u64>)| {
+        ALWAYS.contains(transport) || traffic.request_count() > 0
+    };
+    let traffic: Vec<(&'static str, &stats::Traffic<u64>)> = stats::TRANSPORTS
+        .iter()
+        .zip(&sum.traffic)
+        .filter(used)
+        .map(|(transport, traffic)| (*transport, traffic))
+        .collect();
+    let mut requests: Rows<'_, u64> = Vec::new();
+    let mut responses: Rows<'_, u64> = Vec::new();
+    for (transport, traffic) in &traffic {
+        for (family, types) in stats::FAMILIES.iter().zip(&traffic.requests) {
+            let labels = |qtype| vec![("transport", *transport), ("family", family), ("type", qtype)];
+            requests.extend(stats::QTYPES.iter().zip(types).map(|(qtype, count)| (labels(qtype), *count)));
+        }
+        let labels = |rcode| vec![("transport", *transport), ("rcode", rcode)];
+        responses.extend(stats::RCODES.iter().zip(traffic.responses).map(|(rcode, count)| (labels(rcode), count)));
+    }
+    page.counter("dns_requests", "Requests received, those included that get no response", &requests)?;
+    page.counter("dns_responses", "Responses made, by response code", &responses)?;
+    let truncated: Rows<'_, u64> =
+        traffic.iter().map(|(transport, traffic)| (vec![("transport", *transport)], traffic.truncated)).collect();
+    page.counter("dns_truncated_responses", "Responses that were truncated (TC)", &truncated)?;
+    page.counter("dns_dropped_requests", "Requests that got no response", &by("reason", &stats::DROPS, &sum.drops))?;
+    page.counter("dns_answers", "Answers from zones, by what was found", &by("kind", &stats::KINDS, &sum.kinds))?;
+    page.counter("dns_cookies", "Requests with a cookie", &by("kind", &stats::COOKIES, &sum.cookies))?;
+    let limited = by("action", &stats::LIMITED, &sum.limited);
+    page.counter("dns_rate_limited", "Responses over the rate limit, by what became of them", &limited)?;
+    let bounds = sizes::BOUNDS.map(f64::from);
+    let histograms = |sizes: fn(&stats::Traffic<u64>) -> &stats::Sizes<u64>| -> Vec<Histogram<'_>> {
+        let histogram = |(transport, traffic): &(&'static str, &stats::Traffic<u64>)| {
+            let stats::Sizes { messages, octets } = sizes(traffic);
+            Histogram { labels: vec![("transport", *transport)], buckets: messages.to_vec(), sum: *octets as f64 }
+        };
+        traffic.iter().map(histogram).collect()
+    };
+    let requests = histograms(|traffic| &traffic.request_sizes);
+    page.histogram("dns_request_size", "Size of requests", Unit::Bytes, &bounds, &requests)?;
+    let responses = histograms(|traffic| &traffic.response_sizes);
+    page.histogram("dns_response_size", "Size of responses", Unit::Bytes, &bounds, &responses)
+}
+
+/// How long the listeners took.
+fn durations(page: &mut Page<'_>, running: &Running) -> Result<(), fmt::Error> {
+    let mut rows = Vec::new();
+    for (transport, counts) in stats::TRANSPORTS.iter().zip(running.durations()) {
+        if ALWAYS.contains(transport) || counts.request_count() > 0 {
+            let labels = vec![("transport", *transport)];
+            rows.push(Histogram { labels, buckets: counts.requests.to_vec(), sum: counts.seconds });
         }
     }
-    page.counter("dns_requests", "Queries received", &rows)?;
-    page.counter("dns_request_types", "Questions by type", &by("type", &stats::QTYPES, &sum.qtypes))?;
-    page.counter("dns_responses", "Responses sent by response code", &by("rcode", &stats::RCODES, &sum.rcodes))?;
-    page.counter("dns_answers", "Answers from zones by what was found", &by("kind", &stats::KINDS, &sum.kinds))?;
-    page.counter("dns_dropped", "Queries that got no response", &by("reason", &stats::DROPS, &sum.drops))?;
-    page.counter("dns_cookies", "Queries with a cookie", &by("kind", &stats::COOKIES, &sum.cookies))?;
-    let limited = by("action", &stats::LIMITED, &sum.limited);
-    page.counter("dns_rate_limited", "Responses over the rate limit by what became of them", &limited)?;
-    page.counter("dns_truncated", "Responses that were truncated", &[(vec![], sum.truncated)])?;
-    page.counter("dns_request_bytes", "Octets of queries", &[(vec![], sum.query_octets)])?;
-    page.counter("dns_response_bytes", "Octets of responses", &[(vec![], sum.response_octets)])
+    let help = "Time from receiving a batch of requests until its responses are sent, for each of its requests";
+    page.histogram("dns_request_duration", help, Unit::Seconds, &durations::BOUNDS_SECONDS, &rows)
+}
+
+/// Label of the zones that are not counted one by one.
+const OTHER_ZONES: &str = "other";
+
+/// What was counted for each zone that has a number, and for all others together.
+fn zones(page: &mut Page<'_>, apexes: &[Name], counts: &[stats::ZoneCounts]) -> Result<(), fmt::Error> {
+    let names: Vec<String> = apexes.iter().map(|apex| apex.to_string().to_ascii_lowercase()).collect();
+    let others = counts.last().map(|counts| (OTHER_ZONES, counts));
+    let mut rows: Rows<'_, u64> = Vec::new();
+    for (zone, counts) in names.iter().map(String::as_str).zip(counts).chain(others) {
+        let labels = |kind| vec![("zone", zone), ("kind", kind)];
+        rows.extend(stats::KINDS.iter().zip(counts).map(|(kind, count)| (labels(kind), *count)));
+    }
+    page.counter("dns_zone_requests", "Requests for names in zones, by what was found", &rows)
 }
 
 /// What the listeners counted.
@@ -133,7 +201,10 @@ fn synced(page: &mut Page<'_>, status: &Status) -> Result<(), fmt::Error> {
     let provisional = [(vec![], counters.provisional)];
     page.counter("zones_provisional", "Of these, under a serial that the ledger did not name", &provisional)?;
     page.counter("zones_removed", "Zones taken away", &[(vec![], counters.removed)])?;
-    let held: Rows<i64> = status.held().iter().map(|held| (vec![("kind", held.kind)], held.count as i64)).collect();
+    let held = status.held();
+    let held_of =
+        |kind: &&'static str| held.iter().filter(|held| held.kind == *kind).map(|held| held.count as i64).sum();
+    let held: Rows<'_, i64> = HELD_KINDS.iter().map(|kind| (vec![("kind", *kind)], held_of(kind))).collect();
     page.gauge("held_losses", "Objects missing from the API's list whose names are still served", &held)?;
     page.gauge("verdicts", "Faults of objects that zones are made from", &[(vec![], status.verdicts().len() as i64)])
 }
@@ -166,12 +237,20 @@ fn by<'a>(label: &'a str, values: &[&'a str], counts: &[u64]) -> Rows<'a, u64> {
     values.iter().zip(counts).map(|(value, count)| (vec![(label, *value)], *count)).collect()
 }
 
+/// A histogram to be written.
+struct Histogram<'a> {
+    labels: Labels<'a>,
+    /// One more than there are bounds; not cumulated.
+    buckets: Vec<u64>,
+    sum: f64,
+}
+
 /// The page being written.
 struct Page<'a>(DescriptorEncoder<'a>);
 
 impl Page<'_> {
     fn counter(&mut self, name: &str, help: &str, rows: &[(Labels<'_>, u64)]) -> Result<(), fmt::Error> {
-        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        let mut metric = self.0.encode_descriptor(name, &format!("{help}."), None, MetricType::Counter)?;
         for (labels, value) in rows {
             match labels.is_empty() {
                 true => metric.encode_counter::<NoLabelSet, u64, f64>(value, None)?,
@@ -182,12 +261,31 @@ impl Page<'_> {
     }
 
     fn gauge(&mut self, name: &str, help: &str, rows: &[(Labels<'_>, i64)]) -> Result<(), fmt::Error> {
-        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let mut metric = self.0.encode_descriptor(name, &format!("{help}."), None, MetricType::Gauge)?;
         for (labels, value) in rows {
             match labels.is_empty() {
                 true => metric.encode_gauge(value)?,
                 false => metric.encode_family(labels)?.encode_gauge(value)?,
             }
+        }
+        Ok(())
+    }
+
+    /// The unit becomes the end of the name.
+    fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Unit,
+        bounds: &[f64],
+        rows: &[Histogram<'_>],
+    ) -> Result<(), fmt::Error> {
+        let mut metric = self.0.encode_descriptor(name, &format!("{help}."), Some(&unit), MetricType::Histogram)?;
+        for row in rows {
+            let bounds = bounds.iter().copied().chain([f64::INFINITY]);
+            let buckets: Vec<(f64, u64)> = bounds.zip(row.buckets.iter().copied()).collect();
+            let count = row.buckets.iter().sum();
+            metric.encode_family(&row.labels)?.encode_histogram::<NoLabelSet>(row.sum, count, &buckets, None)?;
         }
         Ok(())
     }

@@ -82,6 +82,7 @@ impl Origin {
             server_id: id.map(Into::into),
             // In units of 100 ms.
             keepalive: Some(u16::try_from(settings.tcp.idle.as_millis() / 100).unwrap_or(u16::MAX)),
+            query_log: settings.query_log.every,
             cookies: self.cookies(),
             rate_limit: (limit.per_second > 0).then(|| limit.clone()),
             ..nameserver::Settings::default()

@@ -14,6 +14,7 @@ pub mod dns_metrics;
 pub mod engine;
 pub mod manifests;
 pub mod platform;
+pub mod query_log;
 pub mod scheduling;
 pub mod signals;
 pub mod sockets;
@@ -89,6 +90,9 @@ pub enum Error {
     /// The zone files cannot be read.
     #[error("{0} (--zones)")]
     ZoneFiles(#[from] controller::static_zones::FolderError),
+    /// The query log cannot be written.
+    #[error(transparent)]
+    QueryLog(#[from] query_log::OpenError),
     /// Manifests were refused; nothing of them was applied.
     #[error("nothing of the manifests was applied:\n{}", lines(.0))]
     Manifests(Vec<manifests::ManifestError>),
@@ -252,7 +256,7 @@ impl Process {
             tokio::select! {
                 signal = signals.next() => match signal {
                     Signal::End => return Ok(()),
-                    Signal::Reload => self.reload(&places, &mut settings, log.as_ref()),
+                    Signal::Reload => self.reload(&places, &mut settings, log.as_ref()).await,
                 },
                 what = self.control.failure() => return Err(Error::Failed(what)),
                 what = self.edge.failure() => return Err(Error::Failed(what)),
@@ -261,7 +265,7 @@ impl Process {
     }
 
     /// Reads the configuration, the zone files, users and certificates again.
-    fn reload(&self, places: &Places, settings: &mut Settings, log: Option<&Log>) {
+    async fn reload(&self, places: &Places, settings: &mut Settings, log: Option<&Log>) {
         if let Some(dns) = &self.dns {
             dns.reload();
         }
@@ -287,9 +291,14 @@ impl Process {
         }
         if now.iter().any(|key| engine::is_key(key)) {
             engine::take(settings, &new);
-            if let Some(dns) = &self.dns {
-                dns.configure(settings);
+        }
+        if let Some(dns) = &self.dns {
+            // Even if nothing has changed: its file may have been moved away.
+            match dns.open_query_log(&new.query_log).await {
+                Ok(()) => settings.query_log.clone_from(&new.query_log),
+                Err(error) => tracing::error!("the query log stays as it was: {error}"),
             }
+            dns.configure(settings);
         }
         tracing::info!(changed = now.join(", "), "the configuration was reloaded");
         if !restart.is_empty() {

@@ -6,7 +6,9 @@
 //!
 //! Everything here is pure: no lock, no allocation, no clock; time and chance come with the [`Peer`].
 
+pub mod query_log;
 pub mod settings;
+pub mod sizes;
 pub mod stats;
 
 mod query;
@@ -88,12 +90,19 @@ pub enum Outcome {
 pub struct Response<'a> {
     octets: &'a mut [u8],
     length: usize,
+    rcode: Rcode,
 }
 
 impl<'a> Response<'a> {
     /// An empty response that may grow to the size of `octets`: at least 512, 65,535 for a stream.
     pub fn new(octets: &'a mut [u8]) -> Self {
-        Response { octets, length: 0 }
+        Response { octets, length: 0, rcode: Rcode::NOERROR }
+    }
+
+    /// Its response code, of which the octets have some bits in the header and some in the OPT record; NOERROR if nothing
+    /// was built.
+    pub fn rcode(&self) -> Rcode {
+        self.rcode
     }
 
     /// What was built: empty unless the outcome is [`Outcome::Reply`].
@@ -216,8 +225,10 @@ pub fn respond_batch(context: &Context<'_>, scratch: &mut Scratch, exchanges: &m
 /// First step: reads and judges the query, and hashes the name that is to be looked up.
 #[inline]
 fn read(context: &Context<'_>, query: &[u8], peer: &Peer, turn: &mut Turn) {
-    context.stats.count_query(peer, query.len());
-    if !turn.query.read_again(query) {
+    let is_long_enough = turn.query.read_again(query);
+    let qtype = turn.query.question.filter(|_| is_long_enough).map(|question| question.qtype);
+    context.stats.count_request(peer, qtype, query.len());
+    if !is_long_enough {
         turn.judgement = Judgement::Drop(DropReason::Short);
         return;
     }
@@ -265,9 +276,6 @@ fn write(
         context.stats.count_drop(reason);
         return Outcome::Drop;
     }
-    if let Some(question) = turn.query.question {
-        context.stats.count_qtype(question.qtype);
-    }
     context.stats.count_cookie(turn.cookie.standing);
     let limit = octets_max(context, &turn.query, peer);
     let mut writer = Writer::new(response.octets, limit);
@@ -310,7 +318,8 @@ fn write(
     writer.written_mut()[..HEADER_OCTETS].copy_from_slice(&header.to_octets());
     let length = writer.position();
     response.length = length;
-    context.stats.count_response(reply.rcode, reply.truncated, length);
+    response.rcode = reply.rcode;
+    context.stats.count_response(peer, reply.rcode, reply.truncated, length);
     Outcome::Reply
 }
 
@@ -410,10 +419,13 @@ fn reply(
             false => Reply::of(Rcode::SERVFAIL, Some(ExtendedError::NOT_READY)),
         };
     };
-    match zone.why_unavailable() {
-        None => {}
-        Some(Unavailable::NotLoaded) => return Reply::of(Rcode::SERVFAIL, Some(ExtendedError::NOT_READY)),
-        Some(Unavailable::Expired) => return Reply::of(Rcode::SERVFAIL, Some(ExtendedError::INVALID_DATA)),
+    if let Some(why) = zone.why_unavailable() {
+        context.stats.count_answer(zone.number(), Kind::Failed);
+        let ede = match why {
+            Unavailable::NotLoaded => ExtendedError::NOT_READY,
+            Unavailable::Expired => ExtendedError::INVALID_DATA,
+        };
+        return Reply::of(Rcode::SERVFAIL, Some(ede));
     }
     let start = writer.position();
     let dnssec = turn.query.edns.is_some_and(|edns| edns.dnssec_ok);
@@ -422,7 +434,7 @@ fn reply(
     match answer::answer(&ask, &turn.qname, &mut message) {
         Ok(verdict) => {
             let counts = message.counts;
-            context.stats.count_kind(verdict.kind);
+            context.stats.count_answer(zone.number(), verdict.kind);
             let (authoritative, truncated) = (verdict.authoritative, verdict.truncated);
             let source = Source { kind: Some(verdict.kind), owner: verdict.source };
             Reply { rcode: verdict.rcode, ede: None, authoritative, truncated, counts, source }
@@ -430,6 +442,7 @@ fn reply(
         Err(_) => {
             // Part of an answer would be taken for all of it (RFC 2181 §9): none, and TC, sends the client to a stream.
             writer.rewind(start);
+            context.stats.count_answer(zone.number(), Kind::Failed);
             let source = Source { kind: Some(Kind::Data), owner: zone.apex_hash() };
             Reply { truncated: true, authoritative: true, source, ..Reply::of(Rcode::NOERROR, None) }
         }

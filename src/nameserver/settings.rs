@@ -1,5 +1,7 @@
 //! What an operator may set about answering. A reload makes a new value; workers pick it up with their next batch.
 
+use std::num::NonZeroU32;
+
 use super::cookie::Cookies;
 use super::rrl::RateLimit;
 
@@ -21,6 +23,8 @@ pub struct Settings {
     pub cookies: Option<Cookies>,
     /// How many answers a network of clients gets over UDP; `None`: all.
     pub rate_limit: Option<RateLimit>,
+    /// One request in so many goes to the query log, if its worker has one; `None`: none does.
+    pub query_log: Option<NonZeroU32>,
 }
 
 /// Most octets of an NSID that are sent; a longer one would crowd out answers in 512 octets.
@@ -36,6 +40,7 @@ impl Default for Settings {
             keepalive: None,
             cookies: None,
             rate_limit: None,
+            query_log: None,
         }
     }
 }

@@ -7,72 +7,92 @@ use std::net::IpAddr;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::Peer;
 use super::cookie::Standing;
-use super::{Peer, Transport};
+use super::sizes::{self, BUCKETS};
 use crate::wire::RecordType;
 use crate::wire::header::Rcode;
 
 /// Counters of one worker. Aligned so that two workers' never share a cache line, or the neighbour that is fetched with it.
 #[repr(align(128))]
-#[derive(Default)]
 pub struct Stats {
-    queries: [[AtomicU64; FAMILIES.len()]; TRANSPORTS.len()],
-    qtypes: [AtomicU64; QTYPES.len()],
-    rcodes: [AtomicU64; RCODES.len()],
+    traffic: [Traffic<AtomicU64>; TRANSPORTS.len()],
     drops: [AtomicU64; DROPS.len()],
-    kinds: [AtomicU64; KINDS.len()],
     cookies: [AtomicU64; COOKIES.len()],
     limited: [AtomicU64; LIMITED.len()],
-    truncated: AtomicU64,
-    query_octets: AtomicU64,
-    response_octets: AtomicU64,
+    /// Answers of each zone that has a place here, and in the last row of all others.
+    zones: Box<[ZoneRow]>,
+}
+
+/// Answers of one zone by [`KINDS`]. A cache line of its own: rows of zones that are asked at once do not meet.
+#[repr(align(64))]
+#[derive(Default)]
+struct ZoneRow([AtomicU64; KINDS.len()]);
+
+/// What came and went by one transport. Each list is in the order of the constant of labels that its field names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic<T> {
+    /// Requests by [`FAMILIES`] and [`QTYPES`], those included that get no response.
+    pub requests: [[T; QTYPES.len()]; FAMILIES.len()],
+    /// Responses by [`RCODES`].
+    pub responses: [T; RCODES.len()],
+    /// Responses with TC set.
+    pub truncated: T,
+    /// How large requests were.
+    pub request_sizes: Sizes<T>,
+    /// How large responses were.
+    pub response_sizes: Sizes<T>,
+}
+
+/// How large messages were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sizes<T> {
+    /// Messages by size, see [`sizes::BOUNDS`].
+    pub messages: [T; BUCKETS],
+    /// Octets of all of them.
+    pub octets: T,
 }
 
 /// The sum of counters at one moment. Each list is in the order of the constant of labels that its field names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Queries by [`TRANSPORTS`] and [`FAMILIES`], dropped ones too.
-    pub queries: [[u64; FAMILIES.len()]; TRANSPORTS.len()],
-    /// Questions by [`QTYPES`].
-    pub qtypes: [u64; QTYPES.len()],
-    /// Responses by [`RCODES`].
-    pub rcodes: [u64; RCODES.len()],
+    /// By [`TRANSPORTS`].
+    pub traffic: [Traffic<u64>; TRANSPORTS.len()],
     /// Queries that got no response, by [`DROPS`].
     pub drops: [u64; DROPS.len()],
-    /// Answers from a zone by [`KINDS`].
+    /// Answers from zones by [`KINDS`].
     pub kinds: [u64; KINDS.len()],
     /// Queries with a cookie by [`COOKIES`].
     pub cookies: [u64; COOKIES.len()],
     /// Responses over the rate limit by [`LIMITED`].
     pub limited: [u64; LIMITED.len()],
-    /// Responses with TC set.
-    pub truncated: u64,
-    /// Octets of all queries.
-    pub query_octets: u64,
-    /// Octets of all responses.
-    pub response_octets: u64,
 }
 
-/// Labels of transports.
+/// Answers of one zone by [`KINDS`].
+pub type ZoneCounts = [u64; KINDS.len()];
+
+/// Labels of transports, in the order of [`super::Transport`].
 pub const TRANSPORTS: [&str; 5] = ["udp", "tcp", "tls", "https", "quic"];
 /// Labels of address families.
 pub const FAMILIES: [&str; 2] = ["ipv4", "ipv6"];
-/// Labels of question types; all that are not listed are `other`, for a client could ask for 65,536.
-pub const QTYPES: [&str; 17] = [
+/// Labels of question types. All that are not listed are `other`, for a client could ask for 65,536; `none` is a request in
+/// which no question can be read.
+pub const QTYPES: [&str; 18] = [
     "A", "AAAA", "HTTPS", "NS", "SOA", "CNAME", "TXT", "MX", "PTR", "SRV", "SVCB", "DS", "DNSKEY", "CAA", "ANY", "XFR",
-    "other",
+    "other", "none",
 ];
 /// Labels of response codes.
 pub const RCODES: [&str; 10] =
     ["NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED", "YXDOMAIN", "BADVERS", "BADCOOKIE", "other"];
 /// Labels of reasons to send nothing.
 pub const DROPS: [&str; 5] = ["short", "response", "source", "room", "rate_limit"];
-/// Labels of answers: `data` has an answer section or would have, `nodata` and `nxdomain` tell of none.
-pub const KINDS: [&str; 4] = ["data", "nodata", "nxdomain", "referral"];
 /// Labels of cookies: `client` came without a server cookie, `bad` with one that was not ours or too old.
 pub const COOKIES: [&str; 3] = ["client", "good", "bad"];
 /// Labels of what became of responses over the rate limit: see [`Limited`].
 pub const LIMITED: [&str; 5] = ["dropped", "truncated", "error", "exempt", "watched"];
+/// Labels of answers: `data` has an answer section or would have, `nodata` and `nxdomain` tell of none, `failed` is for a
+/// zone that is not there to be asked and for a name too long to be answered in the client's limit.
+pub const KINDS: [&str; 5] = ["data", "nodata", "nxdomain", "referral", "failed"];
 
 /// Why a query gets no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,90 +135,103 @@ pub enum Kind {
     NxDomain,
     /// The name is delegated.
     Referral,
+    /// The zone is not loaded or has expired, or the answer has no room at all.
+    Failed,
 }
 
 impl Stats {
-    /// All zero.
+    /// All zero, without places for zones.
     pub fn new() -> Self {
-        Self::default()
+        Self::with_zones(0)
+    }
+
+    /// All zero, with a place for each of the first `zones` zones that [`crate::zone::ZoneDb`] numbers.
+    pub fn with_zones(zones: usize) -> Self {
+        let zones = (0..=zones).map(|_| ZoneRow::default()).collect();
+        Stats {
+            traffic: Default::default(),
+            drops: Default::default(),
+            cookies: Default::default(),
+            limited: Default::default(),
+            zones,
+        }
     }
 
     /// The counts of now.
     pub fn counts(&self) -> Counts {
-        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut kinds = [0; KINDS.len()];
+        for row in &self.zones {
+            add_each(&mut kinds, &row.0.each_ref().map(value));
+        }
         Counts {
-            queries: self.queries.each_ref().map(|families| families.each_ref().map(value)),
-            qtypes: self.qtypes.each_ref().map(value),
-            rcodes: self.rcodes.each_ref().map(value),
+            traffic: self.traffic.each_ref().map(Traffic::values),
             drops: self.drops.each_ref().map(value),
-            kinds: self.kinds.each_ref().map(value),
+            kinds,
             cookies: self.cookies.each_ref().map(value),
             limited: self.limited.each_ref().map(value),
-            truncated: value(&self.truncated),
-            query_octets: value(&self.query_octets),
-            response_octets: value(&self.response_octets),
+        }
+    }
+
+    /// Adds what was counted for each zone to `sums`, by the zones' numbers; the last is of all zones that have none.
+    pub fn add_zones(&self, sums: &mut Vec<ZoneCounts>) {
+        sums.resize(self.zones.len().max(sums.len()), ZoneCounts::default());
+        for (sum, row) in sums.iter_mut().zip(&self.zones) {
+            add_each(sum, &row.0.each_ref().map(value));
         }
     }
 
     #[inline]
-    pub(super) fn count_query(&self, peer: &Peer, octets: usize) {
-        let transport = match peer.transport {
-            Transport::Udp => 0,
-            Transport::Tcp => 1,
-            Transport::Tls => 2,
-            Transport::Https => 3,
-            Transport::Quic => 4,
-        };
+    pub(super) fn count_request(&self, peer: &Peer, qtype: Option<RecordType>, octets: usize) {
         let family = match peer.address.ip() {
             IpAddr::V4(_) => 0,
             IpAddr::V6(_) => 1,
         };
-        add(&self.queries[transport][family], 1);
-        add(&self.query_octets, octets as u64);
-    }
-
-    #[inline]
-    pub(super) fn count_qtype(&self, qtype: RecordType) {
-        let index = match qtype {
-            RecordType::A => 0,
-            RecordType::AAAA => 1,
-            RecordType::HTTPS => 2,
-            RecordType::NS => 3,
-            RecordType::SOA => 4,
-            RecordType::CNAME => 5,
-            RecordType::TXT => 6,
-            RecordType::MX => 7,
-            RecordType::PTR => 8,
-            RecordType::SRV => 9,
-            RecordType::SVCB => 10,
-            RecordType::DS => 11,
-            RecordType::DNSKEY => 12,
-            RecordType::CAA => 13,
-            RecordType::ANY => 14,
-            RecordType::AXFR | RecordType::IXFR => 15,
-            _ => 16,
+        let qtype = match qtype {
+            Some(RecordType::A) => 0,
+            Some(RecordType::AAAA) => 1,
+            Some(RecordType::HTTPS) => 2,
+            Some(RecordType::NS) => 3,
+            Some(RecordType::SOA) => 4,
+            Some(RecordType::CNAME) => 5,
+            Some(RecordType::TXT) => 6,
+            Some(RecordType::MX) => 7,
+            Some(RecordType::PTR) => 8,
+            Some(RecordType::SRV) => 9,
+            Some(RecordType::SVCB) => 10,
+            Some(RecordType::DS) => 11,
+            Some(RecordType::DNSKEY) => 12,
+            Some(RecordType::CAA) => 13,
+            Some(RecordType::ANY) => 14,
+            Some(RecordType::AXFR | RecordType::IXFR) => 15,
+            Some(_) => 16,
+            None => 17,
         };
-        add(&self.qtypes[index], 1);
+        let traffic = &self.traffic[peer.transport as usize];
+        add(&traffic.requests[family][qtype], 1);
+        traffic.request_sizes.count(octets);
     }
 
     #[inline]
-    pub(super) fn count_response(&self, rcode: Rcode, truncated: bool, octets: usize) {
-        let index = match rcode.0 {
+    pub(super) fn count_response(&self, peer: &Peer, rcode: Rcode, truncated: bool, octets: usize) {
+        let rcode = match rcode.0 {
             0..=6 => usize::from(rcode.0),
             16 => 7,
             23 => 8,
             _ => 9,
         };
-        add(&self.rcodes[index], 1);
-        add(&self.response_octets, octets as u64);
+        let traffic = &self.traffic[peer.transport as usize];
+        add(&traffic.responses[rcode], 1);
+        traffic.response_sizes.count(octets);
         if truncated {
-            add(&self.truncated, 1);
+            add(&traffic.truncated, 1);
         }
     }
 
+    /// Counts an answer of the zone with this number; all numbers that have no place here share one.
     #[inline]
-    pub(super) fn count_kind(&self, kind: Kind) {
-        add(&self.kinds[kind as usize], 1);
+    pub(super) fn count_answer(&self, zone: usize, kind: Kind) {
+        let last = self.zones.len() - 1;
+        add(&self.zones[zone.min(last)].0[kind as usize], 1);
     }
 
     #[inline]
@@ -221,54 +254,126 @@ impl Stats {
     }
 }
 
+impl Default for Stats {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 #[inline]
 fn add(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }
 
+fn value(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+fn add_each(mine: &mut [u64], theirs: &[u64]) {
+    for (mine, theirs) in mine.iter_mut().zip(theirs) {
+        *mine += theirs;
+    }
+}
+
+impl Traffic<AtomicU64> {
+    fn values(&self) -> Traffic<u64> {
+        Traffic {
+            requests: self.requests.each_ref().map(|family| family.each_ref().map(value)),
+            responses: self.responses.each_ref().map(value),
+            truncated: value(&self.truncated),
+            request_sizes: self.request_sizes.values(),
+            response_sizes: self.response_sizes.values(),
+        }
+    }
+}
+
+impl Traffic<u64> {
+    /// Requests of all families and types.
+    pub fn request_count(&self) -> u64 {
+        self.requests.as_flattened().iter().sum()
+    }
+}
+
+impl AddAssign for Traffic<u64> {
+    fn add_assign(&mut self, other: Self) {
+        add_each(self.requests.as_flattened_mut(), other.requests.as_flattened());
+        add_each(&mut self.responses, &other.responses);
+        self.truncated += other.truncated;
+        self.request_sizes += other.request_sizes;
+        self.response_sizes += other.response_sizes;
+    }
+}
+
+impl Sizes<AtomicU64> {
+    #[inline]
+    fn count(&self, octets: usize) {
+        add(&self.messages[sizes::bucket(octets)], 1);
+        add(&self.octets, octets as u64);
+    }
+
+    fn values(&self) -> Sizes<u64> {
+        Sizes { messages: self.messages.each_ref().map(value), octets: value(&self.octets) }
+    }
+}
+
+impl AddAssign for Sizes<u64> {
+    fn add_assign(&mut self, other: Self) {
+        add_each(&mut self.messages, &other.messages);
+        self.octets += other.octets;
+    }
+}
+
 impl AddAssign for Counts {
     fn add_assign(&mut self, other: Counts) {
-        let add_each = |mine: &mut [u64], theirs: &[u64]| {
-            for (mine, theirs) in mine.iter_mut().zip(theirs) {
-                *mine += theirs;
-            }
-        };
-        add_each(self.queries.as_flattened_mut(), other.queries.as_flattened());
-        add_each(&mut self.qtypes, &other.qtypes);
-        add_each(&mut self.rcodes, &other.rcodes);
+        for (mine, theirs) in self.traffic.iter_mut().zip(other.traffic) {
+            *mine += theirs;
+        }
         add_each(&mut self.drops, &other.drops);
         add_each(&mut self.kinds, &other.kinds);
         add_each(&mut self.cookies, &other.cookies);
         add_each(&mut self.limited, &other.limited);
-        self.truncated += other.truncated;
-        self.query_octets += other.query_octets;
-        self.response_octets += other.response_octets;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nameserver::Transport;
+
+    fn peer(transport: Transport) -> Peer {
+        Peer { address: "[2001:db8::1]:4000".parse().expect("an address"), transport, now: 0, random: 0 }
+    }
 
     #[test]
     fn workers_are_summed() {
-        let (a, b) = (Stats::new(), Stats::new());
-        let peer = Peer {
-            address: "[2001:db8::1]:4000".parse().expect("an address"),
-            transport: Transport::Tcp,
-            now: 0,
-            random: 0,
-        };
-        a.count_query(&peer, 40);
-        b.count_query(&peer, 2);
-        b.count_qtype(RecordType(65400));
-        b.count_response(Rcode::BADVERS, true, 23);
+        let (a, b) = (Stats::with_zones(2), Stats::with_zones(2));
+        let peer = peer(Transport::Tcp);
+        a.count_request(&peer, Some(RecordType(65400)), 40);
+        b.count_request(&peer, None, 2);
+        b.count_response(&peer, Rcode::BADVERS, true, 23);
         a.count_drop(DropReason::Room);
-        a.count_kind(Kind::Referral);
+        a.count_answer(0, Kind::Referral);
+        b.count_answer(0, Kind::Data);
+        b.count_answer(1, Kind::Data);
+        b.count_answer(usize::from(u16::MAX), Kind::Failed);
         let mut total = a.counts();
         total += b.counts();
-        assert_eq!((total.queries[1], total.query_octets), ([0, 2], 42));
-        assert_eq!((total.qtypes[16], total.rcodes[7], total.drops[3], total.kinds[3]), (1, 1, 1, 1));
-        assert_eq!((total.truncated, total.response_octets), (1, 23));
+        let tcp = &total.traffic[1];
+        assert_eq!((tcp.requests[1][16], tcp.requests[1][17], tcp.request_count()), (1, 1, 2));
+        assert_eq!((tcp.request_sizes.octets, &tcp.request_sizes.messages[..3]), (42, &[1, 1, 0][..]));
+        assert_eq!((tcp.responses[7], tcp.truncated), (1, 1));
+        assert_eq!((tcp.response_sizes.octets, tcp.response_sizes.messages[0]), (23, 1));
+        assert_eq!((total.drops[3], total.kinds), (1, [2, 0, 0, 1, 1]));
+        let mut zones = Vec::new();
+        a.add_zones(&mut zones);
+        b.add_zones(&mut zones);
+        assert_eq!(zones, [[1, 0, 0, 1, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 1]]);
+    }
+
+    #[test]
+    fn transports_have_their_own_labels() {
+        let of = |transport: Transport| TRANSPORTS[transport as usize];
+        use Transport::{Https, Quic, Tcp, Tls, Udp};
+        assert_eq!([Udp, Tcp, Tls, Https, Quic].map(of), TRANSPORTS);
     }
 }

@@ -2,6 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::durations::Durations;
+use crate::nameserver::Transport;
+use crate::nameserver::stats::TRANSPORTS;
+
 /// A number that one thread adds to and others read.
 #[derive(Default)]
 pub(super) struct Count(AtomicU64);
@@ -17,7 +21,7 @@ impl Count {
         self.0.fetch_add(number, Ordering::Relaxed);
     }
 
-    fn read(&self) -> u64 {
+    pub(super) fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -27,7 +31,22 @@ macro_rules! counters {
         /// Counters of one worker; those of streams are shared by all connections.
         #[derive(Default)]
         #[repr(align(128))] // So that no two workers write to one cache line, nor to the line prefetched with it.
-        pub(super) struct Counters { $(pub(super) $name: Count,)* }
+        pub(super) struct Counters {
+            $(pub(super) $name: Count,)*
+            durations: [Durations; TRANSPORTS.len()],
+        }
+
+        impl Counters {
+            /// How long requests by this transport took.
+            pub(super) fn durations(&self, transport: Transport) -> &Durations {
+                &self.durations[transport as usize]
+            }
+
+            /// The same for all of [`TRANSPORTS`].
+            pub(super) fn all_durations(&self) -> &[Durations; TRANSPORTS.len()] {
+                &self.durations
+            }
+        }
 
         /// What all listeners counted since they were started.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

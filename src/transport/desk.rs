@@ -6,10 +6,12 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Cache};
 
+use super::clock::DayClock;
+use super::query_log::{Sampler, Tap};
 use crate::nameserver::{
     Context, Exchange, Limiter, Outcome, Peer, Response, Scratch, Settings, Stats, Transport, respond, respond_batch,
 };
@@ -29,19 +31,35 @@ pub(super) struct Desk {
     stats: Arc<Stats>,
     /// Clients' buckets, from the moment that datagrams are to be rate-limited. Streams are not, so theirs stays none.
     limiter: Option<Limiter>,
+    clock: DayClock,
+    /// When the batch at hand came, since the epoch.
+    batch_at: Duration,
+    sampler: Sampler,
     pub(super) random: Random,
 }
 
 impl Desk {
-    pub(super) fn new(db: &ZoneDb, settings: &LiveSettings) -> Self {
-        Desk {
+    /// A desk, and where the records that it leaves for the query log come out.
+    pub(super) fn new(db: &ZoneDb, settings: &LiveSettings) -> (Self, Tap) {
+        let (sampler, tap) = Sampler::new();
+        let desk = Desk {
             zones: db.reader(),
             settings: Cache::new(Arc::clone(settings)),
             scratch: Scratch::new(),
-            stats: Arc::new(Stats::new()),
+            stats: Arc::new(Stats::with_zones(db.numbers_max())),
+            clock: DayClock::new(),
+            batch_at: Duration::ZERO,
             limiter: None,
+            sampler,
             random: Random::new(),
-        }
+        };
+        (desk, tap)
+    }
+
+    /// A batch has come at `moment`; returns the seconds since the epoch.
+    pub(super) fn begin(&mut self, moment: Instant) -> u64 {
+        self.batch_at = self.clock.at(moment);
+        self.batch_at.as_secs()
     }
 
     /// The counters this desk's user writes.
@@ -71,6 +89,15 @@ impl Desk {
         let limiter = self.limiter.as_ref();
         let context = Context { snapshot: self.zones.snapshot(), settings, stats: &self.stats, limiter };
         respond_batch(&context, &mut self.scratch, exchanges);
+        if let Some(every) = context.settings.query_log {
+            let mut rest = &*exchanges;
+            while let Some(at) = self.sampler.pick(every, rest.len(), &mut self.random) {
+                let exchange = &rest[at];
+                let answered = (exchange.outcome, &exchange.response);
+                self.sampler.log(exchange.query, &exchange.peer, self.batch_at, answered, context.snapshot);
+                rest = &rest[at + 1..];
+            }
+        }
     }
 
     /// Answers one message of a stream into `buffer`; returns the length of the response, `None` if there is none.
@@ -86,7 +113,13 @@ impl Desk {
         let settings = self.settings.load();
         let context = Context { snapshot: self.zones.snapshot(), settings, stats: &self.stats, limiter: None };
         let mut response = Response::new(buffer);
-        match respond(&context, query, &peer, &mut response) {
+        let outcome = respond(&context, query, &peer, &mut response);
+        if let Some(every) = context.settings.query_log
+            && self.sampler.pick(every, 1, &mut self.random).is_some()
+        {
+            self.sampler.log(query, &peer, self.batch_at, (outcome, &response), context.snapshot);
+        }
+        match outcome {
             Outcome::Reply => Some(response.octets().len()),
             Outcome::Drop => None,
         }
@@ -106,11 +139,11 @@ pub(super) struct StreamDesk {
 }
 
 impl Desks {
-    pub(super) fn new(count: usize, db: &ZoneDb, settings: &LiveSettings) -> Self {
-        let desks: Vec<_> = (0..count).map(|_| Desk::new(db, settings)).collect();
+    pub(super) fn new(count: usize, db: &ZoneDb, settings: &LiveSettings) -> (Self, Vec<Tap>) {
+        let (desks, taps): (Vec<_>, Vec<_>) = (0..count).map(|_| Desk::new(db, settings)).unzip();
         let stats = desks.iter().map(|desk| Arc::clone(desk.stats())).collect();
         let stream_desk = |desk| Mutex::new(StreamDesk { desk, buffer: vec![0; MESSAGE_OCTETS_MAX].into() });
-        Desks { desks: desks.into_iter().map(stream_desk).collect(), stats }
+        (Desks { desks: desks.into_iter().map(stream_desk).collect(), stats }, taps)
     }
 
     pub(super) fn stats(&self) -> &[Arc<Stats>] {
@@ -130,11 +163,6 @@ impl Desks {
             desk.lock().unwrap_or_else(PoisonError::into_inner).desk.refresh();
         }
     }
-}
-
-/// Seconds since the epoch.
-pub(super) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// A secret of this process, another each time.

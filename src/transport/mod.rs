@@ -5,25 +5,30 @@
 //! ends them, and what has arrived by then is still answered.
 
 mod admission;
+mod clock;
 mod counters;
 mod desk;
+pub mod durations;
+pub mod query_log;
 mod stream;
 mod tcp;
 mod udp;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use tokio_util::task::TaskTracker;
 
 use self::counters::Counters;
 use self::desk::{Desk, Desks};
+use self::durations::DurationCounts;
+use self::query_log::{Lost, Tap};
 use self::stream::Service;
 use crate::nameserver::Stats;
-use crate::nameserver::stats::Counts;
+use crate::nameserver::stats::{Counts, TRANSPORTS, ZoneCounts};
 use crate::sys::cpu;
 use crate::zone::db::ZoneDb;
 
@@ -169,7 +174,8 @@ impl Bound {
     /// What the system says if it refuses a thread or a registration; whatever had been started is stopped.
     pub fn start(self, db: &ZoneDb, settings: &LiveSettings) -> io::Result<Running> {
         let desks = 2 * std::thread::available_parallelism().map_or(1, usize::from);
-        let streams = Arc::new(Service::new(Desks::new(desks, db, settings), self.limits.clone()));
+        let (desks, mut taps) = Desks::new(desks, db, settings);
+        let streams = Arc::new(Service::new(desks, self.limits.clone()));
         let mut running = Running {
             addresses: self.addresses(),
             stop: Arc::new(AtomicBool::new(false)),
@@ -177,12 +183,15 @@ impl Bound {
             workers: Vec::new(),
             tasks: TaskTracker::new(),
             streams,
+            taps: Mutex::default(),
+            lost: Vec::new(),
         };
         // A failure below drops `running`, which stops what it has.
         for listener in self.listeners {
             let Listener { address, workers, tcp } = listener;
             for (number, worker) in workers.into_iter().enumerate() {
-                let (desk, counters) = (Desk::new(db, settings), Arc::new(Counters::default()));
+                let ((desk, tap), counters) = (Desk::new(db, settings), Arc::new(Counters::default()));
+                taps.push(tap);
                 running.workers.push((Arc::clone(desk.stats()), Arc::clone(&counters)));
                 let stop = Arc::clone(&running.stop);
                 let thread = std::thread::Builder::new()
@@ -194,6 +203,8 @@ impl Bound {
             running.tasks.spawn(tcp::accept(tcp, address, Arc::clone(&running.streams), running.tasks.clone()));
         }
         running.tasks.spawn(tcp::refresh(Arc::clone(&running.streams)));
+        running.lost = taps.iter().map(Tap::lost).collect();
+        running.taps = Mutex::new(taps);
         Ok(running)
     }
 }
@@ -206,6 +217,9 @@ pub struct Running {
     workers: Vec<(Arc<Stats>, Arc<Counters>)>,
     tasks: TaskTracker,
     streams: Arc<Service>,
+    /// Until somebody takes them to write the query log.
+    taps: Mutex<Vec<Tap>>,
+    lost: Vec<Lost>,
 }
 
 impl Running {
@@ -225,9 +239,39 @@ impl Running {
     /// What the query engine counted, summed over all UDP workers and streams.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
-        let of_streams = self.streams.desks.stats();
-        self.workers.iter().map(|(stats, _)| stats).chain(of_streams).for_each(|stats| counts += stats.counts());
+        self.each_stats().for_each(|stats| counts += stats.counts());
         counts
+    }
+
+    /// What the query engine counted for each zone, by the zones' numbers ([`ZoneDb::numbered`]); the last is of all zones
+    /// that have none.
+    pub fn zone_counts(&self) -> Vec<ZoneCounts> {
+        let mut counts = Vec::new();
+        self.each_stats().for_each(|stats| stats.add_zones(&mut counts));
+        counts
+    }
+
+    /// How long requests took, by [`TRANSPORTS`].
+    pub fn durations(&self) -> [DurationCounts; TRANSPORTS.len()] {
+        let mut sums = [DurationCounts::default(); TRANSPORTS.len()];
+        for counters in self.workers.iter().map(|(_, counters)| &**counters).chain([&self.streams.counters]) {
+            sums.iter_mut().zip(counters.all_durations()).for_each(|(sum, durations)| sum.add(durations));
+        }
+        sums
+    }
+
+    /// Where the records of the query log come out, one for each worker; once, nothing is left for a second caller.
+    pub fn query_log(&self) -> Vec<Tap> {
+        std::mem::take(&mut self.taps.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Records of the query log that were lost, since they were not taken out as fast as they came.
+    pub fn query_log_lost(&self) -> u64 {
+        self.lost.iter().map(Lost::read).sum()
+    }
+
+    fn each_stats(&self) -> impl Iterator<Item = &Arc<Stats>> {
+        self.workers.iter().map(|(stats, _)| stats).chain(self.streams.desks.stats())
     }
 
     /// Stops within about 200 ms, and a connection's time to write if a client is slow: what has arrived is answered first.

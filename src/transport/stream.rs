@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::admission::Admission;
 use super::counters::Counters;
-use super::desk::{self, Desks, MESSAGE_OCTETS_MAX};
+use super::desk::{Desks, MESSAGE_OCTETS_MAX};
 use crate::nameserver::Transport;
 
 /// What stream clients may take.
@@ -273,15 +273,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
 
     /// Answers all whole messages of the input, in one write where they fit; returns how that ended the connection.
     async fn respond(&mut self) -> Option<Ended> {
+        let mut begun = std::time::Instant::now();
         loop {
             let before = self.input.len();
-            let answered = self.answer();
+            let (messages, answered) = self.answer(begun);
             if self.input.is_empty() {
                 self.partial_since = None;
             } else if self.input.len() < before || self.partial_since.is_none() {
                 self.partial_since = Some(Instant::now());
             }
-            if let Err(ended) = self.flush().await {
+            let flushed = self.flush().await;
+            if messages > 0 {
+                let done = std::time::Instant::now();
+                let took = done.saturating_duration_since(begun);
+                self.service.counters.durations(self.transport).record_shared(messages, took);
+                begun = done;
+            }
+            if let Err(ended) = flushed {
                 return Some(ended);
             }
             match answered {
@@ -299,11 +307,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         None
     }
 
-    /// Turns whole messages of `input` into answers in `output`.
-    fn answer(&mut self) -> Answered {
+    /// Turns whole messages of `input`, which came at `moment`, into answers in `output`; returns how many there were.
+    fn answer(&mut self, moment: std::time::Instant) -> (u64, Answered) {
         let Connection { service, input, output, peer, transport, .. } = self;
-        let now = desk::now();
-        service.desks.with(self.desk, |place| {
+        let mut messages = 0;
+        let answered = service.desks.with(self.desk, |place| {
+            let now = place.desk.begin(moment);
             loop {
                 if output.len() >= service.limits.unsent_octets_max {
                     return Answered::Some;
@@ -314,7 +323,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                     return Answered::UpToFault;
                 }
                 let Some(query) = input.get(2..2 + length) else { return Answered::All };
-                service.counters.messages.add_shared(1);
+                messages += 1;
                 let answer = place.desk.answer_one(query, *peer, *transport, now, &mut place.buffer);
                 // What deserves no answer, such as a response, comes from nobody who is here to ask.
                 let Some(octets) = answer.filter(|octets| (1..=MESSAGE_OCTETS_MAX).contains(octets)) else {
@@ -324,7 +333,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 output.extend_from_slice(&place.buffer[..octets]);
                 input.advance(2 + length);
             }
-        })
+        });
+        service.counters.messages.add_shared(messages);
+        (messages, answered)
     }
 
     /// Writes the output.

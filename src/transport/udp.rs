@@ -12,12 +12,12 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::counters::Counters;
-use super::desk::{self, Desk};
+use super::desk::Desk;
 use super::{BindError, Config};
 use crate::nameserver::{Exchange, Outcome, Peer, Transport};
 use crate::sys::datagrams::{BATCH_MAX, Batch, Wait};
@@ -151,7 +151,8 @@ impl Worker {
         let mut slots = [0; BATCH_MAX];
         let mut lengths = [0; BATCH_MAX];
         let mut exchanges = emptied(exchanges);
-        let now = desk::now();
+        let begun = Instant::now();
+        let now = desk.begin(begun);
         for (number, datagram) in batch.each().enumerate() {
             slots[number] = datagram.slot;
             let random = desk.random.next();
@@ -175,6 +176,7 @@ impl Worker {
             counters.trains_refused.add(1);
         }
 
+        counters.durations(Transport::Udp).record(received as u64, begun.elapsed());
         counters.batches.add(1);
         counters.datagrams.add(received as u64);
         counters.replies.add(sent.sent as u64);

@@ -11,6 +11,7 @@ use super::denial::Denial;
 use super::image::{Directory, NodeChange, Zone};
 use super::leaf::{Leaf, TooLarge};
 use super::node::{self, Node, NodeSource, flag};
+use super::numbers::Number;
 use super::qname::Qname;
 use super::rrset::Rrset;
 use super::serial::Serial;
@@ -211,6 +212,7 @@ fn assemble(apex: &Name, mut nodes: Vec<Vec<u8>>, denial: Option<Arc<Denial>>) -
         denial,
         apex: apex.clone(),
         owner_count,
+        number: Number::none(),
     })
 }
 
@@ -341,6 +343,7 @@ impl Edit<'_> {
             denial: None,
             apex: zone.apex.clone(),
             owner_count,
+            number: Number::none(),
         })
     }
 }

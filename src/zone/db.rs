@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::{ArcSwap, Cache};
 
 use super::image::Zone;
+use super::numbers::Numbers;
 use super::qname::{NameHash, Qname};
 use crate::wire::Name;
 use crate::wire::name::LABELS_MAX;
@@ -72,6 +73,7 @@ struct Publisher {
     retired: Vec<Arc<Snapshot>>,
     /// How many apexes have this many labels.
     depth_counts: [usize; LABELS_MAX + 1],
+    numbers: Numbers,
 }
 
 /// A worker's view of the zones: one atomic load a batch while nothing changes.
@@ -230,14 +232,24 @@ fn bucket_index(hash: NameHash, buckets: usize) -> usize {
 }
 
 impl ZoneDb {
-    /// No zones, not ready.
+    /// No zones, not ready, and no numbers for zones.
     pub fn new() -> Self {
+        Self::with_numbers(0)
+    }
+
+    /// The same, with numbers for the first `most` zones that come, by which their queries can be counted. A zone is to be
+    /// published in one map at most.
+    pub fn with_numbers(most: usize) -> Self {
         let empty = Arc::new(Part::empty());
         let parts = (0..PARTS).map(|_| Arc::clone(&empty)).collect();
         let snapshot = Snapshot { readiness: Readiness::Nothing, depths: 0, zone_count: 0, parts };
         ZoneDb {
             current: Arc::new(ArcSwap::from_pointee(snapshot)),
-            publisher: Mutex::new(Publisher { retired: Vec::new(), depth_counts: [0; LABELS_MAX + 1] }),
+            publisher: Mutex::new(Publisher {
+                retired: Vec::new(),
+                depth_counts: [0; LABELS_MAX + 1],
+                numbers: Numbers::new(most),
+            }),
         }
     }
 
@@ -265,6 +277,10 @@ impl ZoneDb {
         by_part.sort_by_key(|(qname, _)| part_index(qname.hash(0)));
 
         let mut publisher = self.lock();
+        publisher.numbers.assign(by_part.iter().filter_map(|(_, change)| match change {
+            Change::Publish(zone) => Some(&**zone),
+            Change::Remove(_) => None,
+        }));
         let mut next = Snapshot::clone(&self.current.load());
         let mut applied = Applied::default();
         for changes in by_part.chunk_by(|(a, _), (b, _)| part_index(a.hash(0)) == part_index(b.hash(0))) {
@@ -324,6 +340,16 @@ impl ZoneDb {
     /// Ready); before, every query is.
     pub fn open(&self) {
         self.become_ready(Readiness::SomeZones);
+    }
+
+    /// How many zones can have numbers.
+    pub fn numbers_max(&self) -> usize {
+        self.lock().numbers.most()
+    }
+
+    /// The apexes of zones that have or had numbers, by number.
+    pub fn numbered(&self) -> Vec<Name> {
+        self.lock().numbers.apexes().to_vec()
     }
 
     /// From now on the zones answer, and a name outside all of them is REFUSED.

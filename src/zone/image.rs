@@ -15,6 +15,7 @@ use super::contents::Contents;
 use super::denial::Denial;
 use super::leaf::{Leaf, TooLarge};
 use super::node::{Node, Records};
+use super::numbers::Number;
 use super::qname::{NameHash, Qname};
 use super::rrset::{Rrset, Ttl};
 use super::serial::Serial;
@@ -34,6 +35,8 @@ pub struct Zone {
     pub(super) denial: Option<Arc<Denial>>,
     pub(super) apex: Name,
     pub(super) owner_count: usize,
+    /// Given by whoever publishes the zone.
+    pub(super) number: Number,
 }
 
 /// Why a known zone cannot be answered from.
@@ -62,6 +65,7 @@ impl Zone {
             denial: None,
             apex,
             owner_count: 0,
+            number: Number::none(),
         }
     }
 
@@ -89,6 +93,13 @@ impl Zone {
     pub fn octets(&self) -> usize {
         let directory = self.directory.as_ref().map_or(0, |directory| directory.leaves().map(Leaf::octets).sum());
         self.head.octets() + directory
+    }
+
+    /// The number by which workers count the zone's queries, from when it is published in a [`super::ZoneDb`]; 65,535 if
+    /// it has none.
+    #[inline]
+    pub fn number(&self) -> usize {
+        usize::from(self.number.get())
     }
 
     /// The hash of the apex.

@@ -20,6 +20,7 @@ pub mod lookup;
 pub mod db;
 pub mod diff;
 pub mod journal;
+pub mod numbers;
 pub mod serial;
 
 pub use builder::OwnerChange;

@@ -59,8 +59,8 @@ impl Server {
 
     /// How many queries the engine counted: by UDP, by TCP.
     pub fn queries(&self) -> (u64, u64) {
-        let queries = self.running.as_ref().unwrap().counts().queries;
-        (queries[0].iter().sum(), queries[1].iter().sum())
+        let traffic = self.running.as_ref().unwrap().counts().traffic;
+        (traffic[0].request_count(), traffic[1].request_count())
     }
 
     /// Waits until the counters say so.

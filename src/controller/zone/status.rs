@@ -27,6 +27,9 @@ struct Told {
     verdicts: Vec<Verdict>,
 }
 
+/// The kinds of objects whose loss can be held.
+pub const HELD_KINDS: [&str; 2] = ["Router", "RouteBinding"];
+
 /// A loss that is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {

@@ -193,9 +193,15 @@ fn the_counters_tell() {
     stage.ask("a.example. MX");
     stage.respond(b"short");
     let counts = stage.stats.counts();
-    assert_eq!(counts.queries[0], [4, 0]);
-    assert_eq!((counts.qtypes[0], counts.qtypes[1], counts.qtypes[7]), (1, 1, 1));
-    assert_eq!((counts.rcodes[0], counts.rcodes[5], counts.drops[0]), (2, 1, 1));
+    let udp = &counts.traffic[0];
+    let [ipv4, ipv6] = udp.requests;
+    assert_eq!((ipv4[0], ipv4[1], ipv4[7], ipv4[17]), (1, 1, 1, 1));
+    assert_eq!((ipv4.iter().sum::<u64>(), ipv6.iter().sum::<u64>()), (4, 0));
+    assert_eq!((udp.responses[0], udp.responses[5], counts.drops[0]), (2, 1, 1));
+    assert_eq!(
+        (udp.request_sizes.messages.iter().sum::<u64>(), udp.response_sizes.messages.iter().sum::<u64>()),
+        (4, 3)
+    );
     assert_eq!((counts.kinds[0], counts.kinds[1]), (1, 1));
     assert!(opt(&stage.ask("a.z.test. A")).is_some());
 }

@@ -63,8 +63,8 @@ fn over_the_limit_a_small_response_leads_to_a_stream() {
     // Errors are small as they are.
     stage.check_all(&[("a.example. A", "REFUSED"), ("a.example. A", "REFUSED")]);
     let counts = stage.stats.counts();
-    assert_eq!((counts.limited, counts.truncated), ([0, 5, 1, 0, 0], 5));
-    assert_eq!(counts.rcodes[3], 1, "one NXDOMAIN was sent");
+    assert_eq!((counts.limited, counts.traffic[0].truncated), ([0, 5, 1, 0, 0], 5));
+    assert_eq!(counts.traffic[0].responses[3], 1, "one NXDOMAIN was sent");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn what_is_dropped_is_counted() {
     assert_eq!(sent, expected, "each fourth over the limit");
     let counts = stage.stats.counts();
     assert_eq!((counts.drops[4], counts.limited), (7, [7, 2, 0, 0, 0]));
-    assert_eq!(counts.rcodes.iter().sum::<u64>(), 5, "responses are what was sent");
+    assert_eq!(counts.traffic[0].responses.iter().sum::<u64>(), 5, "responses are what was sent");
 }
 
 #[test]

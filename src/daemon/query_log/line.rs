@@ -1,0 +1,281 @@
+//! A line of the query log, as JSON or as columns.
+//!
+//! Whatever a client put into a name, the line stays one line with its columns: octets that are no printable ASCII, spaces
+//! among them, are written `\DDD` as in zone files (RFC 1035 §5.1).
+
+use std::fmt::{self, Display};
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::config::{LogClients, LogFormat};
+use crate::nameserver::query_log::{Record, Reply};
+use crate::nameserver::stats::TRANSPORTS;
+use crate::wire::header::{FLAG_AA, FLAG_CD, FLAG_QR, FLAG_RD, FLAG_TC, Opcode, Rcode};
+
+/// Octets of an IPv4 and of an IPv6 address that are kept when only the network is to be told: a /24 and a /48.
+const KEPT_OCTETS: (usize, usize) = (3, 6);
+
+/// Bits of the header's flags by name. RA, the bit after it and AD are never set by us, but a client may set them.
+const FLAGS: [(u16, &str); 7] =
+    [(FLAG_QR, "qr"), (FLAG_AA, "aa"), (FLAG_TC, "tc"), (FLAG_RD, "rd"), (0x80, "ra"), (0x20, "ad"), (FLAG_CD, "cd")];
+
+/// Adds the line of a record to `text`.
+pub fn write(text: &mut Vec<u8>, record: &Record, format: LogFormat, clients: LogClients) {
+    let line = Line::of(record, clients);
+    // Writing to memory cannot fail, nor can making JSON of strings and numbers.
+    let _ = match format {
+        LogFormat::Json => serde_json::to_writer(&mut *text, &line).map_err(Into::into),
+        LogFormat::Text => write!(text, "{line}"),
+    };
+    text.push(b'\n');
+}
+
+/// What a line says. The order of the fields is that of the columns.
+#[derive(Serialize)]
+struct Line {
+    time: String,
+    transport: &'static str,
+    /// Address, or network.
+    client: Option<String>,
+    port: Option<u16>,
+    name: Option<String>,
+    class: Option<String>,
+    #[serde(rename = "type")]
+    qtype: Option<String>,
+    opcode: String,
+    flags: Vec<&'static str>,
+    edns: Option<Edns>,
+    request_bytes: u16,
+    rcode: Option<String>,
+    response_flags: Vec<&'static str>,
+    answers: u16,
+    authorities: u16,
+    additionals: u16,
+    response_bytes: u16,
+    zone: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Edns {
+    version: u8,
+    udp_payload: u16,
+    #[serde(rename = "do")]
+    dnssec_ok: bool,
+}
+
+impl Line {
+    fn of(record: &Record, clients: LogClients) -> Line {
+        let (name, qtype, class) = record
+            .question()
+            .map(|(name, qtype, class)| (name.to_string(), qtype.to_string(), class.to_string()))
+            .map_or((None, None, None), |(name, qtype, class)| (Some(name), Some(qtype), Some(class)));
+        let (client, port) = client(record, clients);
+        let reply = record.reply.unwrap_or(Reply { rcode: Rcode::NOERROR, flags: 0, counts: [0; 3], octets: 0 });
+        let [answers, authorities, additionals] = reply.counts;
+        Line {
+            time: time(record),
+            transport: TRANSPORTS[record.transport as usize],
+            client,
+            port,
+            name,
+            class,
+            qtype,
+            opcode: opcode((record.flags >> 11) as u8 & 0x0f),
+            flags: flags(record.flags),
+            edns: record.edns.map(|edns| Edns {
+                version: edns.version,
+                udp_payload: edns.payload_octets_max,
+                dnssec_ok: edns.dnssec_ok,
+            }),
+            request_bytes: record.octets,
+            rcode: record.reply.map(|reply| rcode(reply.rcode)),
+            response_flags: flags(reply.flags),
+            answers,
+            authorities,
+            additionals,
+            response_bytes: reply.octets,
+            zone: record.zone().map(|zone| zone.to_string().to_ascii_lowercase()),
+        }
+    }
+}
+
+impl Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        let list = |flags: &[&str]| if flags.is_empty() { "-".to_owned() } else { flags.join(",") };
+        let client = match (&self.client, self.port) {
+            (Some(address), Some(port)) => format!("{address}#{port}"),
+            (client, _) => or_dash(client),
+        };
+        let edns = self
+            .edns
+            .as_ref()
+            .map(|edns| format!("{}/{}{}", edns.version, edns.udp_payload, if edns.dnssec_ok { "/do" } else { "" }));
+        write!(f, "{} {} {client}", self.time, self.transport)?;
+        write!(f, " {} {} {} {}", or_dash(&self.name), or_dash(&self.class), or_dash(&self.qtype), self.opcode)?;
+        write!(f, " {} {} {}", list(&self.flags), or_dash(&edns), self.request_bytes)?;
+        write!(f, " {} {}", or_dash(&self.rcode), list(&self.response_flags))?;
+        write!(f, " {}/{}/{} {}", self.answers, self.authorities, self.additionals, self.response_bytes)?;
+        write!(f, " {}", or_dash(&self.zone))
+    }
+}
+
+/// RFC 3339 in UTC, to the microsecond.
+fn time(record: &Record) -> String {
+    let microseconds = i64::try_from(record.since_epoch.as_micros()).unwrap_or(i64::MAX);
+    let time = Timestamp::from_microsecond(microseconds).unwrap_or(Timestamp::MAX);
+    format!("{time:.6}")
+}
+
+/// Address and port, as much of them as may be told.
+fn client(record: &Record, clients: LogClients) -> (Option<String>, Option<u16>) {
+    let address = record.client;
+    match (clients, address.ip()) {
+        (LogClients::Full, ip) => (Some(ip.to_string()), Some(address.port())),
+        (LogClients::Network, IpAddr::V4(ip)) => {
+            let mut octets = ip.octets();
+            octets[KEPT_OCTETS.0..].fill(0);
+            (Some(format!("{}/{}", Ipv4Addr::from(octets), 8 * KEPT_OCTETS.0)), None)
+        }
+        (LogClients::Network, IpAddr::V6(ip)) => {
+            let mut octets = ip.octets();
+            octets[KEPT_OCTETS.1..].fill(0);
+            (Some(format!("{}/{}", Ipv6Addr::from(octets), 8 * KEPT_OCTETS.1)), None)
+        }
+        (LogClients::None, _) => (None, None),
+    }
+}
+
+fn flags(bits: u16) -> Vec<&'static str> {
+    FLAGS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name).collect()
+}
+
+fn opcode(code: u8) -> String {
+    match Opcode(code) {
+        Opcode::QUERY => "QUERY".to_owned(),
+        Opcode::NOTIFY => "NOTIFY".to_owned(),
+        Opcode::UPDATE => "UPDATE".to_owned(),
+        Opcode(other) => format!("OPCODE{other}"),
+    }
+}
+
+fn rcode(code: Rcode) -> String {
+    match code {
+        Rcode::NOERROR => "NOERROR".to_owned(),
+        Rcode::FORMERR => "FORMERR".to_owned(),
+        Rcode::SERVFAIL => "SERVFAIL".to_owned(),
+        Rcode::NXDOMAIN => "NXDOMAIN".to_owned(),
+        Rcode::NOTIMP => "NOTIMP".to_owned(),
+        Rcode::REFUSED => "REFUSED".to_owned(),
+        Rcode::YXDOMAIN => "YXDOMAIN".to_owned(),
+        Rcode::NOTAUTH => "NOTAUTH".to_owned(),
+        Rcode::BADVERS => "BADVERS".to_owned(),
+        Rcode::BADCOOKIE => "BADCOOKIE".to_owned(),
+        Rcode(other) => format!("RCODE{other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::nameserver::{Context, Peer, Response, Settings, Stats, Transport, respond};
+    use crate::wire::Name;
+    use crate::zone::image::Unavailable;
+    use crate::zone::{Zone, ZoneDb};
+
+    /// The line of a request that `client` sends.
+    fn line(query: &[u8], client: &str, format: LogFormat, clients: LogClients) -> String {
+        let db = ZoneDb::new();
+        db.publish(Zone::unavailable("Example.".parse().expect("a name"), Unavailable::Expired));
+        db.set_ready();
+        let (snapshot, settings, stats) = (db.snapshot(), Settings::default(), Stats::new());
+        let address = client.parse().expect("an address");
+        let peer = Peer { address, transport: Transport::Udp, now: 0, random: 0 };
+        let mut buffer = [0; 1232];
+        let mut response = Response::new(&mut buffer);
+        let context = Context { snapshot: &snapshot, settings: &settings, stats: &stats, limiter: None };
+        let outcome = respond(&context, query, &peer, &mut response);
+        let time = Duration::from_micros(1_800_000_000_000_070);
+        let record = Record::of(query, &peer, time, (outcome, &response), &snapshot);
+        let mut text = Vec::new();
+        write(&mut text, &record, format, clients);
+        String::from_utf8(text).expect("is text")
+    }
+
+    fn query(name: &[u8], end: &[u8]) -> Vec<u8> {
+        let additionals = u8::from(!end.is_empty());
+        let header = [0, 7, 1, 0x10, 0, 1, 0, 0, 0, 0, 0, additionals];
+        [&header, name, b"\0\x1c\0\x01", end].concat()
+    }
+
+    const WWW: &[u8] = b"\x03wWw\x07example\0";
+    const OPT: &[u8] = b"\0\0\x29\x04\xd0\0\0\x80\0\0\0";
+
+    #[test]
+    fn columns() {
+        for (query, client, clients, expected) in [
+            (
+                query(WWW, OPT),
+                "192.0.2.77:4000",
+                LogClients::Full,
+                "udp 192.0.2.77#4000 wWw.example. IN AAAA QUERY rd,cd 0/1232/do 40 SERVFAIL qr,rd,cd 0/0/1 46 example.",
+            ),
+            (
+                query(WWW, b""),
+                "[2001:db8:1:2::3]:4000",
+                LogClients::Network,
+                "udp 2001:db8:1::/48 wWw.example. IN AAAA QUERY rd,cd - 29 SERVFAIL qr,rd,cd 0/0/0 29 example.",
+            ),
+            (
+                query(b"\x04test\0", b""),
+                "192.0.2.77:4000",
+                LogClients::Network,
+                "udp 192.0.2.0/24 test. IN AAAA QUERY rd,cd - 22 REFUSED qr,rd,cd 0/0/0 22 -",
+            ),
+            (b"short".to_vec(), "192.0.2.77:4000", LogClients::None, "udp - - - - QUERY - - 5 - - 0/0/0 0 -"),
+        ] {
+            let line = line(&query, client, LogFormat::Text, clients);
+            assert_eq!(line, format!("2027-01-15T08:00:00.000070Z {expected}\n"));
+            assert_eq!(line.split(' ').count(), 15, "{line}");
+        }
+    }
+
+    #[test]
+    fn json_has_the_same_fields() {
+        let text = line(&query(WWW, OPT), "192.0.2.77:4000", LogFormat::Json, LogClients::Full);
+        let json: serde_json::Value = serde_json::from_str(&text).expect("is JSON");
+        let expected = serde_json::json!({
+            "time": "2027-01-15T08:00:00.000070Z", "transport": "udp", "client": "192.0.2.77", "port": 4000,
+            "name": "wWw.example.", "class": "IN", "type": "AAAA", "opcode": "QUERY", "flags": ["rd", "cd"],
+            "edns": {"version": 0, "udp_payload": 1232, "do": true}, "request_bytes": 40,
+            "rcode": "SERVFAIL", "response_flags": ["qr", "rd", "cd"],
+            "answers": 0, "authorities": 0, "additionals": 1, "response_bytes": 46, "zone": "example.",
+        });
+        assert_eq!(json, expected);
+        let dropped = line(b"short", "192.0.2.77:4000", LogFormat::Json, LogClients::None);
+        let dropped: serde_json::Value = serde_json::from_str(&dropped).expect("is JSON");
+        assert!(["client", "port", "name", "edns", "rcode", "zone"].iter().all(|field| dropped[field].is_null()));
+    }
+
+    #[test]
+    fn no_name_can_forge_a_line() {
+        // A label of every octet there is, in labels of 63 at most.
+        for octet in 0..=u8::MAX {
+            let name = [&[3, octet, b'\n', b'"'][..], b"\0"].concat();
+            let spelt = Name::from_wire(&name).expect("a name").to_string();
+            let message = query(&name, b"");
+            let columns = line(&message, "192.0.2.77:4000", LogFormat::Text, LogClients::Full);
+            assert_eq!((columns.lines().count(), columns.split(' ').count()), (1, 15), "{columns:?}");
+            assert!(columns.trim_end().bytes().all(|octet| (0x20..0x7f).contains(&octet)), "{columns:?}");
+            let json = line(&message, "192.0.2.77:4000", LogFormat::Json, LogClients::Full);
+            assert_eq!(json.lines().count(), 1);
+            let json: serde_json::Value = serde_json::from_str(&json).expect("is JSON");
+            assert_eq!(json["name"], spelt);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The query log: a thread that takes records out of the workers' rings and writes them as lines.
+//!
+//! It has a thread of its own since writing may block for as long as whoever reads the other end likes, and neither a query
+//! nor a task of the process may wait for that. While the log is off it sleeps; while it is on it looks into the rings every
+//! [`LOOK`]. What it cannot write is counted and given up.
+
+pub mod line;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::config::QueryLog as Settings;
+use crate::transport::query_log::{RING_RECORDS, Tap};
+
+/// How often the rings are emptied: seldom enough to cost nothing, often enough that a line is seen at once.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// From how many octets on lines are written before more are made.
+const WRITE_OCTETS: usize = 64 * 1024;
+
+/// How long the end, or a change, waits for a writer that is stuck, such as in a pipe that nobody reads.
+const END: Duration = Duration::from_secs(1);
+
+/// The file cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source} (--query-log-file)", path.display())]
+pub struct OpenError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// The running log.
+pub struct QueryLog {
+    shared: Arc<Shared>,
+    thread: JoinHandle<()>,
+}
+
+/// What the log has done.
+#[derive(Default)]
+pub struct Counts {
+    written: AtomicU64,
+    unwritten: AtomicU64,
+}
+
+impl Counts {
+    /// Records written.
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Records that the file or standard output did not take.
+    pub fn unwritten(&self) -> u64 {
+        self.unwritten.load(Ordering::Relaxed)
+    }
+}
+
+struct Shared {
+    /// What is to be from now on, until the thread has taken it.
+    next: Mutex<Option<(Settings, Sink)>>,
+    stop: AtomicBool,
+    counts: Arc<Counts>,
+}
+
+enum Sink {
+    Stdout,
+    File(File),
+}
+
+impl Sink {
+    /// A log that is off opens nothing.
+    fn open(settings: &Settings) -> Result<Sink, OpenError> {
+        match &settings.file {
+            Some(path) if settings.every.is_some() => append_to(path).map(Sink::File),
+            _ => Ok(Sink::Stdout),
+        }
+    }
+
+    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+        match self {
+            Sink::Stdout => {
+                let mut stdout = io::stdout().lock();
+                stdout.write_all(text)?;
+                stdout.flush()
+            }
+            Sink::File(file) => file.write_all(text),
+        }
+    }
+}
+
+fn append_to(path: &Path) -> Result<File, OpenError> {
+    let file = OpenOptions::new().append(true).create(true).mode(0o640).open(path);
+    file.map_err(|source| OpenError { path: path.to_owned(), source })
+}
+
+impl QueryLog {
+    /// Begins to write what comes out of `taps`.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] if the file cannot be opened.
+    pub fn start(settings: &Settings, taps: Vec<Tap>) -> Result<QueryLog, OpenError> {
+        let sink = Sink::open(settings)?;
+        let shared = Arc::new(Shared {
+            next: Mutex::new(Some((settings.clone(), sink))),
+            stop: AtomicBool::new(false),
+            counts: Arc::default(),
+        });
+        let writer = Writer { shared: Arc::clone(&shared), taps, text: Vec::new(), is_failing: false };
+        let thread = std::thread::Builder::new()
+            .name("query-log".to_owned())
+            .spawn(move || writer.run())
+            .map_err(|source| OpenError { path: PathBuf::from("query log"), source })?;
+        Ok(QueryLog { shared, thread })
+    }
+
+    /// What it has done.
+    pub fn counts(&self) -> &Arc<Counts> {
+        &self.shared.counts
+    }
+
+    /// Goes on by these settings, with the file opened anew. When this returns they are in effect, unless the writer is
+    /// stuck: then they will be when it goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] if the file cannot be opened: then the log goes on as it was.
+    pub async fn configure(&self, settings: &Settings) -> Result<(), OpenError> {
+        let sink = Sink::open(settings)?;
+        *self.shared.next() = Some((settings.clone(), sink));
+        self.thread.thread().unpark();
+        let deadline = Instant::now() + END;
+        while self.shared.next().is_some() && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left and ends.
+    pub async fn stop(self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        let deadline = Instant::now() + END;
+        while !self.thread.is_finished() {
+            if Instant::now() > deadline {
+                tracing::warn!("the query log is stuck in a write; what it had not written is lost");
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+impl Shared {
+    fn next(&self) -> MutexGuard<'_, Option<(Settings, Sink)>> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread's own.
+struct Writer {
+    shared: Arc<Shared>,
+    taps: Vec<Tap>,
+    text: Vec<u8>,
+    /// Whether the last write failed: only the first of a row of failures is told.
+    is_failing: bool,
+}
+
+impl Writer {
+    fn run(mut self) {
+        let first = self.shared.next().take();
+        let Some((mut settings, mut sink)) = first else { return };
+        loop {
+            let is_last = self.shared.stop.load(Ordering::Acquire);
+            self.drain(&settings, &mut sink);
+            if is_last {
+                return;
+            }
+            // The next settings are left where they are until what was recorded before has gone where it would have gone.
+            let mut next = self.shared.next();
+            if let Some(next) = next.take() {
+                (settings, sink) = next;
+                continue;
+            }
+            drop(next);
+            match settings.every {
+                Some(_) => std::thread::park_timeout(LOOK),
+                None => std::thread::park(),
+            }
+        }
+    }
+
+    /// Writes what the rings hold now. While the log is off, that is what was recorded in the moment of turning it off.
+    fn drain(&mut self, settings: &Settings, sink: &mut Sink) {
+        let mut records = 0;
+        for at in 0..self.taps.len() {
+            for _ in 0..RING_RECORDS {
+                let Some(record) = self.taps[at].pop() else { break };
+                if settings.every.is_none() {
+                    continue;
+                }
+                line::write(&mut self.text, &record, settings.format, settings.clients);
+                records += 1;
+                if self.text.len() >= WRITE_OCTETS {
+                    self.write(sink, std::mem::take(&mut records));
+                }
+            }
+        }
+        if records > 0 {
+            self.write(sink, records);
+        }
+    }
+
+    fn write(&mut self, sink: &mut Sink, records: u64) {
+        let counts = &self.shared.counts;
+        match sink.write(&self.text) {
+            Ok(()) => {
+                counts.written.fetch_add(records, Ordering::Relaxed);
+                self.is_failing = false;
+            }
+            Err(error) => {
+                counts.unwritten.fetch_add(records, Ordering::Relaxed);
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    tracing::error!("the query log cannot be written: {error}; records are lost until it can");
+                }
+            }
+        }
+        self.text.clear();
+    }
+}

@@ -1,0 +1,51 @@
+//! The time of day for one worker, made from the monotonic clock that is read for each batch anyway.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long the time of day is carried on before it is read again: this late a step of the system's clock is followed.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+
+/// What time it is at moments of the monotonic clock.
+pub(super) struct DayClock {
+    read_at: Instant,
+    since_epoch: Duration,
+}
+
+impl DayClock {
+    pub(super) fn new() -> DayClock {
+        DayClock { read_at: Instant::now(), since_epoch: since_epoch() }
+    }
+
+    /// Time since the epoch at `moment`, which is now or was just now.
+    pub(super) fn at(&mut self, moment: Instant) -> Duration {
+        let elapsed = moment.saturating_duration_since(self.read_at);
+        if elapsed < READ_AGAIN {
+            return self.since_epoch + elapsed;
+        }
+        *self = DayClock { read_at: moment, since_epoch: since_epoch() };
+        self.since_epoch
+    }
+}
+
+/// Zero on a machine whose clock stands before the epoch.
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_carried_on_and_read_again() {
+        let mut clock = DayClock::new();
+        let (read_at, since_epoch) = (clock.read_at, clock.since_epoch);
+        let later = Duration::from_millis(999);
+        assert_eq!(clock.at(read_at + later), since_epoch + later);
+        assert_eq!(clock.read_at, read_at);
+        // The system's clock has not gone on by an hour, and the system's clock is right.
+        let at = clock.at(read_at + Duration::from_secs(3600));
+        assert!(at < since_epoch + Duration::from_secs(1800));
+        assert_eq!((clock.read_at, clock.since_epoch), (read_at + Duration::from_secs(3600), at));
+    }
+}

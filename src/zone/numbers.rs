@@ -1,0 +1,129 @@
+//! Small numbers for zones, by which workers count: a number stays with its apex through every republication, and even
+//! while the zone is away, so that what is counted under it never gets less.
+//!
+//! There are only so many numbers, given to the zones that come first: what is exported must not grow with the number of
+//! tenants. Of zones that come together those with the fewest labels come first, which are the platform's own. A number is
+//! not given to another zone later: its counters would have to begin again, on threads that nobody may disturb.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use super::image::Zone;
+use crate::wire::Name;
+
+/// Most zones that can have numbers. Each costs a cache line in each worker, and some lines in each scrape.
+pub const NUMBERS_MAX: usize = 10_000;
+
+/// A zone's number; without one, a number that is larger than all.
+pub(super) struct Number(AtomicU16);
+
+impl Number {
+    const NONE: u16 = u16::MAX;
+
+    pub(super) fn none() -> Number {
+        Number(AtomicU16::new(Self::NONE))
+    }
+
+    pub(super) fn get(&self) -> u16 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Readers come to see it with the snapshot that is published after this.
+    fn set(&self, number: u16) {
+        self.0.store(number, Ordering::Relaxed);
+    }
+}
+
+/// Who has which number.
+pub(super) struct Numbers {
+    most: usize,
+    apexes: Vec<Name>,
+    by_apex: HashMap<Name, u16>,
+}
+
+impl Numbers {
+    /// None given yet, and at most `most` to give, or [`NUMBERS_MAX`].
+    pub(super) fn new(most: usize) -> Numbers {
+        Numbers { most: most.min(NUMBERS_MAX), apexes: Vec::new(), by_apex: HashMap::new() }
+    }
+
+    /// How many there are to give in all.
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// The apexes that have numbers, by number.
+    pub(super) fn apexes(&self) -> &[Name] {
+        &self.apexes
+    }
+
+    /// Numbers zones that are about to be published.
+    pub(super) fn assign<'a>(&mut self, zones: impl Iterator<Item = &'a Zone>) {
+        let mut unnumbered: Vec<&Zone> = Vec::new();
+        for zone in zones {
+            match self.by_apex.get(zone.apex()) {
+                Some(number) => zone.number.set(*number),
+                None if self.apexes.len() < self.most => unnumbered.push(zone),
+                None => zone.number.set(Number::NONE),
+            }
+        }
+        let free = self.most - self.apexes.len();
+        if (1..unnumbered.len()).contains(&free) {
+            unnumbered.select_nth_unstable_by_key(free, |zone| zone.apex_labels());
+        }
+        for zone in unnumbered {
+            // An apex may stand twice among the changes.
+            let number = match self.by_apex.get(zone.apex()) {
+                Some(number) => *number,
+                None if self.apexes.len() < self.most => {
+                    let number = self.apexes.len() as u16;
+                    self.apexes.push(zone.apex().clone());
+                    self.by_apex.insert(zone.apex().clone(), number);
+                    number
+                }
+                None => Number::NONE,
+            };
+            zone.number.set(number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::image::Unavailable;
+    use super::*;
+
+    fn zone(apex: &str) -> Zone {
+        Zone::unavailable(apex.parse().expect("a name"), Unavailable::NotLoaded)
+    }
+
+    fn assign(numbers: &mut Numbers, zones: &[&Zone]) -> Vec<usize> {
+        numbers.assign(zones.iter().copied());
+        zones.iter().map(|zone| zone.number()).collect()
+    }
+
+    const NONE: usize = Number::NONE as usize;
+
+    #[test]
+    fn a_number_stays_with_its_apex() {
+        let mut numbers = Numbers::new(2);
+        let (a, b, c) = (zone("a.example."), zone("b.example."), zone("c.example."));
+        assert_eq!(assign(&mut numbers, &[&a, &a]), [0, 0]);
+        assert_eq!(assign(&mut numbers, &[&b]), [1]);
+        assert_eq!(assign(&mut numbers, &[&c, &zone("A.Example.")]), [NONE, 0]);
+        assert_eq!(assign(&mut numbers, &[&zone("b.example."), &c]), [1, NONE]);
+        assert_eq!(numbers.apexes(), ["a.example.", "b.example."].map(|apex| apex.parse().expect("a name")));
+    }
+
+    #[test]
+    fn where_not_all_can_have_one_the_shortest_names_do() {
+        let shards: Vec<Zone> = (0..50).map(|index| zone(&format!("shard{index}.v3.example."))).collect();
+        let parent = zone("v3.example.");
+        let all: Vec<&Zone> = shards.iter().chain([&parent]).collect();
+        let mut numbers = Numbers::new(3);
+        let given = assign(&mut numbers, &all);
+        assert_eq!(given.iter().filter(|number| **number != NONE).count(), 3);
+        assert!(parent.number() < 3);
+        assert_eq!(assign(&mut Numbers::new(0), &all).iter().min(), Some(&NONE));
+    }
+}

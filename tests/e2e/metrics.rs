@@ -1,0 +1,279 @@
+//! What a scrape tells: known queries are counted where they belong, every series keeps the conventions, and
+//! `docs/metrics.md` lists all of them and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use crate::server::{DataDir, Ports, Server, eventually, http_get, root};
+use crate::tools::dig;
+
+/// A page in the Prometheus text format.
+pub struct Scrape {
+    families: Vec<Family>,
+}
+
+/// A metric family.
+struct Family {
+    name: String,
+    kind: String,
+    help: String,
+    samples: Vec<Sample>,
+}
+
+struct Sample {
+    name: String,
+    labels: BTreeMap<String, String>,
+    value: f64,
+}
+
+impl Scrape {
+    pub fn of(admin: SocketAddr) -> Scrape {
+        let (status, text) = http_get(admin, "/metrics").expect("the admin endpoint answers");
+        assert_eq!(status, 200, "{text}");
+        Scrape::parse(&text)
+    }
+
+    fn parse(text: &str) -> Scrape {
+        let mut families: Vec<Family> = Vec::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, help) = rest.split_once(' ').expect("a name and a help");
+                let (name, help) = (name.to_owned(), help.to_owned());
+                families.push(Family { name, help, kind: String::new(), samples: Vec::new() });
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').expect("a name and a type");
+                let family = families.last_mut().expect("HELP comes first");
+                assert_eq!(family.name, name);
+                family.kind = kind.to_owned();
+            } else {
+                let family = families.last_mut().expect("HELP and TYPE come first");
+                family.samples.push(Sample::parse(line));
+            }
+        }
+        Scrape { families }
+    }
+
+    /// The sum of all samples of this name that have these labels.
+    pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let samples = self.families.iter().flat_map(|family| &family.samples);
+        let has = |sample: &&Sample| {
+            labels.iter().all(|(label, value)| sample.labels.get(*label).is_some_and(|found| found == value))
+        };
+        samples.filter(|sample| sample.name == name).filter(has).map(|sample| sample.value).sum()
+    }
+}
+
+impl Sample {
+    /// None of our label values holds a quote or a comma.
+    fn parse(line: &str) -> Sample {
+        let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no sample: {line}"));
+        let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+        let labels = labels.strip_suffix('}').unwrap_or_else(|| panic!("no sample: {line}"));
+        let pair = |pair: &str| {
+            let (label, value) = pair.split_once('=').unwrap_or_else(|| panic!("no label: {line}"));
+            (label.to_owned(), value.trim_matches('"').to_owned())
+        };
+        let labels = labels.split(',').filter(|pair| !pair.is_empty()).map(pair).collect();
+        let value = value.parse().unwrap_or_else(|_| panic!("no number: {line}"));
+        Sample { name: name.to_owned(), labels, value }
+    }
+}
+
+impl Family {
+    /// The row of the reference.
+    fn row(&self) -> String {
+        let labels: BTreeSet<&str> = self
+            .samples
+            .iter()
+            .flat_map(|sample| sample.labels.keys())
+            .map(String::as_str)
+            .filter(|label| *label != "le")
+            .collect();
+        let labels: Vec<String> = labels.into_iter().map(|label| format!("`{label}`")).collect();
+        format!("| `{}` | {} | {} | {} |", self.name, self.kind, labels.join(", "), self.help)
+    }
+}
+
+const ZONE: &str = "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.53\n* A 192.0.2.1\n";
+
+#[test]
+fn known_queries_are_counted_where_they_belong() {
+    let folder = DataDir::new();
+    for zone in ["a.example", "b.example"] {
+        std::fs::write(folder.join(&format!("{zone}.zone")), ZONE).expect("written");
+    }
+    std::fs::write(folder.join("broken.example.zone"), "@ SOA nonsense\n").expect("written");
+    let server = Server::start(Ports::free(), &["--roles", "dns,admin", "--zones", folder.path()]);
+    // One try, so that no query is sent twice on a busy machine.
+    let ask = |name: &str, rtype: &str, more: &[&str]| {
+        dig(server.dns, name, rtype, &[&["+tries=1", "+time=30"], more].concat()).status
+    };
+    for (name, rtype, more, status) in [
+        ("x.a.example", "A", &[][..], "NOERROR"),
+        ("y.a.example", "A", &[], "NOERROR"),
+        ("x.a.example", "AAAA", &[], "NOERROR"),
+        ("x.ns.a.example", "TXT", &[], "NXDOMAIN"),
+        ("x.b.example", "TYPE65400", &["+tcp"], "NOERROR"),
+        ("x.broken.example", "A", &[], "SERVFAIL"),
+        ("x.elsewhere.example", "A", &["+tcp"], "REFUSED"),
+    ] {
+        assert_eq!(ask(name, rtype, more), status, "{name} {rtype}");
+    }
+    let scrape = Scrape::of(server.admin);
+    for (name, labels, expected) in [
+        ("dns_requests_total", &[("transport", "udp"), ("family", "ipv4"), ("type", "A")][..], 3.0),
+        ("dns_requests_total", &[("transport", "udp")], 5.0),
+        ("dns_requests_total", &[("transport", "tcp"), ("type", "other")], 1.0),
+        ("dns_requests_total", &[], 7.0),
+        ("dns_responses_total", &[("transport", "udp"), ("rcode", "NOERROR")], 3.0),
+        ("dns_responses_total", &[("transport", "tcp"), ("rcode", "REFUSED")], 1.0),
+        ("dns_responses_total", &[], 7.0),
+        ("dns_answers_total", &[("kind", "data")], 2.0),
+        ("dns_answers_total", &[("kind", "nodata")], 2.0),
+        ("dns_zone_requests_total", &[("zone", "a.example."), ("kind", "data")], 2.0),
+        ("dns_zone_requests_total", &[("zone", "a.example."), ("kind", "nxdomain")], 1.0),
+        ("dns_zone_requests_total", &[("zone", "b.example.")], 1.0),
+        ("dns_zone_requests_total", &[("zone", "broken.example."), ("kind", "failed")], 1.0),
+        ("dns_zone_requests_total", &[], 6.0),
+        ("dns_request_size_bytes_count", &[("transport", "udp")], 5.0),
+        ("dns_response_size_bytes_count", &[("transport", "tcp")], 2.0),
+        ("dns_truncated_responses_total", &[], 0.0),
+        ("dns_query_log_records_total", &[], 0.0),
+    ] {
+        assert_eq!(scrape.sum(&format!("signpost_{name}"), labels), expected, "{name} {labels:?}");
+    }
+    // A batch is recorded when its answers have left, so a client may have its answer a moment earlier.
+    eventually("the duration of each request is recorded", || {
+        let scrape = Scrape::of(server.admin);
+        let count = |transport| scrape.sum("signpost_dns_request_duration_seconds_count", &[("transport", transport)]);
+        ((count("udp"), count("tcp")) == (5.0, 2.0)).then_some(())
+    });
+    assert!(Scrape::of(server.admin).sum("signpost_dns_request_duration_seconds_sum", &[]) > 0.0);
+
+    // The same zone is the same counter when it comes anew, and when it was away.
+    let counted =
+        |server: &Server| Scrape::of(server.admin).sum("signpost_dns_zone_requests_total", &[("zone", "a.example.")]);
+    assert_eq!(counted(&server), 4.0);
+    std::fs::remove_file(folder.join("a.example.zone")).expect("removed");
+    server.signal("HUP");
+    // Not by asking: that would be counted.
+    let zones = |count| (Scrape::of(server.admin).sum("signpost_dns_zones", &[]) == count).then_some(());
+    eventually("the zone is gone", || zones(2.0));
+    assert_eq!(ask("x.a.example", "A", &[]), "REFUSED");
+    assert_eq!(counted(&server), 4.0, "a counter never decreases");
+    std::fs::write(folder.join("a.example.zone"), ZONE.replace("h 1", "h 2")).expect("written");
+    server.signal("HUP");
+    eventually("the zone is back", || zones(3.0));
+    assert_eq!(ask("x.a.example", "A", &[]), "NOERROR");
+    assert_eq!(counted(&server), 5.0);
+}
+
+#[test]
+fn zones_beyond_the_bound_are_counted_together() {
+    let folder = DataDir::new();
+    for zone in ["long.name.example", "example", "other.example"] {
+        std::fs::write(folder.join(&format!("{zone}.zone")), ZONE).expect("written");
+    }
+    let arguments = ["--roles", "dns,admin", "--zones", folder.path(), "--metrics-zones", "1"];
+    let server = Server::start(Ports::free(), &arguments);
+    for name in ["x.example", "x.long.name.example", "x.other.example"] {
+        assert_eq!(dig(server.dns, name, "A", &["+tries=1", "+time=30"]).status, "NOERROR");
+    }
+    let scrape = Scrape::of(server.admin);
+    let of = |zone| scrape.sum("signpost_dns_zone_requests_total", &[("zone", zone)]);
+    assert_eq!((of("example."), of("other"), of("other.example.")), (1.0, 2.0, 0.0));
+}
+
+#[test]
+fn every_series_keeps_the_conventions_and_is_in_the_reference() {
+    let data = DataDir::new();
+    let example = root().join("examples/rhcloud");
+    let (example, zones) = (example.to_str().expect("UTF-8"), root().join("zones"));
+    let server = Server::start(
+        Ports::free(),
+        &[
+            "--data-dir",
+            data.path(),
+            "--domain",
+            "v3.rhcloud.com",
+            "--manifests",
+            example,
+            "--zones",
+            zones.to_str().expect("UTF-8"),
+        ],
+    );
+    let page = root().join("docs/metrics.md");
+    let page = std::fs::read_to_string(page).expect("docs/metrics.md is there");
+    let listed: BTreeSet<String> =
+        page.lines().filter(|line| line.starts_with("| `signpost_")).map(str::to_owned).collect();
+
+    // Some families have no sample before something has happened.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    loop {
+        let scrape = Scrape::of(server.admin);
+        let found: BTreeSet<String> = scrape.families.iter().map(Family::row).collect();
+        if found == listed {
+            break;
+        }
+        let lines = |rows: Vec<&String>| rows.into_iter().fold(String::new(), |text, row| text + row + "\n");
+        assert!(
+            std::time::Instant::now() < deadline,
+            "docs/metrics.md lacks\n{}\nand has, but the program has not\n{}",
+            lines(found.difference(&listed).collect()),
+            lines(listed.difference(&found).collect())
+        );
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    let scrape = Scrape::of(server.admin);
+    let names: BTreeSet<&str> = scrape.families.iter().map(|family| family.name.as_str()).collect();
+    assert_eq!(names.len(), scrape.families.len(), "a family is written twice");
+    for family in &scrape.families {
+        conventions(family);
+    }
+}
+
+/// What `promtool check metrics` asks for, and what our own names promise.
+fn conventions(family: &Family) {
+    let Family { name, kind, help, samples } = family;
+    let is_name =
+        |name: &str| name.bytes().all(|octet| octet.is_ascii_lowercase() || octet == b'_' || octet.is_ascii_digit());
+    assert!(name.starts_with("signpost_") && is_name(name), "{name}");
+    assert!(help.len() > 10 && help.ends_with('.') && !help.ends_with(".."), "{name}: {help}");
+    assert!(["counter", "gauge", "histogram"].contains(&kind.as_str()), "{name}: {kind}");
+    assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+    for suffix in ["_count", "_sum", "_bucket"] {
+        assert!(!name.ends_with(suffix), "{name}");
+    }
+    for unit in ["milliseconds", "microseconds", "minutes", "hours", "ms", "octets", "kilobytes", "percent"] {
+        assert!(!name.split('_').any(|word| word == unit), "{name} is not in a base unit");
+    }
+    assert!(!samples.is_empty(), "{name} has no sample");
+    let mut series = BTreeSet::new();
+    for sample in samples {
+        assert!(sample.labels.keys().all(|label| is_name(label) && (kind == "histogram" || label != "le")), "{name}");
+        assert!(series.insert((&sample.name, &sample.labels)), "{name} has a series twice");
+        assert!(kind != "counter" || sample.value >= 0.0, "{name}");
+    }
+    if kind != "histogram" {
+        assert!(samples.iter().all(|sample| sample.name == *name), "{name}");
+        return;
+    }
+    assert!(name.ends_with("_seconds") || name.ends_with("_bytes"), "{name} does not tell its unit");
+    let (mut last, mut bound) = (0.0, f64::NEG_INFINITY);
+    for sample in samples {
+        if sample.name == format!("{name}_bucket") {
+            let le = &sample.labels["le"];
+            let le = if le == "+Inf" { f64::INFINITY } else { le.parse().expect("a bound is a number") };
+            assert!(le > bound && sample.value >= last, "{name}: buckets ascend");
+            (last, bound) = (sample.value, le);
+        } else if sample.name == format!("{name}_count") {
+            (last, bound) = (0.0, f64::NEG_INFINITY);
+            let rest = |label: &(&String, &String)| *label.0 != "le";
+            let all = samples.iter().find(|bucket| {
+                bucket.labels.get("le").is_some_and(|le| le == "+Inf")
+                    && bucket.labels.iter().filter(rest).eq(sample.labels.iter())
+            });
+            assert_eq!(all.map(|all| all.value), Some(sample.value), "{name}: the last bucket holds all");
+        }
+    }
+}
