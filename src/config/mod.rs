@@ -82,6 +82,8 @@ pub struct Settings {
     pub dns_pin_workers: bool,
     /// `dns-reply-trains`.
     pub dns_reply_trains: bool,
+    /// `dns-dont-fragment`.
+    pub dns_dont_fragment: bool,
     /// `domain`, in lower case, without a dot at the end.
     pub domain: String,
     /// `nameserver`; empty until the daemon knows its own addresses, if none was given.
@@ -210,6 +212,7 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "dns-workers" => old.dns_workers != new.dns_workers,
         "dns-pin-workers" => old.dns_pin_workers != new.dns_pin_workers,
         "dns-reply-trains" => old.dns_reply_trains != new.dns_reply_trains,
+        "dns-dont-fragment" => old.dns_dont_fragment != new.dns_dont_fragment,
         "domain" => old.domain != new.domain,
         "nameserver" => old.nameservers != new.nameservers,
         "strategy" => old.strategy != new.strategy,
@@ -246,6 +249,7 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         dns_workers: reader.one("dns-workers", "0", workers),
         dns_pin_workers: reader.one("dns-pin-workers", "off", switch),
         dns_reply_trains: reader.one("dns-reply-trains", "on", switch),
+        dns_dont_fragment: reader.one("dns-dont-fragment", "on", switch),
         nameservers: reader.list("nameserver", &[], |text| name_server(text, &domain)),
         domain,
         strategy: reader.one("strategy", "round-robin", |text| text.parse().map_err(|error| format!("{error}"))),

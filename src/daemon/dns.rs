@@ -34,6 +34,7 @@ pub fn bind(settings: &Settings) -> Result<Bound, transport::BindError> {
         addresses: settings.dns_listen.clone(),
         pin: settings.dns_pin_workers,
         udp_trains: settings.dns_reply_trains,
+        udp_dont_fragment: settings.dns_dont_fragment,
         ..transport::Config::default()
     };
     if settings.dns_workers > 0 {
