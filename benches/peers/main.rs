@@ -50,8 +50,14 @@ fn serve_zones(address: SocketAddr) -> std::io::Result<()> {
     db.publish_many((0..zones).map(|zone| zones::compile(zone, 1)));
     db.set_ready();
     let settings: LiveSettings = Arc::new(ArcSwap::from_pointee(Settings::default()));
-    let udp_trains = argument::<u8>("--trains").is_none_or(|trains| trains > 0);
-    let config = Config { addresses: vec![address], udp_workers: 1, udp_trains, ..Config::default() };
+    let is_on = |flag| argument::<String>(flag).is_none_or(|switch| switch == "on");
+    let config = Config {
+        addresses: vec![address],
+        udp_workers: 1,
+        udp_trains: is_on("--trains"),
+        udp_dont_fragment: is_on("--dont-fragment"),
+        ..Config::default()
+    };
     runtime.block_on(async {
         let bound = transport::bind(&config).map_err(std::io::Error::other)?;
         let _running = bound.start(&db, &settings)?;

@@ -31,7 +31,7 @@ struct Row<'a> {
 
 impl<'a> Row<'a> {
     fn new(server: Server, zones: &'a Zones) -> Self {
-        let setup = Setup { server, zones, singly: false, changes: 0 };
+        let setup = Setup { server, zones, trains: true, dont_fragment: true, changes: 0 };
         Row { label: server.name().to_owned(), setup, peers: Peers::Few }
     }
 
@@ -40,9 +40,14 @@ impl<'a> Row<'a> {
         self
     }
 
-    fn singly(mut self) -> Self {
-        self.setup.singly = true;
+    fn without_trains(mut self) -> Self {
+        self.setup.trains = false;
         self.labelled("no trains")
+    }
+
+    fn without_df(mut self) -> Self {
+        self.setup.dont_fragment = false;
+        self.labelled("no DF")
     }
 
     fn load(&self, server: SocketAddr) -> Load {
@@ -57,7 +62,8 @@ pub fn cpu() -> std::io::Result<()> {
     for peers in [Peers::Few, Peers::Many] {
         let servers = [Server::Echo, Server::Signpost, Server::Knot, Server::Nsd, Server::Gdnsd];
         let all = servers.into_iter().map(|server| Row::new(server, &zones));
-        let all = all.chain([Row::new(Server::Signpost, &zones).singly()]);
+        let plain = Row::new(Server::Signpost, &zones).without_trains();
+        let all = all.chain([plain.clone(), plain.without_df()]);
         rows.extend(all.map(|row| Row { peers, ..row }.labelled(&format!("{} peers", peers.count()))));
     }
     costs(&rows).map(|_| ())

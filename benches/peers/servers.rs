@@ -38,8 +38,9 @@ impl Server {
 pub struct Setup<'a> {
     pub server: Server,
     pub zones: &'a Zones,
-    /// Signpost without reply trains.
-    pub singly: bool,
+    /// Signpost with reply trains, and with the DF bit.
+    pub trains: bool,
+    pub dont_fragment: bool,
     /// How many zones of Signpost's change each second; if any do, its own copy of the data plane is started.
     pub changes: u32,
 }
@@ -57,11 +58,12 @@ impl Setup<'_> {
                 None => {
                     command.arg(std::env::current_exe()?).args(["--serve-zones", &address.to_string()]);
                     command.args(["--zones", &self.zones.count.to_string(), "--changes", &self.changes.to_string()]);
-                    command.args(["--trains", if self.singly { "0" } else { "1" }]);
+                    command.args(["--trains", switch(self.trains), "--dont-fragment", switch(self.dont_fragment)]);
                 }
                 Some(program) => {
                     command.arg(program).args(["serve", "--roles", "dns", "--dns-workers", "1"]);
-                    command.args(["--dns-reply-trains", if self.singly { "off" } else { "on" }]);
+                    command.args(["--dns-reply-trains", switch(self.trains)]);
+                    command.args(["--dns-dont-fragment", switch(self.dont_fragment)]);
                     command.arg("--zones").arg(self.zones.files()?).args(["--dns-listen", &address.to_string()]);
                 }
             },
@@ -109,6 +111,10 @@ impl Setup<'_> {
                 .any(|folder| Path::new(folder).join(&program).exists());
         Ok(found.then_some(command))
     }
+}
+
+fn switch(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
 }
 
 /// A server that runs; dropping it ends it.

@@ -183,6 +183,16 @@ pub static KEYS: &[Key] = &[
                path refuses that sends singly from then on.",
     },
     Key {
+        name: "dns-dont-fragment",
+        shape: Shape::Text,
+        value_name: "SWITCH",
+        default: "on",
+        reloads: false,
+        help: "`on` or `off`. On, UDP replies over IPv4 carry the DF bit, as all IPv6 does in effect: they have at most 1,232 \
+               octets, which fit everywhere, and the kernel need not number them for fragments. Turn it off if clients \
+               are behind a way that takes fewer than 1,260 octets. Off or on, what is heard of a way's MTU is not believed.",
+    },
+    Key {
         name: "tcp-connections",
         shape: Shape::Count,
         value_name: "N",

@@ -157,6 +157,8 @@ pub struct Settings {
     pub dns_pin_workers: bool,
     /// `dns-reply-trains`.
     pub dns_reply_trains: bool,
+    /// `dns-dont-fragment`.
+    pub dns_dont_fragment: bool,
     /// `tcp-connections` to `tcp-write-timeout`.
     pub tcp: Tcp,
     /// `domain`, in lower case, without a dot at the end.
@@ -309,6 +311,7 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "dns-workers" => old.dns_workers != new.dns_workers,
         "dns-pin-workers" => old.dns_pin_workers != new.dns_pin_workers,
         "dns-reply-trains" => old.dns_reply_trains != new.dns_reply_trains,
+        "dns-dont-fragment" => old.dns_dont_fragment != new.dns_dont_fragment,
         "tcp-connections" => old.tcp.connections_max != new.tcp.connections_max,
         "tcp-connections-per-client" => old.tcp.connections_per_client_max != new.tcp.connections_per_client_max,
         "tcp-idle-timeout" => old.tcp.idle != new.tcp.idle,
@@ -370,6 +373,7 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         dns_workers: reader.one("dns-workers", "0", workers),
         dns_pin_workers: reader.one("dns-pin-workers", "off", switch),
         dns_reply_trains: reader.one("dns-reply-trains", "on", switch),
+        dns_dont_fragment: reader.one("dns-dont-fragment", "on", switch),
         tcp: Tcp {
             connections_max: reader.one("tcp-connections", "8192", |text| number(text, 1..=1_000_000)),
             connections_per_client_max: reader

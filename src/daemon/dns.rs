@@ -45,6 +45,7 @@ pub fn bind(settings: &Settings, files_max: u64) -> Result<Bound, transport::Bin
         streams,
         pin: settings.dns_pin_workers,
         udp_trains: settings.dns_reply_trains,
+        udp_dont_fragment: settings.dns_dont_fragment,
         ..transport::Config::default()
     };
     if settings.dns_workers > 0 {

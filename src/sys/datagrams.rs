@@ -99,6 +99,8 @@ pub struct Sent {
     pub sent: usize,
     /// Refused by the kernel: no route, no room, a firewall.
     pub failed: usize,
+    /// Of these, refused since they were larger than the interface's MTU and fragments are forbidden.
+    pub too_large: usize,
     /// Trains among what was sent: several replies to one peer as one message.
     pub trains: usize,
 }
@@ -247,8 +249,9 @@ impl Batch {
                     report.sent += sent;
                     next += sent;
                 }
-                Err(_) => {
+                Err(error) => {
                     report.failed += 1;
+                    report.too_large += usize::from(error.raw_os_error() == Some(libc::EMSGSIZE));
                     next += 1;
                 }
             }
@@ -280,6 +283,7 @@ impl Batch {
                     let alone = self.send_each(socket, reply, reply + 1);
                     report.sent += alone.sent;
                     report.failed += alone.failed;
+                    report.too_large += alone.too_large;
                     // What goes neither way says something about the peer: one without a port, for instance.
                     refused |= alone.sent > 0;
                 }
@@ -433,7 +437,7 @@ impl Replies for Batch {
         // Family and port, and the address: an IPv4 one in the first word behind, the changing part of an IPv6 one in the
         // last two. Multiplied, since neighbours differ in few bits, and taken from the top.
         let mixed = (word(0) ^ word(20)).wrapping_mul(0x9e37_79b1) ^ (word(4) ^ word(16)).wrapping_mul(0x85eb_ca6b);
-        (mixed ^ self.octets(reply) as u32).wrapping_mul(0xc2b2_ae35) >> 16
+        (mixed ^ self.octets(reply) as u32).wrapping_mul(0xc2b2_ae35).rotate_left(16)
     }
 
     fn alike(&self, one: usize, other: usize) -> bool {
@@ -581,7 +585,7 @@ mod tests {
         (0..3).for_each(|slot| batch.queue(slot, 1));
         // Port 0 is nowhere: the second reply fails.
         batch.sources.get_mut(1).sin6_port = 0;
-        assert_eq!(batch.send(server.as_fd()), Sent { sent: 2, failed: 1, trains: 0 });
+        assert_eq!(batch.send(server.as_fd()), Sent { sent: 2, failed: 1, ..Sent::default() });
         let mut reply = [0; 1];
         let mut got = || client.recv(&mut reply).map(|_| reply[0]).unwrap();
         assert_eq!([got(), got()], [0, 2]);
@@ -706,7 +710,7 @@ mod tests {
         // Port 0 is nowhere, and EINVAL: a query can claim to come from there.
         (0..2).for_each(|slot| batch.sources.get_mut(slot).sin6_port = 0);
         let sent = batch.send(server.as_fd());
-        assert_eq!(sent, Sent { sent: 2, failed: 2, trains: 1 });
+        assert_eq!(sent, Sent { sent: 2, failed: 2, trains: 1, ..Sent::default() });
         assert!(batch.is_coupled());
     }
 }

@@ -35,6 +35,23 @@ pub fn ignore_path_mtu(socket: BorrowedFd<'_>, bound: SocketAddr) -> io::Result<
     }
 }
 
+/// The same, and routers shall not fragment answers either (DF), which over IPv6 they never do (RFC 9715 R2, "prevent
+/// fragmentation of UDP packets when sending replies"). An answer that is too large for an interface is then refused with
+/// `EMSGSIZE`, and one that is too large for the way is lost; so this is for answers that fit everywhere. A datagram that
+/// cannot be fragmented needs no number to be put together by (RFC 6864), and the kernel's choice of that number is a
+/// tenth of all that a reply costs, since all processors share its counters.
+///
+/// # Errors
+///
+/// What `setsockopt` says.
+pub fn forbid_fragments(socket: BorrowedFd<'_>, bound: SocketAddr) -> io::Result<()> {
+    match bound {
+        // Not IP_PMTUDISC_DO, which would believe what it hears of the way's MTU.
+        SocketAddr::V4(_) => set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
+        SocketAddr::V6(_) => ignore_path_mtu(socket, bound),
+    }
+}
+
 /// `linux/in6.h`; missing in the `libc` crate.
 const IPV6_PMTUDISC_OMIT: c_int = 5;
 

@@ -22,8 +22,8 @@ pub(super) const TRAIN_OCTETS_MAX: usize = 65_000;
 /// The most datagrams in a train: as many as every kernel that knows UDP_SEGMENT takes (newer ones: 128).
 pub(super) const CARS_MAX: usize = 64;
 
-/// Twice the most trains, so that a probe seldom meets another's place.
-const TABLE: usize = 2 * BATCH_MAX;
+/// Four times the most trains, so that a probe seldom meets another's place.
+const TABLE: usize = 4 * BATCH_MAX;
 
 /// No train is here, or no reply is behind this one.
 const NONE: u8 = u8::MAX;
@@ -41,6 +41,8 @@ pub(super) struct Plan {
 
 #[derive(Clone, Copy)]
 struct Train {
+    /// Of the first reply: most that differ are told apart by it alone.
+    hash: u32,
     first: u8,
     last: u8,
     cars: u8,
@@ -60,7 +62,7 @@ pub(super) trait Replies {
 
 impl Plan {
     pub(super) fn new() -> Self {
-        let nobody = Train { first: NONE, last: NONE, cars: 0 };
+        let nobody = Train { hash: 0, first: NONE, last: NONE, cars: 0 };
         Plan { table: [NONE; TABLE], next: [NONE; BATCH_MAX], trains: [nobody; BATCH_MAX], count: 0 }
     }
 
@@ -71,15 +73,19 @@ impl Plan {
         self.count = 0;
         for reply in 0..count {
             self.next[reply] = NONE;
-            let mut place = replies.hash(reply) as usize % TABLE;
+            let hash = replies.hash(reply);
+            let mut place = hash as usize % TABLE;
             // Ends: there are fewer trains than places.
             let at = loop {
                 match self.table[place] {
                     NONE => break None,
-                    train if replies.alike(usize::from(self.trains[usize::from(train)].first), reply) => {
-                        break Some(usize::from(train));
+                    train => {
+                        let other = &self.trains[usize::from(train)];
+                        if other.hash == hash && replies.alike(usize::from(other.first), reply) {
+                            break Some(usize::from(train));
+                        }
+                        place = (place + 1) % TABLE;
                     }
-                    _ => place = (place + 1) % TABLE,
                 }
             };
             match at {
@@ -92,7 +98,7 @@ impl Plan {
                 // A new train; where one of the same kind is full, in its place.
                 _ => {
                     self.table[place] = self.count as u8;
-                    self.trains[self.count] = Train { first: reply as u8, last: reply as u8, cars: 1 };
+                    self.trains[self.count] = Train { hash, first: reply as u8, last: reply as u8, cars: 1 };
                     self.count += 1;
                 }
             }

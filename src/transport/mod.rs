@@ -50,6 +50,8 @@ pub struct Config {
     pub udp_buffer_octets: usize,
     /// Whether replies to one peer go to the kernel together, where it knows how to part them.
     pub udp_trains: bool,
+    /// Whether routers are told not to fragment replies over IPv4.
+    pub udp_dont_fragment: bool,
     /// What stream clients may take.
     pub streams: Limits,
 }
@@ -62,6 +64,7 @@ impl Default for Config {
             pin: false,
             udp_buffer_octets: 4 * 1024 * 1024,
             udp_trains: true,
+            udp_dont_fragment: true,
             streams: Limits::default(),
         }
     }

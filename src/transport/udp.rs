@@ -32,6 +32,7 @@ const LAST_BATCHES_MAX: usize = 64;
 /// One thread's part of an address.
 pub(super) struct Worker {
     socket: Socket,
+    address: SocketAddr,
     /// The processor to stay on, if the operator wants that.
     cpu: Option<usize>,
     /// Whether replies to one peer may go together.
@@ -46,10 +47,10 @@ pub(super) fn bind(
     cpus: &[usize],
 ) -> Result<(SocketAddr, Vec<Worker>), BindError> {
     let fault = |source| BindError::new(address, "UDP", source);
-    let (workers, buffer_octets) = (config.udp_workers.max(1), config.udp_buffer_octets);
+    let workers = config.udp_workers.max(1);
     // The first socket is bound without SO_REUSEPORT, so that an address which another process uses is an error, even if
     // that process would share it; then it opens the address to its fellows.
-    let first = socket(address, buffer_octets).map_err(fault)?;
+    let first = socket(address, config).map_err(fault)?;
     first.bind(&address.into()).map_err(fault)?;
     let bound =
         first.local_addr().map_err(fault)?.as_socket().ok_or_else(|| fault(io::ErrorKind::InvalidData.into()))?;
@@ -58,19 +59,19 @@ pub(super) fn bind(
     }
     let mut sockets = vec![first];
     for _ in 1..workers {
-        let another = socket(address, buffer_octets).map_err(fault)?;
+        let another = socket(address, config).map_err(fault)?;
         another.set_reuse_port(true).map_err(fault)?;
         another.bind(&bound.into()).map_err(fault)?;
         sockets.push(another);
     }
     let place = |(number, socket)| {
         let cpu = cpus.get(number % cpus.len().max(1)).copied();
-        Worker { socket, cpu, trains: config.udp_trains }
+        Worker { socket, address: bound, cpu, trains: config.udp_trains }
     };
     Ok((bound, sockets.into_iter().enumerate().map(place).collect()))
 }
 
-fn socket(address: SocketAddr, buffer_octets: usize) -> io::Result<Socket> {
+fn socket(address: SocketAddr, config: &Config) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() {
         // The two families are two sockets: an address has one meaning, and 0.0.0.0 and [::] can both be listened on.
@@ -80,9 +81,12 @@ fn socket(address: SocketAddr, buffer_octets: usize) -> io::Result<Socket> {
         packet_info::enable(socket.as_fd(), address)?;
     }
     // Wishes: the kernel caps the buffers at its own bounds, and an old one may not know the third.
-    drop(socket.set_recv_buffer_size(buffer_octets));
-    drop(socket.set_send_buffer_size(buffer_octets));
-    drop(packet_info::ignore_path_mtu(socket.as_fd(), address));
+    drop(socket.set_recv_buffer_size(config.udp_buffer_octets));
+    drop(socket.set_send_buffer_size(config.udp_buffer_octets));
+    drop(match config.udp_dont_fragment {
+        true => packet_info::forbid_fragments(socket.as_fd(), address),
+        false => packet_info::ignore_path_mtu(socket.as_fd(), address),
+    });
     socket.set_read_timeout(Some(IDLE))?;
     // Sending waits for room, which is milliseconds at worst; a device that never drains must not hold a worker.
     socket.set_write_timeout(Some(IDLE))?;
@@ -174,6 +178,11 @@ impl Worker {
         if coupled && !batch.is_coupled() {
             // Once in a worker's life at most.
             counters.trains_refused.add(1);
+        }
+        if sent.too_large > 0 {
+            // An interface with so small an MTU is rare: from now on the kernel fragments there, and what was refused is
+            // asked for again.
+            drop(packet_info::ignore_path_mtu(self.socket.as_fd(), self.address));
         }
 
         counters.durations(Transport::Udp).record(received as u64, begun.elapsed());
