@@ -138,6 +138,48 @@ fn every_type() {
     assert!(seen > 60, "{seen} lines only");
 }
 
+/// The types that a zone file has to know by name; RFC 3597 is for the rest.
+const TYPES: &str = "A AAAA NS CNAME PTR HINFO MX TXT RP AFSDB LOC SRV NAPTR KX CERT DNAME DS SSHFP IPSECKEY NSEC DNSKEY DHCID \
+                     NSEC3 NSEC3PARAM TLSA SMIMEA HIP CDS CDNSKEY OPENPGPKEY CSYNC ZONEMD SVCB HTTPS SPF EUI48 EUI64 URI CAA";
+
+/// Text to wire and back, against what others make of the same text; the wire form in hex reads as the same record.
+#[test]
+fn every_type_on_the_wire() {
+    let mut seen = Vec::new();
+    for line in include_str!("zonefile/wire.txt").lines().filter(|line| !line.starts_with('#')) {
+        let (text, hex) = line.split_once(" => ").unwrap();
+        let rdata = |text: &str| {
+            let read = read(format!("{HEAD}t {text}\n").as_bytes());
+            let zone = read.contents.unwrap_or_else(|| panic!("{text}: {:?}", read.findings));
+            let (rtype, _) = text.split_once(' ').unwrap();
+            let rtype: RecordType = rtype.parse().unwrap();
+            (rtype, zone.get(&name("t.example.org."), rtype).unwrap().rdata[0].clone())
+        };
+        let (rtype, wire) = rdata(text);
+        assert_eq!(data_encoding::HEXUPPER.encode(&wire), hex, "{text}");
+        assert_eq!(rdata(&format!("{rtype} \\# {} {hex}", wire.len())).1, wire, "{text}");
+        assert_eq!(rdata(&format!("TYPE{} \\# {} {hex}", rtype.0, wire.len())).1, wire, "{text}");
+        seen.push(rtype.to_string());
+    }
+    let missing: Vec<&str> = TYPES.split_whitespace().filter(|rtype| !seen.iter().any(|seen| seen == rtype)).collect();
+    assert_eq!(missing, [""; 0], "types without a line in wire.txt");
+}
+
+/// A record with one thing wrong is refused, at its line, and nothing else is.
+#[test]
+fn what_no_type_takes() {
+    let mut seen = Vec::new();
+    for line in include_str!("zonefile/refused.txt").lines().filter(|line| !line.starts_with('#')) {
+        let read = read(format!("{HEAD}t {line}\nu A 192.0.2.9\n").as_bytes());
+        let errors: Vec<_> = read.findings.iter().filter(|finding| finding.severity == Severity::Error).collect();
+        assert_eq!(errors.iter().map(|error| error.line).collect::<Vec<_>>(), [5], "{line}: {:?}", read.findings);
+        seen.extend(line.split(' ').next());
+    }
+    let missing: Vec<&str> =
+        TYPES.split_whitespace().filter(|rtype| !seen.contains(rtype) && *rtype != "SPF").collect();
+    assert_eq!(missing, [""; 0], "types without a line in refused.txt");
+}
+
 /// What is refused, and exactly where: text after the four lines of `HEAD`.
 #[test]
 fn what_is_refused_and_where() {

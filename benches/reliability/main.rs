@@ -14,13 +14,15 @@ mod probe;
 mod program;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clients::{Crowd, Flood};
 use program::Program;
 
-/// Slow writers end by the program's default of 5 s; new ones take their place.
-const SLOW_ROUND: Duration = Duration::from_secs(1);
+/// Garbage: so many datagrams, then this pause.
+const FLOOD_BURST: usize = 64;
+const FLOOD_PAUSE: Duration = Duration::from_micros(200);
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -52,24 +54,17 @@ fn main() {
     drop(crowd);
 
     let program = start();
-    let files = program.files();
-    let readers = slow_readers(&program, connections / 5);
-    measure(&format!("{} clients that never read", readers.0.len()), &program, length);
-    println!("    still connected at the end: {} of {}", program.files().saturating_sub(files), readers.0.len());
-    drop(readers);
-
-    let program = start();
-    let busy = std::sync::atomic::AtomicBool::new(true);
-    std::thread::scope(|scope| {
-        let writing =
-            scope.spawn(|| slow_writers(&program, connections / 5, &busy, 4 * length + Duration::from_secs(60)));
-        measure(&format!("{} clients of an octet a second", connections / 5), &program, length);
-        busy.store(false, std::sync::atomic::Ordering::Relaxed);
-        println!("    let go and replaced: {}", writing.join().expect("slow writers do not panic"));
+    beside(&program, &format!("{} clients that never read", connections / 5), length, |program| {
+        read_never(program, connections / 5)
     });
 
     let program = start();
-    let flood = Flood::start(program.dns, 64, Duration::from_micros(200));
+    beside(&program, &format!("{} clients of an octet a second", connections / 5), length, |program| {
+        write_slowly(program, connections / 5)
+    });
+
+    let program = start();
+    let flood = Flood::start(program.dns, FLOOD_BURST, FLOOD_PAUSE);
     let (sent, from) = (flood.sent(), Instant::now());
     measure("a flood of garbage", &program, length);
     println!("    garbage: {:.0} datagrams/s", (flood.sent() - sent) as f64 / from.elapsed().as_secs_f64());
@@ -78,40 +73,50 @@ fn main() {
     let program = start();
     let mut crowd = Crowd::open(program.dns, connections, None);
     crowd.ask_each(Duration::from_secs(10));
-    let readers = slow_readers(&program, connections / 10);
-    let flood = Flood::start(program.dns, 64, Duration::from_micros(200));
-    busy.store(true, std::sync::atomic::Ordering::Relaxed);
-    std::thread::scope(|scope| {
-        let writing =
-            scope.spawn(|| slow_writers(&program, connections / 10, &busy, 4 * length + Duration::from_secs(60)));
-        measure("all of these", &program, length);
-        busy.store(false, std::sync::atomic::Ordering::Relaxed);
-        writing.join().expect("slow writers do not panic");
+    let flood = Flood::start(program.dns, FLOOD_BURST, FLOOD_PAUSE);
+    beside(&program, "all of these", length, |program| {
+        write_slowly(program, connections / 10) + read_never(program, connections / 10)
     });
-    drop((flood, readers, crowd));
+    drop((flood, crowd));
     std::thread::sleep(Duration::from_secs(2));
     measure("all of them gone", &program, length);
 }
 
-fn slow_readers(program: &Program, count: usize) -> Crowd {
-    let mut crowd = Crowd::open(program.dns, count, Some(4096));
-    crowd.ask_without_reading();
-    crowd
+/// Measures while another thread keeps bad clients coming: each round lets those of the last one go.
+fn beside(program: &Program, what: &str, length: Duration, round: impl Fn(&Program) -> usize + Sync) {
+    let busy = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        let clients = scope.spawn(|| {
+            let (start, mut let_go) = (Instant::now(), 0);
+            while busy.load(Ordering::Relaxed) && start.elapsed() < 4 * length + Duration::from_secs(60) {
+                let_go += round(program);
+            }
+            let_go
+        });
+        measure(what, program, length);
+        busy.store(false, Ordering::Relaxed);
+        println!("    let go by the program meanwhile: {}", clients.join().expect("bad clients do not panic"));
+    });
 }
 
-/// Keeps `count` clients busy with an octet a second while `busy`; how many the program let go.
-fn slow_writers(program: &Program, count: usize, busy: &std::sync::atomic::AtomicBool, longest: Duration) -> usize {
-    let start = Instant::now();
-    let mut let_go = 0;
-    while busy.load(std::sync::atomic::Ordering::Relaxed) && start.elapsed() < longest {
-        let mut crowd = Crowd::open(program.dns, count, None);
-        for at in 0..7 {
-            crowd.write_one_octet(at);
-            std::thread::sleep(SLOW_ROUND);
-        }
-        let_go += crowd.closed();
+/// `count` clients that ask for much and read nothing, for longer than the program waits; how many it let go.
+fn read_never(program: &Program, count: usize) -> usize {
+    let files = program.files();
+    let mut crowd = Crowd::open(program.dns, count, Some(4096));
+    crowd.ask_without_reading();
+    std::thread::sleep(Duration::from_secs(7));
+    // From their side nothing is to be seen of it. Other connections may come and go meanwhile: at most all of these.
+    count - program.files().saturating_sub(files).min(count)
+}
+
+/// `count` clients that write an octet a second, for longer than the program waits; how many it let go.
+fn write_slowly(program: &Program, count: usize) -> usize {
+    let mut crowd = Crowd::open(program.dns, count, None);
+    for at in 0..7 {
+        crowd.write_one_octet(at);
+        std::thread::sleep(Duration::from_secs(1));
     }
-    let_go
+    crowd.closed()
 }
 
 /// One line: the rate of answers with 64 queries under way, latencies with one.

@@ -49,6 +49,12 @@ fn holds(query: &[u8], transport: Transport, limit: usize) {
         assert_eq!(response[4..6], [0, 0]);
     }
     let parsed = hickory_proto::op::Message::from_vec(response).expect("a well-formed response");
+    let message = domain::base::Message::from_octets(response).expect("a header");
+    for section in [message.answer(), message.authority(), message.additional()] {
+        for record in section.expect("a section") {
+            record.expect("a record").to_any_record::<domain::rdata::AllRecordData<_, _>>().expect("data of its type");
+        }
+    }
     if transport == Transport::Udp {
         // RFC 6891 §6.2.5: without EDNS 512 octets, with it what the client takes, as far as an independent parser can tell.
         let asked = hickory_proto::op::Message::from_vec(query).ok().and_then(|query| query.edns);

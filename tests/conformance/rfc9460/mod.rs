@@ -62,3 +62,25 @@ fn addresses_of_name_servers() {
          ar ns1.z.test. AAAA 2001:db8::1",
     );
 }
+
+/// A target of `.` is the owner (§2.5.2), which under a wildcard is the name asked for; and targets may be covered by one.
+#[test]
+fn wildcards_and_targets() {
+    let stage = Stage::with(
+        "z.test.",
+        "*.w HTTPS 1 .\n *.w A 192.0.2.7\n s HTTPS 1 t.w\n s SVCB 1 t.w\n e SVCB 1 ent\n x.ent A 192.0.2.8",
+    );
+    stage.check_all(&[
+        ("q.w.z.test. HTTPS", "NOERROR aa\n an q.w.z.test. HTTPS 1 .\n ar q.w.z.test. A 192.0.2.7"),
+        (
+            "s.z.test. HTTPS",
+            "NOERROR aa
+             an s.z.test. HTTPS 1 t.w.z.test.
+             ar t.w.z.test. A 192.0.2.7
+             ar t.w.z.test. HTTPS 1 .",
+        ),
+        // §4.1: SVCB records of the target are of the type asked for; it has HTTPS alone.
+        ("s.z.test. SVCB", "NOERROR aa\n an s.z.test. SVCB 1 t.w.z.test.\n ar t.w.z.test. A 192.0.2.7"),
+        ("e.z.test. SVCB", "NOERROR aa\n an e.z.test. SVCB 1 ent.z.test."),
+    ]);
+}
