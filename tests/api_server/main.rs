@@ -6,6 +6,7 @@ mod errors;
 mod kube_client;
 mod lifecycle;
 mod lists;
+mod recorded;
 mod rights;
 mod support;
 mod watches;
