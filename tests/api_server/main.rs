@@ -2,6 +2,7 @@
 //!
 //! Each file is one part of the contract. `support` starts a server over a store in memory.
 
+mod criteria;
 mod errors;
 mod kube_client;
 mod lifecycle;
