@@ -2,11 +2,13 @@
 //!
 //! Each file is one part of the contract. `support` starts a server over a store in memory.
 
+mod criteria;
 mod errors;
 mod jwt;
 mod kube_client;
 mod lifecycle;
 mod lists;
+mod recorded;
 mod rights;
 mod support;
 mod watches;

@@ -22,6 +22,8 @@ pub const GROUP: &str = "/apis/signpost.dev/v1alpha1";
 pub const ROUTES: &str = "/apis/signpost.dev/v1alpha1/namespaces/default/routes";
 /// A token that the server knows, of the user `tina` who is a tenant of `default`.
 pub const TOKEN: &str = "a-token-for-tests";
+/// A token of the administrator.
+pub const ADMIN_TOKEN: &str = "another-token-for-tests";
 /// Nothing here takes so long.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -76,6 +78,7 @@ impl Server {
 
     pub async fn over(store: Arc<Engine>) -> Server {
         let line = tokens::line(TOKEN, "tina", &["signpost:tenant:default".into()]);
+        let line = format!("{line}\n{}\n", tokens::line(ADMIN_TOKEN, "admin", &[GROUP_MASTERS.into()]));
         let authenticator = Arc::new(Authenticator::new(Tokens::parse(&line).expect("a token line")));
         let api = ApiServer::new(store.clone(), Settings { domain: "v3.example".into(), authenticator });
         let stop = CancellationToken::new();
@@ -83,6 +86,11 @@ impl Server {
         tokio::spawn(async move { running.run(stopped).await });
         tokio::time::timeout(PATIENCE, api.ready()).await.expect("the server becomes ready");
         Server { api, store, stop, folder: None }
+    }
+
+    /// Fires when the server is dropped.
+    pub fn stop_token(&self) -> CancellationToken {
+        self.stop.clone()
     }
 
     pub fn client(&self) -> kube::Client {
