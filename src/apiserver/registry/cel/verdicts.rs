@@ -113,7 +113,7 @@ fn every_rule_compiles_at_its_place_and_is_cheap() {
             let dear: Vec<_> = warnings.iter().filter(|one| one.kind == WarningKind::CostExceeded).collect();
             assert!(dear.is_empty(), "{kind} {}: {dear:?}", rule.place);
             assert!(rule.message.len() <= 2_048 && !rule.message.contains('\n'), "{}", rule.message);
-            if rule.place != "" && rule.place != "spec" {
+            if !rule.place.is_empty() && rule.place != "spec" {
                 let mut found = Vec::new();
                 unbounded(place, rule.place, &mut found);
                 assert_eq!(found, Vec::<String>::new(), "{kind}: a cluster cannot tell what {} costs", rule.rule);
