@@ -1,7 +1,9 @@
 //! Configuration as an operator meets it: what wins, what is refused, and where the fault is said to be.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use signpost::apiserver::auth::jwks::Source;
 use signpost::config::{self, CookieMode, Places, Role, layers, reference};
 use signpost::nameserver::rrl::RateLimit;
 
@@ -153,6 +155,19 @@ fn faults_say_where_and_what() {
             &["\"manifests\" are applied by the process with the role api"],
         ),
         ("roles = []", &[], &[], &["\"roles\" is empty"]),
+        ("api-tls-certificate = \"c\"", &[], &[], &["\"api-tls-key\" go together: give both, or neither"]),
+        ("audit = \"some\"", &[], &[], &["\"audit\" is \"some\": must be writes, all or off"]),
+        ("audit-log-files = 0", &[], &[], &["must be a number from 1 to 1000"]),
+        ("jwt-issuer = 7", &[], &[], &["signpost.toml:1:14: \"jwt-issuer\" must be an array of tables"]),
+        ("[[jwt-issuer]]\nissuer = \"i\"", &[], &[], &["jwks lacks"]),
+        ("[[jwt-issuer]]\nissuer = 7", &[], &[], &["signpost.toml:2:10: \"jwt-issuer\" must be strings"]),
+        ("[[jwt-issuer]]\nissuer = \"a,b\"", &[], &[], &["signpost.toml:2:10: \"jwt-issuer\" must be without commas"]),
+        (
+            "",
+            &[("SIGNPOST_JWT_ISSUER", "issuer=i,audience=a,jwks=k issuer=i,audience=b,jwks=k")],
+            &[],
+            &["the issuer i is given twice"],
+        ),
     ] {
         let error = load(file, variables, flags).expect_err(file);
         for part in expected {
@@ -217,4 +232,22 @@ fn the_reference_is_the_table() {
     let found = std::fs::read_to_string(path).expect("docs/configuration.md is there");
     let message = "docs/configuration.md is out of date; write the output of `signpost check config --reference` there";
     assert!(found == reference::page(), "{message}");
+}
+
+#[test]
+fn identity_providers_are_tables_or_texts() {
+    let table = "[[jwt-issuer]]\nissuer = \"https://idp.example\"\naudience = [\"a\", \"b\"]\njwks = \"keys.json\"\n\
+                 groups-prefix = \"signpost:\"\nleeway = \"5s\"\n\
+                 [[jwt-issuer]]\nissuer = \"i\"\naudience = \"c\"\njwks = \"https://idp.example/keys\"\n";
+    let settings = load(table, &[], &[]).expect("loads");
+    let [first, second] = &settings.jwt_issuers[..] else { panic!("two") };
+    assert_eq!((first.issuer.as_str(), first.audiences.len()), ("https://idp.example", 2));
+    assert_eq!(first.groups_prefix, "signpost:");
+    assert_eq!(first.leeway, Duration::from_secs(5));
+    // Files stand beside the configuration's.
+    assert!(matches!(&first.keys, Source::File(path) if path.is_absolute()), "{:?}", first.keys);
+    assert!(matches!(&second.keys, Source::Url { url, .. } if url == "https://idp.example/keys"));
+    let text = "issuer=i,audience=a,jwks=keys.json";
+    let settings = load("", &[], &[("jwt-issuer", text)]).expect("loads");
+    assert_eq!(settings.jwt_issuers[0].keys, Source::File("keys.json".into()));
 }

@@ -62,7 +62,7 @@ pub fn is_host_label(label: &str) -> bool {
 
 /// Labels that no Route may choose as its `subdomain`: [`ALIAS_LABEL`]; `localhost` (RFC 6761 §6.3); and the two names by
 /// which machines look for a proxy or a tunnel in their search domain, and would trust whoever has them.
-const RESERVED_LABELS: [&str; 4] = [ALIAS_LABEL, "localhost", "wpad", "isatap"];
+pub const RESERVED_LABELS: [&str; 4] = [ALIAS_LABEL, "localhost", "wpad", "isatap"];
 
 /// Whether a Route may not choose `label` as its `subdomain`. The labels made of namespace and name have a dash, so none of
 /// them is ever reserved.

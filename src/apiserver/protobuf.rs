@@ -21,14 +21,44 @@ const MAGIC: [u8; 4] = *b"k8s\0";
 
 /// Decodes a body into the object as JSON. A broken body is 400, a kind without a message here 415.
 pub fn decode(body: &[u8]) -> Result<Value, ApiError> {
+    read(body).map(|read| read.object)
+}
+
+/// The same body as our own encoder writes it: what was decoded, encoded again. [`decode`] makes the same of both, which
+/// tests and the fuzzer hold us to.
+pub fn rewritten(body: &[u8]) -> Result<Vec<u8>, ApiError> {
+    let Read { envelope, message, .. } = read(body)?;
+    let envelope = Envelope { raw: message.encoded(), ..envelope };
+    Ok([&MAGIC[..], &envelope.encode_to_vec()].concat())
+}
+
+/// A body, taken apart.
+struct Read {
+    envelope: Envelope,
+    message: Box<dyn Encoded>,
+    object: Value,
+}
+
+/// A message of whatever type, encoded.
+trait Encoded {
+    fn encoded(&self) -> Vec<u8>;
+}
+
+impl<T: Message> Encoded for T {
+    fn encoded(&self) -> Vec<u8> {
+        self.encode_to_vec()
+    }
+}
+
+fn read(body: &[u8]) -> Result<Read, ApiError> {
     let envelope = body.strip_prefix(&MAGIC).ok_or_else(|| broken("it does not start with the octets 6b 38 73 00"))?;
     let envelope = Envelope::decode(envelope).map_err(|error| broken(&error.to_string()))?;
     if !envelope.content_encoding.is_empty() {
         return Err(ApiError::unsupported_media_type(&format!("{MEDIA_TYPE} without a content encoding")));
     }
-    let type_meta = envelope.type_meta.unwrap_or_default();
+    let type_meta = envelope.type_meta.clone().unwrap_or_default();
     let raw = envelope.raw.as_slice();
-    let mut object = match (type_meta.api_version.as_str(), type_meta.kind.as_str()) {
+    let (mut object, message) = match (type_meta.api_version.as_str(), type_meta.kind.as_str()) {
         ("v1", "Namespace") => json::<Namespace>(raw),
         ("v1", "Event") => json::<CoreEvent>(raw),
         ("events.k8s.io/v1", "Event") => json::<NewEvent>(raw),
@@ -43,18 +73,18 @@ pub fn decode(body: &[u8]) -> Result<Value, ApiError> {
     let Some(fields) = object.as_object_mut() else { return Err(broken("it holds no object")) };
     fields.insert("apiVersion".to_owned(), Value::String(type_meta.api_version));
     fields.insert("kind".to_owned(), Value::String(type_meta.kind));
-    Ok(object)
+    Ok(Read { envelope, message, object })
 }
 
 fn broken(what: &str) -> ApiError {
     ApiError::bad_request(format!("the body is no Kubernetes protobuf: {what}"))
 }
 
-fn json<T: Message + Default + Serialize>(raw: &[u8]) -> Result<Value, ApiError> {
+fn json<T: Message + Default + Serialize + 'static>(raw: &[u8]) -> Result<(Value, Box<dyn Encoded>), ApiError> {
     let message = T::decode(raw).map_err(|error| broken(&error.to_string()))?;
     let mut object = serde_json::to_value(&message).map_err(|error| broken(&error.to_string()))?;
     drop_unset(&mut object);
-    Ok(object)
+    Ok((object, Box::new(message)))
 }
 
 /// Takes out what Go's encoder writes for a field that was not set: empty text above all. Values of labels and annotations

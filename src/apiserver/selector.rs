@@ -1,10 +1,13 @@
 //! Selectors in query parameters: `labelSelector=a=b,c in (x,y),!d` and `fieldSelector=metadata.name=x,spec.host!=y`.
 
+use std::fmt;
+
 use serde_json::Value;
 
 use super::error::ApiError;
 use super::object::Object;
 use super::registry::Kind;
+use super::registry::labels::check_subdomain;
 
 /// Longest selector in octets. Longer ones are no selectors but attempts at something else.
 const SELECTOR_OCTETS_MAX: usize = 64 * 1024;
@@ -69,6 +72,16 @@ impl Selector {
         self
     }
 
+    /// The requirements on labels as a query parameter: [`Self::parse`] makes the same of it.
+    pub fn labels_text(&self) -> String {
+        joined(&self.labels)
+    }
+
+    /// The requirements on fields as a query parameter.
+    pub fn fields_text(&self) -> String {
+        joined(&self.fields)
+    }
+
     /// Whether it takes everything.
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
@@ -96,6 +109,39 @@ impl Selector {
             };
             equals == requirement.equal
         })
+    }
+}
+
+fn joined(requirements: &[impl fmt::Display]) -> String {
+    requirements.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+impl fmt::Display for LabelRequirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = &self.key;
+        match &self.operator {
+            Operator::In(values) if values.len() == 1 => write!(f, "{key}={}", values[0]),
+            Operator::In(values) => write!(f, "{key} in ({})", values.join(",")),
+            Operator::NotIn(values) if values.len() == 1 => write!(f, "{key}!={}", values[0]),
+            Operator::NotIn(values) => write!(f, "{key} notin ({})", values.join(",")),
+            Operator::Exists => f.write_str(key),
+            Operator::DoesNotExist => write!(f, "!{key}"),
+            Operator::GreaterThan(bound) => write!(f, "{key}>{bound}"),
+            Operator::LessThan(bound) => write!(f, "{key}<{bound}"),
+        }
+    }
+}
+
+impl fmt::Display for FieldRequirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.path, if self.equal { "=" } else { "!=" })?;
+        for character in self.value.chars() {
+            if matches!(character, '\\' | ',' | '=') {
+                f.write_str("\\")?;
+            }
+            write!(f, "{character}")?;
+        }
+        Ok(())
     }
 }
 
@@ -200,7 +246,7 @@ fn split_outside_parentheses(text: &str) -> Result<Vec<&str>, String> {
 /// A qualified name: an optional DNS prefix and `/`, then 1 to 63 of letters, digits, `-_.`, alphanumeric at both ends.
 fn check_key(key: &str) -> Result<(), String> {
     let name = match key.split_once('/') {
-        Some((prefix, _)) if prefix.is_empty() || prefix.len() > 253 => {
+        Some((prefix, _)) if check_subdomain(prefix).is_some() => {
             return Err(format!("invalid label key {key:?}: the prefix must be a DNS subdomain"));
         }
         Some((_, name)) => name,
@@ -316,6 +362,9 @@ mod tests {
             ("app)", None),
             ("app=shop,", None),
             ("-a=b", None),
+            ("a b/c", None),
+            ("/c", None),
+            ("!x(y)/z", None),
             ("a=b c", None),
             ("tier>x", None),
             ("a of (b)", None),

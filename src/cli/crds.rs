@@ -1,19 +1,28 @@
 //! `signpost crds`: our kinds as CustomResourceDefinitions, for a Kubernetes cluster that is to serve them itself.
 
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 
 use super::{Exit, print};
+use crate::api::names;
 use crate::apiserver::registry::crd;
 
 pub(super) fn command() -> Command {
+    let domain = Arg::new("domain")
+        .long("domain")
+        .value_name("NAME")
+        .value_parser(|text: &str| {
+            names::check_domain(text).map(|()| text.to_ascii_lowercase()).map_err(|error| error.to_string())
+        })
+        .help("The platform's domain, for the rules that depend on it; without it they are left out");
     Command::new("crds")
-        .about("Prints our kinds as CustomResourceDefinitions for a Kubernetes cluster, a YAML document each")
-        .after_help("signpost crds | kubectl apply --server-side -f -")
+        .about("Prints our kinds as CustomResourceDefinitions for a Kubernetes cluster (1.31 or later), a YAML document each")
+        .after_help("signpost crds --domain v3.rhcloud.com | kubectl apply --server-side -f -")
+        .arg(domain)
 }
 
-pub(super) fn run(_matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Exit {
     let mut text = String::new();
-    for definition in crd::crds() {
+    for definition in crd::crds(matches.get_one::<String>("domain").map(String::as_str)) {
         // JSON is YAML, and says what it means without a second writer.
         let object = serde_json::to_string_pretty(&definition).expect("a definition is plain data");
         text.push_str("---\n");

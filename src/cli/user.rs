@@ -231,7 +231,7 @@ fn list(folder: &std::path::Path) -> Result<(), String> {
                 CredentialKind::Token => "token",
                 CredentialKind::Certificate => "certificate",
             };
-            let id = &credential.id[..credential.id.floor_char_boundary(12)];
+            let id = credential.id.get(..12).unwrap_or(&credential.id);
             let expires = match credential.expires {
                 None => "never".to_owned(),
                 Some(time) if time <= Timestamp::now() => format!("{time} (expired)"),

@@ -42,7 +42,7 @@ impl Reached {
         let authority = tls::Authority::open(folder.path(), names, std::time::SystemTime::now()).expect("certificates");
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let config = authority.server_config().expect("a certificate");
+        let config = authority.server_config(None).expect("a certificate");
         let (router, stop) = (server.api.router(), server.stop_token());
         tokio::spawn(httpd::serve(listener, Some(config), router, httpd::Limits::default(), stop));
         let kubeconfig = json!({

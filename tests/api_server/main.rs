@@ -2,6 +2,7 @@
 //!
 //! Each file is one part of the contract. `support` starts a server over a store in memory.
 
+mod audit;
 mod criteria;
 mod errors;
 mod jwt;

@@ -103,7 +103,7 @@ fn users_come_may_do_what_they_may_and_go() {
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     });
     assert!(routes.contains("shop") && routes.contains("other"), "{routes}");
-    let told = vic.refused(&["apply", "-f", "-"], &route("shop", "no"));
+    let told = vic.refused(&["apply", "-f", "-"], &route("shop", "side"));
     assert!(told.contains("forbidden"), "{told}");
 
     // An administrator by group; the token is printed once.
@@ -144,7 +144,7 @@ fn users_come_may_do_what_they_may_and_go() {
     for user in [&tina, &vic] {
         eventually("a revoked user gets 401", || {
             let output = user.run(&["get", ROUTES, "-n", "shop"]);
-            String::from_utf8_lossy(&output.stderr).contains("Unauthorized").then_some(())
+            String::from_utf8_lossy(&output.stderr).contains("You must be logged in to the server").then_some(())
         });
     }
     assert!(!signpost(&data, &["user", "revoke", "tina"]).status.success(), "nobody of that name is there any more");
@@ -181,8 +181,8 @@ fn users_come_may_do_what_they_may_and_go() {
     let _server = Server::start(ports, &["--data-dir", data.path()]);
     let url = format!("https://{}", ports.api);
     let again = |user: &Kubectl| user.run(&["--server", &url, "get", ROUTES, "-n", "shop"]);
-    assert!(String::from_utf8_lossy(&again(&tina).stderr).contains("Unauthorized"));
-    assert!(String::from_utf8_lossy(&again(&vic).stderr).contains("Unauthorized"));
+    assert!(String::from_utf8_lossy(&again(&tina).stderr).contains("You must be logged in to the server"));
+    assert!(String::from_utf8_lossy(&again(&vic).stderr).contains("You must be logged in to the server"));
     assert!(as_ada(&["--server", &url, "get", ROUTES, "-A"]).status.success());
 }
 

@@ -52,9 +52,12 @@ pub enum ClaimKind {
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
     /// Namespace of the Route.
+    #[schemars(length(max = 63))]
     pub namespace: String,
     /// Name of the Route.
+    #[schemars(length(max = 253))]
     pub name: String,
     /// `metadata.uid` of the Route.
+    #[schemars(length(max = 128))]
     pub uid: String,
 }

@@ -61,6 +61,7 @@ pub struct RouteSpec {
 pub struct Target {
     /// The target's kind, `Service` as a rule.
     #[serde(default = "default_target_kind")]
+    #[schemars(length(max = 253))]
     pub kind: String,
     /// The target's name in the Route's namespace.
     #[schemars(length(min = 1, max = 253))]
@@ -122,7 +123,7 @@ pub struct RouteStatus {
     pub canonical_name: Option<String>,
     /// Every name by which the Route is reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub names: Vec<AssignedName>,
     /// The `metadata.generation` that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -148,6 +149,7 @@ pub enum Phase {
 #[serde(rename_all = "camelCase")]
 pub struct AssignedName {
     /// The DNS name, without a dot at the end.
+    #[schemars(length(max = 253))]
     pub name: String,
     /// What kind of name it is.
     #[serde(rename = "type")]

@@ -26,25 +26,30 @@ pub const FENCING_ANNOTATION: &str = "signpost.dev/fencing";
 #[serde(rename_all = "camelCase")]
 pub struct RouteBindingSpec {
     /// Namespace of the Route: the binding's own.
+    #[schemars(length(max = 63))]
     pub route_namespace: String,
     /// Name of the Route: the binding's own.
+    #[schemars(length(max = 253))]
     pub route_name: String,
     /// `metadata.uid` of the Route that was looked at; a Route deleted and made anew has another.
     #[serde(rename = "routeUID")]
+    #[schemars(length(max = 128))]
     pub route_uid: String,
     /// `metadata.resourceVersion` of the Route that was looked at. The binding is refused if the Route has changed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route_resource_version: Option<String>,
     /// Name of the Router.
+    #[schemars(length(max = 253))]
     pub router: String,
     /// The Router's zone.
     pub dns: String,
     /// The label claimed for the Route, unique on the platform: the first label of its system name and of its alias.
     pub label: String,
     /// Every name assigned to the Route: its system name, its alias, its custom host.
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub names: Vec<AssignedName>,
     /// The strategy that chose the Router.
+    #[schemars(length(max = 63))]
     pub strategy: String,
     /// Why this Router was chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]

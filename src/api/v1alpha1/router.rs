@@ -42,9 +42,10 @@ pub struct RouterSpec {
     /// Which routes may be placed here, by the labels of their namespace. Empty or absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
-    /// The addresses of the shard's instances, which the wildcard answers with.
+    /// The addresses of the shard's instances, which the wildcard answers with; at most 128.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["ip"]))]
+    // A cluster compares each with each by a rule in CEL, and allows a million steps for it.
+    #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["ip"]))]
     pub addresses: Vec<Address>,
     /// How addresses are used together. `active-active` answers with all of them, rotated; `active-passive` with those of
     /// the lowest `priority` number that has an active address.

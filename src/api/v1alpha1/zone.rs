@@ -26,6 +26,7 @@ pub struct ZoneSpec {
     pub kind: ZoneKind,
     /// The Router whose shard it is, for a shard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
     pub router: Option<String>,
     /// The newest versions of the zone, newest first; at most 16.
     #[serde(default)]
@@ -50,6 +51,7 @@ pub struct ZoneVersion {
     /// SOA serial, an RFC 1982 number.
     pub serial: u32,
     /// Digest of what the zone was made from, in hexadecimal.
+    #[schemars(length(max = 128))]
     pub digest: String,
     /// When the serial was given out.
     pub at: Time,

@@ -292,7 +292,8 @@ fn object_reference<'a>(target: &'a Target, made: Option<&'a Made>) -> Option<Ob
 
 /// At most so many octets of a text, by whole characters.
 fn cut(text: &str, octets: usize) -> &str {
-    &text[..text.floor_char_boundary(octets)]
+    let end = (0..=octets.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
 }
 
 fn micro_time(time: Timestamp) -> String {

@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt;
 use serde_json::Value;
 
-use super::metadata;
+use super::{cel, metadata};
 use crate::api::v1alpha1::{name_claim, route, route_binding, router, zone};
 use crate::apiserver::schema::structural;
 
@@ -28,56 +28,73 @@ fn declared_schema(definition: &CustomResourceDefinition) -> Value {
     schema
 }
 
-/// The definitions of our kinds for a real cluster, with printer columns and selectable fields.
+/// The definitions of our kinds for a real cluster, with rules in CEL, printer columns and selectable fields. Rules about
+/// the platform's domain are there if it is given.
 ///
 /// A real cluster computes columns from JSON paths, which cannot join or count, so there are fewer than our server has.
-pub fn crds() -> Vec<CustomResourceDefinition> {
+pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
     vec![
-        crd::<router::Router>(&[
-            ("DNS", "string", ".spec.dns", 0),
-            ("State", "string", ".spec.state", 0),
-            ("Routes", "integer", ".status.routes", 0),
-            ("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", 0),
-            ("Mode", "string", ".spec.mode", 1),
-            AGE,
-        ]),
-        crd::<route::Route>(&[
-            ("Host", "string", ".spec.host", 0),
-            ("DNS", "string", ".status.dns", 0),
-            ("Router", "string", ".status.router", 0),
-            ("Phase", "string", ".status.phase", 0),
-            ("Live", "string", ".status.conditions[?(@.type==\"Resolvable\")].status", 0),
-            ("Reason", "string", ".status.conditions[?(@.type==\"Scheduled\")].reason", 1),
-            AGE,
-        ]),
-        crd::<route_binding::RouteBinding>(&[
-            ("Router", "string", ".spec.router", 0),
-            ("DNS", "string", ".spec.dns", 0),
-            ("Strategy", "string", ".spec.strategy", 0),
-            AGE,
-        ]),
-        crd::<name_claim::NameClaim>(&[
-            ("Type", "string", ".spec.type", 0),
-            ("Value", "string", ".spec.value", 0),
-            ("Namespace", "string", ".spec.holder.namespace", 0),
-            ("Holder", "string", ".spec.holder.name", 0),
-            ("Released", "date", ".spec.releasedAt", 0),
-            AGE,
-        ]),
-        crd::<zone::Zone>(&[
-            ("Type", "string", ".spec.type", 0),
-            ("Serial", "integer", ".spec.versions[0].serial", 0),
-            ("Digest", "string", ".spec.versions[0].digest", 1),
-            AGE,
-        ]),
+        crd::<router::Router>(
+            domain,
+            &[
+                ("DNS", "string", ".spec.dns", 0),
+                ("State", "string", ".spec.state", 0),
+                ("Routes", "integer", ".status.routes", 0),
+                ("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", 0),
+                ("Mode", "string", ".spec.mode", 1),
+                AGE,
+            ],
+        ),
+        crd::<route::Route>(
+            domain,
+            &[
+                ("Host", "string", ".spec.host", 0),
+                ("DNS", "string", ".status.dns", 0),
+                ("Router", "string", ".status.router", 0),
+                ("Phase", "string", ".status.phase", 0),
+                ("Live", "string", ".status.conditions[?(@.type==\"Resolvable\")].status", 0),
+                ("Reason", "string", ".status.conditions[?(@.type==\"Scheduled\")].reason", 1),
+                AGE,
+            ],
+        ),
+        crd::<route_binding::RouteBinding>(
+            domain,
+            &[
+                ("Router", "string", ".spec.router", 0),
+                ("DNS", "string", ".spec.dns", 0),
+                ("Strategy", "string", ".spec.strategy", 0),
+                AGE,
+            ],
+        ),
+        crd::<name_claim::NameClaim>(
+            domain,
+            &[
+                ("Type", "string", ".spec.type", 0),
+                ("Value", "string", ".spec.value", 0),
+                ("Namespace", "string", ".spec.holder.namespace", 0),
+                ("Holder", "string", ".spec.holder.name", 0),
+                ("Released", "date", ".spec.releasedAt", 0),
+                AGE,
+            ],
+        ),
+        crd::<zone::Zone>(
+            domain,
+            &[
+                ("Type", "string", ".spec.type", 0),
+                ("Serial", "integer", ".spec.versions[0].serial", 0),
+                ("Digest", "string", ".spec.versions[0].digest", 1),
+                AGE,
+            ],
+        ),
     ]
 }
 
 const AGE: (&str, &str, &str, i32) = ("Age", "date", ".metadata.creationTimestamp", 0);
 
-fn crd<T: CustomResourceExt>(columns: &[(&str, &str, &str, i32)]) -> CustomResourceDefinition {
+fn crd<T: CustomResourceExt>(domain: Option<&str>, columns: &[(&str, &str, &str, i32)]) -> CustomResourceDefinition {
     let mut definition = T::crd();
-    let schema = declared_schema(&definition);
+    let mut schema = declared_schema(&definition);
+    cel::add(&definition.spec.names.kind, &mut schema, domain);
     let kind = super::known(&definition.spec.names.kind);
     let version = definition.spec.versions.first_mut().expect("kube derives one version");
     if let Some(validation) = &mut version.schema {
@@ -101,9 +118,30 @@ fn crd<T: CustomResourceExt>(columns: &[(&str, &str, &str, i32)]) -> CustomResou
 mod tests {
     use super::*;
 
+    /// The paths of what `declared` says beyond `served`; panics where they disagree.
+    fn added_beyond(served: &Value, declared: &Value, path: &str) -> Vec<String> {
+        match (served, declared) {
+            (Value::Object(served), Value::Object(declared)) => {
+                assert!(served.keys().all(|name| declared.contains_key(name)), "{path} lacks something");
+                let inner = declared.iter().flat_map(|(name, value)| {
+                    let path = format!("{path}.{name}");
+                    match served.get(name) {
+                        Some(served) => added_beyond(served, value, &path),
+                        None => vec![path],
+                    }
+                });
+                inner.collect()
+            }
+            _ => {
+                assert_eq!(served, declared, "{path}");
+                Vec::new()
+            }
+        }
+    }
+
     #[test]
     fn the_definitions_hold_the_servers_schemas() {
-        let definitions = crds();
+        let definitions = crds(None);
         assert_eq!(definitions.len(), 5);
         for definition in definitions {
             let text = serde_json::to_string(&definition).unwrap();
@@ -111,8 +149,14 @@ mod tests {
             assert!(!text.contains("uint"), "{text}");
             assert!(text.contains("additionalPrinterColumns"));
             let kind = super::super::known(&definition.spec.names.kind);
-            let served = kind.schema["properties"]["spec"].clone();
-            assert_eq!(declared_schema(&definition)["properties"]["spec"], served, "{}", kind.kind);
+            let served = &kind.schema["properties"]["spec"];
+            let added = added_beyond(served, &declared_schema(&definition)["properties"]["spec"], "spec");
+            let allowed = ["x-kubernetes-validations", "maxLength", "enum"];
+            assert!(
+                added.iter().all(|path| allowed.iter().any(|name| path.ends_with(name))),
+                "{} {added:?}",
+                kind.kind
+            );
             assert_eq!(definition.spec.names.plural, kind.plural);
             assert_eq!(definition.spec.names.singular.as_deref(), Some(kind.singular));
             assert_eq!(definition.spec.names.short_names.unwrap_or_default(), kind.short_names);

@@ -18,6 +18,7 @@ pub mod route_binding;
 pub mod router;
 pub mod zone;
 
+mod cel;
 pub mod columns;
 pub mod crd;
 pub mod field;

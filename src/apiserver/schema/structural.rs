@@ -67,12 +67,14 @@ fn shared_types(object: &mut Map<String, Value>) {
     let Some(Value::Object(properties)) = object.get_mut("properties") else { return };
     let has = |properties: &Map<String, Value>, names: &[&str]| names.iter().all(|name| properties.contains_key(*name));
     if has(properties, &["matchLabels", "matchExpressions"]) {
-        // LabelSelector: one value, since half a selector selects something else.
-        set(properties, "matchExpressions", json!({"x-kubernetes-list-type": "atomic"}));
+        // LabelSelector: one value, since half a selector selects something else. Every route is matched against every
+        // selector, and a cluster must know what a rule over it can cost: so there are bounds, far above what people write.
+        set(properties, "matchLabels", json!({"maxProperties": 64}));
+        set(properties, "matchExpressions", json!({"x-kubernetes-list-type": "atomic", "maxItems": 64}));
         if let Some(Value::Object(requirement)) =
             properties.get_mut("matchExpressions").and_then(|list| list.get_mut("items")?.get_mut("properties"))
         {
-            set(requirement, "values", json!({"x-kubernetes-list-type": "atomic"}));
+            set(requirement, "values", json!({"x-kubernetes-list-type": "atomic", "maxItems": 64}));
         }
         object.insert("x-kubernetes-map-type".to_owned(), json!("atomic"));
     } else if has(properties, &["lastTransitionTime", "reason", "message", "status", "type"]) {
@@ -136,9 +138,10 @@ mod tests {
         let expected = json!({"type": "object", "description": "One line.\n\nTwo.", "properties": {
             "weight": {"type": "integer", "format": "int64", "minimum": 0, "maximum": 4294967295_u32},
             "selector": {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {
-                "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}},
-                "matchExpressions": {"type": "array", "x-kubernetes-list-type": "atomic", "items": {"type": "object",
-                    "properties": {"values": {"type": "array", "x-kubernetes-list-type": "atomic"}}}}}}
+                "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 64},
+                "matchExpressions": {"type": "array", "x-kubernetes-list-type": "atomic", "maxItems": 64, "items": {
+                    "type": "object", "properties": {
+                        "values": {"type": "array", "x-kubernetes-list-type": "atomic", "maxItems": 64}}}}}}
         }});
         assert_eq!(schema, expected);
     }

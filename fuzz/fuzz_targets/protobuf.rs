@@ -1,0 +1,14 @@
+//! Any octets as a body in Kubernetes' protobuf. The property stands in `tests/api_properties/properties.rs`, which
+//! ordinary tests run too.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../tests/api_properties/properties.rs"]
+#[allow(dead_code)]
+mod properties;
+
+fuzz_target!(|body: &[u8]| {
+    properties::protobuf(body);
+});
