@@ -259,8 +259,8 @@ impl Batch {
         report
     }
 
-    /// Sends the queued replies as planned. Says also whether the kernel takes no trains here after all: then what was in
-    /// the refused one, and all after it, has been sent a message each.
+    /// Sends the queued replies as planned. Says also whether the kernel takes no trains here after all: then what was
+    /// in a refused one has been sent a message each.
     fn send_trains(&mut self, socket: BorrowedFd<'_>, plan: &Plan) -> (Sent, bool) {
         let trains = self.lay_trains(plan);
         let mut report = Sent::default();
@@ -315,10 +315,10 @@ impl Batch {
             if octets - start > 1 {
                 let length = self.queued_octets.get(first).iov_len;
                 // The control memory of the slot whose source address this is; `queue` left it out where it is empty.
-                let slot = self.queued_slots[first];
-                header.msg_hdr.msg_control = self.controls.at(usize::from(slot)).cast();
-                header.msg_hdr.msg_controllen =
-                    self.ask_for_cuts(usize::from(slot), header.msg_hdr.msg_controllen, length as u16);
+                let slot = usize::from(self.queued_slots[first]);
+                header.msg_hdr.msg_control = self.controls.at(slot).cast();
+                let used = self.ask_for_cuts(slot, header.msg_hdr.msg_controllen as _, length as u16);
+                header.msg_hdr.msg_controllen = used as _;
             }
             self.train_headers.set(train, header);
         }
@@ -442,7 +442,7 @@ impl Replies for Batch {
 
     fn alike(&self, one: usize, other: usize) -> bool {
         let control = |reply: usize| {
-            let used = self.queued_headers.get(reply).msg_hdr.msg_controllen as usize;
+            let used: usize = self.queued_headers.get(reply).msg_hdr.msg_controllen as _;
             (used <= CONTROL_OCTETS - CUTS_OCTETS)
                 .then(|| &self.controls.get(self.queued_slots[reply].into()).0[..used])
         };
