@@ -14,8 +14,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{PATIENCE, ROUTES, Server, admin, route, version};
 
-/// Number, what it demands, and the files and tests that show it.
-const CRITERIA: &[(u8, &str, &[(&str, &str)])] = &[
+/// Files, and what in them shows a criterion.
+type ShownBy = &'static [(&'static str, &'static str)];
+
+/// Number, what it demands, and what shows it.
+const CRITERIA: &[(u8, &str, ShownBy)] = &[
     (
         1,
         "the first start makes certificates, token and kubeconfig; TLS works at once",
