@@ -14,12 +14,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{PATIENCE, ROUTES, Server, admin, route, version};
 
-/// Number, what it demands, and the files and tests that show it.
-const CRITERIA: &[(u8, &str, &[(&str, &str)])] = &[
+/// Files, and what in them shows a criterion.
+type ShownBy = &'static [(&'static str, &'static str)];
+
+/// Number, what it demands, and what shows it.
+const CRITERIA: &[(u8, &str, ShownBy)] = &[
     (
         1,
         "the first start makes certificates, token and kubeconfig; TLS works at once",
-        &[("tests/e2e/platform.rs", "fn "), ("tests/kubectl/main.rs", "fn start")],
+        &[("tests/e2e/platform.rs", "fn from_apply_to_dig"), ("tests/kubectl/main.rs", "fn start")],
     ),
     (2, "kubectl, row by row", &[("tests/kubectl/main.rs", "fn play"), ("tests/api_server/recorded.rs", "fn play")]),
     (3, "a description for every field", &[("tests/api_server/criteria.rs", "fn every_field_is_described")]),
@@ -37,7 +40,7 @@ const CRITERIA: &[(u8, &str, &[(&str, &str)])] = &[
         7,
         "server-side apply and the way to it",
         &[
-            ("src/apiserver/apply/vectors.rs", "fn "),
+            ("src/apiserver/apply/vectors.rs", "fn two_managers_share_lists"),
             ("tests/kubectl/transcripts/server_side_apply.txt", "moves over without a conflict"),
         ],
     ),
@@ -109,7 +112,11 @@ const CRITERIA: &[(u8, &str, &[(&str, &str)])] = &[
         ],
     ),
     (17, "kube-rs in process and over TLS", &[("tests/api_server/kube_client.rs", "mod over_tls")]),
-    (19, "kill -9 in the middle of a commit", &[("tests/store_crash.rs", "fn ")]),
+    (
+        19,
+        "kill -9 in the middle of a commit",
+        &[("tests/store_crash.rs", "fn kill_9_loses_nothing_that_was_acknowledged")],
+    ),
     (
         20,
         "restore of an older backup",

@@ -501,7 +501,7 @@ async fn paths_that_are_nothing() {
         "/apis/none.example/v1/things",
         "/apis/signpost.dev/v1alpha1/things",
         "/apis/signpost.dev/v9/routes",
-        "/openapi/v2",
+        "/openapi/v4",
         "/api/v1/namespaces/default/pods",
     ] {
         let reply = server.get(path).await;

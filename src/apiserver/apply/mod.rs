@@ -62,7 +62,8 @@ pub fn server_side_apply(
     let empty = json!({});
     let object = live.unwrap_or(&empty);
     let mut managers = Managers::of(object);
-    if live.is_some() && managers.0.is_empty() {
+    let unmanaged = managers.0.is_empty();
+    if live.is_some() && unmanaged {
         managers.0.extend(request.owner_of_what_was_there(object));
     }
     let applied = match request.apply(object, &managers, force) {
@@ -78,6 +79,14 @@ pub fn server_side_apply(
     let (mut result, managers) = applied.map_err(|conflicts| conflict_error(&conflicts))?;
     if manager == last_applied::MANAGER && subresource.is_none() {
         last_applied::keep_up(&mut result, &config);
+    }
+    // Who names nothing owns nothing: an object that nobody manages, such as a Namespace of which only the name is applied,
+    // stays one, and nothing is written.
+    let applying =
+        |(found, owned): (&Manager, &Owned)| found.operation == managers::Operation::Apply && !owned.set.is_empty();
+    let applies = managers.0.iter().any(applying);
+    if unmanaged && !applies && live.is_some() && without_managed_fields(&result) == without_managed_fields(object) {
+        return Ok(object.clone());
     }
     managers.encode_into(&mut result);
     Ok(result)
