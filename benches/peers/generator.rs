@@ -47,6 +47,8 @@ pub struct Load {
     /// How many zones there are.
     pub zones: usize,
     pub peers: Peers,
+    /// Each query has a client's cookie.
+    pub cookies: bool,
 }
 
 /// What a run saw.
@@ -66,7 +68,7 @@ pub fn all_right(load: Load, count: usize) -> bool {
     let mut random = 7;
     let mut octets = [0; 1_500];
     (0..count).all(|_| {
-        let length = query(&mut random, load.zones, &mut octets);
+        let length = query(&mut random, load, &mut octets);
         let id = [octets[0], octets[1]];
         socket.send(&octets[..length]).is_ok()
             && socket.recv(&mut octets).is_ok_and(|length| zones::is_right(&octets[..length], load.zones))
@@ -132,7 +134,7 @@ impl Client {
             } else {
                 report.wrong += 1;
             }
-            lengths[datagram.slot] = query(random, self.load.zones, datagram.reply);
+            lengths[datagram.slot] = query(random, self.load, datagram.reply);
             count += 1;
         }
         for (slot, length) in lengths.iter().enumerate().take(count) {
@@ -146,7 +148,7 @@ impl Client {
     fn prime(&mut self) {
         let mut octets = [0; 512];
         for place in 0..WINDOW {
-            let length = query(&mut self.random, self.load.zones, &mut octets);
+            let length = query(&mut self.random, self.load, &mut octets);
             // A full socket buffer is a lost query, which is counted when it is missed.
             match self.load.peers {
                 Peers::Few => drop(self.socket.send_to(&octets[..length], self.load.server)),
@@ -171,8 +173,8 @@ fn shared_socket(address: SocketAddr) -> UdpSocket {
     socket.into()
 }
 
-/// Writes a query for `<8 random letters>.z<zone>.bench.test`, A, with EDNS and 1,232 octets.
-pub fn query(random: &mut u64, zones: usize, octets: &mut [u8]) -> usize {
+/// Writes a query for `<8 random letters>.z<zone>.bench.test`, A, with EDNS and 1,232 octets, and perhaps a client's cookie.
+pub fn query(random: &mut u64, load: Load, octets: &mut [u8]) -> usize {
     *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     let number = *random >> 16;
     let mut length = 0;
@@ -182,7 +184,8 @@ pub fn query(random: &mut u64, zones: usize, octets: &mut [u8]) -> usize {
     };
     put(&[(number >> 8) as u8, number as u8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 8]);
     put(&std::array::from_fn::<u8, 8, _>(|place| b'a' + (number >> (4 * place) & 15) as u8));
-    put(&zones::apex((number >> 20) as usize % zones));
-    put(&[0, 1, 0, 1, 0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
+    put(&zones::apex((number >> 20) as usize % load.zones));
+    put(&[0, 1, 0, 1, 0, 0, 41, 4, 208, 0, 0, 0, 0, 0]);
+    put(if load.cookies { b"\x0c\0\x0a\0\x08client-1" } else { &[0] });
     length
 }

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use signpost::nameserver::Settings;
+use signpost::nameserver::cookie::{Cookies, Secret};
+use signpost::nameserver::rrl::RateLimit;
 use signpost::sys::cpu;
 use signpost::sys::datagrams::{BATCH_MAX, Batch, Wait};
 use signpost::transport::{self, Config, LiveSettings};
@@ -49,8 +51,12 @@ fn serve_zones(address: SocketAddr) -> std::io::Result<()> {
     let db = ZoneDb::new();
     db.publish_many((0..zones).map(|zone| zones::compile(zone, 1)));
     db.set_ready();
-    let settings: LiveSettings = Arc::new(ArcSwap::from_pointee(Settings::default()));
     let is_on = |flag| argument::<String>(flag).is_none_or(|switch| switch == "on");
+    let guard = is_on("--guard");
+    let cookies = || Cookies { first: Secret::new([7; 16]), others: Box::default(), required: false };
+    let limit = || RateLimit { per_second: 1_000_000, ..RateLimit::default() };
+    let settings = Settings { cookies: guard.then(cookies), rate_limit: guard.then(limit), ..Settings::default() };
+    let settings: LiveSettings = Arc::new(ArcSwap::from_pointee(settings));
     let config = Config {
         addresses: vec![address],
         udp_workers: 1,

@@ -31,7 +31,7 @@ struct Row<'a> {
 
 impl<'a> Row<'a> {
     fn new(server: Server, zones: &'a Zones) -> Self {
-        let setup = Setup { server, zones, trains: true, dont_fragment: true, changes: 0 };
+        let setup = Setup { server, zones, trains: true, dont_fragment: true, guarded: false, changes: 0 };
         Row { label: server.name().to_owned(), setup, peers: Peers::Few }
     }
 
@@ -50,8 +50,13 @@ impl<'a> Row<'a> {
         self.labelled("no DF")
     }
 
+    fn guarded(mut self) -> Self {
+        self.setup.guarded = true;
+        self.labelled("guarded")
+    }
+
     fn load(&self, server: SocketAddr) -> Load {
-        Load { server, zones: self.setup.zones.count, peers: self.peers }
+        Load { server, zones: self.setup.zones.count, peers: self.peers, cookies: self.setup.guarded }
     }
 }
 
@@ -63,7 +68,8 @@ pub fn cpu() -> std::io::Result<()> {
         let servers = [Server::Echo, Server::Signpost, Server::Knot, Server::Nsd, Server::Gdnsd];
         let all = servers.into_iter().map(|server| Row::new(server, &zones));
         let plain = Row::new(Server::Signpost, &zones).without_trains();
-        let all = all.chain([plain.clone(), plain.without_df()]);
+        let guarded = Row::new(Server::Signpost, &zones).guarded();
+        let all = all.chain([guarded, plain.clone(), plain.without_df()]);
         rows.extend(all.map(|row| Row { peers, ..row }.labelled(&format!("{} peers", peers.count()))));
     }
     costs(&rows).map(|_| ())

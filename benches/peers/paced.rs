@@ -60,7 +60,7 @@ pub fn run(load: Load, rate: u32, duration: Duration) -> Latencies {
         let now = began.elapsed();
         let next = Duration::from_secs(1) * report.asked as u32 / rate;
         if next <= now && next < duration {
-            let length = query(&mut random, load.zones, &mut octets);
+            let length = query(&mut random, load, &mut octets);
             let id = report.asked as u16;
             octets[..2].copy_from_slice(&id.to_be_bytes());
             due[usize::from(id)] = Some(next);

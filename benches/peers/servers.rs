@@ -41,6 +41,8 @@ pub struct Setup<'a> {
     /// Signpost with reply trains, and with the DF bit.
     pub trains: bool,
     pub dont_fragment: bool,
+    /// Signpost with cookies and a rate limit that is never reached, asked with clients' cookies.
+    pub guarded: bool,
     /// How many zones of Signpost's change each second; if any do, its own copy of the data plane is started.
     pub changes: u32,
 }
@@ -59,11 +61,14 @@ impl Setup<'_> {
                     command.arg(std::env::current_exe()?).args(["--serve-zones", &address.to_string()]);
                     command.args(["--zones", &self.zones.count.to_string(), "--changes", &self.changes.to_string()]);
                     command.args(["--trains", switch(self.trains), "--dont-fragment", switch(self.dont_fragment)]);
+                    command.args(["--guard", switch(self.guarded)]);
                 }
                 Some(program) => {
                     command.arg(program).args(["serve", "--roles", "dns", "--dns-workers", "1"]);
                     command.args(["--dns-reply-trains", switch(self.trains)]);
                     command.args(["--dns-dont-fragment", switch(self.dont_fragment)]);
+                    let limit = if self.guarded { "1000000" } else { "0" };
+                    command.args(["--dns-cookies", switch(self.guarded), "--dns-rate-limit", limit]);
                     command.arg("--zones").arg(self.zones.files()?).args(["--dns-listen", &address.to_string()]);
                 }
             },
