@@ -89,11 +89,11 @@ fn follow(
     let mut qname = Qname::new();
     for aliases in 1..=ALIASES_MAX {
         let mut octets = [0; NAME_OCTETS_MAX];
-        let Some(target) = expand(message.writer.written(), target_at, &mut octets) else { return Ok(left) };
+        let Some(target) = expand(message.writer.written(), target_at, &mut octets) else { break };
         qname.read(target);
         let above = qname.labels().checked_sub(ask.zone.apex_labels());
         if above.is_none_or(|above| qname.suffix(above) != ask.zone.apex_octets()) || seen.contains(&qname.hash(0)) {
-            return Ok(left);
+            break;
         }
         if aliases == ALIASES_MAX {
             break;
@@ -105,6 +105,8 @@ fn follow(
             Step::Alias { target_at: next, .. } => target_at = next,
         }
     }
+    // The chain leaves the zone, goes in a circle, or is too long: it ends here.
+    proof::expansions(ask, message)?;
     Ok(left)
 }
 
@@ -120,6 +122,9 @@ fn step(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> R
     match found {
         Some(Lookup::Answer(found, records)) => {
             let start = put_answer(ask, current, &found, &records, message)?;
+            if message.has_expansions() {
+                proof::expansions(ask, message)?;
+            }
             if records.has_targets() {
                 put_additional(ask, &found, &records, owner(current, message), start, message);
             }
@@ -160,7 +165,8 @@ fn step(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> R
     }
 }
 
-/// Writes an RRset into the answer section, with its signatures and, from a wildcard, the proof that nothing is closer.
+/// Writes an RRset into the answer section, with its signatures. If it is from a wildcard, the proof that nothing is closer
+/// is left to whoever ends the chain, since it stands in the next section.
 #[inline]
 fn put_answer(
     ask: &Ask<'_>,
@@ -179,7 +185,7 @@ fn put_answer(
     if ask.dnssec && records.signature_count() > 0 {
         message.put_signatures(Section::Answer, owner, records)?;
         if found.synthesised > 0 {
-            proof::wildcard_expansion(ask, current, found, message)?;
+            message.expanded(current.at, found.synthesised);
         }
     }
     Ok(start)
@@ -259,6 +265,9 @@ fn put_referral(
     records: &Records<'_>,
     message: &mut Message<'_, '_>,
 ) -> Result<Verdict, Full> {
+    if message.has_expansions() {
+        proof::expansions(ask, message)?;
+    }
     let owner = ancestor_owner(current, cut.above, message);
     let start = message.put(Section::Authority, owner, records)?;
     if ask.dnssec {
@@ -408,7 +417,7 @@ fn has_dname(message: &Message<'_, '_>, owner: &[u8]) -> bool {
 }
 
 /// The name at `at` in a message of ours, its pointers followed; `None` if it is too long.
-fn expand<'o>(message: &[u8], mut at: usize, octets: &'o mut [u8; NAME_OCTETS_MAX]) -> Option<&'o [u8]> {
+pub(super) fn expand<'o>(message: &[u8], mut at: usize, octets: &'o mut [u8; NAME_OCTETS_MAX]) -> Option<&'o [u8]> {
     let mut length = 0;
     // What we wrote points backwards only; the bound is for the reader of this line.
     for _ in 0..2 * NAME_OCTETS_MAX {

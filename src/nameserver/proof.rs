@@ -1,7 +1,7 @@
 //! Proofs of absence from a zone that another signer signed: which NSEC (RFC 4035 §3.1.3) or NSEC3 records (RFC 5155 §7.2)
 //! stand beside an answer. Nothing is signed here.
 
-use super::answer::{Ask, Current};
+use super::answer::{ALIASES_MAX, Ask, Current, expand};
 use super::section::{Message, Owner};
 use crate::wire::RecordType;
 use crate::wire::build::Full;
@@ -9,7 +9,10 @@ use crate::wire::name::NAME_OCTETS_MAX;
 use crate::zone::denial::{Denial, Nsec3};
 use crate::zone::lookup::{Ancestor, Found};
 use crate::zone::node::Node;
-use crate::zone::qname::NameHash;
+use crate::zone::qname::{NameHash, Qname};
+
+/// Most records of one proof: one for each name of a chain that comes from a wildcard, and three for its end.
+const RECORDS_MAX: usize = ALIASES_MAX + 3;
 
 /// Proves that the name has not the type (RFC 4035 §3.1.3.1 and §3.1.3.4, RFC 5155 §7.2.3 to §7.2.5).
 #[inline]
@@ -19,12 +22,13 @@ pub(super) fn no_data(
     found: &Found<'_>,
     message: &mut Message<'_, '_>,
 ) -> Result<(), Full> {
-    let Some(mut proof) = Proof::wanted(ask, current) else { return Ok(()) };
+    let Some(mut proof) = Proof::wanted(ask) else { return Ok(()) };
+    proof.expansions(message)?;
     if found.synthesised == 0 {
-        return proof.about_existing(0, message);
+        return proof.about_existing(current.qname, 0, message);
     }
-    proof.wildcard(found.synthesised, message)?;
-    proof.closest_encloser(found.synthesised, message)
+    proof.wildcard(current.qname, found.synthesised, message)?;
+    proof.closest_encloser(current.qname, found.synthesised, message).map(|_| ())
 }
 
 /// Proves that the name does not exist and that no wildcard covers it (RFC 4035 §3.1.3.2, RFC 5155 §7.2.2).
@@ -35,9 +39,10 @@ pub(super) fn no_name(
     encloser: &Ancestor<'_>,
     message: &mut Message<'_, '_>,
 ) -> Result<(), Full> {
-    let Some(mut proof) = Proof::wanted(ask, current) else { return Ok(()) };
-    proof.closest_encloser(encloser.above, message)?;
-    proof.wildcard(encloser.above, message)
+    let Some(mut proof) = Proof::wanted(ask) else { return Ok(()) };
+    proof.expansions(message)?;
+    let encloser = proof.closest_encloser(current.qname, encloser.above, message)?;
+    proof.wildcard(current.qname, encloser, message)
 }
 
 /// Proves that a delegation has no DS (RFC 4035 §3.1.4, RFC 5155 §7.2.7).
@@ -48,80 +53,107 @@ pub(super) fn no_ds(
     cut: &Ancestor<'_>,
     message: &mut Message<'_, '_>,
 ) -> Result<(), Full> {
-    let Some(mut proof) = Proof::wanted(ask, current) else { return Ok(()) };
-    proof.about_existing(cut.above, message)
+    let Some(mut proof) = Proof::wanted(ask) else { return Ok(()) };
+    proof.about_existing(current.qname, cut.above, message)
 }
 
-/// Proves that no closer name than the wildcard exists (RFC 4035 §3.1.3.3, RFC 5155 §7.2.6).
+/// Proves of each name of the chain that came from a wildcard that no closer name exists (RFC 4035 §3.1.3.3, RFC 5155
+/// §7.2.6): where the chain ends with nothing else to be proved.
 #[cold]
-pub(super) fn wildcard_expansion(
-    ask: &Ask<'_>,
-    current: Current<'_>,
-    found: &Found<'_>,
-    message: &mut Message<'_, '_>,
-) -> Result<(), Full> {
-    let Some(mut proof) = Proof::wanted(ask, current) else { return Ok(()) };
-    proof.no_closer_name(found.synthesised, message)
+pub(super) fn expansions(ask: &Ask<'_>, message: &mut Message<'_, '_>) -> Result<(), Full> {
+    let Some(mut proof) = Proof::wanted(ask) else { return Ok(()) };
+    proof.expansions(message)
 }
 
-/// The records of one proof; each is written once, whatever it proves.
+/// The records of one proof; each is written once, whatever it proves (RFC 2181 §5).
 struct Proof<'a> {
     ask: &'a Ask<'a>,
     denial: &'a Denial,
-    current: Current<'a>,
-    written: [NameHash; 4],
+    written: [NameHash; RECORDS_MAX],
     count: usize,
 }
 
 impl<'a> Proof<'a> {
     #[inline]
-    fn wanted(ask: &'a Ask<'a>, current: Current<'a>) -> Option<Self> {
+    fn wanted(ask: &'a Ask<'a>) -> Option<Self> {
         if !ask.dnssec {
             return None;
         }
-        Some(Proof { ask, denial: ask.zone.denial()?, current, written: [0; 4], count: 0 })
+        Some(Proof { ask, denial: ask.zone.denial()?, written: [0; RECORDS_MAX], count: 0 })
     }
 
-    /// The record that tells the types of a name that exists, `above` labels above the current one.
-    fn about_existing(&mut self, above: usize, message: &mut Message<'_, '_>) -> Result<(), Full> {
-        let qname = self.current.qname;
-        if !self.denial.is_hashed_chain() {
-            // An empty non-terminal has no NSEC of its own; the one before it in the order covers it.
-            return self.nsec(self.relative(above), message);
+    /// Proves what the answer section's wildcards leave to be proved.
+    fn expansions(&mut self, message: &mut Message<'_, '_>) -> Result<(), Full> {
+        if !message.has_expansions() {
+            return Ok(());
         }
-        let depth_max = qname.labels() - self.ask.zone.apex_labels();
-        for encloser in above..=depth_max {
-            let Some(hash) = self.denial.nsec3_hash(qname.suffix(encloser)) else { return Ok(()) };
-            if let Some(Nsec3::Matching(node)) = self.denial.nsec3(&hash) {
-                self.put(node, RecordType::NSEC3, message)?;
-                // Opt-out leaves unsigned delegations out of the chain (RFC 5155 §7.2.4): then the closest name that is in
-                // it is proved, and that the next closer one is not.
-                return if encloser > above { self.nsec3(qname.suffix(encloser - 1), message) } else { Ok(()) };
-            }
+        self.each_expansion(message)
+    }
+
+    #[cold]
+    fn each_expansion(&mut self, message: &mut Message<'_, '_>) -> Result<(), Full> {
+        let mut qname = Qname::new();
+        for number in 0..message.expansions().len() {
+            let expansion = message.expansions()[number];
+            let mut octets = [0; NAME_OCTETS_MAX];
+            // Any name of the chain could be expanded before, when it was looked up.
+            let Some(name) = expand(message.writer.written(), expansion.at, &mut octets) else { continue };
+            qname.read(name);
+            self.no_closer_name(&qname, expansion.above, message)?;
         }
         Ok(())
     }
 
-    /// Proves that the name `above` labels up is the closest encloser.
-    fn closest_encloser(&mut self, above: usize, message: &mut Message<'_, '_>) -> Result<(), Full> {
-        if self.denial.is_hashed_chain() {
-            self.nsec3(self.current.qname.suffix(above), message)?;
+    /// The record that tells the types of a name that exists, `above` labels above `qname`.
+    fn about_existing(&mut self, qname: &Qname, above: usize, message: &mut Message<'_, '_>) -> Result<(), Full> {
+        if !self.denial.is_hashed_chain() {
+            // An empty non-terminal has no NSEC of its own; the one before it in the order covers it.
+            return self.nsec(self.relative(qname, above), message);
         }
-        self.no_closer_name(above, message)
+        let encloser = self.provable_encloser(qname, above, message)?;
+        // Opt-out leaves unsigned delegations out of the chain (RFC 5155 §7.2.4): then the closest name that is in it is
+        // proved, and that the next closer one is not.
+        if encloser > above { self.nsec3(qname.suffix(encloser - 1), message) } else { Ok(()) }
     }
 
-    /// Proves that nothing exists between the current name and the one `above` labels up.
-    fn no_closer_name(&mut self, above: usize, message: &mut Message<'_, '_>) -> Result<(), Full> {
-        if self.denial.is_hashed_chain() {
-            return self.nsec3(self.current.qname.suffix(above.saturating_sub(1)), message);
+    /// Proves which ancestor of `qname`, at least `above` labels up, is the closest encloser (RFC 5155 §7.2.1); how many
+    /// labels up it is.
+    fn closest_encloser(&mut self, qname: &Qname, above: usize, message: &mut Message<'_, '_>) -> Result<usize, Full> {
+        let encloser = match self.denial.is_hashed_chain() {
+            true => self.provable_encloser(qname, above, message)?,
+            false => above,
+        };
+        self.no_closer_name(qname, encloser, message)?;
+        Ok(encloser)
+    }
+
+    /// Writes the NSEC3 record of the closest name that has one, from `above` labels above `qname` on; how many labels up
+    /// it is. Empty non-terminals above nothing but unsigned delegations have none where the signer opted out.
+    fn provable_encloser(&mut self, qname: &Qname, above: usize, message: &mut Message<'_, '_>) -> Result<usize, Full> {
+        let apex = qname.labels() - self.ask.zone.apex_labels();
+        for encloser in above..=apex {
+            let Some(hash) = self.denial.nsec3_hash(qname.suffix(encloser)) else { break };
+            if let Some(Nsec3::Matching(node)) = self.denial.nsec3(&hash) {
+                self.put(node, RecordType::NSEC3, message)?;
+                return Ok(encloser);
+            }
         }
-        self.nsec(self.relative(0), message)
+        // A chain without the apex was refused when it was loaded.
+        Ok(apex.max(above))
+    }
+
+    /// Proves that nothing exists between `qname` and the name `above` labels up.
+    fn no_closer_name(&mut self, qname: &Qname, above: usize, message: &mut Message<'_, '_>) -> Result<(), Full> {
+        if self.denial.is_hashed_chain() {
+            return self.nsec3(qname.suffix(above.saturating_sub(1)), message);
+        }
+        self.nsec(self.relative(qname, 0), message)
     }
 
     /// The record that matches the wildcard under the name `above` labels up, or covers it.
-    fn wildcard(&mut self, above: usize, message: &mut Message<'_, '_>) -> Result<(), Full> {
+    fn wildcard(&mut self, qname: &Qname, above: usize, message: &mut Message<'_, '_>) -> Result<(), Full> {
         let hashed = self.denial.is_hashed_chain();
-        let encloser = if hashed { self.current.qname.suffix(above) } else { self.relative(above) };
+        let encloser = if hashed { qname.suffix(above) } else { self.relative(qname, above) };
         let mut octets = [0; NAME_OCTETS_MAX + 2];
         octets[..2].copy_from_slice(b"\x01*");
         octets[2..2 + encloser.len()].copy_from_slice(encloser);
@@ -134,8 +166,7 @@ impl<'a> Proof<'a> {
     }
 
     /// The labels above the apex of the name `above` labels up.
-    fn relative(&self, above: usize) -> &'a [u8] {
-        let qname = self.current.qname;
+    fn relative<'q>(&self, qname: &'q Qname, above: usize) -> &'q [u8] {
         let apex_at = qname.length() - self.ask.zone.apex_octets().len();
         &qname.octets()[qname.start(above).min(apex_at)..apex_at]
     }

@@ -3,6 +3,7 @@
 //! Stored records are copied as they are; what is left to do is to add the question's length to the pointers in their
 //! RDATA, and to change their owner where it is not the question's name. An RRset is written whole or not at all.
 
+use super::answer::ALIASES_MAX;
 use crate::wire::build::{Full, Writer};
 use crate::wire::question::{QUESTION_AT, Question};
 use crate::zone::Zone;
@@ -25,6 +26,19 @@ pub(super) struct Message<'w, 'b> {
     question_length: u16,
     /// Octets of the apex of the zone that answers.
     apex_length: u16,
+    /// The first `expansion_count` are set.
+    expansions: [Expansion; ALIASES_MAX],
+    expansion_count: u8,
+}
+
+/// A name of the answer section whose signed records came from a wildcard: it is to be proved, when the section is whole,
+/// that no closer name exists.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Expansion {
+    /// Where the name stands.
+    pub(super) at: usize,
+    /// How many labels above it the wildcard's parent is.
+    pub(super) above: usize,
 }
 
 /// The owner of records in a message.
@@ -43,7 +57,9 @@ const QUESTION: Owner<'static> = Owner::At(QUESTION_AT);
 impl<'w, 'b> Message<'w, 'b> {
     pub(super) fn new(writer: &'w mut Writer<'b>, question: &Question, zone: &Zone) -> Self {
         let apex_length = zone.apex_length() as u16;
-        Message { writer, counts: [0; 3], question_length: u16::from(question.name_length), apex_length }
+        let question_length = u16::from(question.name_length);
+        let expansions = [Expansion::default(); ALIASES_MAX];
+        Message { writer, counts: [0; 3], question_length, apex_length, expansions, expansion_count: 0 }
     }
 
     /// Where the zone's apex stands in every message: at the end of the question's name.
@@ -59,6 +75,26 @@ impl<'w, 'b> Message<'w, 'b> {
     /// Where the records begin.
     pub(super) fn question_end(&self) -> usize {
         QUESTION_AT + usize::from(self.question_length) + 4
+    }
+
+    /// Remembers that records at the name at `at` came from the wildcard `above` labels up.
+    #[cold]
+    pub(super) fn expanded(&mut self, at: usize, above: usize) {
+        if let Some(slot) = self.expansions.get_mut(usize::from(self.expansion_count)) {
+            *slot = Expansion { at, above };
+            self.expansion_count += 1;
+        }
+    }
+
+    /// Whether any were remembered.
+    #[inline]
+    pub(super) fn has_expansions(&self) -> bool {
+        self.expansion_count > 0
+    }
+
+    /// What was remembered, at most one for each name of a chain.
+    pub(super) fn expansions(&self) -> &[Expansion] {
+        &self.expansions[..usize::from(self.expansion_count)]
     }
 
     /// Takes all records out again.
@@ -253,6 +289,8 @@ impl<'w, 'b> Message<'w, 'b> {
 
     #[inline]
     fn counted(&mut self, section: Section, start: usize, records: usize) -> Result<usize, Full> {
+        // Readers tell sections by their counts alone.
+        debug_assert!(self.counts[section as usize + 1..].iter().all(|count| *count == 0), "{section:?} comes late");
         let count = &mut self.counts[section as usize];
         match count.checked_add(records.try_into().map_err(|_| Full)?) {
             Some(sum) => *count = sum,

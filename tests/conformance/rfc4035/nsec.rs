@@ -60,6 +60,85 @@ fn trap_05_a_wildcard_answer_proves_that_nothing_is_closer() {
     ]);
 }
 
+/// What the chain's wildcards leave to be proved stands in the authority section, behind all of the answer, each record once.
+#[test]
+fn aliases_from_wildcards() {
+    let stage = Stage::with(
+        "z.test.",
+        "@    RRSIG SOA
+         @    NSEC a
+         @    RRSIG NSEC
+         a    A 192.0.2.1
+         a    RRSIG A
+         a    NSEC *.c
+         a    RRSIG NSEC
+         *.c  CNAME a
+         *.c  RRSIG CNAME
+         *.c  NSEC *.e
+         *.c  RRSIG NSEC
+         *.e  CNAME x.c
+         *.e  RRSIG CNAME
+         *.e  NSEC *.f
+         *.e  RRSIG NSEC
+         *.f  CNAME fz
+         *.f  RRSIG CNAME
+         *.f  NSEC *.g
+         *.f  RRSIG NSEC
+         *.g  CNAME away.elsewhere.
+         *.g  RRSIG CNAME
+         *.g  NSEC @
+         *.g  RRSIG NSEC",
+    );
+    stage.check_all(&[
+        (
+            "q.c.z.test. A do",
+            "NOERROR aa
+             an q.c.z.test. CNAME a.z.test.
+             an q.c.z.test. RRSIG CNAME
+             an a.z.test. A 192.0.2.1
+             an a.z.test. RRSIG A
+             ns *.c.z.test. NSEC *.e.z.test.
+             ns *.c.z.test. RRSIG NSEC",
+        ),
+        (
+            "q.e.z.test. A do",
+            "NOERROR aa
+             an q.e.z.test. CNAME x.c.z.test.
+             an q.e.z.test. RRSIG CNAME
+             an x.c.z.test. CNAME a.z.test.
+             an x.c.z.test. RRSIG CNAME
+             an a.z.test. A 192.0.2.1
+             an a.z.test. RRSIG A
+             ns *.e.z.test. NSEC *.f.z.test.
+             ns *.e.z.test. RRSIG NSEC
+             ns *.c.z.test. NSEC *.e.z.test.
+             ns *.c.z.test. RRSIG NSEC",
+        ),
+        // One record proves that nothing is closer to q.f, and that there is no fz.
+        (
+            "q.f.z.test. A do",
+            "NXDOMAIN aa
+             an q.f.z.test. CNAME fz.z.test.
+             an q.f.z.test. RRSIG CNAME
+             ns z.test. SOA
+             ns z.test. RRSIG SOA
+             ns *.f.z.test. NSEC *.g.z.test.
+             ns *.f.z.test. RRSIG NSEC
+             ns z.test. NSEC a.z.test.
+             ns z.test. RRSIG NSEC",
+        ),
+        (
+            "q.g.z.test. A do",
+            "NOERROR aa
+             an q.g.z.test. CNAME away.elsewhere.
+             an q.g.z.test. RRSIG CNAME
+             ns *.g.z.test. NSEC z.test.
+             ns *.g.z.test. RRSIG NSEC",
+        ),
+        ("q.c.z.test. A", "NOERROR aa\n an q.c.z.test. CNAME a.z.test.\n an a.z.test. A 192.0.2.1"),
+    ]);
+}
+
 #[test]
 fn no_data() {
     let soa = "ns z.test. SOA\n ns z.test. RRSIG SOA";

@@ -19,7 +19,7 @@ fn stage(opt_out: bool) -> (Stage, BTreeMap<String, String>) {
     let mut names =
         vec!["z.test.", "a.z.test.", "b.z.test.", "x.b.z.test.", "signed.z.test.", "w.z.test.", "*.w.z.test."];
     if !opt_out {
-        names.push("sub.z.test.");
+        names.extend(["sub.z.test.", "deep.z.test.", "unsigned.deep.z.test."]);
     }
     let owners: BTreeMap<String, String> = names.iter().map(|name| (hash(name), (*name).to_owned())).collect();
     let hashes: Vec<&String> = owners.keys().collect();
@@ -33,6 +33,7 @@ fn stage(opt_out: bool) -> (Stage, BTreeMap<String, String>) {
          signed DS 1
          signed RRSIG DS
          sub NS ns.elsewhere.
+         unsigned.deep NS ns.elsewhere.
          *.w A 192.0.2.4
          *.w RRSIG A\n",
     );
