@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use signpost::apiserver::auth::jwks::Source;
+use signpost::config::keys::{KEYS, Shape};
 use signpost::config::{self, CookieMode, Places, Role, layers, reference};
 use signpost::nameserver::rrl::RateLimit;
 
@@ -180,7 +181,18 @@ fn faults_say_where_and_what() {
 fn cookies_and_rate_limit() {
     let settings = load("", &[], &[]).expect("loads");
     assert_eq!((settings.dns_cookies, settings.dns_cookie_secrets.len()), (CookieMode::On, 0));
-    assert_eq!(settings.dns_rate_limit, RateLimit { per_second: 0, ..RateLimit::default() }, "off, and of one mind");
+    assert_eq!((&settings.dns_rate_limit, settings.dns_rate_limit.per_second), (&RateLimit::default(), 0), "off");
+    // What the table of keys says is the default is.
+    let told: String = KEYS
+        .iter()
+        .filter(|key| key.name.starts_with("dns-rate-limit") && key.name != "dns-rate-limit-exempt")
+        .map(|key| match key.shape {
+            Shape::Count => format!("{} = {}\n", key.name, key.default),
+            _ => format!("{} = \"{}\"\n", key.name, key.default),
+        })
+        .collect();
+    assert_eq!(told.lines().count(), 6, "{told}");
+    assert_eq!(load(&told, &[], &[]).expect("loads").dns_rate_limit, RateLimit::default(), "{told}");
     let secrets = "00112233445566778899aabbccddeeff,e5e973e5a6b2a43f48e7dc849e37bfcf";
     let file = "dns-cookies = \"require\"\ndns-rate-limit = 100\ndns-rate-limit-slip = 2\ndns-rate-limit-mode = \"watch\"\n\
                 dns-rate-limit-exempt = [\"192.0.2.0/24\", \"2001:db8::53\"]";

@@ -331,8 +331,8 @@ pub static KEYS: &[Key] = &[
         value_name: "N",
         default: "1",
         reloads: true,
-        help: "Each N-th answer over the limit is replaced by a truncated one, with which a real client turns to TCP; the \
-               others are dropped. 1: every one; 0: all are dropped; at most 1000.",
+        help: "Each N-th answer over the limit is replaced by a truncated one, with which a real client turns to TCP, or is \
+               sent as a bare error if it was an error; the others are dropped. 1: every one; 0: all are dropped; at most 1000.",
     },
     Key {
         name: "dns-rate-limit-ipv4-prefix",

@@ -500,13 +500,20 @@ impl Reader<'_> {
     fn rate_limit(&mut self) -> RateLimit {
         let prefix = |text: &str| text.parse().map_err(|error: PrefixError| error.to_string());
         let exempt = self.at_most("dns-rate-limit-exempt", EXEMPT_MAX, prefix);
+        let default = RateLimit::default();
         RateLimit {
-            per_second: self.one("dns-rate-limit", "0", |text| number(text, 0..=1_000_000)),
-            enforced: self.one("dns-rate-limit-mode", "enforce", limit_mode),
-            window: self.one("dns-rate-limit-window", "5", |text| number(text, 1..=3600)),
-            slip: self.one("dns-rate-limit-slip", "1", |text| number(text, 0..=1000)),
-            ipv4_prefix: self.one("dns-rate-limit-ipv4-prefix", "24", |text| number(text, 1..=32)),
-            ipv6_prefix: self.one("dns-rate-limit-ipv6-prefix", "56", |text| number(text, 1..=128)),
+            per_second: self
+                .optional("dns-rate-limit", |text| number(text, 0..=1_000_000))
+                .unwrap_or(default.per_second),
+            enforced: self.optional("dns-rate-limit-mode", limit_mode).unwrap_or(default.enforced),
+            window: self.optional("dns-rate-limit-window", |text| number(text, 1..=3600)).unwrap_or(default.window),
+            slip: self.optional("dns-rate-limit-slip", |text| number(text, 0..=1000)).unwrap_or(default.slip),
+            ipv4_prefix: self
+                .optional("dns-rate-limit-ipv4-prefix", |text| number(text, 1..=32))
+                .unwrap_or(default.ipv4_prefix),
+            ipv6_prefix: self
+                .optional("dns-rate-limit-ipv6-prefix", |text| number(text, 1..=128))
+                .unwrap_or(default.ipv6_prefix),
             exempt: exempt.into(),
         }
     }

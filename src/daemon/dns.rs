@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::dns_metrics::{self, DnsMetrics};
@@ -28,6 +29,10 @@ use crate::zone::{Serial, ZoneDb};
 
 /// How often readiness is looked at.
 const READINESS_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long the listeners may take to end: with the default `tcp-write-timeout` what a slow client needs, and two goodbyes.
+/// Where an operator has set that higher, a stop does not wait for it.
+const LISTENERS_END: Duration = Duration::from_secs(7);
 
 /// Binds the sockets, where `files_max` files may be open at once.
 pub fn bind(settings: &Settings, files_max: u64) -> Result<Bound, transport::BindError> {
@@ -180,11 +185,13 @@ impl Dns {
         }
     }
 
-    /// Ends, when what has arrived is answered.
+    /// Ends, when what has arrived is answered, or too slowly taken.
     pub async fn stop(self) {
         // A scrape holds the counters for a moment; the listeners then stop when it lets go.
         if let Some(running) = Arc::into_inner(self.running) {
-            running.stop().await;
+            if timeout(LISTENERS_END, running.stop()).await.is_err() {
+                tracing::warn!("DNS clients had not taken all answers in time; they are cut off");
+            }
         }
         // Last, so that it has what was answered until then.
         self.query_log.stop().await;

@@ -280,7 +280,7 @@ fn write(
     let limit = octets_max(context, &turn.query, peer);
     let mut writer = Writer::new(response.octets, limit);
     let question_octets = turn.query.question.map_or(0, |question| question.end() - HEADER_OCTETS);
-    let opt = turn.query.edns.map(|edns| Opt::new(edns, peer, context.settings, turn.cookie.answer()));
+    let mut opt = turn.query.edns.map(|edns| Opt::new(edns, peer, context.settings, turn.cookie.answer()));
     let opt_octets = opt.as_ref().map_or(0, Opt::octets);
     // The header's place, and the question octet by octet: resolvers check the case of its letters.
     let start = &query[..HEADER_OCTETS + question_octets];
@@ -290,10 +290,11 @@ fn write(
     }
 
     let mut reply = reply(context, query, peer, turn, likely, &mut writer);
-    if let Some(verdict) = limited(context, peer, turn, reply.source)
-        && hold_back(context, verdict, &mut reply, &mut writer, start.len()) == Outcome::Drop
-    {
-        return Outcome::Drop;
+    if let Some(verdict) = limited(context, peer, turn, reply.source) {
+        if hold_back(context, verdict, &mut reply, &mut writer, start.len()) == Outcome::Drop {
+            return Outcome::Drop;
+        }
+        opt = opt.map(Opt::bare);
     }
 
     writer.release(opt_octets);
@@ -355,7 +356,7 @@ fn limited(context: &Context<'_>, peer: &Peer, turn: &Turn, source: Source) -> O
 }
 
 /// Does to a response over the limit what the verdict says. A small response has no records, and TC instead: the client asks
-/// again over a stream. Errors are small already.
+/// again over a stream. An error has none anyway, and stays what it is but for what explains it.
 #[cold]
 fn hold_back(
     context: &Context<'_>,
@@ -370,6 +371,7 @@ fn hold_back(
         return Outcome::Drop;
     }
     if reply.source == Source::ERROR {
+        reply.ede = None;
         context.stats.count_limited(Limited::Error);
         return Outcome::Reply;
     }

@@ -43,6 +43,11 @@ impl<'s> Opt<'s> {
         }
     }
 
+    /// The same with nothing that only tells more: what goes to who may not have asked.
+    pub(super) fn bare(self) -> Self {
+        Opt { nsid: None, keepalive: None, ..self }
+    }
+
     /// Octets without extended error and padding.
     #[inline]
     pub(super) fn octets(&self) -> usize {

@@ -3,7 +3,9 @@
 //! Each network of clients has a bucket for each kind of answer: a token for each answer of now, `per_second` more each
 //! second, no more than `window` seconds' worth. An answer that finds the bucket empty is not sent; instead, each `slip`-th
 //! time, a small one goes out: truncated, without records, so that a client that is real asks again over TCP, whose handshake
-//! proves the address. Errors are small as they are, and sent whole in its place.
+//! proves the address. Of errors, too, each `slip`-th goes out: they have no records to be left out, and a TC bit would
+//! hide them. What goes out has the question, if the query has an OPT record an empty one, and in that the answer to a
+//! client's cookie, which ends its limit. So it is no larger than the query, or by the 16 octets of a server cookie at most.
 //!
 //! What counts as one kind must not be for the attacker to multiply. So answers are told apart by the owner that gave them:
 //! all names below a wildcard are one; so are all names of a zone that do not exist, or have no such type; all below one
@@ -25,7 +27,8 @@ use crate::zone::qname::NameHash;
 /// What is let through.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateLimit {
-    /// Answers of one kind that a network of clients gets in a second, from each worker.
+    /// Answers of one kind that a network of clients gets in a second, from each worker; 0 where there is no limit, which
+    /// the engine then is not given (`Settings::rate_limit`).
     pub per_second: u32,
     /// How many seconds' worth may come at once; at least 1. Resolvers ask in bursts when something in their cache has ended.
     pub window: u16,
@@ -49,12 +52,13 @@ impl RateLimit {
 }
 
 impl Default for RateLimit {
-    /// 200 a second. A /24 and a /56 are what one site has, and more than a forger needs to be told apart by. Every answer
-    /// over the limit is a small one: what goes to a victim is then no more than came from its attacker, and no client of a
-    /// real resolver has to wait for a time-out, in which a forged answer might come first.
+    /// What a configuration that says nothing means: no limit, for what is right depends on who asks (`docs/dns.md`). Under
+    /// one, a /24 and a /56 are what one site has, and more than a forger needs to be told apart by. Every answer
+    /// over the limit is a small one: what goes to a victim is then hardly more than came from its attacker, and no client
+    /// of a real resolver has to wait for a time-out, in which a forged answer might come first.
     fn default() -> Self {
         RateLimit {
-            per_second: 200,
+            per_second: 0,
             window: 5,
             slip: 1,
             ipv4_prefix: 24,

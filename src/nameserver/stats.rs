@@ -116,7 +116,7 @@ pub enum Limited {
     Dropped,
     /// A truncated one without records was sent in its place.
     Truncated,
-    /// It was an error, and sent as it was: no larger than a truncated one.
+    /// It was an error, and sent without extended error and NSID: as small as a truncated one.
     Error,
     /// It was sent, for the client has no limit.
     Exempt,

@@ -13,6 +13,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::memory::Memory;
@@ -103,6 +104,25 @@ pub struct Sent {
     pub too_large: usize,
     /// Trains among what was sent: several replies to one peer as one message.
     pub trains: usize,
+}
+
+impl Sent {
+    /// Counts replies that went in no message, for this reason.
+    fn count_failed(&mut self, replies: usize, error: &io::Error) {
+        self.failed += replies;
+        if error.raw_os_error() == Some(libc::EMSGSIZE) {
+            self.too_large += replies;
+        }
+    }
+}
+
+/// Whether a socket takes more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// It did until now.
+    Some,
+    /// It took nothing for as long as its write timeout says.
+    None,
 }
 
 impl Batch {
@@ -217,56 +237,58 @@ impl Batch {
         self.plan.is_some()
     }
 
-    /// Sends all queued replies. One that the kernel refuses is given up, and the next is sent.
+    /// Sends all queued replies. One that the kernel refuses is given up, and the next is sent; if the socket has no room for
+    /// one within its write timeout, all that are left are given up, for each would wait as long again.
     pub fn send(&mut self, socket: BorrowedFd<'_>) -> Sent {
-        let (report, refused) = match self.plan.take() {
-            None => (self.send_each(socket, 0, self.queued), false),
+        let mut report = Sent::default();
+        match self.plan.take() {
+            None => {
+                self.send_each(socket, 0..self.queued, &mut report);
+            }
             Some(mut plan) => {
                 // Where nothing goes together, what was queued is sent as it is.
                 let together = plan.make(self.queued, self) < self.queued;
-                let result = match together {
-                    true => self.send_trains(socket, &plan),
-                    false => (self.send_each(socket, 0, self.queued), false),
-                };
-                self.plan = Some(plan);
-                result
+                let refused = together && self.send_trains(socket, &plan, &mut report);
+                if !together {
+                    self.send_each(socket, 0..self.queued, &mut report);
+                }
+                self.plan = (!refused).then_some(plan);
             }
-        };
-        if refused {
-            self.plan = None;
         }
         self.queued = 0;
         report
     }
 
-    /// Sends the queued replies `from..to`, a message each.
-    fn send_each(&mut self, socket: BorrowedFd<'_>, from: usize, to: usize) -> Sent {
-        let mut report = Sent::default();
-        let mut next = from;
-        while next < to {
-            match send_some(socket, &mut self.queued_headers, next, to) {
+    /// Sends these of the queued replies, a message each. Says whether there is room for more.
+    fn send_each(&mut self, socket: BorrowedFd<'_>, replies: Range<usize>, report: &mut Sent) -> Room {
+        let mut next = replies.start;
+        while next < replies.end {
+            match send_some(socket, &mut self.queued_headers, next, replies.end) {
                 Ok(sent) => {
                     report.sent += sent;
                     next += sent;
                 }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    report.failed += replies.end - next;
+                    return Room::None;
+                }
                 Err(error) => {
-                    report.failed += 1;
-                    report.too_large += usize::from(error.raw_os_error() == Some(libc::EMSGSIZE));
+                    report.count_failed(1, &error);
                     next += 1;
                 }
             }
         }
-        report
+        Room::Some
     }
 
-    /// Sends the queued replies as planned. Says also whether the kernel takes no trains here after all: then what was
-    /// in a refused one has been sent a message each.
-    fn send_trains(&mut self, socket: BorrowedFd<'_>, plan: &Plan) -> (Sent, bool) {
+    /// Sends the queued replies as planned. Says whether the kernel takes no trains here after all: then what was in a
+    /// refused one has been sent a message each.
+    fn send_trains(&mut self, socket: BorrowedFd<'_>, plan: &Plan, report: &mut Sent) -> bool {
         let trains = self.lay_trains(plan);
-        let mut report = Sent::default();
+        let mut room = Room::Some;
         let mut refused = false;
         let mut next = 0;
-        while next < trains {
+        while next < trains && room == Room::Some {
             let error = match send_some(socket, &mut self.train_headers, next, trains) {
                 Ok(sent) => {
                     for train in next..next + sent {
@@ -278,21 +300,27 @@ impl Batch {
                 }
                 Err(error) => error,
             };
+            if error.kind() == io::ErrorKind::WouldBlock {
+                break;
+            }
             if plan.cars(next) > 1 && tells_of_trains(&error) {
                 for reply in plan.replies(next) {
-                    let alone = self.send_each(socket, reply, reply + 1);
-                    report.sent += alone.sent;
-                    report.failed += alone.failed;
-                    report.too_large += alone.too_large;
+                    if room == Room::None {
+                        report.failed += 1;
+                        continue;
+                    }
+                    let before = report.sent;
+                    room = self.send_each(socket, reply..reply + 1, report);
                     // What goes neither way says something about the peer: one without a port, for instance.
-                    refused |= alone.sent > 0;
+                    refused |= report.sent > before;
                 }
             } else {
-                report.failed += plan.cars(next);
+                report.count_failed(plan.cars(next), &error);
             }
             next += 1;
         }
-        (report, refused)
+        report.failed += (next..trains).map(|train| plan.cars(train)).sum::<usize>();
+        refused
     }
 
     /// Makes the headers of trains from those of their replies; returns how many.
@@ -497,6 +525,8 @@ mod tests {
     use super::*;
     use std::net::UdpSocket;
     use std::os::fd::AsFd;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::UnixDatagram;
     use std::time::Duration;
 
     /// A socket that gives up waiting, and its address.
@@ -670,6 +700,12 @@ mod tests {
         }
     }
 
+    fn set(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: libc::c_int) {
+        let (pointer, size) = (std::ptr::from_ref(&value).cast(), size_of_val(&value) as libc::socklen_t);
+        // SAFETY: the pointer is to a `c_int` that outlives the call, and the size given is its size.
+        assert_eq!(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, pointer, size) }, 0);
+    }
+
     #[test]
     fn a_refused_train_is_sent_singly_and_is_the_last() {
         let (server, there) = socket("127.0.0.1:0");
@@ -679,13 +715,7 @@ mod tests {
             return;
         }
         // The kernel cuts nothing on a socket without checksums: EINVAL.
-        let yes: libc::c_int = 1;
-        let (pointer, size) = (std::ptr::from_ref(&yes).cast(), size_of_val(&yes) as libc::socklen_t);
-        // SAFETY: the pointer is to a `c_int` that outlives the call, and the size given is its size.
-        assert_eq!(
-            unsafe { libc::setsockopt(server.as_raw_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, pointer, size) },
-            0
-        );
+        set(&server, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1);
         for round in 0..2 {
             (0..20u8).for_each(|number| assert!(client.send_to(&[number; 30], there).is_ok()));
             let sent = echo(&mut batch, &server, 20);
@@ -712,5 +742,72 @@ mod tests {
         let sent = batch.send(server.as_fd());
         assert_eq!(sent, Sent { sent: 2, failed: 2, trains: 1, ..Sent::default() });
         assert!(batch.is_coupled());
+    }
+
+    #[test]
+    fn what_is_too_large_is_counted_beside_trains_too() {
+        let (server, there) = socket("[::1]:0");
+        let (client, _) = socket("[::1]:0");
+        let mut batch = Batch::new();
+        // As if the interface had the smallest MTU of IPv6, 1,232 octets of which are a datagram's, and fragments were
+        // forbidden.
+        set(&server, libc::IPPROTO_IPV6, libc::IPV6_MTU, 1_280);
+        set(&server, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1);
+        for coupled in [false, true] {
+            if coupled && !batch.couple(server.as_fd()) {
+                return;
+            }
+            for octets in [1_233, 30, 1_232, 30] {
+                client.send_to(&[7; QUERY_OCTETS_MAX][..octets], there).unwrap();
+            }
+            assert_eq!(batch.receive(server.as_fd(), Wait::ForOne).unwrap(), 4);
+            let lengths: Vec<_> = batch.each().map(|datagram| (datagram.slot, datagram.query.len())).collect();
+            lengths.iter().for_each(|(slot, octets)| batch.queue(*slot, *octets));
+            let sent = batch.send(server.as_fd());
+            let expected = Sent { sent: 3, failed: 1, too_large: 1, trains: usize::from(coupled) };
+            assert_eq!(sent, expected, "coupled: {coupled}");
+            assert_eq!(batch.is_coupled(), coupled);
+        }
+    }
+
+    /// A datagram socket within this machine, which tells its sender when it is full.
+    fn local_socket(name: &str) -> (UnixDatagram, std::os::unix::net::SocketAddr) {
+        let name = format!("sp-{}-{name}", std::process::id());
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
+        let socket = UnixDatagram::bind_addr(&address).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        (socket, address)
+    }
+
+    #[test]
+    fn without_room_for_one_reply_the_rest_is_given_up() {
+        // Queues that are full stand for a device that does not drain, and not to wait at all for a time-out that passes.
+        let (server, there) = local_socket("server");
+        let (full, here) = local_socket("full");
+        let (idle, _) = local_socket("idle");
+        // Each sender has a bound of its own, too; full is what takes not one of a new sender's.
+        let fill = |number: usize| {
+            let (sender, _) = local_socket(&format!("fill{number}"));
+            (0..1_000_000).take_while(|_| sender.send_to_addr(&[9], &here).is_ok()).count()
+        };
+        assert!((0..1_000).any(|number| fill(number) == 0), "it is never full");
+        for coupled in [false, true] {
+            let mut batch = Batch::new();
+            batch.plan = coupled.then(|| Box::new(Plan::new()));
+            // One goes, two would go together if there were room, and one more would find room.
+            for client in [&idle, &full, &full, &idle] {
+                client.send_to_addr(&[3; 8], &there).unwrap();
+            }
+            assert_eq!(batch.receive(server.as_fd(), Wait::No).unwrap(), 4);
+            (0..4).for_each(|slot| batch.queue(slot, if slot == 3 { 7 } else { 8 }));
+            assert_eq!(
+                batch.send(server.as_fd()),
+                Sent { sent: 1, failed: 3, ..Sent::default() },
+                "coupled: {coupled}"
+            );
+            assert_eq!(idle.recv(&mut [0; 9]).unwrap(), 8);
+            assert_eq!(idle.recv(&mut [0; 9]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            assert_eq!(batch.is_coupled(), coupled);
+        }
     }
 }

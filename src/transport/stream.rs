@@ -16,7 +16,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -41,10 +42,11 @@ pub struct Limits {
     pub idle: Duration,
     /// How long a message may take from its first octet to its last.
     pub read: Duration,
-    /// How long the answers to what one read brought may take to be taken.
+    /// How long answers that are written at once, [`Self::unsent_octets_max`] and one more, may take to be taken; and how
+    /// long all that are left may take when the server stops.
     pub write: Duration,
-    /// After how long a connection is closed when its answers are written. A client that has begun another message sends it
-    /// again (RFC 7766 §6.2.4).
+    /// After how long a connection is closed when the answers at hand are written, even if there is more to answer: what a
+    /// client has begun to ask or has asked beyond them it asks again (RFC 7766 §6.2.4).
     pub lifetime: Duration,
     /// From how many octets of answers on they are written before more are made.
     pub unsent_octets_max: usize,
@@ -92,8 +94,9 @@ pub(super) struct Service {
     pub(super) admission: Admission,
     /// Numbers the connections, to spread them over the desks.
     connections: AtomicUsize,
-    /// Set before the token is cancelled; a busy connection sees it without taking the token's lock.
-    stopping: AtomicBool,
+    /// When the end was asked for; set before the token is cancelled. A busy connection sees it without taking the token's
+    /// lock.
+    stopping: OnceLock<Instant>,
     stop: CancellationToken,
 }
 
@@ -127,15 +130,21 @@ impl Service {
             limits,
             admission,
             connections: AtomicUsize::new(0),
-            stopping: AtomicBool::new(false),
+            stopping: OnceLock::new(),
             stop: CancellationToken::new(),
         }
     }
 
     /// Tells every connection and listener to finish.
     pub(super) fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+        // Told twice, it is the first time that counts.
+        self.stopping.get_or_init(Instant::now);
         self.stop.cancel();
+    }
+
+    /// Until when answers are written, if it was told to stop.
+    fn last_moment(&self) -> Option<Instant> {
+        self.stopping.get().map(|since| *since + self.limits.write)
     }
 
     /// Returns when [`Self::stop`] was called.
@@ -228,7 +237,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             if let Some(ended) = self.respond().await {
                 return ended;
             }
-            if self.service.stopping.load(Ordering::Acquire) {
+            if self.service.stopping.get().is_some() {
                 return self.finish().await;
             }
             if self.opened.elapsed() >= limits.lifetime {
@@ -272,6 +281,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     }
 
     /// Answers all whole messages of the input, in one write where they fit; returns how that ended the connection.
+    ///
+    /// What one read brought can ask for megabytes. A client that takes each write just in time would be served for minutes
+    /// by that alone, so the connection's end is looked at between writes, too.
     async fn respond(&mut self) -> Option<Ended> {
         let mut begun = std::time::Instant::now();
         loop {
@@ -297,6 +309,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 Answered::All => break,
                 Answered::UpToFault => return Some(Ended::Malformed),
             }
+            if let Some(ended) = self.overdue() {
+                return Some(ended);
+            }
         }
         if self.output.capacity() > KEPT_OCTETS_MAX {
             self.output = Vec::new();
@@ -305,6 +320,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             self.input = BytesMut::new();
         }
         None
+    }
+
+    /// Why it ends now, though there is more to answer.
+    fn overdue(&self) -> Option<Ended> {
+        if self.service.last_moment().is_some_and(|moment| Instant::now() >= moment) {
+            return Some(Ended::Stopped);
+        }
+        (self.opened.elapsed() >= self.service.limits.lifetime).then_some(Ended::Old)
     }
 
     /// Turns whole messages of `input`, which came at `moment`, into answers in `output`; returns how many there were.
@@ -343,7 +366,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         if self.output.is_empty() {
             return Ok(());
         }
-        let deadline = Instant::now() + self.service.limits.write;
+        let mut deadline = Instant::now() + self.service.limits.write;
+        if let Some(moment) = self.service.last_moment() {
+            deadline = deadline.min(moment);
+        }
         if self.timer.deadline() > deadline {
             self.timer.as_mut().reset(deadline);
         }
@@ -371,7 +397,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         Ok(())
     }
 
-    /// Answers what has already arrived when the server stops.
+    /// Answers what has already arrived when the server stops, as far as that is taken in time.
     async fn finish(&mut self) -> Ended {
         for _ in 0..LAST_READS_MAX {
             self.input.reserve(READ_OCTETS / 2);
@@ -408,5 +434,109 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             };
             drop(timeout(LINGER, drain).await);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nameserver::Settings;
+    use crate::wire::{Name, RecordType};
+    use crate::zone::db::ZoneDb;
+    use crate::zone::{Contents, Ttl, Zone};
+    use std::sync::Arc;
+    use tokio::io::{DuplexStream, duplex};
+
+    /// No wait of a test is longer.
+    const PATIENCE: Duration = Duration::from_secs(10);
+    /// Octets of the text at the apex of `large.test`; one answer with it is more than is written at once.
+    const TEXT_OCTETS: usize = 40_000;
+
+    fn service(change: impl FnOnce(&mut Limits)) -> Service {
+        let mut limits = Limits { unsent_octets_max: 4_096, ..Limits::default() };
+        change(&mut limits);
+        let apex: Name = "large.test.".parse().unwrap();
+        let mut contents = Contents::new(apex.clone());
+        let mut add = |rtype, rdata: Vec<u8>| {
+            contents.add(apex.clone(), rtype, Ttl::from_wire(30), rdata.into()).unwrap();
+        };
+        add(RecordType::SOA, [apex.as_wire(), apex.as_wire(), &[0; 20]].concat());
+        add(RecordType::NS, apex.as_wire().to_vec());
+        (0..200u8).for_each(|number| add(RecordType::TXT, [&[199, number], &[b'x'; 198][..]].concat()));
+        let db = ZoneDb::new();
+        db.publish(Zone::build(&contents).unwrap());
+        db.set_ready();
+        let (desks, _) = Desks::new(1, &db, &Arc::new(arc_swap::ArcSwap::from_pointee(Settings::default())));
+        Service::new(desks, limits)
+    }
+
+    /// Both ends of a connection on which `count` queries for the large text have been written.
+    async fn pipelined(count: usize) -> (DuplexStream, DuplexStream) {
+        let (mut client, server) = duplex(16 * 1024);
+        let query = [&[0, 28, 7, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], b"\x05large\x04test\0\0\x10\0\x01"].concat();
+        client.write_all(&query.repeat(count)).await.unwrap();
+        (client, server)
+    }
+
+    /// Takes answers, `octets` at a time and a breath after each, to the end of the stream; returns how much that was.
+    async fn take_slowly(mut client: DuplexStream, octets: usize, breath: Duration) -> usize {
+        let (mut all, mut buffer) = (0, vec![0; octets]);
+        while let Ok(read @ 1..) = client.read(&mut buffer).await {
+            all += read;
+            tokio::time::sleep(breath).await;
+        }
+        all
+    }
+
+    fn peer() -> SocketAddr {
+        "192.0.2.1:4000".parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_client_that_reads_slowly_does_not_hold_up_a_stop() {
+        let service = Arc::new(service(|limits| limits.write = Duration::from_millis(800)));
+        let (client, server) = pipelined(400).await;
+        let serving = tokio::spawn({
+            let service = Arc::clone(&service);
+            async move { service.serve(server, peer(), Transport::Tcp).await }
+        });
+        // Half a second for an answer and 200 s for all: never too slow for one write.
+        let reading = tokio::spawn(take_slowly(client, 1_600, Duration::from_millis(20)));
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        service.stop();
+        let ended = timeout(PATIENCE, serving).await.expect("it ends, whatever the client does").unwrap();
+        assert!(matches!(ended, Ended::Stopped | Ended::SlowWrite), "{ended:?}");
+        let octets = timeout(PATIENCE, reading).await.expect("the stream has an end").unwrap();
+        assert!(octets < 10 * TEXT_OCTETS, "{octets}");
+    }
+
+    #[tokio::test]
+    async fn what_has_arrived_before_a_stop_is_answered_to_who_takes_it() {
+        let service = Arc::new(service(|_| {}));
+        let (client, server) = pipelined(30).await;
+        let serving = tokio::spawn({
+            let service = Arc::clone(&service);
+            async move { service.serve(server, peer(), Transport::Tcp).await }
+        });
+        service.stop();
+        let octets = timeout(PATIENCE, take_slowly(client, 64 * 1024, Duration::ZERO)).await.expect("an end");
+        assert_eq!(serving.await.unwrap(), Ended::Stopped);
+        assert!(octets > 30 * TEXT_OCTETS, "{octets}");
+    }
+
+    #[tokio::test]
+    async fn a_lifetime_ends_between_the_answers_to_one_read() {
+        let service = service(|limits| limits.lifetime = Duration::from_millis(50));
+        let (client, server) = pipelined(40).await;
+        let client = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            take_slowly(client, 64 * 1024, Duration::ZERO).await
+        };
+        let (ended, octets) =
+            timeout(PATIENCE, async { tokio::join!(service.serve(server, peer(), Transport::Tcp), client) })
+                .await
+                .expect("both end");
+        assert_eq!(ended, Ended::Old);
+        assert!((TEXT_OCTETS..2 * TEXT_OCTETS).contains(&octets), "one whole answer: {octets}");
     }
 }

@@ -88,7 +88,8 @@ fn socket(address: SocketAddr, config: &Config) -> io::Result<Socket> {
         false => packet_info::ignore_path_mtu(socket.as_fd(), address),
     });
     socket.set_read_timeout(Some(IDLE))?;
-    // Sending waits for room, which is milliseconds at worst; a device that never drains must not hold a worker.
+    // Sending waits for room, which is milliseconds at worst. A device that never drains must not hold a worker: the first
+    // reply of a batch that waits in vain takes the rest along, so it is held for this long once a batch.
     socket.set_write_timeout(Some(IDLE))?;
     Ok(socket)
 }

@@ -60,11 +60,60 @@ fn over_the_limit_a_small_response_leads_to_a_stream() {
     }
     let without = stage.ask("a.z.test. A noedns");
     assert_eq!((lines(&without), opt(&without)), (vec!["NOERROR tc".to_owned()], None));
-    // Errors are small as they are.
+    // Errors stay what they are.
     stage.check_all(&[("a.example. A", "REFUSED"), ("a.example. A", "REFUSED")]);
     let counts = stage.stats.counts();
     assert_eq!((counts.limited, counts.traffic[0].truncated), ([0, 5, 1, 0, 0], 5));
     assert_eq!(counts.traffic[0].responses[3], 1, "one NXDOMAIN was sent");
+}
+
+/// NSID (RFC 5001).
+const NSID: u16 = 3;
+
+#[test]
+fn nothing_that_goes_out_over_the_limit_is_larger_than_its_query() {
+    let cases = [("a.z.test. A", "NOERROR tc"), ("x.n.test. A", "NOERROR tc"), ("a.example. A", "REFUSED")];
+    for (question, expected) in cases {
+        // A client's cookie alone comes back with the server's, which has 16 octets.
+        for (option, data, growth) in
+            [(NSID, &b""[..], 0), (COOKIE, b"client-1", 16), (COOKIE, b"client-1 and one of another server here", 0)]
+        {
+            let mut stage = stage(1, 1);
+            stage.settings.nsid = Some([b'n'; 128].into());
+            stage.settings.cookies = Some(cookies());
+            let query = query_with_option(question, option, data);
+            let whole = stage.respond(&query).expect("an answer");
+            let small = stage.respond(&query).expect("a small response");
+            assert!(whole.len() > small.len(), "{question} {option}");
+            assert_eq!(lines(&small), [expected], "{question} {option}");
+            assert!(small.len() <= query.len() + growth, "{question} {option}: {} for {}", small.len(), query.len());
+            let (_, _, options) = opt(&small).expect("an OPT record");
+            let codes: Vec<u16> = options.iter().map(|(code, _)| *code).collect();
+            assert_eq!(codes, if option == COOKIE { vec![COOKIE] } else { Vec::new() }, "{question}");
+        }
+    }
+    // Below the limit, and where it is only watched, all is told.
+    let mut stage = stage(1, 1);
+    stage.settings.nsid = Some([b'n'; 128].into());
+    if let Some(limit) = &mut stage.settings.rate_limit {
+        limit.enforced = false;
+    }
+    for _ in 0..3 {
+        let response = stage.respond(&query_with_option("a.example. A", NSID, b"")).expect("an answer");
+        let (_, _, options) = opt(&response).expect("an OPT record");
+        let told: Vec<(u16, usize)> = options.iter().map(|(code, data)| (*code, data.len())).collect();
+        assert_eq!(told, [(NSID, 128), (15, 2)], "NSID and the extended error");
+    }
+}
+
+#[test]
+fn of_errors_over_the_limit_each_nth_goes_out() {
+    for (slip, expected) in [(0, [true, false, false, false, false]), (2, [true, false, true, false, true])] {
+        let stage = stage(1, slip);
+        assert_eq!(answered(&stage, &["a.example. A"; 5]), expected, "slip {slip}");
+        let sent = expected.iter().filter(|sent| **sent).count() as u64 - 1;
+        assert_eq!(stage.stats.counts().limited, [4 - sent, 0, sent, 0, 0], "slip {slip}");
+    }
 }
 
 #[test]
