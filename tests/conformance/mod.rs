@@ -23,6 +23,7 @@ mod rfc8482;
 mod rfc8906;
 mod rfc8914;
 mod rfc9018;
+mod rfc9276;
 mod rfc9460;
 mod rfc9471;
 mod rfc9619;
