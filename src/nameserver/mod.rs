@@ -234,8 +234,7 @@ fn read(context: &Context<'_>, query: &[u8], peer: &Peer, turn: &mut Turn) {
     }
     let cookies = context.settings.cookies.as_ref();
     turn.cookie = cookie::meet(cookies, &turn.query, query, peer.address, peer.now);
-    let cookies_required = cookies.is_some_and(|cookies| cookies.required);
-    turn.judgement = query::judge(&turn.query, peer, turn.cookie.standing, cookies_required);
+    turn.judgement = query::judge(&turn.query, peer, cookies, turn.cookie.standing);
     if let (Judgement::Lookup, Some(question)) = (turn.judgement, turn.query.question) {
         turn.qname.read(question.name(query));
     }

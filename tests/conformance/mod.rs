@@ -17,6 +17,7 @@ mod rfc4592;
 mod rfc4892;
 mod rfc6672;
 mod rfc6891;
+mod rfc7828;
 mod rfc7873;
 mod rfc8020;
 mod rfc8482;
