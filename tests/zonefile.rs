@@ -327,11 +327,57 @@ fn an_endless_rrset_is_refused_soon() {
 
 #[test]
 fn records_before_the_soa_and_without_ttl() {
-    let read = read(b"a A 192.0.2.1\nb 60 A 192.0.2.2\n@ SOA ns1 admin 1 2 3 4 900\n@ NS ns1\nns1 A 192.0.2.3\n");
-    assert_eq!(short(&read), ["3:1 ttl-missing"]);
-    let zone = read.contents.expect("no errors");
-    let ttl = |owner: &str| zone.get(&name(owner), RecordType::A).unwrap().ttl.seconds();
-    assert_eq!((ttl("a.example.org."), ttl("b.example.org."), ttl("ns1.example.org.")), (900, 60, 900));
+    let soa = "@ SOA ns admin 1 2 3 4 900\n@ NS ns\n";
+    let with_ttl = "@ 300 SOA ns admin 1 2 3 4 900\n@ NS ns\n";
+    let (said, inherited) = ("ttl-missing", "ttl-inherited");
+    for (text, ttls, findings) in [
+        // Nothing says one: the SOA's minimum.
+        (format!("{soa}a A 192.0.2.1\nb A 192.0.2.1"), [900, 900, 900], vec![format!("1:1 {said}")]),
+        (format!("a A 192.0.2.1\nb A 192.0.2.1\n{soa}"), [900, 900, 900], vec![format!("3:1 {said}")]),
+        // RFC 1035 §5.1: else the last that was stated.
+        (
+            format!("{soa}a 60 A 192.0.2.1\nb A 192.0.2.1"),
+            [900, 60, 60],
+            vec![format!("1:1 {said}"), format!("4:1 {inherited}")],
+        ),
+        (format!("{with_ttl}a 60 A 192.0.2.1\nb A 192.0.2.1"), [300, 60, 60], vec![format!("2:1 {inherited}")]),
+        (format!("{with_ttl}a A 192.0.2.1\nb 0 A 192.0.2.1"), [300, 300, 0], vec![format!("2:1 {inherited}")]),
+        (
+            format!("a A 192.0.2.1\nb 60 A 192.0.2.1\n{soa}"),
+            [60, 900, 60],
+            vec![format!("1:1 {said}"), format!("3:1 {inherited}")],
+        ),
+        (
+            format!("{with_ttl}$GENERATE 1-1 a 60 A 192.0.2.$\nb A 192.0.2.1"),
+            [300, 60, 60],
+            vec![format!("2:1 {inherited}")],
+        ),
+        // RFC 2308 §4: but not where there is a $TTL, from there on.
+        (format!("$TTL 30\n{with_ttl}a 60 A 192.0.2.1\nb A 192.0.2.1"), [300, 60, 30], vec![]),
+        (
+            format!("{with_ttl}a 60 A 192.0.2.1\n$TTL 30\nb A 192.0.2.1"),
+            [300, 60, 30],
+            vec![format!("2:1 {inherited}")],
+        ),
+    ] {
+        let read = read(format!("{text}\nns 10 A 192.0.2.3\n").as_bytes());
+        assert_eq!(short(&read), findings, "{text}");
+        let zone = read.contents.expect("no errors");
+        let ttl = |owner: &str, rtype| zone.get(&name(owner), rtype).unwrap().ttl.seconds();
+        let found =
+            [("example.org.", RecordType::SOA), ("a.example.org.", RecordType::A), ("b.example.org.", RecordType::A)];
+        assert_eq!(found.map(|(owner, rtype)| ttl(owner, rtype)), ttls, "{text}");
+    }
+}
+
+/// The TTL of a Router stands for a `$TTL` there.
+#[test]
+fn records_alone_inherit_no_ttl() {
+    let (records, findings) =
+        read_records(b"a 60 A 192.0.2.1\nb A 192.0.2.1\n", &Path::new("text").into(), &name("example.org."));
+    assert_eq!(findings, []);
+    let ttls: Vec<_> = records.iter().map(|record| record.ttl.map(|ttl| ttl.seconds())).collect();
+    assert_eq!(ttls, [Some(60), None]);
 }
 
 #[test]

@@ -127,6 +127,40 @@ fn a_file_that_cannot_be_read_is_refused_until_it_can() {
     assert_eq!(f.folder.zone_count(), 1);
 }
 
+/// Opening a FIFO waits for a writer: one in the folder, or behind a link or an `$INCLUDE`, must not hold up the others.
+#[test]
+fn what_is_no_regular_file_is_refused_and_waited_for_by_nobody() {
+    let mut f = Fixture::new();
+    let path = |file: &str| f.dir.path().join(file);
+    for fifo in ["a.example.zone", "hosts"] {
+        assert!(std::process::Command::new("mkfifo").arg(path(fifo)).status().unwrap().success());
+    }
+    let _socket = std::os::unix::net::UnixListener::bind(path("b.example.zone")).unwrap();
+    std::os::unix::fs::symlink("/dev/null", path("c.example.zone")).unwrap();
+    std::os::unix::fs::symlink("hosts", path("d.example.zone")).unwrap();
+    fs::create_dir(path("folder")).unwrap();
+    std::os::unix::fs::symlink("folder", path("e.example.zone")).unwrap();
+    f.write("f.example.zone", "$TTL 60\n@ SOA ns1 admin 1 2 3 4 60\n@ NS ns1\n$INCLUDE hosts\n");
+    f.zone("g.example.zone", "g.example.", "192.0.2.1");
+    // A scan that waits would wait for ever: this way the test fails instead.
+    let (sender, scans) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send([f.scan(), f.scan()]).expect("is waited for"));
+    let [first, second] = scans.recv_timeout(std::time::Duration::from_secs(60)).expect("the scan comes to its end");
+    assert_eq!(
+        first,
+        [
+            "a.example.zone refused (a.example.) 1:1 unreadable",
+            "b.example.zone refused (b.example.) 1:1 unreadable",
+            "c.example.zone refused (c.example.) 1:1 unreadable",
+            "d.example.zone refused (d.example.) 1:1 unreadable",
+            "e.example.zone refused (e.example.) 1:1 unreadable",
+            "f.example.zone refused (f.example.) 4:10 include",
+            "g.example.zone serves g.example. 1",
+        ]
+    );
+    assert_eq!(second, [""; 0], "said once");
+}
+
 #[test]
 fn two_files_with_one_apex() {
     let mut f = Fixture::new();

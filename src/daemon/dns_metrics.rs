@@ -70,7 +70,7 @@ impl Collector for DnsMetrics {
         let ready = i64::from(self.db.is_ready());
         page.gauge(
             "dns_ready",
-            "Whether queries are answered from zones (1) or with SERVFAIL (0)",
+            "Whether all zones are there (1); until then (0) names outside those that are there get SERVFAIL",
             &[(vec![], ready)],
         )?;
         if let Some(files) = &self.files {

@@ -234,8 +234,7 @@ fn read(context: &Context<'_>, query: &[u8], peer: &Peer, turn: &mut Turn) {
     }
     let cookies = context.settings.cookies.as_ref();
     turn.cookie = cookie::meet(cookies, &turn.query, query, peer.address, peer.now);
-    let cookies_required = cookies.is_some_and(|cookies| cookies.required);
-    turn.judgement = query::judge(&turn.query, peer, turn.cookie.standing, cookies_required);
+    turn.judgement = query::judge(&turn.query, peer, cookies, turn.cookie.standing);
     if let (Judgement::Lookup, Some(question)) = (turn.judgement, turn.query.question) {
         turn.qname.read(question.name(query));
     }
@@ -254,11 +253,17 @@ fn locate<'a>(context: &Context<'a>, turn: &Turn) -> Option<&'a Zone> {
 #[inline]
 fn authority<'a>(context: &Context<'a>, turn: &Turn, qtype: RecordType, likely: Option<&'a Zone>) -> Option<&'a Zone> {
     let zone = context.snapshot.confirm(&turn.qname, likely)?;
-    if qtype == RecordType::DS && turn.qname.labels() == zone.apex_labels() && zone.apex_labels() > 0 {
-        // DS lies on the parent's side of the cut (RFC 4035 §3.1.4.1), if the parent is served here, too.
-        return Some(context.snapshot.enclosing(&turn.qname, 1).unwrap_or(zone));
+    Some(side_of_cut(context.snapshot, &turn.qname, qtype, zone))
+}
+
+/// Of a name that `zone` encloses the zone that has its records of this type: DS lies on the parent's side of the cut
+/// (RFC 4035 §3.1.4.1), if the parent is served here, too.
+#[inline]
+fn side_of_cut<'a>(snapshot: &'a Snapshot, qname: &Qname, qtype: RecordType, zone: &'a Zone) -> &'a Zone {
+    if qtype == RecordType::DS && qname.labels() == zone.apex_labels() && zone.apex_labels() > 0 {
+        return snapshot.enclosing(qname, 1).unwrap_or(zone);
     }
-    Some(zone)
+    zone
 }
 
 /// Third step: writes the response.

@@ -6,14 +6,15 @@
 //! - Classes other than IN and CH, ANY included, are REFUSED.
 //! - AXFR and IXFR are REFUSED on every transport: transfers are denied by default.
 //! - MAILA and MAILB are types like any other: no name has them.
+//! - A malformed option is FORMERR only where the option is known: cookies if they are on, keepalive on streams.
 //! - No question at all is FORMERR, unless a cookie is with it (RFC 7873 §5.4) and cookies are on.
 
 use std::net::IpAddr;
 
-use super::cookie::Standing;
+use super::cookie::{Cookies, Standing};
 use super::stats::DropReason;
 use super::{Peer, Transport};
-use crate::wire::edns::ExtendedError;
+use crate::wire::edns::{Edns, ExtendedError};
 use crate::wire::header::{Opcode, Rcode};
 use crate::wire::message::Query;
 use crate::wire::{Class, RecordType};
@@ -31,9 +32,9 @@ pub(super) enum Judgement {
     Lookup,
 }
 
-/// Judges a query that has a header.
+/// Judges a query that has a header, and a cookie of this standing.
 #[inline]
-pub(super) fn judge(query: &Query, peer: &Peer, cookie: Standing, cookies_required: bool) -> Judgement {
+pub(super) fn judge(query: &Query, peer: &Peer, cookies: Option<&Cookies>, standing: Standing) -> Judgement {
     if query.header.is_response() {
         return Judgement::Drop(DropReason::Response);
     }
@@ -50,20 +51,25 @@ pub(super) fn judge(query: &Query, peer: &Peer, cookie: Standing, cookies_requir
     if query.fault.is_some() {
         return Judgement::Reply(Rcode::FORMERR, None);
     }
-    if query.edns.is_some_and(|edns| edns.version > 0) {
-        return Judgement::Reply(Rcode::BADVERS, None);
+    if let Some(edns) = &query.edns {
+        if edns.version > 0 {
+            return Judgement::Reply(Rcode::BADVERS, None);
+        }
+        if has_malformed_option(edns, peer, cookies) {
+            return Judgement::Reply(Rcode::FORMERR, None);
+        }
     }
     let Some(question) = query.question else {
         // RFC 7873 §5.4: BADCOOKIE "if the Server Cookie sent with the query was invalid".
-        let rcode = match cookie {
+        let rcode = match standing {
             Standing::None => Rcode::FORMERR,
             Standing::ClientOnly | Standing::Good => Rcode::NOERROR,
             Standing::Bad => Rcode::BADCOOKIE,
         };
         return Judgement::Reply(rcode, None);
     };
-    let lacks_cookie = matches!(cookie, Standing::ClientOnly | Standing::Bad);
-    if cookies_required && lacks_cookie && peer.transport == Transport::Udp {
+    let lacks_cookie = matches!(standing, Standing::ClientOnly | Standing::Bad);
+    if lacks_cookie && cookies.is_some_and(|cookies| cookies.required) && peer.transport == Transport::Udp {
         return Judgement::Reply(Rcode::BADCOOKIE, None);
     }
     match question.qtype {
@@ -81,6 +87,14 @@ pub(super) fn judge(query: &Query, peer: &Peer, cookie: Standing, cookies_requir
         Class::CH => Judgement::Chaos,
         _ => Judgement::Reply(Rcode::REFUSED, None),
     }
+}
+
+/// Whether an option has a length that its RFC forbids, where the RFC holds. RFC 7828 §3.3.1 of a query over UDP: the server
+/// "MUST ignore the option". RFC 7873 §5.2.2 speaks of servers that implement cookies; one that has them turned off treats
+/// them like any option that it does not know (RFC 6891 §6.1.2).
+#[inline]
+fn has_malformed_option(edns: &Edns, peer: &Peer, cookies: Option<&Cookies>) -> bool {
+    edns.malformed_keepalive && peer.transport != Transport::Udp || edns.malformed_cookie && cookies.is_some()
 }
 
 /// Whether a datagram's source can be a client's. From port 53 come reflected responses of servers, from port 0 nothing that

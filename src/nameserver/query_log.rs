@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{Outcome, Peer, Response, Transport};
+use super::{Outcome, Peer, Response, Transport, side_of_cut};
 use crate::wire::header::{Header, Opcode, Rcode};
 use crate::wire::message::Query;
 use crate::wire::name::NAME_OCTETS_MAX;
@@ -124,12 +124,10 @@ impl Reply {
     }
 }
 
-/// Where in the name the apex of its zone begins. Of a zone's own DS the parent is asked, if it is here.
+/// Where in the name the apex of its zone begins.
 fn zone_at(qname: &Qname, qtype: RecordType, snapshot: &Snapshot) -> Option<u8> {
     let zone = snapshot.enclosing(qname, 0)?;
-    let above = qname.labels() - zone.apex_labels();
-    let parent = (qtype == RecordType::DS && above == 0).then(|| snapshot.enclosing(qname, 1)).flatten();
-    let labels = parent.unwrap_or(zone).apex_labels();
+    let labels = side_of_cut(snapshot, qname, qtype, zone).apex_labels();
     u8::try_from(qname.start(qname.labels() - labels)).ok()
 }
 

@@ -53,13 +53,18 @@ pub struct Edns {
     pub nsid: bool,
     /// The client asks for the stream's idle timeout.
     pub keepalive: bool,
+    /// It does so with a timeout of its own, which is malformed, but only where the option means something (RFC 7828 §3.3.1).
+    pub malformed_keepalive: bool,
     /// The client padded its query.
     pub padding: bool,
     /// The cookie's octets in the query: where they start and how many, 8 or 16 to 40.
     pub cookie: Option<(u16, u8)>,
+    /// There is a cookie of another length, which is malformed to a server that knows cookies (RFC 7873 §5.2.2).
+    pub malformed_cookie: bool,
 }
 
-/// The options cannot be read: an option runs past the record's end, or one has a length that its RFC forbids.
+/// The options cannot be read: one runs past the record's end. A length that the option's RFC forbids is in [`Edns`]: whether
+/// that is a fault depends on the transport and on what the operator set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed EDNS option")]
 pub struct MalformedOption;
@@ -91,15 +96,15 @@ impl Edns {
                 option::NSID => edns.nsid = true,
                 // RFC 7828 §3.2.1: "clients MUST specify an OPTION-LENGTH of zero".
                 option::KEEPALIVE if length == 0 => edns.keepalive = true,
-                option::KEEPALIVE => return Err(MalformedOption),
+                option::KEEPALIVE => edns.malformed_keepalive = true,
                 option::PADDING => edns.padding = true,
                 // Only the first of several is looked at (RFC 7873 §5.2).
-                option::COOKIE if edns.cookie.is_some() => {}
+                option::COOKIE if edns.cookie.is_some() || edns.malformed_cookie => {}
                 // §5.2.2: a length other than 8 or 16 to 40 is FORMERR.
                 option::COOKIE if length == 8 || (16..=40).contains(&length) => {
                     edns.cookie = Some((at as u16, length as u8));
                 }
-                option::COOKIE => return Err(MalformedOption),
+                option::COOKIE => edns.malformed_cookie = true,
                 _ => {}
             }
             at += length;
@@ -135,11 +140,25 @@ mod tests {
             (&b"\0"[..], "cut in the code"),
             (b"\0\x03\0", "cut in the length"),
             (b"\xff\xff\0\x01", "data past the end"),
-            (b"\0\x0a\0\x0712345678", "short cookie"),
-            (b"\0\x0a\0\x0a1234567890", "server cookie of 2"),
-            (b"\0\x0b\0\x02\0\x01", "keepalive with a timeout"),
         ] {
             assert_eq!(read(bad), Err(MalformedOption), "{why}");
+        }
+    }
+
+    /// Of an option of a forbidden length those after it can still be read.
+    #[test]
+    fn forbidden_lengths() {
+        for (options, cookie, keepalive) in [
+            (&b"\0\x0a\0\x071234567\0\x03\0\0"[..], (None, true), (false, false)),
+            (b"\0\x0a\0\x0a1234567890\0\x03\0\0", (None, true), (false, false)),
+            (b"\0\x0a\0\0\0\x0a\0\x0812345678\0\x03\0\0", (None, true), (false, false)),
+            (b"\0\x0a\0\x0812345678\0\x0a\0\0\0\x03\0\0", (Some((4, 8)), false), (false, false)),
+            (b"\0\x0b\0\x02\0\x01\0\x03\0\0", (None, false), (false, true)),
+        ] {
+            let edns = read(options).expect("can be read");
+            assert!(edns.nsid, "{options:?}");
+            assert_eq!((edns.cookie, edns.malformed_cookie), cookie, "{options:?}");
+            assert_eq!((edns.keepalive, edns.malformed_keepalive), keepalive, "{options:?}");
         }
     }
 

@@ -2,7 +2,9 @@
 //! the additional section (RFC 1035 §4.1, RFC 6891 §6.1.1).
 //!
 //! What is wrong with a message is a value beside what could be read, since the response to a malformed query still
-//! echoes what was understood of it. Octets after the last counted record are ignored, as Knot and NSD mostly do.
+//! echoes what was understood of it. Its OPT record is looked for behind most faults, too: "If an OPT record is present in a
+//! received request, compliant responders MUST include an OPT record in their respective responses" (RFC 6891 §6.1.1).
+//! Octets after the last counted record are ignored, as Knot and NSD mostly do.
 
 use super::edns::Edns;
 use super::header::{HEADER_OCTETS, Header, Opcode};
@@ -19,7 +21,7 @@ pub struct Query {
     pub question: Option<Question>,
     /// The first OPT record.
     pub edns: Option<Edns>,
-    /// What is wrong, as far as that was found.
+    /// What is wrong first, as far as that was found.
     pub fault: Option<Fault>,
 }
 
@@ -39,8 +41,9 @@ pub enum Fault {
 }
 
 impl Query {
-    /// Reads a query; `None` if it is shorter than a header. Messages of opcodes other than QUERY and
-    /// NOTIFY, whose sections may mean anything, are read as far as the question.
+    /// Reads a query; `None` if it is shorter than a header. Of messages of opcodes other than QUERY and NOTIFY, whose sections
+    /// may mean anything, the question and the OPT record are read if they are where they would be in a query; that they are
+    /// not is no fault.
     pub fn read(message: &[u8]) -> Option<Query> {
         let mut query = Query::default();
         query.read_again(message).then_some(query)
@@ -62,30 +65,58 @@ impl Query {
             // A cookie-only query (RFC 7873 §5.4) has an OPT record to be read; that there is no question is for the
             // caller to judge.
             0 => HEADER_OCTETS,
-            1 => {
-                let question = Question::read(message).ok_or(Fault::Question)?;
-                self.question = Some(question);
-                question.end()
-            }
-            _ => return Err(Fault::QuestionCount),
+            1 => match Question::read(message) {
+                Some(question) => {
+                    self.question = Some(question);
+                    question.end()
+                }
+                None => return self.fail(Fault::Question, message),
+            },
+            _ => return self.fail(Fault::QuestionCount, message),
         };
         match self.header.opcode() {
+            Opcode::QUERY if self.has_other_records() => self.fail(Fault::Sections, message),
             Opcode::QUERY | Opcode::NOTIFY => self.read_records(message, end),
-            _ => Ok(()),
+            _ => {
+                self.look_for_opt(message);
+                Ok(())
+            }
         }
     }
 
+    /// Whether there are answer or authority records that do not belong into a query. (NOTIFY may tell the new SOA in its answer
+    /// section, RFC 1996 §3.7.)
+    #[inline]
+    fn has_other_records(&self) -> bool {
+        let header = &self.header;
+        if header.answers == 0 && header.authorities == 0 {
+            return false;
+        }
+        // Only IXFR carries something, the SOA that the client has (RFC 1995 §3).
+        let is_ixfr = self.question.is_some_and(|question| question.qtype == RecordType::IXFR);
+        header.answers != 0 || !is_ixfr
+    }
+
+    /// The fault, once the OPT record was looked for.
+    #[cold]
+    fn fail(&mut self, fault: Fault, message: &[u8]) -> Result<(), Fault> {
+        self.look_for_opt(message);
+        Err(fault)
+    }
+
+    /// Reads the OPT record as far as the message allows. What else may be wrong is not told: it comes after a fault, or is none
+    /// by the rules of the opcode.
+    #[cold]
+    fn look_for_opt(&mut self, message: &[u8]) {
+        if let Some(end) = skip_questions(message, self.header.questions) {
+            self.read_records(message, end).ok();
+        }
+    }
+
+    #[inline]
     fn read_records(&mut self, message: &[u8], mut at: usize) -> Result<(), Fault> {
         let header = self.header;
         let before = u32::from(header.answers) + u32::from(header.authorities);
-        // NOTIFY may tell the new SOA in its answer section (RFC 1996 §3.7).
-        if before != 0 && header.opcode() == Opcode::QUERY {
-            // Only IXFR carries something, the SOA that the client has (RFC 1995 §3).
-            let is_ixfr = self.question.is_some_and(|question| question.qtype == RecordType::IXFR);
-            if header.answers != 0 || !is_ixfr {
-                return Err(Fault::Sections);
-            }
-        }
         // Each turn takes at least eleven octets off the message, so the counts cannot make this long.
         for index in 0..before + u32::from(header.additionals) {
             let owner_at = at;
@@ -110,6 +141,14 @@ impl Query {
         }
         Ok(())
     }
+}
+
+/// Where the questions end, whatever is in their names. Each takes five octets at least, so the count cannot make this long.
+fn skip_questions(message: &[u8], count: u16) -> Option<usize> {
+    (0..count).try_fold(HEADER_OCTETS, |at, _| {
+        let end = skip_name(message, at)? + 4;
+        (end <= message.len()).then_some(end)
+    })
 }
 
 /// Where the possibly compressed name at `at` ends.
@@ -153,6 +192,39 @@ mod tests {
             assert_eq!(query.edns.map(|edns| edns.payload_octets_max), Some(1232));
         }
         assert_eq!(read(0, OPT).edns, None, "a record that is not counted is not there");
+    }
+
+    /// Behind a fault the OPT record is read all the same, and the first fault is the one that is told.
+    #[test]
+    fn the_opt_record_is_found_behind_faults() {
+        let question: &[u8] = b"\x01a\0\0\x01\0\x01";
+        let a_record: &[u8] = b"\xc0\x0c\0\x01\0\x01\0\0\0\0\0\x04abcd";
+        let update = Opcode::UPDATE.0 << 3;
+        for (opcode, counts, body, fault) in [
+            (0, [2, 0, 0, 1], [question, question, OPT].concat(), Some(Fault::QuestionCount)),
+            (0, [1, 0, 0, 1], [b"\xc0\x0c\0\x01\0\x01", OPT].concat(), Some(Fault::Question)),
+            (0, [1, 1, 0, 1], [question, a_record, OPT].concat(), Some(Fault::Sections)),
+            (0, [1, 0, 2, 1], [question, a_record, a_record, OPT].concat(), Some(Fault::Sections)),
+            (0, [1, 1, 0, 2], [question, a_record, OPT, OPT].concat(), Some(Fault::Sections)),
+            (update, [1, 1, 1, 1], [question, a_record, a_record, OPT].concat(), None),
+            (update, [1, 0, 0, 2], [question, OPT, b"rest"].concat(), None),
+            (15 << 3, [1, 0, 0, 1], [question, OPT].concat(), None),
+            (15 << 3, [2, 0, 0, 1], [question, question, OPT].concat(), Some(Fault::QuestionCount)),
+        ] {
+            let mut message = vec![0, 7, opcode, 0];
+            counts.iter().for_each(|count| message.extend_from_slice(&[0, *count]));
+            message.extend_from_slice(&body);
+            let query = Query::read(&message).expect("has a header");
+            assert_eq!(query.fault, fault, "{message:?}");
+            assert_eq!(query.edns.map(|edns| edns.payload_octets_max), Some(1232), "{message:?}");
+        }
+        // Where it cannot be found, nothing is taken for it.
+        for (counts, body) in [([2, 0, 0, 1], [question, OPT].concat()), ([1, 0, 1, 1], [question, OPT].concat())] {
+            let mut message = vec![0, 7, 0, 0];
+            counts.iter().for_each(|count| message.extend_from_slice(&[0, *count]));
+            message.extend_from_slice(&body);
+            assert_eq!(Query::read(&message).expect("has a header").edns, None, "{message:?}");
+        }
     }
 
     #[test]

@@ -99,6 +99,7 @@ codes! {
     Nsec3Types "nsec3-types" Warning "An NSEC3 names other types than are there.",
     Nsec3Stray "nsec3-stray" Warning "An NSEC3 is of no name of the zone.",
     Nsec3Iterations "nsec3-iterations" Warning "NSEC3 with further iterations (RFC 9276 §3.1).",
+    Nsec3IterationsMax "nsec3-iterations-max" Error "NSEC3 with more iterations than anybody hashes: no proof can be given.",
     DsDigest "ds-digest" Warning "A DS whose digest has not the length of its type.",
 }
 
@@ -151,6 +152,9 @@ pub fn check_at(zone: &Contents, now: Option<u64>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let view = View::new(zone, now);
     check_apex(&view, &mut findings);
+    if view.signed {
+        signed::check_iterations(&view, &mut findings);
+    }
     let mut above = Above::Nothing;
     for (owner, rrsets) in zone.owners() {
         if findings.len() >= FINDINGS_MAX {

@@ -10,7 +10,6 @@
 //! what it last gave stays served. Two files with one apex: who has it keeps it, the other is refused.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -390,7 +389,7 @@ struct Loaded<T> {
 fn load<T>(folder: &Path, path: &Arc<Path>, make: &impl Fn(Contents) -> T) -> Loaded<T> {
     let origin = path.file_stem().and_then(|stem| Name::parse(stem.as_encoded_bytes(), &Name::root()).ok());
     let mut text = Vec::new();
-    let metadata = match File::open(path).and_then(|file| read_file(&file, &mut text)) {
+    let metadata = match read_file(path, &mut text) {
         Ok(metadata) => metadata,
         Err(error) => {
             let message = format!("the file cannot be read: {error}");

@@ -3,8 +3,9 @@
 //! A zone file may come from people who may not read every file of the machine, and an error message quotes what it
 //! finds. So an included file must lie, after all symbolic links, in the folder of the zone file or below it.
 
-use std::fs::File;
-use std::io::Read as _;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -73,8 +74,7 @@ impl Includes for FolderIncludes<'_> {
     fn open(&mut self, includer: &Path, name: &Path) -> Result<(Arc<Path>, Vec<u8>), IncludeError> {
         let path = includer.parent().unwrap_or(Path::new("")).join(name);
         self.opened.push(path.clone());
-        let unreadable =
-            |error: std::io::Error| IncludeError::Unreadable { path: path.clone(), reason: error.to_string() };
+        let unreadable = |error: io::Error| IncludeError::Unreadable { path: path.clone(), reason: error.to_string() };
         let root = if self.root.as_os_str().is_empty() { Path::new(".") } else { self.root };
         let root = root.canonicalize().map_err(unreadable)?;
         let real = path.canonicalize().map_err(unreadable)?;
@@ -82,21 +82,33 @@ impl Includes for FolderIncludes<'_> {
             return Err(IncludeError::Outside { path: real, root });
         }
         let mut text = Vec::new();
-        let file = File::open(&real).map_err(unreadable)?;
-        read_file(&file, &mut text).map_err(unreadable)?;
+        read_file(&real, &mut text).map_err(unreadable)?;
         Ok((path.into(), text))
     }
 }
 
-/// Reads a regular file of at most [`FILE_OCTETS_MAX`] into `text`, which is cleared before. Returns its metadata.
-pub(super) fn read_file(mut file: &File, text: &mut Vec<u8>) -> std::io::Result<std::fs::Metadata> {
-    text.clear();
+/// Opens a regular file, and nothing else. Opening a FIFO would wait for its writer, perhaps for ever, and all other zones
+/// with it; `O_NONBLOCK` changes nothing for regular files. `O_NOCTTY`: nor does a terminal become ours.
+///
+/// # Errors
+///
+/// What the system says, or that it is another kind of file.
+fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    // Of the open file, not of the path: that may be another by now.
     let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(std::io::Error::other("it is not a regular file"));
+    match metadata.is_file() {
+        true => Ok((file, metadata)),
+        false => Err(io::Error::other("it is not a regular file")),
     }
+}
+
+/// Reads a regular file of at most [`FILE_OCTETS_MAX`] into `text`, which is cleared before. Returns its metadata.
+pub(super) fn read_file(path: &Path, text: &mut Vec<u8>) -> io::Result<Metadata> {
+    text.clear();
+    let (mut file, metadata) = open_regular(path)?;
     if metadata.len() > FILE_OCTETS_MAX {
-        return Err(std::io::Error::other(format!("it has {} octets, more than {FILE_OCTETS_MAX}", metadata.len())));
+        return Err(io::Error::other(format!("it has {} octets, more than {FILE_OCTETS_MAX}", metadata.len())));
     }
     // One more than its size: a file that grew meanwhile is read to its end, one that did not needs a single read.
     text.reserve(metadata.len() as usize + 1);

@@ -57,6 +57,9 @@ pub fn read_zone_at(
     for (file, fault) in std::mem::take(&mut stage.early_faults) {
         findings.push(finding(&files, Place { file, at: fault.at }, Severity::Error, fault.code, fault.message));
     }
+    for (place, (code, message)) in std::mem::take(&mut stage.early_remarks) {
+        findings.push(finding(&files, place, Severity::Warning, code, message));
+    }
     let (zone, places) = stage.finish();
     let start = Place { file: 0, at: Position::START };
     // What is missing may be in an entry that could not be read: one error is not to make others.
@@ -92,7 +95,10 @@ pub fn read_records(text: &[u8], called: &Arc<Path>, origin: &Name) -> (Vec<Reco
 #[derive(Clone, Default)]
 struct Scope {
     origin: Option<Name>,
+    /// Of `$TTL` (RFC 2308 §4).
     default_ttl: Option<Ttl>,
+    /// The last that a record stated, which holds where there is no `$TTL` (RFC 1035 §5.1).
+    stated_ttl: Option<Ttl>,
     owner: Option<Name>,
 }
 
@@ -111,6 +117,7 @@ struct Reader<'i, S> {
     included: u32,
     included_octets: u64,
     generated: u64,
+    said_ttl_inherited: bool,
     /// Scratch space: the data of the record being read, and its owner.
     rdata: Vec<u8>,
     owner: Vec<u8>,
@@ -129,6 +136,7 @@ impl<'i, S: Sink> Reader<'i, S> {
             included: 0,
             included_octets: 0,
             generated: 0,
+            said_ttl_inherited: false,
             rdata: Vec::with_capacity(256),
             owner: Vec::with_capacity(NAME_OCTETS_MAX),
         }
@@ -197,7 +205,7 @@ impl<'i, S: Sink> Reader<'i, S> {
         at: Position,
         mut next: Option<Word<'a>>,
         scanner: &mut Scanner<'a>,
-        scope: &Scope,
+        scope: &mut Scope,
     ) -> Result<(), Fault> {
         let mut record_ttl = None;
         let mut class = None;
@@ -226,8 +234,20 @@ impl<'i, S: Sink> Reader<'i, S> {
         }
         rdata_in::read(rtype, scanner, scope.origin.as_ref(), &mut self.rdata)?;
         let Some(owner) = scope.owner.clone() else { return Ok(()) };
-        let record =
-            Record { owner, rtype, ttl: record_ttl.or(scope.default_ttl), rdata: self.rdata.as_slice().into() };
+        scope.stated_ttl = record_ttl.or(scope.stated_ttl);
+        // RFC 1035 §5.1: omitted TTLs "are default to the last explicitly stated values"; a `$TTL` takes their place (RFC 2308
+        // §4). BIND does the same where the SOA states a TTL; where it does not, its minimum is like a `$TTL` there.
+        let known_ttl = record_ttl.or(scope.default_ttl);
+        let inherited_ttl = scope.stated_ttl.filter(|_| S::INHERITS_TTL && known_ttl.is_none());
+        if let Some(ttl) = inherited_ttl.filter(|_| !self.said_ttl_inherited) {
+            self.said_ttl_inherited = true;
+            let seconds = ttl.seconds();
+            let message = format!(
+                "no TTL here and no $TTL before: the last that a record states, {seconds} s, is used (RFC 1035 §5.1); write a $TTL at the top"
+            );
+            self.push(at, Severity::Warning, "ttl-inherited", message);
+        }
+        let record = Record { owner, rtype, ttl: known_ttl.or(inherited_ttl), rdata: self.rdata.as_slice().into() };
         if let Some((code, message)) = self.sink.take(record, Place { file: self.file, at })? {
             self.push(at, Severity::Warning, code, message);
         }
@@ -313,7 +333,7 @@ impl<'i, S: Sink> Reader<'i, S> {
         range: generate::Range,
         owner: &[u8],
         template: &[u8],
-        scope: &Scope,
+        outer: &mut Scope,
     ) -> Result<(), Fault> {
         self.generated += range.count();
         if self.generated > GENERATED_MAX {
@@ -321,7 +341,7 @@ impl<'i, S: Sink> Reader<'i, S> {
             return Err(Fault::new(at, "generate", message));
         }
         let template = generate::without_quotes(template);
-        let mut scope = scope.clone();
+        let mut scope = outer.clone();
         let mut line = Vec::new();
         for number in range.numbers() {
             line.clear();
@@ -337,8 +357,9 @@ impl<'i, S: Sink> Reader<'i, S> {
             scope.owner = Some(name(&first, scope.origin.as_ref())?);
             let next = scanner.word()?;
             // The first number whose record is wrong speaks for all.
-            self.read_record(at, next, &mut scanner, &scope)?;
+            self.read_record(at, next, &mut scanner, &mut scope)?;
         }
+        outer.stated_ttl = scope.stated_ttl;
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ pub struct Record {
     pub owner: Name,
     /// Its type; no meta-type.
     pub rtype: RecordType,
-    /// Its TTL; `None` if neither the record nor a `$TTL` before it says one.
+    /// Its TTL; `None` if neither the record nor a `$TTL` before it says one, nor, in a zone, a record before it.
     pub ttl: Option<Ttl>,
     /// Its data, valid for its type.
     pub rdata: Box<[u8]>,
@@ -38,11 +38,17 @@ pub(super) type Remark = (&'static str, String);
 
 /// Where records go as they are read.
 pub(super) trait Sink {
+    /// Whether without a `$TTL` the last TTL that a record stated holds for those after it (RFC 1035 §5.1). It does not where
+    /// there is a default of another kind, that stands for the `$TTL`.
+    const INHERITS_TTL: bool;
+
     /// Takes a record, with a remark or a fault if there is one to make.
     fn take(&mut self, record: Record, place: Place) -> Result<Option<Remark>, Fault>;
 }
 
 impl Sink for Vec<Record> {
+    const INHERITS_TTL: bool = false;
+
     fn take(&mut self, record: Record, _: Place) -> Result<Option<Remark>, Fault> {
         self.push(record);
         Ok(None)
@@ -59,6 +65,8 @@ pub(super) struct Stage {
     early: Vec<(Record, Place)>,
     /// What became of the early records.
     pub early_faults: Vec<(u32, Fault)>,
+    /// What there is to say about them.
+    pub early_remarks: Vec<(Place, Remark)>,
     /// Hash of the owner, type and place of the first record of each RRset, and of some more.
     places: Vec<(u64, RecordType, Place)>,
     hasher: foldhash::fast::FixedState,
@@ -70,6 +78,8 @@ pub(super) struct Stage {
 }
 
 impl Sink for Stage {
+    const INHERITS_TTL: bool = true;
+
     fn take(&mut self, record: Record, place: Place) -> Result<Option<Remark>, Fault> {
         if self.zone.is_some() {
             return self.add(record, place);
@@ -82,9 +92,9 @@ impl Sink for Stage {
         self.fallback_ttl = minimum_of(&record.rdata);
         let remark = self.add(record, place)?;
         for (record, place) in std::mem::take(&mut self.early) {
-            // Their remarks would only repeat what a record after the SOA hears.
-            if let Err(fault) = self.add(record, place) {
-                self.early_faults.push((place.file, fault));
+            match self.add(record, place) {
+                Ok(remark) => self.early_remarks.extend(remark.map(|remark| (place, remark))),
+                Err(fault) => self.early_faults.push((place.file, fault)),
             }
         }
         Ok(remark)
@@ -117,7 +127,7 @@ impl Stage {
                 self.said_ttl_missing = true;
                 let seconds = self.fallback_ttl.seconds();
                 let message = format!(
-                    "no TTL here and no $TTL before: the SOA's minimum, {seconds} s, is used; write $TTL {seconds} at the top"
+                    "no TTL here and none before: the SOA's minimum, {seconds} s, is used; write $TTL {seconds} at the top"
                 );
                 Ok(Some(("ttl-missing", message)))
             }

@@ -2,13 +2,15 @@
 //!
 //! Signatures are not verified, which takes the whole zone's cryptography; what is checked is what goes wrong when a signed
 //! file is edited, cut or forgotten: RRsets without a signature, signatures that are expired, by no key of the zone or over
-//! nothing, and proofs that leave out a name or a type. All are warnings: the zone is served as it is.
+//! nothing, and proofs that leave out a name or a type. All are warnings, for the zone is served as it is, but for a chain
+//! with so many iterations that no proof is given from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Code, FINDINGS_MAX, Finding, View, has, targets};
 use crate::wire::{Name, RecordType};
-use crate::zone::denial::{NSEC3_ITERATIONS_MAX, Nsec3Hash, hash_name};
+use crate::zone::Contents;
+use crate::zone::denial::{NSEC3_ITERATIONS_MAX, Nsec3Hash, hash_name, is_of_chain};
 use crate::zone::rrset::Rrset;
 use crate::zone::serial::Serial;
 
@@ -163,6 +165,33 @@ impl Authority<'_> {
     }
 }
 
+/// Whether a signed zone has a chain of NSEC3 records from which proofs can be given, if it has any.
+pub(super) fn check_iterations(view: &View<'_>, findings: &mut Vec<Finding>) {
+    let fewest = fewest_iterations(view.zone);
+    if fewest > NSEC3_ITERATIONS_MAX {
+        findings.push(Finding {
+            code: Code::Nsec3IterationsMax,
+            owner: view.zone.apex().clone(),
+            rtype: Some(RecordType::NSEC3PARAM),
+            message: format!(
+                "NSEC3 with {fewest} further iterations: proofs cannot be given, as validators take {NSEC3_ITERATIONS_MAX} at most; \
+                 sign the zone with 0 (RFC 9276 §3.1)"
+            ),
+        });
+    }
+}
+
+/// The fewest iterations among the zone's chains of NSEC3 records by SHA-1, 0 if it has none. One that can be used is enough,
+/// while the zone goes from one to another.
+fn fewest_iterations(zone: &Contents) -> u16 {
+    let parameters = zone.get(zone.apex(), RecordType::NSEC3PARAM);
+    let iterations = parameters.into_iter().flat_map(|rrset| &rrset.rdata).filter_map(|data| match **data {
+        [1, _, high, low, ..] => Some(u16::from_be_bytes([high, low])),
+        _ => None,
+    });
+    iterations.min().unwrap_or(0)
+}
+
 /// The chain of NSEC or NSEC3 records of a signed zone.
 pub(super) fn check_chain(view: &View<'_>, findings: &mut Vec<Finding>) {
     let zone = view.zone;
@@ -177,6 +206,9 @@ pub(super) fn check_chain(view: &View<'_>, findings: &mut Vec<Finding>) {
         names.push(Authority { owner, rrsets, cut });
     }
     if let Some(parameters) = zone.get(zone.apex(), RecordType::NSEC3PARAM) {
+        if fewest_iterations(zone) > NSEC3_ITERATIONS_MAX {
+            return;
+        }
         for parameters in &parameters.rdata {
             check_nsec3(view, &names, parameters, findings);
         }
@@ -234,8 +266,7 @@ fn check_nsec3(view: &View<'_>, names: &[Authority<'_>], parameters: &[u8], find
         let label = owner.labels().next().unwrap_or_default().to_ascii_uppercase();
         let hash = data_encoding::BASE32HEX_NOPAD.decode(&label).ok().and_then(|hash| Nsec3Hash::try_from(hash).ok());
         for data in &rrset.rdata {
-            let same = data.first() == Some(&1) && data.get(2..).is_some_and(|rest| rest.starts_with(&parameters[2..]));
-            if let (true, Some(hash)) = (same, hash) {
+            if let (true, Some(hash)) = (is_of_chain(data, parameters), hash) {
                 chain.insert(hash, (owner, &data[parameters.len()..], data[1] & 1 == 1));
             }
         }

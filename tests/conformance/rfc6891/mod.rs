@@ -2,6 +2,7 @@
 
 use signpost::nameserver::Transport;
 
+use crate::conformance::rfc7873::cookies;
 use crate::conformance::stage::{Stage, lines, octets, opt, query, well_formed};
 
 fn stage() -> Stage {
@@ -121,9 +122,11 @@ fn the_identifier_stays_when_the_answer_is_cut() {
     assert_eq!(opt(&response).map(|(_, _, options)| options), Some(vec![(3, vec![b'n'; 128])]));
 }
 
+/// With cookies on (RFC 7873 §5.2.2); without them it is an option like any other that is not known.
 #[test]
 fn trap_51_cookies_of_bad_length() {
-    let stage = stage();
+    let (mut with_cookies, without) = (stage(), stage());
+    with_cookies.settings.cookies = Some(cookies());
     for (length, rcode) in [
         (0, "FORMERR"),
         (7, "FORMERR"),
@@ -135,8 +138,52 @@ fn trap_51_cookies_of_bad_length() {
         (41, "FORMERR"),
     ] {
         let message = with_options(&format!(r"\000\010\000\{length:03}{}", "c".repeat(length)));
-        assert_eq!(head(&stage, &message), rcode, "{length}");
+        assert_eq!(head(&with_cookies, &message), rcode, "{length}");
+        assert_eq!(head(&without, &message), "NOERROR aa", "{length}");
     }
+}
+
+/// §6.1.1: "If an OPT record is present in a received request, compliant responders MUST include an OPT record in their
+/// respective responses." Malformed requests and unknown opcodes are no exceptions, as far as the record can be found.
+#[test]
+fn section_6_1_1_opt_in_responses_to_what_is_malformed() {
+    let stage = stage();
+    let question = r"\001b\001z\004test\000\000\001\000\001";
+    let record = r"\192\012\000\001\000\001\000\000\000\000\000\004abcd";
+    let opt_with_do = r"\000\000\041\004\208\000\000\128\000\000\000";
+    // Opcode, counts of questions, answers and authorities, and what is in front of the OPT record.
+    for (opcode, counts, between, rcode) in [
+        (0, [2, 0, 0], question.to_owned(), "FORMERR"),
+        (0, [3, 0, 0], format!("{question}{question}"), "FORMERR"),
+        (0, [1, 1, 0], record.to_owned(), "FORMERR"),
+        (0, [1, 0, 2], format!("{record}{record}"), "FORMERR"),
+        (1, [1, 0, 0], String::new(), "NOTIMP"),
+        (4, [1, 0, 0], String::new(), "REFUSED"),
+        (5, [1, 0, 0], String::new(), "NOTIMP"),
+        // UPDATE with a prerequisite and an update.
+        (5, [1, 1, 1], format!("{record}{record}"), "NOTIMP"),
+        (15, [1, 0, 0], String::new(), "NOTIMP"),
+    ] {
+        for transport in [Transport::Udp, Transport::Tcp] {
+            let mut stage = Stage::with("z.test.", "* A 192.0.2.1");
+            stage.peer.transport = transport;
+            let mut message = with_additional(1, &format!("{between}{opt_with_do}"));
+            message[2] |= opcode << 3;
+            (message[5], message[7], message[9]) = (counts[0], counts[1], counts[2]);
+            let context = format!("opcode {opcode}, {counts:?}, {transport:?}");
+            let response = stage.respond(&message).expect("a response");
+            well_formed(&message, &response);
+            assert_eq!(lines(&response), [rcode], "{context}");
+            let (size, flags, _) = opt(&response).unwrap_or_else(|| panic!("no OPT: {context}"));
+            assert_eq!((size, flags), (1232, 0x8000), "{context}");
+        }
+    }
+    // A name that no question can have: where it ends can be told all the same.
+    let mut message = query("a.z.test. A noedns")[..12].to_vec();
+    message[11] = 1;
+    message.extend_from_slice(&octets(&format!(r"\192\012\000\001\000\001{OPT}")));
+    let response = stage.respond(&message).expect("a response");
+    assert_eq!((lines(&response), opt(&response).is_some()), (vec!["FORMERR".to_owned()], true));
 }
 
 #[test]
@@ -158,7 +205,6 @@ fn trap_58_keepalive_on_plain_and_encrypted_streams_only() {
     }
     stage.peer.transport = Transport::Tcp;
     assert_eq!(opt(&stage.ask("a.z.test. A")), Some((1232, 0, vec![])), "only if the client asked");
-    assert_eq!(head(&stage, &with_options(r"\000\011\000\002\000\001")), "FORMERR", "a client has no timeout to tell");
 }
 
 #[test]

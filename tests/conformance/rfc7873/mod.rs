@@ -59,6 +59,7 @@ fn section_5_2_2_malformed() {
     let stage = stage("* A 192.0.2.1");
     for length in [0, 1, 7, 9, 15, 41] {
         assert_eq!(ask_with(&stage, &vec![b'c'; length]), ("FORMERR".into(), None), "{length}");
+        assert_eq!(ask(&stage, &without_question(&vec![b'c'; length])), ("FORMERR".into(), None), "{length}");
     }
     for length in [8, 16, 24, 40] {
         let (head, cookie) = ask_with(&stage, &vec![b'c'; length]);
@@ -182,9 +183,10 @@ fn cookies_that_are_off_are_not_answered() {
     let mut stage = stage("* A 192.0.2.1");
     let good = ask_with(&stage, CLIENT).1.expect("a cookie");
     stage.settings = Settings::default();
-    for cookie in [CLIENT, &good] {
-        assert_eq!(ask_with(&stage, cookie), ("NOERROR aa".into(), None));
-        assert_eq!(ask(&stage, &without_question(cookie)), ("FORMERR".into(), None));
+    // Then the option is not known, so there is no length that it must not have.
+    for cookie in [CLIENT, &good, b"", b"bad", &[b'c'; 41]] {
+        assert_eq!(ask_with(&stage, cookie), ("NOERROR aa".into(), None), "{cookie:?}");
+        assert_eq!(ask(&stage, &without_question(cookie)), ("FORMERR".into(), None), "{cookie:?}");
     }
 }
 
