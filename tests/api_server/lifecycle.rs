@@ -234,6 +234,34 @@ async fn namespaces_end_with_their_contents() {
 }
 
 #[tokio::test]
+async fn a_namespace_is_edited_as_kubectl_does_it() {
+    let server = Server::start().await;
+    server.post(NAMESPACES, &json!({"metadata": {"name": "shop"}})).await.expect(201);
+    let path = format!("{NAMESPACES}/shop?fieldValidation=Strict");
+    let strategic = ["content-type: application/strategic-merge-patch+json"];
+    for (patch, expected) in [
+        (
+            json!({"metadata": {"$setElementOrder/finalizers": ["a.test/x"], "finalizers": ["a.test/x"]}}),
+            json!(["a.test/x"]),
+        ),
+        (json!({"metadata": {"finalizers": ["b.test/y"]}}), json!(["a.test/x", "b.test/y"])),
+        (
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a.test/x"],
+                "$setElementOrder/finalizers": ["b.test/y"]}}),
+            json!(["b.test/y"]),
+        ),
+        (json!({"metadata": {"labels": {"a": "b"}}}), json!(["b.test/y"])),
+        (json!({"metadata": {"finalizers": null}}), Value::Null),
+    ] {
+        let patched = server.send("PATCH", &path, &strategic, patch.to_string()).await.expect(200);
+        assert_eq!(patched["metadata"]["finalizers"], expected, "{patch}");
+    }
+    let bad = json!({"metadata": {"ownerReferences": [{"name": "x"}]}});
+    server.send("PATCH", &path, &strategic, bad.to_string()).await.expect(400);
+    server.send("PATCH", &format!("{ROUTES}/a"), &strategic, "{}").await.expect(415);
+}
+
+#[tokio::test]
 async fn events_have_two_views() {
     let server = Server::start().await;
     let event = json!({
