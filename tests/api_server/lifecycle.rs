@@ -326,6 +326,12 @@ async fn a_binding_sets_the_status_of_its_route_at_once() {
     assert_eq!((&seen["status"]["phase"], &seen["status"]["router"]), (&json!("scheduled"), &json!("s1")));
     assert_eq!(seen["status"]["dns"], "default-a.s1.v3.example");
     server.send("POST", &bindings, &as_scheduler, binding.to_string()).await.expect(409);
+    // A change of the binding would set the status as well.
+    let patch = json!({"metadata": {"labels": {"a": "b"}}});
+    server.merge(&format!("{bindings}/a"), &patch).await.expect(403);
+    server.put(&format!("{bindings}/a"), &bound).await.expect(403);
+    let as_scheduler = ["content-type: application/merge-patch+json", as_scheduler[1]];
+    server.send("PATCH", &format!("{bindings}/a"), &as_scheduler, patch.to_string()).await.expect(200);
     server.delete(&format!("{ROUTES}/a")).await.expect(200);
     server.get(&format!("{bindings}/a")).await.expect(404);
 }
