@@ -173,6 +173,7 @@ impl<'a> Collector<'a> {
             return Ok(());
         }
         let mut blocked = false;
+        let mut kept = None;
         for dependent in &dependents {
             let Some(found) = self.get(dependent) else { continue };
             let blocks = found.owners.iter().any(|owner| owner.uid == object.uid && owner.blocks);
@@ -182,11 +183,16 @@ impl<'a> Collector<'a> {
                     true => Propagation::Foreground,
                     false => Propagation::Background,
                 };
-                self.delete(dependent, &found, propagation).await?;
+                // One that cannot go yet does not hold up the others.
+                kept = self.delete(dependent, &found, propagation).await.err().or(kept);
             }
             blocked |= blocks && self.get(dependent).is_some_and(|still| still.uid == found.uid);
         }
-        if blocked { Ok(()) } else { self.take_finalizer(id, FINALIZER_FOREGROUND).await }
+        match kept {
+            Some(error) => Err(error),
+            None if blocked => Ok(()),
+            None => self.take_finalizer(id, FINALIZER_FOREGROUND).await,
+        }
     }
 
     /// An object with owners: it goes when none of them is left, and forgets those that are gone.
@@ -231,8 +237,10 @@ impl<'a> Collector<'a> {
         let deletion =
             Deletion { uid: Some(object.uid.to_string()), propagation: Some(propagation), ..Deletion::default() };
         match delete_object(&writer, object.name(), &deletion).await {
-            // Gone, or another object of that name: no garbage of ours.
-            Err(error) if error.code == 404 || error.code == 409 => Ok(()),
+            Err(error) if error.code == 404 => Ok(()),
+            // Another object of that name, which is no garbage of ours. If it is still this one, its kind does not let it go
+            // yet, as a Router that has routes, and it is tried again.
+            Err(error) if error.code == 409 && self.get(id).is_none_or(|found| found.uid != object.uid) => Ok(()),
             Err(error) => Err(error),
             Ok(_) => Ok(()),
         }

@@ -33,6 +33,7 @@ pub mod respond;
 pub mod review;
 pub mod schema;
 pub mod selector;
+pub mod strategic_merge;
 pub mod table;
 pub mod watch_cache;
 

@@ -113,6 +113,15 @@ const CRITERIA: &[(u8, &str, ShownBy)] = &[
     ),
     (17, "kube-rs in process and over TLS", &[("tests/api_server/kube_client.rs", "mod over_tls")]),
     (
+        18,
+        "the definitions are structural, and give the same verdicts there and here",
+        &[
+            ("src/apiserver/registry/cel/verdicts.rs", "fn both_give_the_same_verdicts"),
+            ("src/apiserver/registry/cel/verdicts.rs", "fn every_rule_compiles_at_its_place_and_is_cheap"),
+            ("src/apiserver/registry/cel/verdicts.rs", "fn the_definitions_are_structural"),
+        ],
+    ),
+    (
         19,
         "kill -9 in the middle of a commit",
         &[("tests/store_crash.rs", "fn kill_9_loses_nothing_that_was_acknowledged")],
@@ -129,6 +138,15 @@ const CRITERIA: &[(u8, &str, ShownBy)] = &[
             ("tests/api_server/criteria.rs", "fn what_is_too_much_is_refused"),
             ("tests/api_server/criteria.rs", "fn heads_without_end_are_refused"),
             ("tests/api_server/errors.rs", "fn broken_bodies"),
+        ],
+    ),
+    (
+        22,
+        "speed: measured, not asserted",
+        &[
+            ("benches/api.rs", "async fn lists"),
+            ("benches/api.rs", "async fn fan_out"),
+            ("benches/store.rs", "async fn creates"),
         ],
     ),
 ];

@@ -234,6 +234,34 @@ async fn namespaces_end_with_their_contents() {
 }
 
 #[tokio::test]
+async fn a_namespace_is_edited_as_kubectl_does_it() {
+    let server = Server::start().await;
+    server.post(NAMESPACES, &json!({"metadata": {"name": "shop"}})).await.expect(201);
+    let path = format!("{NAMESPACES}/shop?fieldValidation=Strict");
+    let strategic = ["content-type: application/strategic-merge-patch+json"];
+    for (patch, expected) in [
+        (
+            json!({"metadata": {"$setElementOrder/finalizers": ["a.test/x"], "finalizers": ["a.test/x"]}}),
+            json!(["a.test/x"]),
+        ),
+        (json!({"metadata": {"finalizers": ["b.test/y"]}}), json!(["a.test/x", "b.test/y"])),
+        (
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a.test/x"],
+                "$setElementOrder/finalizers": ["b.test/y"]}}),
+            json!(["b.test/y"]),
+        ),
+        (json!({"metadata": {"labels": {"a": "b"}}}), json!(["b.test/y"])),
+        (json!({"metadata": {"finalizers": null}}), Value::Null),
+    ] {
+        let patched = server.send("PATCH", &path, &strategic, patch.to_string()).await.expect(200);
+        assert_eq!(patched["metadata"]["finalizers"], expected, "{patch}");
+    }
+    let bad = json!({"metadata": {"ownerReferences": [{"name": "x"}]}});
+    server.send("PATCH", &path, &strategic, bad.to_string()).await.expect(400);
+    server.send("PATCH", &format!("{ROUTES}/a"), &strategic, "{}").await.expect(415);
+}
+
+#[tokio::test]
 async fn events_have_two_views() {
     let server = Server::start().await;
     let event = json!({
@@ -298,6 +326,12 @@ async fn a_binding_sets_the_status_of_its_route_at_once() {
     assert_eq!((&seen["status"]["phase"], &seen["status"]["router"]), (&json!("scheduled"), &json!("s1")));
     assert_eq!(seen["status"]["dns"], "default-a.s1.v3.example");
     server.send("POST", &bindings, &as_scheduler, binding.to_string()).await.expect(409);
+    // A change of the binding would set the status as well.
+    let patch = json!({"metadata": {"labels": {"a": "b"}}});
+    server.merge(&format!("{bindings}/a"), &patch).await.expect(403);
+    server.put(&format!("{bindings}/a"), &bound).await.expect(403);
+    let as_scheduler = ["content-type: application/merge-patch+json", as_scheduler[1]];
+    server.send("PATCH", &format!("{bindings}/a"), &as_scheduler, patch.to_string()).await.expect(200);
     server.delete(&format!("{ROUTES}/a")).await.expect(200);
     server.get(&format!("{bindings}/a")).await.expect(404);
 }

@@ -66,6 +66,19 @@ async fn reviews() {
             server.send_as(None, "POST", access, &headers, ask(verb, namespace).into_bytes()).await.expect(201);
         assert_eq!(answer["status"]["allowed"], allowed, "{verb} {namespace}");
     }
+    // An administrator may do all to most kinds; bindings are the scheduler's to write.
+    for (verb, resource, allowed) in [
+        ("*", "routes", true),
+        ("*", "routebindings", false),
+        ("create", "routebindings", false),
+        ("patch", "routebindings", false),
+        ("delete", "routebindings", true),
+    ] {
+        let body = json!({"spec": {"resourceAttributes":
+            {"verb": verb, "group": "signpost.dev", "resource": resource, "namespace": "default"}}});
+        let answer = server.post(access, &body).await.expect(201);
+        assert_eq!(answer["status"]["allowed"], allowed, "{verb} {resource}");
+    }
     let rules = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
     let body = json!({"spec": {"namespace": "default"}}).to_string().into_bytes();
     let answer = server.send_as(None, "POST", rules, &headers, body).await.expect(201);

@@ -2,8 +2,8 @@
 //!
 //! A `Role` is a list of `Rule`s; `grants` says which roles an identity has, over the whole server or in some
 //! namespaces. What no rule allows is denied. One thing is denied to all but one whatever the rules say: a RouteBinding
-//! is created by the scheduler alone, since creating it is what sets a Route's status. An administrator who must do it by
-//! hand impersonates the scheduler, and so leaves its name in the audit log.
+//! is created and changed by the scheduler alone, since that is what sets a Route's status. An administrator who must do it
+//! by hand impersonates the scheduler, and so leaves its name in the audit log.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ use crate::apiserver::error::ApiError;
 pub const GROUP_ADMINS: &str = "signpost:admins";
 /// The group whose members may read everything.
 pub const GROUP_VIEWERS: &str = "signpost:viewers";
-/// The group of schedulers: they create RouteBindings.
+/// The group of schedulers: they write RouteBindings.
 pub const GROUP_SCHEDULERS: &str = "signpost:schedulers";
 /// The group of name servers: they list and watch.
 pub const GROUP_NAME_SERVERS: &str = "signpost:name-servers";
@@ -95,8 +95,7 @@ const SCHEDULER: Role = Role {
     rules: &[
         on(READ, OURS, ANY),
         on(READ, CORE, &["namespaces"]),
-        on(&["create", "delete"], OURS, &["routebindings"]),
-        on(WRITE, OURS, &["nameclaims", "zones"]),
+        on(WRITE, OURS, &["routebindings", "nameclaims", "zones"]),
         on(CHANGE, OURS, &["routes/status", "routers/status"]),
         on(READ, EVENTS, &["events"]),
         on(WRITE, EVENTS, &["events"]),
@@ -239,8 +238,8 @@ pub enum Decision {
     },
 }
 
-const BINDINGS_ARE_THE_SCHEDULERS: &str = "only the scheduler creates RouteBindings, since creating one sets the status of \
-     its Route; to place a Route by hand, let the selectors and states of the Routers decide";
+const BINDINGS_ARE_THE_SCHEDULERS: &str = "only the scheduler creates and changes RouteBindings, since that sets the status \
+     of the Route; to place a Route by hand, let the selectors and states of the Routers decide";
 
 fn is_scheduler(identity: &Identity) -> bool {
     identity.user == USER_SCHEDULER || identity.groups.iter().any(|group| group == GROUP_SCHEDULERS)
@@ -248,7 +247,13 @@ fn is_scheduler(identity: &Identity) -> bool {
 
 /// Decides.
 pub fn decide(identity: &Identity, access: &Access<'_>) -> Decision {
-    if let Access::Resource { verb: "create", group: GROUP, resource: "routebindings", .. } = access
+    // Whoever asks whether they may do all (`*`) may not either. Deleting stays with whom the table lets.
+    if let Access::Resource {
+        verb: "create" | "update" | "patch" | "*",
+        group: GROUP | "*",
+        resource: "routebindings",
+        ..
+    } = access
         && !is_scheduler(identity)
     {
         return Decision::Denied { why: Some(BINDINGS_ARE_THE_SCHEDULERS) };
@@ -372,6 +377,17 @@ mod tests {
             (masters(), "delete", GROUP, "routers", None, Some("x"), true),
             (masters(), "impersonate", "", "users", None, Some("x"), true),
             (masters(), "create", GROUP, "routebindings", Some("a"), None, false),
+            (masters(), "update", GROUP, "routebindings", Some("a"), Some("b"), false),
+            (masters(), "patch", GROUP, "routebindings", Some("a"), Some("b"), false),
+            (masters(), "*", GROUP, "routebindings", Some("a"), None, false),
+            (masters(), "*", "*", "routebindings", None, None, false),
+            (masters(), "delete", GROUP, "routebindings", Some("a"), Some("b"), true),
+            (masters(), "deletecollection", GROUP, "routebindings", Some("a"), None, true),
+            (masters(), "*", GROUP, "routes", Some("a"), None, true),
+            (masters(), "*", "*", "*", None, None, true),
+            (user(USER_SCHEDULER), "patch", GROUP, "routebindings", Some("a"), Some("b"), true),
+            (user(USER_CONTROLLER), "delete", GROUP, "routebindings", Some("a"), Some("b"), true),
+            (user(USER_CONTROLLER), "patch", GROUP, "routebindings", Some("a"), Some("b"), false),
             (user(USER_SCHEDULER), "create", GROUP, "routebindings", Some("a"), None, true),
             (user(USER_SCHEDULER), "patch", GROUP, "routes/status", Some("a"), Some("r"), true),
             (user(USER_SCHEDULER), "patch", GROUP, "routes", Some("a"), Some("r"), false),

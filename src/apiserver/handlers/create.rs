@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::write::{ATTEMPTS, Lost, Writer, Written, metadata_of, name_of};
+use super::write::{Lost, Writer, Written, metadata_of, name_of};
 use super::{Call, body};
 use crate::apiserver::audit::Made;
 use crate::apiserver::engine;
@@ -26,6 +26,9 @@ const SUFFIX_LENGTH: usize = 5;
 const BASE_LENGTH_MAX: usize = 58;
 /// How often another name is tried when a generated one is taken.
 const NAMES_TRIED: usize = 8;
+/// How often a create is judged anew when something that it depends on has changed. Of the Routers that are created at one
+/// time (by one pipeline, say) one comes through in each turn, so this is how many of them may be.
+const CREATES_AT_ONCE: usize = 64;
 
 /// Answers a create.
 pub(crate) async fn create(call: &Call<'_>, sent: &Bytes) -> Result<Response, ApiError> {
@@ -91,7 +94,7 @@ pub(crate) async fn create_object(writer: &Writer<'_>, mut object: Value, manage
 async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Result<Written, ApiError> {
     let name = name_of(&object).to_owned();
     let exists = || ApiError::already_exists(writer.kind, &name);
-    for _ in 0..ATTEMPTS {
+    for _ in 0..CREATES_AT_ONCE {
         let namespace = home(writer, &name).await?;
         // Said before anything else is judged: whoever comes second hears that, not what the first one's existence breaks.
         if writer.live(&name, true).await?.is_some() {

@@ -13,7 +13,7 @@ use super::{Call, body};
 use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::negotiate::{self, Format, Offer, Text};
 use crate::apiserver::object::Object;
-use crate::apiserver::registry::{Kind, Operation};
+use crate::apiserver::registry::{Kind, Operation, SideWrite};
 use crate::apiserver::request::{Query, WriteOptions, is_built_in, is_namespace};
 use crate::apiserver::respond;
 use crate::apiserver::selector::Selector;
@@ -176,7 +176,10 @@ pub(crate) async fn delete_object(writer: &Writer<'_>, name: &str, deletion: &De
             fresh = true;
             continue;
         }
-        let operation = Operation::Delete { old: &live.tree, options: &deletion.options };
+        let operation = match live.tree["metadata"]["deletionTimestamp"].is_null() {
+            true => Operation::Delete { old: &live.tree, options: &deletion.options },
+            false => Operation::Release { old: &live.tree },
+        };
         let side = writer.before_commit(operation).await?;
         let outcome = match marked(writer, &live.tree, deletion) {
             None if writer.options.dry_run => return Ok(Deleted::Gone(live.tree)),
@@ -184,7 +187,10 @@ pub(crate) async fn delete_object(writer: &Writer<'_>, name: &str, deletion: &De
             Some(new) if writer.options.dry_run || new == live.tree => {
                 return Ok(Deleted::Held(writer.shown(name, &new, live.revision)?));
             }
-            Some(new) => writer.commit_update(&live, new, Vec::new()).await.map(Deleted::Held),
+            Some(new) => {
+                let side = side.into_iter().filter_map(SideWrite::expectation).collect();
+                writer.commit_update(&live, new, side).await.map(Deleted::Held)
+            }
         };
         match outcome {
             Ok(deleted) => return Ok(deleted),

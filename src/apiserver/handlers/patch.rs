@@ -1,4 +1,4 @@
-//! PATCH: JSON patch, merge patch and server-side apply.
+//! PATCH: JSON patch, merge patch, strategic merge patch (of built-in kinds) and server-side apply.
 
 use axum::response::Response;
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::negotiate::{self, Offer, content_type};
 use crate::apiserver::registry::Kind;
 use crate::apiserver::request::{WriteOptions, is_built_in};
+use crate::apiserver::strategic_merge::strategic_merge;
 use crate::apiserver::table::Include;
 use crate::apiserver::{apply, patch, schema};
 
@@ -22,6 +23,7 @@ use crate::apiserver::{apply, patch, schema};
 enum Type {
     Json,
     Merge,
+    Strategic,
     Apply,
 }
 
@@ -31,8 +33,8 @@ impl Type {
             "application/json-patch+json" => Type::Json,
             "application/merge-patch+json" => Type::Merge,
             "application/apply-patch+yaml" => Type::Apply,
-            // None of the built-in kinds here has a list that a strategic merge would merge by a key.
-            "application/strategic-merge-patch+json" if is_built_in(kind) => Type::Merge,
+            // As in Kubernetes: custom kinds do not say how their lists merge.
+            "application/strategic-merge-patch+json" if is_built_in(kind) => Type::Strategic,
             _ => {
                 return Err(ApiError::unsupported_media_type(
                     "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
@@ -64,7 +66,14 @@ pub(crate) async fn patch(call: &Call<'_>, sent: &Bytes) -> Result<Response, Api
     let writer = Writer::new(call.server, &call.resource, call.identity, options);
     let written = match r#type {
         Type::Json => json_patch(&writer, name, part, sent).await?,
-        Type::Merge => merge_patch(&writer, name, part, sent).await?,
+        Type::Merge => {
+            let merge = |tree: &mut Value, patch: &Value| {
+                patch::merge_patch(tree, patch);
+                Ok(())
+            };
+            merge_patch(&writer, name, part, sent, merge).await?
+        }
+        Type::Strategic => merge_patch(&writer, name, part, sent, strategic_merge).await?,
         Type::Apply => apply_patch(&writer, name, part, sent).await?,
     };
     Ok(written.respond(kind, format, include))
@@ -74,17 +83,19 @@ async fn json_patch(writer: &Writer<'_>, name: &str, part: Part, sent: &Bytes) -
     patched(writer, name, part, &[], |tree| patch::json_patch(tree, sent)).await
 }
 
-async fn merge_patch(writer: &Writer<'_>, name: &str, part: Part, sent: &Bytes) -> Result<Written, ApiError> {
+async fn merge_patch(
+    writer: &Writer<'_>,
+    name: &str,
+    part: Part,
+    sent: &Bytes,
+    apply: impl Fn(&mut Value, &Value) -> Result<(), ApiError>,
+) -> Result<Written, ApiError> {
     let (merge, duplicates) =
         schema::parse_json(sent).map_err(|error| ApiError::bad_request(format!("the patch is not JSON: {error}")))?;
     if !merge.is_object() {
         return Err(ApiError::bad_request("a merge patch must be an object"));
     }
-    patched(writer, name, part, &duplicates, |tree| {
-        patch::merge_patch(tree, &merge);
-        Ok(())
-    })
-    .await
+    patched(writer, name, part, &duplicates, |tree| apply(tree, &merge)).await
 }
 
 async fn patched(

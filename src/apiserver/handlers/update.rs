@@ -152,8 +152,8 @@ async fn apply_change(
             }
         }
         Change::Delete(last) => {
-            let options = Value::Null;
-            let side = writer.before_commit(Operation::Delete { old: &last, options: &options }).await?;
+            // Whether it may go was judged when its deletion began, by what was agreed to then.
+            let side = writer.before_commit(Operation::Release { old: &last }).await?;
             if !dry_run {
                 writer.commit_delete(live, side).await?;
             }

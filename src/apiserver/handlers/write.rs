@@ -16,6 +16,7 @@ use crate::api::identity::Identity;
 use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::negotiate::Format;
 use crate::apiserver::object::Object;
+use crate::apiserver::registry::turnstile::{self, Turnstile};
 use crate::apiserver::registry::{self, Context, Effect, Kind, Operation, Reader, SideWrite, metadata};
 use crate::apiserver::request::{FieldValidation, Resource, WriteOptions, is_built_in, is_namespace, object_key};
 use crate::apiserver::table::Include;
@@ -415,9 +416,14 @@ impl<'a> Writer<'a> {
 }
 
 fn add_side_write(txn: &mut Txn, write: SideWrite) -> Result<(), ApiError> {
-    let kind = registry::find_kind(write.kind)
-        .ok_or_else(|| ApiError::internal(format!("a rule writes the unknown kind {}", write.kind)))?;
-    let key = engine::key(kind.key_prefix, &object_key(write.namespace.as_deref(), &write.name));
+    let (prefix, ttl) = if write.kind == turnstile::KIND {
+        (turnstile::PREFIX, None)
+    } else {
+        let kind = registry::find_kind(write.kind)
+            .ok_or_else(|| ApiError::internal(format!("a rule writes the unknown kind {}", write.kind)))?;
+        (kind.key_prefix, kind.time_to_live)
+    };
+    let key = engine::key(prefix, &object_key(write.namespace.as_deref(), &write.name));
     let expect = match &write.expect {
         None => Expect::Absent,
         Some(version) => {
@@ -427,11 +433,17 @@ fn add_side_write(txn: &mut Txn, write: SideWrite) -> Result<(), ApiError> {
             Expect::At(Revision(revision))
         }
     };
-    txn.expect.push((key.clone(), expect));
+    if write.effect != Effect::Pass {
+        txn.expect.push((key.clone(), expect));
+    }
     match write.effect {
         Effect::Put(object) => {
             let value = engine::value(object::encode(&object));
-            txn.writes.push(Write::Put { key, value, ttl: kind.time_to_live });
+            txn.writes.push(Write::Put { key, value, ttl });
+        }
+        Effect::Pass => {
+            let value = engine::value(object::encode(&json!({})));
+            txn.writes.push(Write::Put { key, value, ttl });
         }
         Effect::Delete => txn.writes.push(Write::Delete { key }),
         Effect::Keep => {}
@@ -472,6 +484,28 @@ impl Reader for CacheReader<'_> {
             let prefix = namespace.map_or_else(String::new, |namespace| format!("{namespace}/"));
             let snapshot = self.server.cache.snapshot(known(kind)?, &prefix);
             Ok(snapshot.objects.iter().map(|object| object.tree()).collect())
+        })
+    }
+
+    fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>> {
+        Box::pin(async move {
+            let kind = known(kind)?;
+            let place = kind.selectable_fields.iter().position(|selectable| *selectable == field);
+            let place =
+                place.ok_or_else(|| ApiError::internal(format!("a rule counts by the unknown field {field}")))?;
+            let same = |object: &Object| object.fields.get(place).is_some_and(|found| **found == *value);
+            let (found, _) = self.server.cache.page(kind, "", usize::MAX, Some(&same));
+            Ok(found.objects.len())
+        })
+    }
+
+    fn passed<'a>(&'a self, turnstile: &'a Turnstile<'a>) -> BoxFuture<'a, Result<Option<String>, ApiError>> {
+        Box::pin(async move {
+            let (at, found) = self.server.store.get(&turnstile.key()).await?;
+            if !self.server.cache.reaches(at.0, SHOWN_WAIT).await {
+                return Err(ApiError::unavailable("the server is behind its store, please try again"));
+            }
+            Ok(found.map(|found| found.modified.0.to_string()))
         })
     }
 }

@@ -24,6 +24,7 @@ pub mod crd;
 pub mod field;
 pub mod labels;
 pub mod metadata;
+pub mod turnstile;
 
 #[cfg(test)]
 pub(in crate::apiserver) mod fixture;
@@ -34,6 +35,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use self::turnstile::Turnstile;
 use super::error::{ApiError, Cause};
 use crate::api::identity::Identity;
 
@@ -184,13 +186,19 @@ pub enum Operation<'a> {
         /// As it will be.
         new: &'a Value,
     },
-    /// The object goes. Also asked when a deletion only begins, since finalizers still hold the object; the side writes of
-    /// that are to be dropped.
+    /// Somebody deletes the object: here it is judged whether it may go. It goes with this commit; or the deletion only
+    /// begins, since finalizers still hold the object, and then of the side writes only their expectations count.
     Delete {
         /// As stored.
         old: &'a Value,
         /// The query parameters and body of the DELETE, such as the number of routes to lose.
         options: &'a Value,
+    },
+    /// The deletion of the object began earlier, was judged then, and ends with this commit. (Or a DELETE is repeated
+    /// meanwhile; then nothing becomes of the side writes but their expectations.)
+    Release {
+        /// As stored.
+        old: &'a Value,
     },
 }
 
@@ -205,6 +213,11 @@ pub trait Reader: Send + Sync {
     ) -> BoxFuture<'a, Result<Option<Value>, ApiError>>;
     /// All objects of a kind, of a namespace or of all.
     fn list<'a>(&'a self, kind: &'a str, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
+    /// How many objects of a kind, in all namespaces, have `value` in `field`, one of the kind's `selectable_fields`.
+    fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>>;
+    /// When the turnstile was passed last, as an expectation; `None`: never. What is read after this shows all that passed
+    /// until then. An error if that takes too long.
+    fn passed<'a>(&'a self, turnstile: &'a Turnstile<'a>) -> BoxFuture<'a, Result<Option<String>, ApiError>>;
 }
 
 /// Another object that a write entails a change of, or depends on. Committed in the same transaction, which fails, and is
@@ -231,6 +244,8 @@ pub enum Effect {
     Delete,
     /// Nothing: a rule has read it, and would judge otherwise if it were another.
     Keep,
+    /// It is written, whatever it was: `expect` does not count. For turnstiles.
+    Pass,
 }
 
 impl SideWrite {
@@ -244,6 +259,11 @@ impl SideWrite {
             expect: text("resourceVersion"),
             effect: Effect::Keep,
         }
+    }
+
+    /// Only what it expects.
+    pub fn expectation(self) -> Option<SideWrite> {
+        (self.effect != Effect::Pass).then_some(SideWrite { effect: Effect::Keep, ..self })
     }
 }
 

@@ -134,7 +134,8 @@ impl Rules for NameClaims {
         reader: &'a dyn Reader,
     ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
         Box::pin(async move {
-            if let Operation::Delete { old, .. } = operation {
+            // At the end of a deletion again: a Route may have taken the claim over while something held it.
+            if let Operation::Delete { old, .. } | Operation::Release { old } = operation {
                 guard_delete(old, reader).await?;
             }
             Ok(Vec::new())

@@ -170,7 +170,9 @@ impl Rules for Routes {
                     }
                 }
                 Operation::Update { .. } => {}
-                Operation::Delete { old, .. } => return binding_of(context, old, reader).await,
+                Operation::Delete { old, .. } | Operation::Release { old } => {
+                    return binding_of(context, old, reader).await;
+                }
             }
             Ok(Vec::new())
         })

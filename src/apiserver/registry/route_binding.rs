@@ -10,7 +10,8 @@
 //! The Route's resourceVersion is an expectation of the transaction, so two schedulers can never bind one Route twice, and
 //! a binding is never made for a Route that has changed since the rules looked at it. So are those of the Router, of the
 //! label's claim and of the schedulers' Lease, which are only read: whatever is deleted, released or taken over in that very
-//! moment, the binding is judged anew.
+//! moment, the binding is judged anew. Each binding passes the Router's turnstile, so that a deletion of the Router that did
+//! not count it is judged anew as well.
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::columns::{self, AGE};
+use super::turnstile::Turnstile;
 use super::{Column, Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field, route};
 use crate::api::names;
 use crate::api::v1alpha1::route::{ADMITTED, NameKind, PUBLISHED, RESOLVABLE, SCHEDULED};
@@ -132,7 +134,9 @@ impl Rules for RouteBindings {
                 Operation::Create(binding) => bind(context, binding, reader).await?,
                 Operation::Update { old, new } if old["spec"] != new["spec"] => bind(context, new, reader).await?,
                 Operation::Update { .. } => Vec::new(),
-                Operation::Delete { old, .. } => unbind(context, old, reader).await?.into_iter().collect(),
+                Operation::Delete { old, .. } | Operation::Release { old } => {
+                    unbind(context, old, reader).await?.into_iter().collect()
+                }
             })
         })
     }
@@ -244,6 +248,7 @@ async fn bind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Re
     let mut writes = vec![
         status_write(context, &route, |status| bound(context, &spec, binding, &route, status)),
         SideWrite::keep("Router", &router),
+        Turnstile::Router(&spec.router).pass(),
         SideWrite::keep("NameClaim", &claim),
     ];
     writes.extend(leadership(binding, reader).await?);
@@ -417,12 +422,12 @@ mod tests {
         let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"leaseTransitions": 4},
             "metadata": {"name": "signpost-scheduler", "namespace": "kube-system", "resourceVersion": "9"}});
         for (number, with_lease, expected) in [
-            (Some("4"), true, Ok(4)),
+            (Some("4"), true, Ok(5)),
             (Some("3"), true, Err(409)),
-            (Some("3"), false, Ok(3)),
-            (Some("0"), true, Ok(4)),
+            (Some("3"), false, Ok(4)),
+            (Some("0"), true, Ok(5)),
             (Some("x"), true, Err(422)),
-            (None, true, Ok(3)),
+            (None, true, Ok(4)),
         ] {
             let mut binding = binding(json!({}));
             if let Some(number) = number {
@@ -449,9 +454,15 @@ mod tests {
             let writes = RouteBindings.before_commit(&context, Operation::Create(&binding), &objects).await.unwrap();
             let told: Vec<_> = writes.iter().map(|it| (it.kind, it.name.as_str(), it.expect.as_deref())).collect();
             let claim = names::label_claim_name("n-r");
-            let pinned = [("Route", "r", Some("5")), ("Router", "s1", Some("2")), ("NameClaim", &claim, Some("3"))];
+            let pinned = [
+                ("Route", "r", Some("5")),
+                ("Router", "s1", Some("2")),
+                ("Turnstile", "routers/s1", None),
+                ("NameClaim", &claim, Some("3")),
+            ];
             assert_eq!(told, pinned);
-            assert!(writes[1..].iter().all(|write| write.effect == Effect::Keep));
+            let effects: Vec<_> = writes[1..].iter().map(|write| &write.effect).collect();
+            assert_eq!(effects, [&Effect::Keep, &Effect::Pass, &Effect::Keep]);
             let status = &put(&writes[0])["status"];
             assert_eq!(status["phase"], "scheduled");
             assert_eq!(status["dns"], dns);

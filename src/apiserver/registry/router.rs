@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::columns::{self, AGE};
 use super::labels::check_selector;
+use super::turnstile::Turnstile;
 use super::{Column, Context, Kind, Operation, Reader, Rules, SideWrite, crd, field};
 use crate::api::names::{self, LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_at_or_below};
 use crate::api::v1alpha1::router::{READY, Router};
@@ -156,12 +157,26 @@ impl Rules for Routers {
         reader: &'a dyn Reader,
     ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
         Box::pin(async move {
-            match operation {
-                Operation::Create(object) => overlap(object, reader).await?,
-                Operation::Update { .. } => {}
-                Operation::Delete { old, options } => guard_delete(old, options, reader).await?,
-            }
-            Ok(Vec::new())
+            let name = |router: &'a Value| router["metadata"]["name"].as_str().unwrap_or_default();
+            Ok(match operation {
+                Operation::Create(object) => {
+                    let passed = reader.passed(&Turnstile::Zones).await?;
+                    overlap(object, reader).await?;
+                    vec![Turnstile::Zones.pass_next(passed)]
+                }
+                Operation::Update { .. } => Vec::new(),
+                Operation::Delete { old, options } => {
+                    let turnstile = Turnstile::Router(name(old));
+                    let passed = reader.passed(&turnstile).await?;
+                    guard_delete(old, options, reader).await?;
+                    vec![turnstile.remove(passed)]
+                }
+                // Since the deletion began nobody can bind a Route to it, so what was agreed to then is still agreed to.
+                Operation::Release { old } => {
+                    let turnstile = Turnstile::Router(name(old));
+                    vec![turnstile.remove(reader.passed(&turnstile).await?)]
+                }
+            })
         })
     }
 }
@@ -292,8 +307,7 @@ async fn overlap(object: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
 /// Refuses to delete a Router with routes, unless the sender knows how many are lost.
 async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let name = router["metadata"]["name"].as_str().unwrap_or_default();
-    let bound = reader.list("RouteBinding", None).await?;
-    let count = bound.iter().filter(|binding| binding["spec"]["router"] == name).count();
+    let count = reader.count("RouteBinding", "spec.router", name).await?;
     if count == 0 {
         return Ok(());
     }
@@ -322,11 +336,17 @@ async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> R
 #[cfg(test)]
 mod tests {
     use super::super::fixture::{Objects, check_create, check_update, context};
+    use super::super::{Effect, turnstile};
     use super::*;
     use serde_json::json;
 
     fn router(name: &str, spec: Value) -> Value {
         json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": spec})
+    }
+
+    fn told(writes: &[SideWrite]) -> Vec<(&str, Option<&str>, &Effect)> {
+        assert!(writes.iter().all(|write| write.kind == turnstile::KIND));
+        writes.iter().map(|write| (write.name.as_str(), write.expect.as_deref(), &write.effect)).collect()
     }
 
     #[test]
@@ -443,8 +463,9 @@ mod tests {
             let context = context();
             let found = Routers.before_commit(&context, Operation::Create(&object), &objects).await;
             assert_eq!(found.is_ok(), good, "{dns}");
-            if let Err(error) = found {
-                assert_eq!((error.code, error.causes[0].field.as_str()), (422, "spec.dns"));
+            match found {
+                Ok(writes) => assert_eq!(told(&writes), [("zones", Some("7"), &Effect::Put(json!({})))]),
+                Err(error) => assert_eq!((error.code, error.causes[0].field.as_str()), (422, "spec.dns")),
             }
         }
     }
@@ -469,10 +490,19 @@ mod tests {
             let context = context();
             let found = Routers.before_commit(&context, Operation::Delete { old, options: &options }, &objects).await;
             assert_eq!(found.is_ok(), good, "{old} {options}");
-            if let Err(error) = found {
-                assert_eq!(error.code, 409);
-                assert!(error.message.contains("2 routes are bound to it"), "{}", error.message);
+            match found {
+                Ok(writes) => {
+                    let name = format!("routers/{}", old["metadata"]["name"].as_str().unwrap());
+                    assert_eq!(told(&writes), [(name.as_str(), Some("7"), &Effect::Delete)]);
+                }
+                Err(error) => {
+                    assert_eq!(error.code, 409);
+                    assert!(error.message.contains("2 routes are bound to it"), "{}", error.message);
+                }
             }
         }
+        let context = context();
+        let released = Routers.before_commit(&context, Operation::Release { old: &plain }, &objects).await.unwrap();
+        assert_eq!(told(&released), [("routers/shard1", Some("7"), &Effect::Delete)], "it was judged when it began");
     }
 }

@@ -1,0 +1,467 @@
+//! Strategic merge patch, the form in which `kubectl` edits and applies built-in kinds.
+//!
+//! It is a merge patch (RFC 7396) but for two things. A few lists are not replaced but merged: as sets, or item by item where
+//! the items have a key ([`LISTS`]). And a patch may hold directives beside the fields:
+//!
+//! | directive | where | means |
+//! |---|---|---|
+//! | `$patch: delete` | in an object | the object is emptied; an item of a keyed list goes |
+//! | `$patch: replace` | in an object, or as an item of a list | what stands beside it replaces what is there |
+//! | `$retainKeys: [a, b]` | in an object | all other fields of it go |
+//! | `$deleteFromPrimitiveList/f: [x]` | beside the list `f` | these values go |
+//! | `$setElementOrder/f: [x, y]` | beside the list `f` | the order of the merged list |
+//!
+//! Items that the order does not name, which others have added meanwhile, stay where they were among those it names.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::error::ApiError;
+
+const PATCH: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
+const SET_ORDER: &str = "$setElementOrder/";
+
+/// How a list takes a patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum List {
+    /// It is replaced.
+    Atomic,
+    /// Values are added to it.
+    Set,
+    /// Items are merged with those that have the same value of this field.
+    Keyed(&'static str),
+}
+
+/// The lists of the built-in kinds served here that Kubernetes merges; all others are replaced. One table for all kinds:
+/// where a kind has no such list, nothing is found under its path.
+const LISTS: &[(&[&str], List)] = &[
+    (&["metadata", "finalizers"], List::Set),
+    (&["metadata", "ownerReferences"], List::Keyed("uid")),
+    (&["status", "conditions"], List::Keyed("type")),
+];
+
+/// Applies a strategic merge patch. A directive that cannot be understood, or an item without its list's key, is 400; then
+/// `target` is left half patched.
+pub fn strategic_merge(target: &mut Value, patch: &Value) -> Result<(), ApiError> {
+    let patch = patch.as_object().ok_or_else(|| ApiError::bad_request("a strategic merge patch must be an object"))?;
+    merge_object(object_of(target), patch, &mut Vec::new())
+}
+
+fn merge_object<'p>(
+    target: &mut Map<String, Value>,
+    patch: &'p Map<String, Value>,
+    path: &mut Vec<&'p str>,
+) -> Result<(), ApiError> {
+    match directive(patch)? {
+        Some(Directive::Delete) => {
+            target.clear();
+            return Ok(());
+        }
+        Some(Directive::Replace) => {
+            *target = patch.clone();
+            target.remove(PATCH);
+            return Ok(());
+        }
+        None => {}
+    }
+    if let Some(keys) = patch.get(RETAIN_KEYS) {
+        retain(target, patch, items_of(keys, RETAIN_KEYS)?)?;
+    }
+    for (name, value) in patch {
+        if is_directive(name) {
+            continue;
+        }
+        path.push(name);
+        match value {
+            Value::Null => {
+                target.remove(name);
+            }
+            Value::Object(patch) => {
+                let inner = target.entry(name.as_str()).or_insert(Value::Null);
+                merge_object(object_of(inner), patch, path)?;
+            }
+            // With the directives beside it, below.
+            Value::Array(_) => {}
+            scalar => {
+                target.insert(name.clone(), scalar.clone());
+            }
+        }
+        path.pop();
+    }
+    for name in lists_of(patch) {
+        path.push(name);
+        merge_list(target, patch, name, path)?;
+        path.pop();
+    }
+    Ok(())
+}
+
+fn merge_list(
+    target: &mut Map<String, Value>,
+    patch: &Map<String, Value>,
+    name: &str,
+    path: &[&str],
+) -> Result<(), ApiError> {
+    let told = match patch.get(name) {
+        Some(Value::Array(items)) => Some(items.as_slice()),
+        // It was removed, or is no list any more.
+        Some(_) => return Ok(()),
+        None => None,
+    };
+    let part = |prefix: &str| {
+        let directive = format!("{prefix}{name}");
+        patch.get(&directive).map(|value| items_of(value, &directive)).transpose()
+    };
+    let (gone, order) = (part(DELETE_FROM)?.unwrap_or_default(), part(SET_ORDER)?);
+    let before = target.get(name).and_then(Value::as_array).cloned();
+    let list = LISTS.iter().find(|(place, _)| *place == path).map_or(List::Atomic, |(_, list)| *list);
+    let mut merged = before.clone().unwrap_or_default();
+    match list {
+        List::Atomic => {
+            merged = told.map_or(merged, <[Value]>::to_vec);
+            merged.retain(|item| !gone.contains(item));
+        }
+        List::Set => {
+            merged.retain(|item| !gone.contains(item));
+            for item in told.unwrap_or_default() {
+                if !merged.contains(item) {
+                    merged.push(item.clone());
+                }
+            }
+        }
+        List::Keyed(_) if !gone.is_empty() => {
+            return Err(fault(path, "its items are objects; they are deleted by an item with $patch: delete"));
+        }
+        List::Keyed(key) => merge_items(&mut merged, told.unwrap_or_default(), key, path)?,
+    }
+    let id = |item: &Value| match list {
+        List::Keyed(key) => item[key].clone(),
+        _ => item.clone(),
+    };
+    if list != List::Atomic {
+        let ids = |items: &[Value]| items.iter().map(id).collect::<Vec<_>>();
+        let told = told.unwrap_or_default().iter().filter(|item| item.get(PATCH).is_none());
+        let told: Vec<Value> = told.map(id).collect();
+        let order = match order {
+            Some(order) => {
+                let order = ids(order);
+                if let Some(missing) = told.iter().find(|id| !order.contains(id)) {
+                    return Err(fault(path, &format!("{missing} is missing in {SET_ORDER}{name}")));
+                }
+                order
+            }
+            None => told,
+        };
+        merged = in_order(merged, &ids(before.as_deref().unwrap_or_default()), &order, id);
+    }
+    if before.is_some() || told.is_some() {
+        target.insert(name.to_owned(), Value::Array(merged));
+    }
+    Ok(())
+}
+
+/// Merges the items of a keyed list.
+fn merge_items<'p>(
+    merged: &mut Vec<Value>,
+    told: &'p [Value],
+    key: &'static str,
+    path: &[&'p str],
+) -> Result<(), ApiError> {
+    let mut patches = Vec::with_capacity(told.len());
+    for item in told {
+        let Value::Object(item) = item else { return Err(fault(path, "its items must be objects")) };
+        patches.push((item, directive(item)?));
+    }
+    if patches.iter().any(|(_, directive)| *directive == Some(Directive::Replace)) {
+        let others = patches.into_iter().filter(|(_, directive)| directive.is_none());
+        *merged = others.map(|(item, _)| Value::Object(item.clone())).collect();
+        return Ok(());
+    }
+    for (item, directive) in patches {
+        let id = item.get(key).ok_or_else(|| fault(path, &format!("each item must hold the field {key:?}")))?;
+        if directive == Some(Directive::Delete) {
+            merged.retain(|found| found[key] != *id);
+            continue;
+        }
+        let place = merged.iter().position(|found| found[key] == *id).unwrap_or_else(|| {
+            merged.push(Value::Null);
+            merged.len() - 1
+        });
+        merge_object(object_of(&mut merged[place]), item, &mut path.to_vec())?;
+    }
+    Ok(())
+}
+
+/// The items in this order. Those that are not in it keep their places among each other, and stand behind the ones of the
+/// order that they stood behind `before`.
+fn in_order(items: Vec<Value>, before: &[Value], order: &[Value], id: impl Fn(&Value) -> Value) -> Vec<Value> {
+    let place = |ids: &[Value], item: &Value| ids.iter().position(|found| *found == id(item));
+    let (mut named, mut others): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| order.contains(&id(item)));
+    named.sort_by_key(|item| place(order, item));
+    others.reverse();
+    named.reverse();
+    let mut ordered = Vec::with_capacity(named.len() + others.len());
+    while let (Some(one), Some(other)) = (named.last(), others.last()) {
+        let stood_in_front = match (place(before, one), place(before, other)) {
+            (Some(one), Some(other)) => one < other,
+            // What is new comes last.
+            _ => false,
+        };
+        ordered.extend(if stood_in_front { named.pop() } else { others.pop() });
+    }
+    ordered.extend(named.into_iter().rev());
+    ordered.extend(others.into_iter().rev());
+    ordered
+}
+
+/// Keeps the fields that `$retainKeys` names, which must be all that the patch sets.
+fn retain(target: &mut Map<String, Value>, patch: &Map<String, Value>, keys: &[Value]) -> Result<(), ApiError> {
+    let kept = |name: &str| keys.iter().any(|key| key == name);
+    let set = patch.iter().filter(|(name, value)| !is_directive(name) && !value.is_null());
+    if let Some((name, _)) = set.into_iter().find(|(name, _)| !kept(name)) {
+        return Err(ApiError::bad_request(format!("{RETAIN_KEYS} does not name {name:?}, which the patch sets")));
+    }
+    target.retain(|name, _| kept(name));
+    Ok(())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Directive {
+    Delete,
+    Replace,
+}
+
+fn directive(patch: &Map<String, Value>) -> Result<Option<Directive>, ApiError> {
+    match patch.get(PATCH).map(|value| value.as_str().unwrap_or_default()) {
+        None | Some("merge") => Ok(None),
+        Some("delete") => Ok(Some(Directive::Delete)),
+        Some("replace") => Ok(Some(Directive::Replace)),
+        Some(_) => Err(ApiError::bad_request(format!("{PATCH} must be \"delete\", \"merge\" or \"replace\""))),
+    }
+}
+
+fn is_directive(name: &str) -> bool {
+    name == PATCH || name == RETAIN_KEYS || name.starts_with(DELETE_FROM) || name.starts_with(SET_ORDER)
+}
+
+/// The fields of an object that a patch has a list for, or a directive about one.
+fn lists_of(patch: &Map<String, Value>) -> BTreeSet<&str> {
+    let list = |(name, value): (&'_ String, &Value)| -> Option<usize> {
+        let prefixes = [DELETE_FROM, SET_ORDER];
+        let prefix = prefixes.iter().find(|prefix| name.starts_with(**prefix)).map(|prefix| prefix.len());
+        prefix.or_else(|| (value.is_array() && !is_directive(name)).then_some(0))
+    };
+    patch.iter().filter_map(|(name, value)| list((name, value)).map(|start| &name[start..])).collect()
+}
+
+fn items_of<'p>(value: &'p Value, directive: &str) -> Result<&'p [Value], ApiError> {
+    value.as_array().map(Vec::as_slice).ok_or_else(|| ApiError::bad_request(format!("{directive} must be a list")))
+}
+
+/// The object that a value is, or that it becomes.
+fn object_of(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    value.as_object_mut().expect("it was just made one")
+}
+
+fn fault(path: &[&str], what: &str) -> ApiError {
+    ApiError::bad_request(format!("the strategic merge patch of {} cannot be applied: {what}", path.join(".")))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Patches an object whose `metadata` or `status` this is.
+    #[track_caller]
+    fn check(part: &str, target: Value, patch: Value, expected: Result<Value, &str>) {
+        let mut found = json!({ part: target });
+        let told = format!("{found} {patch}");
+        match (strategic_merge(&mut found, &json!({ part: patch })), expected) {
+            (Ok(()), Ok(expected)) => assert_eq!(found[part], expected, "{told}"),
+            (Err(error), Err(expected)) => {
+                assert_eq!(error.code, 400, "{told}");
+                assert!(error.message.contains(expected), "{told}: {}", error.message);
+            }
+            (found, expected) => panic!("{told}: {found:?} {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn objects_and_other_lists_are_as_in_a_merge_patch() {
+        for (target, patch, expected) in [
+            (
+                json!({"labels": {"a": "1", "b": "2"}}),
+                json!({"labels": {"a": null, "c": "3"}}),
+                json!({"labels": {"b": "2", "c": "3"}}),
+            ),
+            (json!({}), json!({"labels": {"a": null, "c": "3"}}), json!({"labels": {"c": "3"}})),
+            (json!({"x": [1, 2]}), json!({"x": [3]}), json!({"x": [3]})),
+            (json!({"x": [1, 2]}), json!({"x": null}), json!({})),
+            (json!({"x": 1}), json!({"x": {"y": 2}}), json!({"x": {"y": 2}})),
+            (json!({"x": {"y": 2}}), json!({"x": 1}), json!({"x": 1})),
+            (json!({"labels": {"a": "1"}}), json!({"labels": {"$patch": "delete"}}), json!({"labels": {}})),
+            (
+                json!({"labels": {"a": "1"}}),
+                json!({"labels": {"$patch": "replace", "b": "2"}}),
+                json!({"labels": {"b": "2"}}),
+            ),
+            (
+                json!({"labels": {"a": "1"}}),
+                json!({"labels": {"$patch": "merge", "b": "2"}}),
+                json!({"labels": {"a": "1", "b": "2"}}),
+            ),
+            (
+                json!({"x": {"a": 1, "b": 2}}),
+                json!({"x": {"$retainKeys": ["b", "c"], "c": 3}}),
+                json!({"x": {"b": 2, "c": 3}}),
+            ),
+            (json!({"x": [1, 2, 3]}), json!({"$deleteFromPrimitiveList/x": [2]}), json!({"x": [1, 3]})),
+        ] {
+            check("metadata", target, patch, Ok(expected));
+        }
+    }
+
+    #[test]
+    fn finalizers_are_a_set() {
+        for (target, patch, expected) in [
+            // What `kubectl edit` sends for a first, a second, one that goes, and another order.
+            (
+                json!({}),
+                json!({"finalizers": ["a/x"], "$setElementOrder/finalizers": ["a/x"]}),
+                json!({"finalizers": ["a/x"]}),
+            ),
+            (
+                json!({"finalizers": ["a/x"]}),
+                json!({"finalizers": ["b/y"], "$setElementOrder/finalizers": ["b/y", "a/x"]}),
+                json!({"finalizers": ["b/y", "a/x"]}),
+            ),
+            (
+                json!({"finalizers": ["a/x", "b/y"]}),
+                json!({"$deleteFromPrimitiveList/finalizers": ["a/x"], "$setElementOrder/finalizers": ["b/y"]}),
+                json!({"finalizers": ["b/y"]}),
+            ),
+            (
+                json!({"finalizers": ["a/x", "b/y"]}),
+                json!({"$setElementOrder/finalizers": ["b/y", "a/x"]}),
+                json!({"finalizers": ["b/y", "a/x"]}),
+            ),
+            // Somebody has added one meanwhile.
+            (
+                json!({"finalizers": ["a/x", "o/o", "b/y"]}),
+                json!({"finalizers": ["c/z"], "$setElementOrder/finalizers": ["a/x", "b/y", "c/z"]}),
+                json!({"finalizers": ["a/x", "o/o", "b/y", "c/z"]}),
+            ),
+            (
+                json!({"finalizers": ["a/x"]}),
+                json!({"finalizers": ["b/y", "a/x", "b/y"]}),
+                json!({"finalizers": ["b/y", "a/x"]}),
+            ),
+            (json!({"finalizers": ["a/x"]}), json!({"finalizers": ["b/y"]}), json!({"finalizers": ["a/x", "b/y"]})),
+            (json!({"finalizers": ["a/x"]}), json!({"finalizers": null, "$setElementOrder/finalizers": []}), json!({})),
+            (json!({}), json!({"$setElementOrder/finalizers": ["a/x"]}), json!({})),
+            (json!({"finalizers": null}), json!({"finalizers": ["a/x"]}), json!({"finalizers": ["a/x"]})),
+        ] {
+            check("metadata", target, patch, Ok(expected));
+        }
+    }
+
+    #[test]
+    fn owners_and_conditions_are_merged_by_their_keys() {
+        let ready = |status: &str| json!({"type": "Ready", "status": status, "reason": "R"});
+        let other = || json!({"type": "Other", "status": "True"});
+        for (target, patch, expected) in [
+            (
+                json!([ready("True"), other()]),
+                json!({"conditions": [{"type": "Ready", "status": "False"}]}),
+                json!([ready("False"), other()]),
+            ),
+            (json!([other()]), json!({"conditions": [ready("True")]}), json!([other(), ready("True")])),
+            (
+                json!([other()]),
+                json!({"conditions": [ready("True")], "$setElementOrder/conditions": [{"type": "Ready"}, {"type": "Other"}]}),
+                json!([ready("True"), other()]),
+            ),
+            (
+                json!([ready("True"), other()]),
+                json!({"conditions": [{"type": "Ready", "$patch": "delete"}]}),
+                json!([other()]),
+            ),
+            (
+                json!([ready("True"), other()]),
+                json!({"conditions": [{"$patch": "replace"}, {"type": "New"}]}),
+                json!([{"type": "New"}]),
+            ),
+            (
+                json!([ready("True")]),
+                json!({"conditions": [{"type": "Ready", "reason": null}]}),
+                json!([{"type": "Ready", "status": "True"}]),
+            ),
+            (
+                json!([ready("True")]),
+                json!({"conditions": [{"type": "Ready", "$retainKeys": ["type"]}]}),
+                json!([{"type": "Ready"}]),
+            ),
+        ] {
+            check("status", json!({ "conditions": target }), patch, Ok(json!({ "conditions": expected })));
+        }
+        check(
+            "metadata",
+            json!({"ownerReferences": [{"uid": "u", "name": "a"}, {"uid": "v", "name": "b"}]}),
+            json!({"ownerReferences": [{"uid": "v", "$patch": "delete"}, {"uid": "u", "controller": true}]}),
+            Ok(json!({"ownerReferences": [{"uid": "u", "name": "a", "controller": true}]})),
+        );
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused() {
+        for (patch, expected) in [
+            (json!({"$patch": "explode"}), "$patch must be"),
+            (json!({"$patch": 1}), "$patch must be"),
+            (json!({"x": {"$retainKeys": "a"}}), "$retainKeys must be a list"),
+            (json!({"x": {"$retainKeys": ["a"], "b": 1}}), "does not name \"b\""),
+            (json!({"$setElementOrder/finalizers": "a"}), "$setElementOrder/finalizers must be a list"),
+            (json!({"finalizers": ["a"], "$setElementOrder/finalizers": ["b"]}), "\"a\" is missing in"),
+            (json!({"ownerReferences": [{"name": "a"}]}), "must hold the field \"uid\""),
+            (json!({"ownerReferences": ["a"]}), "its items must be objects"),
+            (json!({"$deleteFromPrimitiveList/ownerReferences": ["a"]}), "$patch: delete"),
+        ] {
+            check("metadata", json!({}), patch, Err(expected));
+        }
+    }
+
+    fn patches() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            "(delete|replace|merge|a|b)".prop_map(Value::from),
+            (0..3).prop_map(Value::from),
+        ];
+        let name = "(\\$patch|\\$retainKeys|(\\$setElementOrder/|\\$deleteFromPrimitiveList/|)(metadata|finalizers|ownerReferences|uid|a))";
+        leaf.prop_recursive(5, 40, 4, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(name, inner, 0..4)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_patch_panics_and_none_adds_to_finalizers_twice(patch in patches()) {
+            let mut target = json!({"metadata": {"finalizers": ["a", "c"], "ownerReferences": [{"uid": "a"}]}});
+            if strategic_merge(&mut target, &json!({"metadata": {"finalizers": [patch.clone()]}, "a": patch})).is_ok() {
+                let finalizers = target["metadata"]["finalizers"].as_array().expect("a list");
+                prop_assert!(finalizers.len() <= 3 && finalizers.contains(&json!("a")) && finalizers.contains(&json!("c")));
+            }
+        }
+    }
+}
