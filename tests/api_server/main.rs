@@ -11,5 +11,6 @@ mod lifecycle;
 mod lists;
 mod recorded;
 mod rights;
+mod shares;
 mod support;
 mod watches;
