@@ -33,15 +33,17 @@ pub mod respond;
 pub mod review;
 pub mod schema;
 pub mod selector;
+pub mod shares;
 pub mod strategic_merge;
 pub mod table;
 pub mod watch_cache;
 
+use std::future::pending;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -61,6 +63,7 @@ use self::engine::Engine;
 use self::error::ApiError;
 use self::handlers::Call;
 use self::request::{Query, Target, Verb};
+use self::shares::{Share, Shares};
 use self::watch_cache::WatchCache;
 use crate::api::identity::Identity;
 use crate::store::Store;
@@ -71,9 +74,13 @@ pub const BODY_OCTETS_MAX: usize = 3 * 1024 * 1024;
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 /// How long anything but a watch may take.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
-/// How many requests other than watches are worked on at once; each holds at most a body and a few copies of it.
-const REQUESTS_MAX: usize = 1_024;
-/// How many watches there may be; each is a cursor and a connection's share.
+/// How many requests other than watches may be under way, from their heads to the ends of their answers, a sixteenth of
+/// them a user's ([`shares`]). Each holds at most a body while that arrives, so more of them would be more memory for slow
+/// senders; kubectl with a folder of manifests and a busy controller stay far below their users' 128.
+const REQUESTS_MAX: usize = 2_048;
+/// How many of these are worked on at once, their bodies read; each holds a few copies of its body.
+const WORKED_ON_MAX: usize = 1_024;
+/// How many watches there may be, a sixteenth of them a user's; each is a cursor and a connection's share.
 const WATCHES_MAX: usize = 20_000;
 
 /// What an [`ApiServer`] is told when it is made.
@@ -99,8 +106,9 @@ pub(crate) struct Shared {
     audit: OnceLock<Arc<Audit>>,
     /// Fires when the server stops; ends watches.
     pub(crate) stopping: CancellationToken,
-    requests: Semaphore,
-    pub(crate) watches: Arc<Semaphore>,
+    requests: Arc<Shares>,
+    watches: Arc<Shares>,
+    worked_on: Semaphore,
 }
 
 impl ApiServer {
@@ -113,8 +121,9 @@ impl ApiServer {
             authenticator: settings.authenticator,
             audit: OnceLock::new(),
             stopping: CancellationToken::new(),
-            requests: Semaphore::new(REQUESTS_MAX),
-            watches: Arc::new(Semaphore::new(WATCHES_MAX)),
+            requests: Shares::new(REQUESTS_MAX),
+            watches: Shares::new(WATCHES_MAX),
+            worked_on: Semaphore::new(WORKED_ON_MAX),
         };
         ApiServer { shared: Arc::new(shared) }
     }
@@ -209,17 +218,34 @@ impl Shared {
         };
         facts.verb = verb;
         authorize(&subject.identity, &target, verb, &parts.method)?;
+        let share = self.share(verb, &subject.identity, &proof)?;
         let response = self.dispatch(target, verb, query, &subject, parts, body).await?;
-        Ok(if verb == Some(Verb::Watch) { self.while_not_refused(response, proof) } else { response })
+        Ok(self.held(response, share, proof, verb == Some(Verb::Watch)))
     }
 
-    /// A watch outlasts the look at its credentials, so it ends when they do.
-    fn while_not_refused(&self, response: Response, proof: Proof) -> Response {
-        if matches!(proof, Proof::Nothing | Proof::InProcess) {
-            return response;
-        }
-        let refused = Box::pin(self.authenticator.clone().until_refused(proof));
-        response.map(|body| Body::from_stream(body.into_data_stream().take_until(refused)))
+    /// A place among the requests or watches; none for what is answered from nothing but its path, and for our own loops.
+    fn share(&self, verb: Option<Verb>, identity: &Identity, proof: &Proof) -> Result<Option<Share>, ApiError> {
+        let shares = match verb {
+            None => return Ok(None),
+            Some(_) if *proof == Proof::InProcess => return Ok(None),
+            Some(Verb::Watch) => &self.watches,
+            Some(_) => &self.requests,
+        };
+        shares.take(&identity.user).map(Some).ok_or_else(ApiError::too_many_requests)
+    }
+
+    /// `response`, which keeps its share as long as pieces of it are to come. A watch outlasts the look at its credentials,
+    /// so it ends when they do; a list that ended so would be taken for whole.
+    fn held(&self, response: Response, share: Option<Share>, proof: Proof, is_watch: bool) -> Response {
+        let (Some(share), None) = (share, response.body().size_hint().exact()) else { return response };
+        let refused =
+            if is_watch { self.authenticator.clone().until_refused(proof).boxed() } else { pending().boxed() };
+        response.map(|body| {
+            let pieces = body.into_data_stream().take_until(refused);
+            Body::from_stream(pieces.inspect(move |_| {
+                let _held = &share;
+            }))
+        })
     }
 
     async fn dispatch(
@@ -249,16 +275,27 @@ impl Shared {
         if verb == Verb::Watch {
             return handlers::watch::watch(&call).await;
         }
-        let _permit = self.requests.try_acquire().map_err(|_| ApiError::too_many_requests())?;
+        // What a client makes us wait for comes first, on its own share; then the work.
+        let body = match verb {
+            Verb::Get | Verb::List | Verb::Watch => {
+                handlers::get::wait_for_wanted(&call).await?;
+                Bytes::new()
+            }
+            Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => read(body).await?,
+        };
         let answer = async {
+            let _permit = match parts.extensions.get::<Identity>() {
+                Some(_) => None,
+                None => Some(self.worked_on.acquire().await.expect("the semaphore is never closed")),
+            };
             match verb {
                 Verb::Get => handlers::get::get(&call).await,
                 Verb::List => handlers::list::list(&call).await,
-                Verb::Create => handlers::create::create(&call, &read(body).await?).await,
-                Verb::Update => handlers::update::update(&call, &read(body).await?).await,
-                Verb::Patch => handlers::patch::patch(&call, &read(body).await?).await,
-                Verb::Delete => handlers::delete::delete(&call, &read(body).await?).await,
-                Verb::DeleteCollection => handlers::delete::delete_collection(&call, &read(body).await?).await,
+                Verb::Create => handlers::create::create(&call, &body).await,
+                Verb::Update => handlers::update::update(&call, &body).await,
+                Verb::Patch => handlers::patch::patch(&call, &body).await,
+                Verb::Delete => handlers::delete::delete(&call, &body).await,
+                Verb::DeleteCollection => handlers::delete::delete_collection(&call, &body).await,
                 Verb::Watch => Err(ApiError::method_not_allowed()),
             }
         };

@@ -28,6 +28,9 @@ use crate::store::{Error, Event, EventKind, Key};
 /// twice as many would hold twice as many superseded objects in memory, half as many would cut off readers that a busy
 /// machine let wait.
 const RING_CHANGES_MAX: usize = 4_096;
+/// How many of them keep the line that watchers are sent, which is a copy of the object: those that watchers who keep up
+/// have yet to take. Who is further behind has it made anew.
+const LINES_KEPT: usize = 512;
 /// How many objects are read from the store at once at start.
 const PAGE_OBJECTS: usize = 1_000;
 /// How long to wait before the store is asked again after it failed.
@@ -153,14 +156,10 @@ impl WatchCache {
 
     /// Shows one whole revision.
     fn apply(&self, events: &[Event]) {
-        for event in events {
-            if let Some(shelf) = self.shelves.iter().find(|shelf| event.now.key.0.starts_with(shelf.kind.key_prefix)) {
-                shelf.apply(event);
-            }
-        }
         for shelf in &self.shelves {
-            if events.iter().any(|event| event.now.key.0.starts_with(shelf.kind.key_prefix)) {
-                shelf.ring_bell();
+            let mut ours = events.iter().filter(|event| event.now.key.0.starts_with(shelf.kind.key_prefix)).peekable();
+            if ours.peek().is_some() {
+                shelf.apply(ours);
             }
         }
         if let Some(event) = events.last() {
@@ -290,27 +289,18 @@ impl Shelf {
         self.next.send_modify(|_| ());
     }
 
-    fn apply(&self, event: &Event) {
-        let key = relative(self.kind.key_prefix, &event.now.key);
-        let Some(now) = understood(self.kind, key, &event.now.value, event.at.0) else { return };
-        let deleted = event.kind == EventKind::Delete;
+    /// Shows what one revision did to this kind, all of it at once: readers see the revision whole or not at all.
+    fn apply<'a>(&self, events: impl Iterator<Item = &'a Event>) {
+        let understood: Vec<_> = events
+            .filter_map(|event| {
+                let key = relative(self.kind.key_prefix, &event.now.key);
+                Some((event, understood(self.kind, key, &event.now.value, event.at.0)?))
+            })
+            .collect();
         let mut state = self.write();
-        let before = match deleted {
-            true => state.objects.remove(key),
-            false => state.objects.insert(now.key.clone(), now.clone()),
-        };
-        state.ring.push_back(Arc::new(Change { revision: event.at.0, now, before, deleted, line: OnceLock::new() }));
-        state.last = event.at.0;
-        if state.ring.len() > RING_CHANGES_MAX
-            && let Some(dropped) = state.ring.pop_front()
-        {
-            state.first += 1;
-            state.floor = dropped.revision;
+        for (event, now) in understood {
+            state.push(event.at.0, now, event.kind == EventKind::Delete);
         }
-    }
-
-    fn ring_bell(&self) {
-        let state = self.read();
         let next = state.first + state.ring.len() as u64;
         drop(state);
         self.next.send_replace(next);
@@ -327,6 +317,24 @@ impl Shelf {
 }
 
 impl State {
+    fn push(&mut self, revision: u64, now: Arc<Object>, deleted: bool) {
+        let before = match deleted {
+            true => self.objects.remove(&now.key),
+            false => self.objects.insert(now.key.clone(), now.clone()),
+        };
+        self.ring.push_back(Arc::new(Change { revision, now, before, deleted, line: OnceLock::new() }));
+        self.last = revision;
+        if let Some(old) = self.ring.len().checked_sub(LINES_KEPT + 1).and_then(|index| self.ring.get_mut(index)) {
+            *old = old.without_line();
+        }
+        if self.ring.len() > RING_CHANGES_MAX
+            && let Some(dropped) = self.ring.pop_front()
+        {
+            self.first += 1;
+            self.floor = dropped.revision;
+        }
+    }
+
     fn range<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
         self.objects
             .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
@@ -336,7 +344,7 @@ impl State {
 }
 
 impl Cursor {
-    /// The next changes, at most `max`, none if there are none yet. `TooOld`: they were overwritten.
+    /// The next changes, at most `max` and the rest of the last one's revision, none if there are none yet. `TooOld`: they were overwritten.
     pub fn take(&mut self, max: usize) -> Result<Vec<Arc<Change>>, TooOld> {
         self.bell.mark_unchanged();
         let state = self.shelf.read();
@@ -344,7 +352,15 @@ impl Cursor {
             return Err(TooOld { oldest: state.floor });
         }
         let skip = usize::try_from(self.next - state.first).unwrap_or(usize::MAX).min(state.ring.len());
-        let taken: Vec<_> = state.ring.range(skip..).take(max).cloned().collect();
+        let mut last = 0;
+        let within = |(index, change): &(usize, &Arc<Change>)| {
+            // Who goes on from a revision goes on after all of it, so none is told in part.
+            let goes_on = *index < max || change.revision == last;
+            last = change.revision;
+            goes_on
+        };
+        let taken: Vec<_> =
+            state.ring.range(skip..).enumerate().take_while(within).map(|(_, change)| change.clone()).collect();
         self.next += taken.len() as u64;
         let after = self.after;
         // A watch from a revision that has not happened yet passes over what comes before it.
@@ -382,7 +398,14 @@ impl Change {
         }
     }
 
-    /// The line of a watch without a selector: made once, for all watchers.
+    /// The same change; its line is made anew when it is asked for.
+    fn without_line(&self) -> Arc<Change> {
+        let Change { revision, now, before, deleted, line: _ } = self;
+        let (now, before) = (now.clone(), before.clone());
+        Arc::new(Change { revision: *revision, now, before, deleted: *deleted, line: OnceLock::new() })
+    }
+
+    /// The line of a watch without a selector: made once, for all watchers who keep up.
     pub fn line(&self) -> Bytes {
         self.line.get_or_init(|| event_line(self.event_type(), &self.now.json)).clone()
     }
@@ -407,5 +430,89 @@ fn understood(kind: &Kind, key: &str, value: &[u8], revision: u64) -> Option<Arc
             tracing::error!(%error, "left out of the watch cache");
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::apiserver::object::encode;
+    use crate::store::{KeyValue, Revision};
+
+    fn zones() -> &'static Kind {
+        registry::find_kind("Zone").expect("a kind")
+    }
+
+    /// What a revision does that writes these zones.
+    fn revision(at: u64, names: impl Iterator<Item = String>) -> Vec<Event> {
+        let kind = zones();
+        let put = |name: String| {
+            let object = json!({"apiVersion": kind.api_version(), "kind": kind.kind, "metadata": {"name": &name}});
+            let key = Key(format!("{}{name}", kind.key_prefix).into());
+            let now = KeyValue { key, value: encode(&object).into(), created: Revision(1), modified: Revision(at) };
+            Event { at: Revision(at), kind: EventKind::Put, now, before: None }
+        };
+        names.map(put).collect()
+    }
+
+    #[test]
+    fn a_revision_is_seen_whole_or_not_at_all() {
+        const OBJECTS: usize = 300;
+        const REVISIONS: u64 = 200;
+        let cache = WatchCache::new();
+        let seen = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut seen = 0;
+                while cache.applied() < REVISIONS {
+                    let (snapshot, mut cursor) = cache.snapshot_and_follow(zones(), "");
+                    let shown = snapshot.objects.iter().filter(|object| object.revision == snapshot.revision).count();
+                    assert!(snapshot.revision == 0 || shown == OBJECTS, "{shown} of revision {}", snapshot.revision);
+                    // What comes after it are whole revisions, too.
+                    let next = cursor.take(1).unwrap_or_default();
+                    assert!(next.is_empty() || next.len().is_multiple_of(OBJECTS), "{}", next.len());
+                    seen += 1;
+                }
+                seen
+            });
+            for at in 1..=REVISIONS {
+                cache.apply(&revision(at, (0..OBJECTS).map(|index| format!("zone-{index}"))));
+            }
+            reader.join().expect("sees whole revisions")
+        });
+        assert!(seen > 0);
+    }
+
+    #[test]
+    fn a_piece_ends_with_a_revision() {
+        let cache = WatchCache::new();
+        let (_, mut cursor) = cache.snapshot_and_follow(zones(), "");
+        for at in 1..=3 {
+            cache.apply(&revision(at, (0..3).map(|index| format!("zone-{index}"))));
+        }
+        let mut pieces =
+            |max| cursor.take(max).map(|changes| changes.iter().map(|one| one.revision).collect::<Vec<_>>());
+        assert_eq!(pieces(1), Ok(vec![1, 1, 1]));
+        assert_eq!(pieces(4), Ok(vec![2, 2, 2, 3, 3, 3]));
+        assert_eq!(pieces(4), Ok(vec![]));
+    }
+
+    #[test]
+    fn lines_are_kept_for_those_who_keep_up() {
+        let cache = WatchCache::new();
+        let (_, mut late) = cache.snapshot_and_follow(zones(), "");
+        let (_, mut prompt) = cache.snapshot_and_follow(zones(), "");
+        let mut lines = Vec::new();
+        for at in 1..=3 * LINES_KEPT as u64 {
+            cache.apply(&revision(at, std::iter::once("zone".to_owned())));
+            lines.extend(prompt.take(10).expect("keeps up").iter().map(|change| change.line()));
+        }
+        let with_line = |cache: &WatchCache| {
+            cache.shelf(zones()).read().ring.iter().filter(|change| change.line.get().is_some()).count()
+        };
+        assert_eq!(with_line(&cache), LINES_KEPT);
+        let told: Vec<_> = late.take(usize::MAX).expect("in the ring").iter().map(|change| change.line()).collect();
+        assert_eq!(told, lines, "made anew, the same");
     }
 }

@@ -1,11 +1,12 @@
 //! HTTP connections: accept, TLS if wanted, then HTTP/1.1 or HTTP/2 into an [`axum::Router`].
 //!
-//! Every stage has a bound: how many connections, how long a handshake, the headers and a body may take, and how large
-//! they may be. A request carries as extensions its [`Peer`] and, if the client showed a certificate that the TLS
+//! Every stage has a bound: how many connections, how long a handshake, the headers and a body may take, how large
+//! they may be, and how long an answer may wait for a client that does not take it ([`pace`]). A request carries as extensions its [`Peer`] and, if the client showed a certificate that the TLS
 //! configuration trusts, a [`ClientCertificate`]; neither can be set from the network. On shutdown the listener closes
 //! first, idle connections end at once, busy ones may finish what they are at for [`Limits::drain`].
 
 mod body;
+mod pace;
 
 use std::convert::Infallible;
 use std::io;
@@ -24,6 +25,7 @@ use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -83,6 +85,9 @@ pub struct Limits {
     pub body: Duration,
     /// Octets of a request's body. The API refuses bodies over its own bound with a `Status`, so this one is larger.
     pub body_octets: usize,
+    /// How long a client may take nothing of an answer that is there for it: then its connection ends, or, where only one
+    /// stream of an HTTP/2 connection stands still, that answer. A silent connection with nothing to write may stay.
+    pub stall: Duration,
     /// How long requests under way may take after shutdown began.
     pub drain: Duration,
 }
@@ -96,6 +101,9 @@ impl Default for Limits {
             headers: Duration::from_secs(15),
             body: Duration::from_secs(30),
             body_octets: 4 << 20,
+            // TCP sends lost segments again for some ten seconds on a bad line; less would end connections that recover.
+            // More keeps what a client that went away holds: a place for a connection, a watch, the objects of a list.
+            stall: Duration::from_secs(30),
             drain: Duration::from_secs(3),
         }
     }
@@ -170,6 +178,10 @@ async fn connection(
     limits: Limits,
     stop: CancellationToken,
 ) {
+    // Below TLS: what counts is what the peer's system takes.
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(limits.stall));
+    let stream = Box::pin(stream);
     let Some(acceptor) = acceptor else {
         return requests(stream, peer, None, router, limits, stop).await;
     };
@@ -201,7 +213,7 @@ async fn requests(
         let router = router.clone();
         async move {
             let response: Result<Response<Body>, Infallible> = router.oneshot(request).await;
-            response
+            response.map(|response| response.map(|body| pace::paced(body, limits.stall)))
         }
     });
     let mut builder = Builder::new(TokioExecutor::new());
@@ -291,6 +303,118 @@ mod tests {
         let large = exchange(address, &post(11, "abcdefghijk")).await;
         assert!(!large.contains("200 OK"), "{large}");
         assert!(exchange(address, &post(10, "abcdefghij")).await.ends_with("10"));
+    }
+
+    /// Tells when it is dropped.
+    struct Told(tokio::sync::mpsc::UnboundedSender<()>);
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+        }
+    }
+
+    /// A server whose `/endless` never ends, and the word when such an answer is let go.
+    async fn start_endless(
+        stall: Duration,
+    ) -> (SocketAddr, CancellationToken, tokio::sync::mpsc::UnboundedReceiver<()>) {
+        let (told, let_go) = tokio::sync::mpsc::unbounded_channel();
+        let endless = move || {
+            let told = Told(told.clone());
+            let pieces = futures::stream::repeat_with(move || {
+                let _held = &told;
+                Ok::<_, Infallible>(bytes::Bytes::from_static(&[b'x'; 16 << 10]))
+            });
+            async move { Body::from_stream(pieces) }
+        };
+        let late = move || async move {
+            let piece = |text: &'static str| async move { Ok::<_, Infallible>(text) };
+            let late = async move {
+                tokio::time::sleep(stall * 4).await;
+                Ok("last")
+            };
+            use futures::StreamExt;
+            Body::from_stream(futures::stream::once(piece("first")).chain(futures::stream::once(late)))
+        };
+        let large = || async { bytes::Bytes::from(vec![b'x'; 64 << 20]) };
+        let router = axum::Router::new()
+            .route("/", get(|| async { "hello" }))
+            .route("/large", get(large))
+            .route("/endless", get(endless))
+            .route("/late", get(late));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("is bound");
+        let stop = CancellationToken::new();
+        let limits = Limits { connections: 1, stall, ..Limits::default() };
+        tokio::spawn(serve(listener, None, router, limits, stop.clone()));
+        (address, stop, let_go)
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn who_takes_nothing_is_cut_off() {
+        let (address, _stop, mut let_go) = start_endless(Duration::from_millis(100)).await;
+        // An answer in pieces, and one in a single piece that the socket's buffers cannot hold.
+        for path in ["/endless", "/large"] {
+            let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+            socket.set_recv_buffer_size(4 << 10).expect("small buffers");
+            let mut deaf = socket.connect(address).await.expect("connects");
+            let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+            deaf.write_all(request.as_bytes()).await.expect("writes");
+            if path == "/endless" {
+                tokio::time::timeout(PATIENCE, let_go.recv()).await.expect("in time").expect("the answer is let go");
+            }
+            // There is room for one connection: this one is served when the other has ended.
+            let next = exchange(address, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+            assert!(next.ends_with("hello"), "{path}: {next}");
+            drop(deaf);
+        }
+    }
+
+    /// The connection is read and lives; its one stream gets no window.
+    #[tokio::test]
+    async fn a_stream_that_stands_still_is_cut_off() {
+        let (address, _stop, mut let_go) = start_endless(Duration::from_millis(100)).await;
+        let stream = TcpStream::connect(address).await.expect("connects");
+        let (mut read, mut write) = stream.into_split();
+        write.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("writes");
+        // SETTINGS, its acknowledgement, and HEADERS of stream 1 that end it (RFC 9113 §4.1, §6): GET, http, /endless
+        // (RFC 7541 Appendix A, §6.2.2).
+        write.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0]).await.expect("writes");
+        write.write_all(&[0, 0, 12, 1, 5, 0, 0, 0, 1, 0x82, 0x86, 0x04, 8]).await.expect("writes");
+        write.write_all(b"/endless").await.expect("writes");
+        let reads = tokio::spawn(async move {
+            let mut buffer = vec![0; 64 << 10];
+            let mut count = 0;
+            while let Ok(octets @ 1..) = read.read(&mut buffer).await {
+                count += octets;
+            }
+            count
+        });
+        tokio::time::timeout(PATIENCE, let_go.recv()).await.expect("in time").expect("the answer is let go");
+        assert!(!reads.is_finished(), "the connection goes on");
+        drop(write);
+        let count = tokio::time::timeout(PATIENCE, reads).await.expect("in time").expect("reads");
+        assert!(count >= 65_535, "the stream's whole window was used: {count}");
+    }
+
+    #[tokio::test]
+    async fn silence_with_nothing_to_write_is_no_stall() {
+        let stall = Duration::from_millis(100);
+        let (address, _stop, _let_go) = start_endless(stall).await;
+        let mut stream = TcpStream::connect(address).await.expect("connects");
+        for pause in [stall * 4, Duration::ZERO] {
+            stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("writes");
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"hello") {
+                assert!(stream.read_buf(&mut answer).await.expect("reads") > 0, "the connection stays");
+            }
+            tokio::time::sleep(pause).await;
+        }
+        drop(stream);
+        let late = exchange(address, "GET /late HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        assert!(late.contains("first") && late.contains("last"), "{late}");
     }
 
     /// What a client over TLS is told of itself, with or without a certificate signed by the authority in `folder`.

@@ -297,6 +297,39 @@ async fn strangers_do_not_make_us_ask_the_provider_again_and_again() {
 }
 
 #[tokio::test]
+async fn who_waits_for_a_fetch_takes_what_it_brings() {
+    let key = Key::es256();
+    let provider = Provider::start(&json!({"keys": [key.jwk("a")]}), None).await;
+    let authenticator = Arc::new(authenticator(settings(provider.source()), EAGER));
+    let tokens = (0..20).map(|number| key.good(if number % 2 == 0 { "a" } else { "unknown" }));
+    let answers = tokens.map(|token| {
+        let authenticator = authenticator.clone();
+        async move { ask(&authenticator, &token).await.is_ok() }
+    });
+    let answers = futures::future::join_all(answers).await;
+    assert!(answers.into_iter().enumerate().all(|(number, good)| good == (number % 2 == 0)));
+    assert_eq!(provider.asked(), 1, "though a set may be fetched at any time");
+    provider.stop().await;
+}
+
+/// Who began a fetch and goes away leaves it to those who wait.
+#[tokio::test]
+async fn a_fetch_outlives_who_asked_for_it() {
+    let key = Key::es256();
+    let provider = Provider::start(&json!({"keys": [key.jwk("a")]}), None).await;
+    let pace = Pace { fresh: Duration::from_secs(3600), pause: Duration::from_secs(3600) };
+    let authenticator = authenticator(settings(provider.source()), pace);
+    let token = key.good("a");
+    {
+        let mut first = std::pin::pin!(ask(&authenticator, &token));
+        assert!(futures::poll!(first.as_mut()).is_pending(), "a fetch takes the network");
+    }
+    assert!(ask(&authenticator, &token).await.is_ok());
+    assert_eq!(provider.asked(), 1);
+    provider.stop().await;
+}
+
+#[tokio::test]
 async fn an_old_set_is_fetched_again_while_it_is_used() {
     let key = Key::es256();
     let provider = Provider::start(&json!({"keys": [key.jwk("a")]}), None).await;

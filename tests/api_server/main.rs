@@ -12,5 +12,6 @@ mod lists;
 mod recorded;
 mod rights;
 mod routers;
+mod shares;
 mod support;
 mod watches;

@@ -3,7 +3,7 @@
 //! ```text
 //!   a token with a key id ── known, fresh ──▶ the key
 //!                         ── known, old ────▶ the key, and the set is fetched meanwhile
-//!                         ── unknown ───────▶ the set is fetched, at most once in `PAUSE`, then the key or nothing
+//!                         ── unknown ───────▶ the set is fetched, at most once in a pause, then the key or nothing
 //! ```
 //!
 //! So a provider may change its keys whenever it likes; tokens that nobody signed make at most one request in a while,
@@ -17,7 +17,8 @@ use arc_swap::ArcSwapOption;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde_json::Value;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::task::JoinHandle;
 
 /// Largest key set in octets: a hundred RSA keys with their certificates.
 const SET_OCTETS_MAX: usize = 512 * 1024;
@@ -45,7 +46,7 @@ pub enum Source {
 pub struct Pace {
     /// A set older than this is fetched again when it is used.
     pub fresh: Duration,
-    /// There is at least this between two fetches, however they end.
+    /// There is at least this between the end of a fetch, however it ends, and the next.
     pub pause: Duration,
 }
 
@@ -90,13 +91,14 @@ pub struct KeySet {
     source: Source,
     pace: Pace,
     loaded: ArcSwapOption<Loaded>,
-    /// When it was last tried to fetch, and the client for it; held while a fetch is under way.
-    fetching: Mutex<Fetcher>,
+    /// When it was last fetched, and the client for it; held while a fetch is under way.
+    fetching: Arc<Mutex<Fetcher>>,
 }
 
 #[derive(Default)]
 struct Fetcher {
-    tried: Option<Instant>,
+    /// When the last fetch came to an end.
+    ended: Option<Instant>,
     client: Option<reqwest::Client>,
 }
 
@@ -116,7 +118,7 @@ struct Key {
 impl KeySet {
     /// The set at that place. It is fetched when it is first needed.
     pub fn new(source: Source, pace: Pace) -> Arc<Self> {
-        Arc::new(KeySet { source, pace, loaded: ArcSwapOption::empty(), fetching: Mutex::default() })
+        Arc::new(KeySet { source, pace, loaded: ArcSwapOption::empty(), fetching: Arc::default() })
     }
 
     /// The keys that may have made a signature with this key id and algorithm: one as a rule; of a token without a key id,
@@ -125,28 +127,36 @@ impl KeySet {
         if let Some(loaded) = self.loaded.load_full() {
             let found = matching(&loaded, id, algorithm);
             if !found.is_empty() {
-                if loaded.at.elapsed() > self.pace.fresh {
-                    let set = self.clone();
-                    tokio::spawn(async move { set.fetch_unless_under_way().await });
+                if loaded.at.elapsed() > self.pace.fresh
+                    && let Ok(fetcher) = self.fetching.clone().try_lock_owned()
+                {
+                    self.fetch_unless_too_soon(fetcher);
                 }
                 return found;
             }
         }
-        self.fetch(self.fetching.lock().await).await;
+        let asked = Instant::now();
+        let fetcher = self.fetching.clone().lock_owned().await;
+        // A fetch that ended while this waited is its answer, too, good or bad.
+        if fetcher.ended.is_none_or(|ended| ended < asked)
+            && let Some(fetch) = self.fetch_unless_too_soon(fetcher)
+        {
+            // A fetch that panicked brought nothing.
+            let _ = fetch.await;
+        }
         self.loaded.load().as_deref().map(|loaded| matching(loaded, id, algorithm)).unwrap_or_default()
     }
 
-    async fn fetch_unless_under_way(&self) {
-        if let Ok(fetcher) = self.fetching.try_lock() {
-            self.fetch(fetcher).await;
+    /// Fetches in a task of its own, which ends within [`FETCH_TIME_MAX`]: a client that goes away takes nobody's keys along.
+    fn fetch_unless_too_soon(self: &Arc<Self>, fetcher: OwnedMutexGuard<Fetcher>) -> Option<JoinHandle<()>> {
+        if fetcher.ended.is_some_and(|ended| ended.elapsed() < self.pace.pause) {
+            return None;
         }
+        let set = self.clone();
+        Some(tokio::spawn(async move { set.fetch(fetcher).await }))
     }
 
-    async fn fetch(&self, mut fetcher: tokio::sync::MutexGuard<'_, Fetcher>) {
-        if fetcher.tried.is_some_and(|tried| tried.elapsed() < self.pace.pause) {
-            return;
-        }
-        fetcher.tried = Some(Instant::now());
+    async fn fetch(&self, mut fetcher: OwnedMutexGuard<Fetcher>) {
         let read = async {
             match &self.source {
                 Source::File(path) => {
@@ -173,6 +183,8 @@ impl KeySet {
                 Err(FetchError::NoKeys { place: self.source.to_string(), reason })
             }
         };
+        // A fetch may take as long as the pause, which begins when it is over.
+        fetcher.ended = Some(Instant::now());
         match loaded {
             Ok(keys) => self.loaded.store(Some(Arc::new(Loaded { keys, at: Instant::now() }))),
             Err(error) if self.loaded.load().is_some() => {

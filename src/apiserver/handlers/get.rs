@@ -42,6 +42,15 @@ pub(crate) fn resource_version(text: Option<&str>) -> Result<Option<u64>, ApiErr
     text.map(str::parse).transpose().map_err(broken)
 }
 
+/// Waits until the cache shows the revision that a get or a list asks for, so that the answer need not wait for it.
+pub(crate) async fn wait_for_wanted(call: &Call<'_>) -> Result<(), ApiError> {
+    match call.query.get("resourceVersion").map(str::parse) {
+        // With `continue` that is an error, and whatever is no number will be one.
+        Some(Ok(wanted)) if call.query.get("continue").is_none() => wait_for(call, wanted).await,
+        _ => Ok(()),
+    }
+}
+
 /// Waits until the cache shows `wanted`; 504 if that takes too long.
 pub(crate) async fn wait_for(call: &Call<'_>, wanted: u64) -> Result<(), ApiError> {
     match call.server.cache.reaches(wanted, FUTURE_WAIT).await {

@@ -13,7 +13,6 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use serde_json::json;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::Call;
@@ -60,7 +59,6 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Response, ApiError> {
         _ => TIMEOUT_MIN + TIMEOUT_MIN.mul_f64(f64::from(uuid::Uuid::new_v4().as_fields().0) / f64::from(u32::MAX)),
     };
     let start = start(call).await?;
-    let permit = call.server.watches.clone().try_acquire_owned().map_err(|_| ApiError::too_many_requests())?;
     let now = Instant::now();
     let mut watcher = Watcher {
         server: call.server.clone(),
@@ -76,7 +74,6 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Response, ApiError> {
         next_bookmark: if bookmarks { following_bookmark(now, now + timeout) } else { None },
         end: now + timeout,
         columns_sent: false,
-        _permit: permit,
     };
     watcher.begin(start);
     let lines = futures::stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await?, watcher)) });
@@ -149,8 +146,6 @@ struct Watcher {
     next_bookmark: Option<Instant>,
     end: Instant,
     columns_sent: bool,
-    /// Counts against the bound on watches.
-    _permit: OwnedSemaphorePermit,
 }
 
 /// Where changes come from.
