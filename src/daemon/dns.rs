@@ -188,10 +188,10 @@ impl Dns {
     /// Ends, when what has arrived is answered, or too slowly taken.
     pub async fn stop(self) {
         // A scrape holds the counters for a moment; the listeners then stop when it lets go.
-        if let Some(running) = Arc::into_inner(self.running) {
-            if timeout(LISTENERS_END, running.stop()).await.is_err() {
-                tracing::warn!("DNS clients had not taken all answers in time; they are cut off");
-            }
+        if let Some(running) = Arc::into_inner(self.running)
+            && timeout(LISTENERS_END, running.stop()).await.is_err()
+        {
+            tracing::warn!("DNS clients had not taken all answers in time; they are cut off");
         }
         // Last, so that it has what was answered until then.
         self.query_log.stop().await;
