@@ -43,6 +43,33 @@ async fn bodies_that_do_not_arrive_take_no_more_than_their_users_share() {
     assert_eq!(send(&server, TOKEN, "GET", ROUTES, Body::empty()).await.status(), 200, "the share is free again");
 }
 
+/// More users than it takes to hold all that is worked on at once, none of them over the own share.
+#[tokio::test]
+async fn bodies_that_do_not_arrive_hold_up_no_work() {
+    let server = Server::start().await;
+    let (told, mut asked) = tokio::sync::mpsc::unbounded_channel();
+    let mut senders = tokio::task::JoinSet::new();
+    for number in 0..1_200 {
+        let (router, told) = (server.api.router(), told.clone());
+        let body = futures::stream::poll_fn(move |_| {
+            let _ = told.send(());
+            std::task::Poll::<Option<Result<Bytes, std::convert::Infallible>>>::Pending
+        });
+        let request = Request::post(ROUTES)
+            .header("authorization", format!("Bearer {ADMIN_TOKEN}"))
+            .header("impersonate-user", format!("user-{}", number % 12))
+            .header("impersonate-group", "signpost:tenant:default");
+        let request = request.body(Body::from_stream(body)).expect("a request");
+        senders.spawn(async move { router.oneshot(request).await });
+    }
+    for _ in 0..1_200 {
+        tokio::time::timeout(PATIENCE, asked.recv()).await.expect("in time").expect("each body is asked for");
+    }
+    let list = send(&server, TOKEN, "GET", ROUTES, Body::empty());
+    assert_eq!(tokio::time::timeout(PATIENCE, list).await.expect("in time").status(), 200);
+    senders.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_user_has_a_share_of_the_watches() {
     let server = Server::start().await;
