@@ -2,7 +2,7 @@
 
 use super::explain;
 use super::facts::RouterFacts;
-use super::filter::{Rejection, Wish, candidate, judge};
+use super::filter::{Rejection, Wish, candidate, check_quota, judge};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::{Candidate, Pick, RouteName, Strategy, pick};
 use crate::api::v1alpha1::route_binding::Explanation;
@@ -21,9 +21,9 @@ pub struct Placement {
 /// Why there is no Router for a route, as a condition says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nowhere {
-    /// `NoRouter` or `Unschedulable`.
+    /// `NoRouter`, `Unschedulable`, `QuotaExceeded` or `InvalidQuota`.
     pub reason: &'static str,
-    /// The verdicts, Router by Router.
+    /// The verdicts, Router by Router, or what the namespace may not have.
     pub message: String,
 }
 
@@ -50,6 +50,7 @@ pub enum Fit {
 
 /// Chooses a Router for the route that `wish` speaks of.
 pub fn decide(wish: &Wish<'_>, snapshot: &Snapshot, strategy: &dyn Strategy) -> Result<Placement, Nowhere> {
+    within_quota(wish, snapshot)?;
     let mut verdicts = filter(wish, snapshot, strategy);
     prefer_below_soft_capacity(&mut verdicts);
     let Some(best) = score(wish, &mut verdicts, strategy) else { return Err(explain::nowhere(&verdicts)) };
@@ -59,6 +60,12 @@ pub fn decide(wish: &Wish<'_>, snapshot: &Snapshot, strategy: &dyn Strategy) -> 
         dns: chosen.dns.clone(),
         explanation: explain::placement(&verdicts, best, strategy.name(), snapshot.revision()),
     })
+}
+
+fn within_quota(wish: &Wish<'_>, snapshot: &Snapshot) -> Result<(), Nowhere> {
+    let namespace = wish.key.namespace.as_deref().unwrap_or_default();
+    check_quota(&wish.namespace.quota, snapshot.routes_of_namespace(namespace))
+        .map_err(|over| Nowhere { reason: over.reason(), message: over.to_string() })
 }
 
 fn filter<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot, strategy: &dyn Strategy) -> Vec<Verdict<'a>> {
@@ -101,7 +108,7 @@ fn score(wish: &Wish<'_>, verdicts: &mut [Verdict<'_>], strategy: &dyn Strategy)
 mod tests {
     use super::*;
     use crate::client::reflector::ObjectKey;
-    use crate::scheduler::facts::{BindingFacts, NamespaceFacts, RouteFacts};
+    use crate::scheduler::facts::{BindingFacts, NamespaceFacts, Quota, RouteFacts};
     use crate::scheduler::filter::tests::router;
     use crate::scheduler::strategy::StrategyName;
     use serde_json::json;
@@ -195,6 +202,32 @@ mod tests {
             assert!(["shard1", "shard2", "shard3"].iter().all(|name| snapshot.routes(name) == 2), "{strategy}");
             assert!(decide_for("r6", &snapshot, strategy).is_err(), "all are full");
         }
+    }
+
+    #[test]
+    fn a_namespace_gets_no_more_than_its_quota() {
+        let mut snapshot = Snapshot::default();
+        snapshot.set_router(router("shard1", json!({})));
+        bind(&mut snapshot, "shard1", 5);
+        let route = RouteFacts::default();
+        let nowhere = |snapshot: &Snapshot, namespace: &str, quota: Quota| {
+            let namespaced = NamespaceFacts { quota, ..NamespaceFacts::default() };
+            let key = ObjectKey::namespaced(namespace, "a");
+            let wish = Wish { key: &key, route: &route, namespace: &namespaced, platform_host: None };
+            let decided = decide(&wish, snapshot, StrategyName::RoundRobin.strategy());
+            decided.err().map(|nowhere| (nowhere.reason, nowhere.message))
+        };
+        assert_eq!(nowhere(&snapshot, "old", Quota::Unlimited), None);
+        assert_eq!(nowhere(&snapshot, "old", Quota::AtMost(6)), None);
+        assert_eq!(nowhere(&snapshot, "new", Quota::AtMost(1)), None);
+        let (reason, message) = nowhere(&snapshot, "old", Quota::AtMost(4)).expect("five are more than four");
+        assert_eq!(reason, "QuotaExceeded");
+        assert!(message.contains("has 5 routes") && message.contains("allows 4"), "{message}");
+        let (reason, message) = nowhere(&snapshot, "new", Quota::Unreadable("ten".to_owned())).expect("no number");
+        assert!(reason == "InvalidQuota" && message.contains("\"ten\""), "{reason}: {message}");
+        // What is assumed counts.
+        snapshot.assume(ObjectKey::namespaced("new", "b"), "shard1", Instant::now());
+        assert!(nowhere(&snapshot, "new", Quota::AtMost(1)).is_some());
     }
 
     #[test]

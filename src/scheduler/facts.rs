@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::core::{Selector, SelectorExt as _};
 
 use crate::api::v1alpha1::name_claim::NameClaim;
-use crate::api::v1alpha1::route::{ADMITTED, Phase, Route, SCHEDULED};
+use crate::api::v1alpha1::route::{ADMITTED, Phase, QUOTA_ANNOTATION, Route, SCHEDULED};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::{AddressState, Router, RouterState};
 
@@ -165,14 +165,37 @@ pub fn matches(selector: &Result<Selector, String>, labels: &Labels) -> bool {
 pub struct NamespaceFacts {
     /// Its labels.
     pub labels: Labels,
+    /// How many of its routes may have a Router.
+    pub quota: Quota,
     /// Whether it is being deleted.
     pub terminating: bool,
+}
+
+/// How many routes of a Namespace may have a Router.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Quota {
+    /// Any number.
+    #[default]
+    Unlimited,
+    /// This many.
+    AtMost(u32),
+    /// The annotation says this, which is no number. As with a selector that cannot be read, nothing is placed: a quota
+    /// that a slip of the pen lifts is none.
+    Unreadable(String),
+}
+
+impl Quota {
+    fn parse(text: &str) -> Self {
+        text.trim().parse().map_or_else(|_| Quota::Unreadable(text.to_owned()), Quota::AtMost)
+    }
 }
 
 impl From<Namespace> for NamespaceFacts {
     fn from(namespace: Namespace) -> Self {
         let phase = namespace.status.and_then(|status| status.phase);
+        let quota = namespace.metadata.annotations.as_ref().and_then(|annotations| annotations.get(QUOTA_ANNOTATION));
         NamespaceFacts {
+            quota: quota.map_or(Quota::Unlimited, |text| Quota::parse(text)),
             terminating: namespace.metadata.deletion_timestamp.is_some() || phase.as_deref() == Some("Terminating"),
             labels: namespace.metadata.labels.unwrap_or_default(),
         }
@@ -237,6 +260,21 @@ mod tests {
         ] {
             let parsed: LabelSelector = serde_json::from_str(json).expect("a selector");
             assert_eq!(matches(&selector(Some(parsed)), &labels), verdict, "{json}");
+        }
+    }
+
+    #[test]
+    fn quotas() {
+        for (annotations, quota) in [
+            (serde_json::json!({}), Quota::Unlimited),
+            (serde_json::json!({QUOTA_ANNOTATION: "0"}), Quota::AtMost(0)),
+            (serde_json::json!({QUOTA_ANNOTATION: " 100 "}), Quota::AtMost(100)),
+            (serde_json::json!({QUOTA_ANNOTATION: "-1"}), Quota::Unreadable("-1".to_owned())),
+            (serde_json::json!({QUOTA_ANNOTATION: "many"}), Quota::Unreadable("many".to_owned())),
+        ] {
+            let object = serde_json::json!({"metadata": {"name": "ns", "annotations": annotations}});
+            let namespace: Namespace = serde_json::from_value(object).expect("a Namespace");
+            assert_eq!(NamespaceFacts::from(namespace).quota, quota);
         }
     }
 }

@@ -3,10 +3,11 @@
 //! The checks stand in one order, the most deliberate first, and the first that fails is the verdict: an operator who
 //! cordoned a shard is told just that, not also that it is full.
 
-use super::facts::{NamespaceFacts, RouteFacts, RouterFacts, matches};
+use super::facts::{NamespaceFacts, Quota, RouteFacts, RouterFacts, matches};
 use super::snapshot::Shard;
 use super::strategy::{Candidate, Strategy};
 use crate::api::names::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_host_label, wanted_label};
+use crate::api::v1alpha1::route::QUOTA_ANNOTATION;
 use crate::api::v1alpha1::router::RouterState;
 use crate::client::reflector::ObjectKey;
 
@@ -87,6 +88,49 @@ impl Rejection {
     }
 }
 
+/// Why no Router is looked at: the route's namespace may not have one more with a Router.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OverQuota {
+    /// It has as many as it may.
+    #[error(
+        "the namespace has {placed} routes with a Router, and its annotation {annotation} allows {quota}; the route is placed \
+         when one of them goes or more are allowed",
+        annotation = QUOTA_ANNOTATION
+    )]
+    Exceeded {
+        /// How many it has.
+        placed: u32,
+        /// How many it may have.
+        quota: u32,
+    },
+    /// How many it may have cannot be read.
+    #[error(
+        "the namespace's annotation {annotation} is {0:?}; it must be a whole number from 0 to {max}",
+        annotation = QUOTA_ANNOTATION,
+        max = u32::MAX
+    )]
+    Unreadable(String),
+}
+
+impl OverQuota {
+    /// In one word.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            OverQuota::Exceeded { .. } => "QuotaExceeded",
+            OverQuota::Unreadable(_) => "InvalidQuota",
+        }
+    }
+}
+
+/// Whether one more route of a namespace with `placed` of them may have a Router.
+pub fn check_quota(quota: &Quota, placed: u32) -> Result<(), OverQuota> {
+    match quota {
+        Quota::AtMost(quota) if placed >= *quota => Err(OverQuota::Exceeded { placed, quota: *quota }),
+        Quota::Unlimited | Quota::AtMost(_) => Ok(()),
+        Quota::Unreadable(text) => Err(OverQuota::Unreadable(text.clone())),
+    }
+}
+
 /// Whether `router` may take the route that `wish` speaks of.
 pub fn judge(wish: &Wish<'_>, router: &RouterFacts, shard: &Shard, strategy: &dyn Strategy) -> Result<(), Rejection> {
     let refuse = |refused: bool, rejection: Rejection| if refused { Err(rejection) } else { Ok(()) };
@@ -161,7 +205,7 @@ pub(super) mod tests {
         ] {
             let labels = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
             let route = RouteFacts { labels: labels("tier", "gold"), ..RouteFacts::default() };
-            let namespace = NamespaceFacts { labels: labels("team", "a"), terminating: false };
+            let namespace = NamespaceFacts { labels: labels("team", "a"), ..NamespaceFacts::default() };
             let key = ObjectKey::namespaced("ns", "app");
             let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None };
             let shard = Shard { routes: 5, ..Shard::default() };

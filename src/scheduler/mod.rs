@@ -324,6 +324,7 @@ impl Scheduler {
                 tracing::error!(%error, "binding a route panicked");
                 if let Some(key) = self.flights.remove(&error.id()) {
                     self.snapshot.forget(&key);
+                    self.wake_for_quota(&key);
                     self.queue.failed(&key, Instant::now(), random());
                 }
             }
@@ -345,6 +346,7 @@ impl Scheduler {
         if !matches!(outcome, Outcome::Bound) {
             self.snapshot.forget(key);
             self.wake_for_room(&plan.placement.router);
+            self.wake_for_quota(key);
         }
         match outcome {
             Outcome::Bound => {

@@ -206,6 +206,56 @@ async fn capacity_is_kept_under_concurrency_and_room_is_used() {
 }
 
 #[tokio::test]
+async fn a_namespace_has_no_more_routes_placed_than_its_quota() {
+    let api = platform(1, 2);
+    let with_quota = |quota: &str| {
+        let mut namespace = namespace("ns");
+        namespace["metadata"]["annotations"] = json!({"signpost.dev/route-quota": quota});
+        namespace
+    };
+    api.put("namespaces", with_quota("10"));
+    api.put("namespaces", namespace("free"));
+    for i in 0..30 {
+        api.put("routes", route("ns", &format!("r{i:02}"), &json!({})));
+    }
+    api.put("routes", route("free", "r", &json!({})));
+    let running = start(&api);
+    let told = |reason: &str, part: &str| {
+        let says = |route: &&Value| {
+            condition(route, "Scheduled")
+                .is_some_and(|(status, found, message)| status == "False" && found == reason && message.contains(part))
+        };
+        api.all("routes").iter().filter(says).count()
+    };
+    let placed = |namespace: &str| {
+        let in_namespace = |binding: &&Value| binding["metadata"]["namespace"] == namespace;
+        api.all("routebindings").iter().filter(in_namespace).count()
+    };
+    until("ten are placed and twenty say why not", || placed("ns") == 10 && told("QuotaExceeded", "allows 10") == 20)
+        .await;
+    until("the other namespace has no quota", || placed("free") == 1).await;
+    // One that goes makes room for one.
+    let gone = api.all("routebindings").into_iter().find(|binding| binding["metadata"]["namespace"] == "ns");
+    let gone = gone.expect("ten are placed")["metadata"].clone();
+    let name = gone["name"].as_str().expect("has one");
+    api.delete("routebindings", "ns", name);
+    api.delete("routes", "ns", name);
+    until("the room is used", || placed("ns") == 10 && api.get("routebindings", "ns", name).is_none()).await;
+    // A quota that grows lets as many more in; one that shrinks takes nobody's Router away.
+    api.put("namespaces", with_quota("15"));
+    until("five more are placed", || placed("ns") == 15).await;
+    api.put("namespaces", with_quota("3"));
+    until("they say so", || told("QuotaExceeded", "has 15 routes with a Router, and its annotation") >= 14).await;
+    assert_eq!(placed("ns"), 15);
+    api.put("namespaces", with_quota("three"));
+    until("it cannot be read", || told("InvalidQuota", "\"three\"") >= 14).await;
+    api.put("namespaces", namespace("ns"));
+    until("without it all are placed", || api.all("routes").len() == scheduled(&api)).await;
+    check_all(&api);
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn a_host_has_one_route_and_the_oldest_of_those_that_wait_takes_over() {
     let api = platform(1, 2);
     let with_age = |name: &str, second: u32| {
