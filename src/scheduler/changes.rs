@@ -55,7 +55,7 @@ impl Scheduler {
             self.metrics.woken.inc_by(woken as u64);
             return;
         }
-        let strategy = self.settings.strategy.strategy();
+        let strategy = self.chooser.strategy();
         let (routes, namespaces, snapshot) = (&self.routes, &self.namespaces, &self.snapshot);
         let fits = |key: &ObjectKey| {
             let Some(route) = routes.get(key) else { return false };

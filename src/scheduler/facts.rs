@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
@@ -105,6 +106,8 @@ pub struct RouterFacts {
     pub version: String,
     /// Its zone.
     pub dns: String,
+    /// Its labels.
+    pub labels: Labels,
     /// Which routes it takes, by their labels. An error says why the selector cannot be read.
     pub route_selector: Result<Selector, String>,
     /// Which routes it takes, by the labels of their namespace.
@@ -121,6 +124,10 @@ pub struct RouterFacts {
     pub capacity_hard: Option<u32>,
     /// Whether it has an address that is answered with.
     pub has_active_address: bool,
+    /// Whether one of these is an IPv4 address.
+    pub has_ipv4: bool,
+    /// Whether one of these is an IPv6 address.
+    pub has_ipv6: bool,
 }
 
 impl RouterFacts {
@@ -129,6 +136,10 @@ impl RouterFacts {
         let spec = router.spec;
         let name = router.metadata.name.unwrap_or_default();
         let capacity = spec.capacity.unwrap_or_default();
+        let active = || spec.addresses.iter().filter(|address| address.state == AddressState::Active);
+        let has = |family: fn(&IpAddr) -> bool| {
+            active().any(|address| address.ip.parse::<IpAddr>().is_ok_and(|ip| family(&ip)))
+        };
         RouterFacts {
             dns: spec.dns.filter(|dns| !dns.is_empty()).unwrap_or_else(|| format!("{name}.{domain}")),
             version: router.metadata.resource_version.unwrap_or_default(),
@@ -139,7 +150,10 @@ impl RouterFacts {
             weight: spec.weight,
             capacity_soft: capacity.soft,
             capacity_hard: capacity.hard,
-            has_active_address: spec.addresses.iter().any(|address| address.state == AddressState::Active),
+            has_active_address: active().next().is_some(),
+            has_ipv4: has(IpAddr::is_ipv4),
+            has_ipv6: has(IpAddr::is_ipv6),
+            labels: router.metadata.labels.unwrap_or_default(),
             name,
         }
     }

@@ -131,8 +131,13 @@ pub fn check_quota(quota: &Quota, placed: u32) -> Result<(), OverQuota> {
     }
 }
 
-/// Whether `router` may take the route that `wish` speaks of.
-pub fn judge(wish: &Wish<'_>, router: &RouterFacts, shard: &Shard, strategy: &dyn Strategy) -> Result<(), Rejection> {
+/// Whether `router` may take the route that `wish` speaks of. Without a `strategy` any weight will do.
+pub fn judge(
+    wish: &Wish<'_>,
+    router: &RouterFacts,
+    shard: &Shard,
+    strategy: Option<&dyn Strategy>,
+) -> Result<(), Rejection> {
     let refuse = |refused: bool, rejection: Rejection| if refused { Err(rejection) } else { Ok(()) };
     refuse(router.deleting, Rejection::Deleting)?;
     refuse(router.state == RouterState::Cordoned, Rejection::Cordoned)?;
@@ -145,7 +150,7 @@ pub fn judge(wish: &Wish<'_>, router: &RouterFacts, shard: &Shard, strategy: &dy
     // The shortened label may be the one in the end, and is at most this long.
     refuse(LABEL_OCTETS_MAX + 1 + router.dns.len() > NAME_OCTETS_MAX, Rejection::NameTooLong)?;
     refuse(wish.platform_host.is_some_and(|host| !is_own_name(wish, router, host)), Rejection::HostElsewhere)?;
-    refuse(!strategy.admits(&candidate(router, shard)), Rejection::ZeroWeight)
+    refuse(strategy.is_some_and(|strategy| !strategy.admits(&candidate(router, shard))), Rejection::ZeroWeight)
 }
 
 /// What a strategy sees of a Router.
@@ -210,7 +215,7 @@ pub(super) mod tests {
             let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None };
             let shard = Shard { routes: 5, ..Shard::default() };
             let strategy = StrategyName::RoundRobin.strategy();
-            assert_eq!(judge(&wish, &router("shard1", spec.clone()), &shard, strategy), verdict, "{spec}");
+            assert_eq!(judge(&wish, &router("shard1", spec.clone()), &shard, Some(strategy)), verdict, "{spec}");
         }
     }
 
@@ -228,11 +233,12 @@ pub(super) mod tests {
             let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: Some(host) };
             let facts = router(shard, serde_json::Value::Null);
             let strategy = StrategyName::RoundRobin.strategy();
-            assert_eq!(judge(&wish, &facts, &Shard::default(), strategy), verdict, "{host} on {shard}");
+            assert_eq!(judge(&wish, &facts, &Shard::default(), Some(strategy)), verdict, "{host} on {shard}");
         }
         let weightless = router("shard1", serde_json::json!({"weight": 0}));
         let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None };
-        let verdict = judge(&wish, &weightless, &Shard::default(), StrategyName::Weighted.strategy());
-        assert_eq!(verdict, Err(Rejection::ZeroWeight));
+        let verdict = |strategy| judge(&wish, &weightless, &Shard::default(), strategy);
+        assert_eq!(verdict(Some(StrategyName::Weighted.strategy())), Err(Rejection::ZeroWeight));
+        assert_eq!(verdict(None), Ok(()));
     }
 }

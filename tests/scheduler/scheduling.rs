@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use signpost::client::lease::{Leadership, Term};
+use signpost::scheduler::chooser::Chooser;
 use signpost::scheduler::metrics::Metrics;
 use signpost::scheduler::queue::Waits;
 use signpost::scheduler::{Scheduler, Settings};
@@ -33,7 +34,12 @@ pub fn start(api: &FakeApi) -> Running {
     start_with(api, |_| ())
 }
 
-fn start_with(api: &FakeApi, change: impl Fn(&mut Settings)) -> Running {
+pub fn start_with(api: &FakeApi, change: impl Fn(&mut Settings)) -> Running {
+    start_switchable(api, change).0
+}
+
+/// A scheduler, and what changes its strategy.
+pub fn start_switchable(api: &FakeApi, change: impl Fn(&mut Settings)) -> (Running, watch::Sender<Chooser>) {
     let mut settings = Settings::new("v3.example");
     settings.waits = Waits {
         failed_first: Duration::from_millis(5),
@@ -44,8 +50,9 @@ fn start_with(api: &FakeApi, change: impl Fn(&mut Settings)) -> Running {
     let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
     let stop = CancellationToken::new();
     let scheduler = Scheduler::new(api.client(), settings, Metrics::default());
+    let switch = scheduler.switch();
     let task = tokio::spawn(scheduler.run(follow, stop.clone()));
-    Running { leadership, stop, task }
+    (Running { leadership, stop, task }, switch)
 }
 
 pub fn platform(seed: u64, routers: usize) -> FakeApi {
@@ -61,7 +68,7 @@ pub fn scheduled(api: &FakeApi) -> usize {
     api.all("routes").iter().filter(|route| route["status"]["phase"] == "scheduled").count()
 }
 
-fn per_router(api: &FakeApi) -> BTreeMap<String, usize> {
+pub fn per_router(api: &FakeApi) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for binding in api.all("routebindings") {
         *counts.entry(binding["spec"]["router"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
