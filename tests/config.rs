@@ -7,6 +7,8 @@ use signpost::apiserver::auth::jwks::Source;
 use signpost::config::keys::{KEYS, Shape};
 use signpost::config::{self, CookieMode, Places, Role, layers, reference};
 use signpost::nameserver::rrl::RateLimit;
+use signpost::scheduler::chooser::Chooser;
+use signpost::scheduler::strategy::StrategyName;
 
 /// Loads a file's text with variables and flags; all faults as one text.
 fn load(file: &str, variables: &[(&str, &str)], flags: &[(&'static str, &str)]) -> Result<config::Settings, String> {
@@ -119,6 +121,15 @@ fn faults_say_where_and_what() {
         ("api-listen = [\"127.0.0.1:9\", \"127.0.0.1:9\"]", &[], &[], &["the address is given twice"]),
         ("log-level = \"loud=quiet\"", &[], &[], &["\"log-level\" is \"loud=quiet\": must be error"]),
         ("strategy = \"best\"", &[], &[], &["\"strategy\" is \"best\": there is no strategy \"best\""]),
+        ("strategy = \"webhook\"", &[], &[], &["\"strategy\" is \"webhook\": give \"webhook-url\" as well"]),
+        (
+            "",
+            &[],
+            &[("webhook-url", "placer.example")],
+            &["\"webhook-url\" is \"placer.example\": must be an https or http"],
+        ),
+        ("webhook-timeout = \"0s\"", &[], &[], &["\"webhook-timeout\" is \"0s\": must be a second at least"]),
+        ("webhook-fallback = \"webhook\"", &[], &[], &["there is no strategy \"webhook\""]),
         ("dns-cookies = \"maybe\"", &[], &[], &["\"dns-cookies\" is \"maybe\": must be on, off or require"]),
         (
             "dns-cookie-secret = [\"5ec2e7\"]",
@@ -205,6 +216,20 @@ fn cookies_and_rate_limit() {
     let all = ["dns-cookies", "dns-cookie-secret", "dns-rate-limit", "dns-rate-limit-mode", "dns-rate-limit-slip"];
     assert_eq!(now, [&all[..], &["dns-rate-limit-exempt"]].concat());
     assert!(restart.is_empty());
+}
+
+#[test]
+fn what_chooses_routers_reloads() {
+    let old = load("", &[], &[]).expect("loads");
+    assert_eq!(old.chooser(), Chooser::Strategy(StrategyName::RoundRobin));
+    let file = "strategy = \"webhook\"\nwebhook-url = \"https://placer.example/\"\nwebhook-ca = \"ca.pem\"";
+    let new = load(file, &[("SIGNPOST_WEBHOOK_TIMEOUT", "5s")], &[("webhook-fallback", "weighted")]).expect("loads");
+    let Chooser::Webhook(webhook) = new.chooser() else { panic!("{:?}", new.chooser()) };
+    assert_eq!((webhook.url.as_str(), webhook.timeout), ("https://placer.example/", Duration::from_secs(5)));
+    assert_eq!(webhook.fallback, StrategyName::Weighted);
+    assert!(webhook.authorities.is_some_and(|path| path.is_absolute()), "it stands beside the file");
+    let all = ["strategy", "webhook-url", "webhook-timeout", "webhook-ca", "webhook-fallback"];
+    assert_eq!(config::changed(&old, &new), (all.to_vec(), vec![]));
 }
 
 #[test]

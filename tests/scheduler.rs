@@ -1,5 +1,7 @@
 //! The client and the scheduler against an API in memory that can be told to misbehave.
 
+#[path = "scheduler/conformance.rs"]
+mod conformance;
 #[path = "scheduler/fake_api.rs"]
 mod fake_api;
 #[path = "scheduler/lease.rs"]
@@ -12,6 +14,8 @@ mod placement;
 mod reflector;
 #[path = "scheduler/scheduling.rs"]
 mod scheduling;
+#[path = "scheduler/webhook.rs"]
+mod webhook;
 #[path = "scheduler/whole.rs"]
 mod whole;
 

@@ -7,6 +7,7 @@
 mod check;
 mod completion;
 mod crds;
+mod explain;
 mod folder;
 mod kubeconfig;
 mod serve;
@@ -52,6 +53,7 @@ const COMMANDS: &[Entry] = &[
     Entry { command: serve::command, run: serve::run },
     Entry { command: check::command, run: check::run },
     Entry { command: zone::command, run: zone::run },
+    Entry { command: explain::command, run: explain::run },
     Entry { command: user::command, run: user::run },
     Entry { command: kubeconfig::command, run: kubeconfig::run },
     Entry { command: crds::command, run: crds::run },

@@ -258,9 +258,44 @@ pub static KEYS: &[Key] = &[
         shape: Shape::Text,
         value_name: "NAME",
         default: "round-robin",
-        reloads: false,
+        reloads: true,
         help: "How the scheduler chooses among the Routers that can take a route: `round-robin`, `least-routes`, \
-               `weighted` or `rendezvous`.",
+               `weighted`, `rendezvous`, or `webhook`, which asks `webhook-url`. Routes that have a Router keep it when this \
+               changes.",
+    },
+    Key {
+        name: "webhook-url",
+        shape: Shape::Text,
+        value_name: "URL",
+        default: "none",
+        reloads: true,
+        help: "Endpoint of your own, `https` or `http`, that the strategy `webhook` asks which Router a route shall have; see \
+               docs/scheduling.md for what it is asked and answers.",
+    },
+    Key {
+        name: "webhook-timeout",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "2s",
+        reloads: true,
+        help: "How long the webhook may take to answer. It is asked twice at most.",
+    },
+    Key {
+        name: "webhook-ca",
+        shape: Shape::Path,
+        value_name: "FILE",
+        default: "none",
+        reloads: true,
+        help: "Authorities in PEM to trust for `webhook-url` instead of those of the system. SIGHUP reads it again.",
+    },
+    Key {
+        name: "webhook-fallback",
+        shape: Shape::Text,
+        value_name: "NAME",
+        default: "round-robin",
+        reloads: true,
+        help: "The strategy that decides when the webhook gives no answer to go by: `round-robin`, `least-routes`, `weighted` \
+               or `rendezvous`. The explanation of the route says why it did.",
     },
     Key {
         name: "name-quarantine",

@@ -7,6 +7,7 @@ pub mod jwt;
 pub mod keys;
 pub mod layers;
 pub mod reference;
+mod strategy;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +24,9 @@ use crate::nameserver::cookie::{Secret, SecretError};
 use crate::nameserver::prefix::PrefixError;
 use crate::nameserver::rrl::RateLimit;
 use crate::nameserver::settings::NSID_OCTETS_MAX;
+use crate::scheduler::chooser::Chooser;
 use crate::scheduler::strategy::StrategyName;
+use crate::scheduler::webhook;
 use crate::telemetry::Format;
 use crate::zone::numbers::NUMBERS_MAX;
 use layers::{Given, Layer, LayerError, Source};
@@ -130,6 +133,28 @@ pub struct QueryLog {
     pub clients: LogClients,
 }
 
+/// How Routers are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strategy {
+    /// By a strategy of ours.
+    Own(StrategyName),
+    /// By the webhook, whose `webhook-url` is given then.
+    Webhook,
+}
+
+/// The webhook that may choose Routers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Webhook {
+    /// `webhook-url`, if it was given.
+    pub url: Option<String>,
+    /// `webhook-timeout`, at least a second.
+    pub timeout: Duration,
+    /// `webhook-ca`, if it was given.
+    pub ca: Option<PathBuf>,
+    /// `webhook-fallback`.
+    pub fallback: StrategyName,
+}
+
 /// What the keys mean: every value is valid, and they fit together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -165,8 +190,10 @@ pub struct Settings {
     pub domain: String,
     /// `nameserver`; empty until the daemon knows its own addresses, if none was given.
     pub nameservers: Vec<NameServer>,
-    /// `strategy`.
-    pub strategy: StrategyName,
+    /// `strategy`; what chooses then follows from [`chooser`](Settings::chooser).
+    pub strategy: Strategy,
+    /// `webhook-url` and the keys whose names begin alike.
+    pub webhook: Webhook,
     /// `name-quarantine`.
     pub name_quarantine: Duration,
     /// `server-id`, if one was given.
@@ -205,6 +232,19 @@ impl Settings {
     /// Whether this process has the role.
     pub fn has(&self, role: Role) -> bool {
         self.roles.contains(&role)
+    }
+
+    /// What chooses Routers.
+    pub fn chooser(&self) -> Chooser {
+        match (self.strategy, &self.webhook) {
+            (Strategy::Webhook, Webhook { url: Some(url), timeout, ca, fallback }) => {
+                let (url, authorities) = (url.clone(), ca.clone());
+                Chooser::Webhook(webhook::Settings { url, timeout: *timeout, authorities, fallback: *fallback })
+            }
+            // Without a URL the settings are refused.
+            (Strategy::Webhook, Webhook { fallback, .. }) => Chooser::Strategy(*fallback),
+            (Strategy::Own(name), _) => Chooser::Strategy(name),
+        }
     }
 
     /// Whether the DNS server follows the API's objects, not only zone files.
@@ -320,6 +360,10 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "domain" => old.domain != new.domain,
         "nameserver" => old.nameservers != new.nameservers,
         "strategy" => old.strategy != new.strategy,
+        "webhook-url" => old.webhook.url != new.webhook.url,
+        "webhook-timeout" => old.webhook.timeout != new.webhook.timeout,
+        "webhook-ca" => old.webhook.ca != new.webhook.ca,
+        "webhook-fallback" => old.webhook.fallback != new.webhook.fallback,
         "name-quarantine" => old.name_quarantine != new.name_quarantine,
         "server-id" => old.server_id != new.server_id,
         "dns-cookies" => old.dns_cookies != new.dns_cookies,
@@ -384,7 +428,13 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         },
         nameservers: reader.list("nameserver", &[], |text| name_server(text, &domain)),
         domain,
-        strategy: reader.one("strategy", "round-robin", |text| text.parse().map_err(|error| format!("{error}"))),
+        strategy: reader.one("strategy", "round-robin", strategy::strategy),
+        webhook: Webhook {
+            url: reader.optional("webhook-url", strategy::url),
+            timeout: reader.one("webhook-timeout", "2s", timeout),
+            ca: reader.optional("webhook-ca", path),
+            fallback: reader.one("webhook-fallback", "round-robin", strategy::fallback),
+        },
         name_quarantine: reader.one("name-quarantine", "30d", duration),
         server_id: reader.optional("server-id", server_id),
         dns_cookies: reader.one("dns-cookies", "on", cookie_mode),
@@ -413,6 +463,10 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
     let given = |key: &str| layer.contains_key(key);
     if given("api-tls-certificate") != given("api-tls-key") {
         let text = "\"api-tls-certificate\" and \"api-tls-key\" go together: give both, or neither".to_owned();
+        reader.errors.push(Error::Together(text));
+    }
+    if settings.strategy == Strategy::Webhook && !given("webhook-url") {
+        let text = "\"strategy\" is \"webhook\": give \"webhook-url\" as well".to_owned();
         reader.errors.push(Error::Together(text));
     }
     let mut issuers: Vec<&str> = settings.jwt_issuers.iter().map(|one| one.issuer.as_str()).collect();

@@ -43,6 +43,7 @@ use crate::client::metrics::MirrorMetrics;
 use crate::config::{self, Places, Role, Settings};
 use crate::controller::ledger::BaseSerial;
 use crate::httpd::{self, Limits};
+use crate::scheduler::chooser::Chooser;
 use crate::sys::files;
 use crate::telemetry::{self, Log};
 use crate::{client, compiler, controller, store, tls, transport};
@@ -143,6 +144,8 @@ struct Process {
     admin_addresses: Vec<SocketAddr>,
     api: Option<Api>,
     dns: Option<Dns>,
+    /// Changes what chooses Routers, if this process has the role `scheduler`.
+    switch: Option<watch::Sender<Chooser>>,
     applied: Option<manifests::Report>,
     /// API, scheduler and control loops.
     control: Tasks,
@@ -188,6 +191,7 @@ impl Process {
             admin.metrics.collect(AuditMetrics(audit.clone()));
         }
         let mut mirrors = Vec::new();
+        let mut switch = None;
         let (base_serial, base) = watch::channel(None);
         if let (true, Some(data_dir)) = (settings.has(Role::Scheduler), &data_dir) {
             let platform = dns::platform_settings(settings, &listened)?;
@@ -195,7 +199,9 @@ impl Process {
             let controller = client_as(settings, api.as_ref(), USER_CONTROLLER).await?;
             let clients = scheduling::Clients { scheduler, controller };
             let instance = data_dir.instance()?;
-            mirrors = scheduling::start(settings, clients, platform, base, &instance, &mut control, &admin);
+            let started = scheduling::start(settings, clients, platform, base, &instance, &mut control, &admin);
+            mirrors = started.mirrors;
+            switch = Some(started.switch);
         }
         let follow = match &data_dir {
             Some(data_dir) if settings.dns_follows_api() => Some(Follow {
@@ -214,7 +220,8 @@ impl Process {
         if !mirrors.is_empty() {
             admin.metrics.collect(MirrorMetrics::new(mirrors));
         }
-        let mut process = Process { admin_addresses, api, dns, applied: None, control, edge, _data_dir: data_dir };
+        let mut process =
+            Process { admin_addresses, api, dns, switch, applied: None, control, edge, _data_dir: data_dir };
         if let (Some(api), Some(check)) = (&process.api, applied) {
             let groups = vec![GROUP_MASTERS.to_owned(), GROUP_AUTHENTICATED.to_owned()];
             let client = api.client(Identity { user: USER_ADMIN.to_owned(), groups });
@@ -291,6 +298,15 @@ impl Process {
         }
         if now.iter().any(|key| engine::is_key(key)) {
             engine::take(settings, &new);
+        }
+        (settings.strategy, settings.webhook) = (new.strategy, new.webhook.clone());
+        // Even if nothing has changed in these keys: the file that one of them names may have.
+        let chooser = settings.chooser();
+        if let Some(switch) = &self.switch {
+            let differs = *switch.borrow() != chooser;
+            if differs || matches!(chooser, Chooser::Webhook(_)) {
+                switch.send_replace(chooser);
+            }
         }
         if let Some(dns) = &self.dns {
             // Even if nothing has changed: its file may have been moved away.

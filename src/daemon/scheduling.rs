@@ -15,6 +15,7 @@ use crate::compiler;
 use crate::config;
 use crate::controller::ledger::{self, BaseSerial};
 use crate::controller::placement;
+use crate::scheduler::chooser::Chooser;
 use crate::scheduler::{Scheduler, Settings};
 
 /// The clients of the loops, each of an identity of its own where the API is in this process.
@@ -25,8 +26,15 @@ pub struct Clients {
     pub controller: Client,
 }
 
-/// Starts the loops in `tasks`, and returns their mirrors of the API's objects. `instance` is this process's name, the same
-/// after a restart. The ledger waits for `base`.
+/// What is left in hand of the loops that were started.
+pub struct Started {
+    /// Their mirrors of the API's objects, each with its owner.
+    pub mirrors: Vec<(&'static str, HealthProbe)>,
+    /// Changes what chooses Routers.
+    pub switch: watch::Sender<Chooser>,
+}
+
+/// Starts the loops in `tasks`. `instance` is this process's name, the same after a restart. The ledger waits for `base`.
 pub fn start(
     config: &config::Settings,
     clients: Clients,
@@ -35,7 +43,7 @@ pub fn start(
     instance: &str,
     tasks: &mut Tasks,
     admin: &Admin,
-) -> Vec<(&'static str, HealthProbe)> {
+) -> Started {
     let Clients { scheduler, controller } = clients;
     let stop = tasks.stop_token();
     let leadership =
@@ -44,8 +52,9 @@ pub fn start(
     admin.metrics.register(|registry| metrics.register(registry));
     let mut settings = Settings::new(&platform.domain_text());
     settings.instance = instance.to_owned();
-    settings.strategy = config.strategy;
+    settings.chooser = config.chooser();
     let loops = Scheduler::new(scheduler, settings, metrics);
+    let switch = loops.switch();
     let counters = placement::Metrics::default();
     admin.metrics.register(|registry| counters.register(registry));
     let keeping = placement::Settings { quarantine: config.name_quarantine, ..placement::Settings::default() };
@@ -82,7 +91,7 @@ pub fn start(
             ledger::run(controller.clone(), platform.clone(), base.clone(), stop)
         }),
     );
-    mirrors
+    Started { mirrors, switch }
 }
 
 /// Runs what `start` makes whenever this process leads, and stops it when it no longer does, until `stop` fires.

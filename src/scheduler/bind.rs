@@ -18,7 +18,6 @@ use tokio::time::timeout;
 use super::claim::{Claimed, claim};
 use super::decision::Placement;
 use super::facts::RouteFacts;
-use super::strategy::StrategyName;
 use crate::api::names;
 use crate::api::v1alpha1::name_claim::{ClaimKind, Holder, NameClaim};
 use crate::api::v1alpha1::route::{AssignedName, NameKind, Route};
@@ -51,8 +50,6 @@ pub struct Plan {
     pub host_is_own: bool,
     /// The Router.
     pub placement: Placement,
-    /// Who chose it.
-    pub strategy: StrategyName,
 }
 
 /// How an attempt ended.
@@ -184,7 +181,7 @@ impl Binder {
     }
 
     fn binding(&self, plan: &Plan, label: &str, fencing: u64) -> Option<RouteBinding> {
-        let Placement { router, dns, explanation } = &plan.placement;
+        let Placement { router, dns, strategy, explanation } = &plan.placement;
         let namespace = plan.key.namespace.clone().unwrap_or_default();
         let system = names::system_name(label, dns)?;
         let alias = names::alias_name(label, &self.domain);
@@ -205,7 +202,7 @@ impl Binder {
             dns: dns.clone(),
             label: label.to_owned(),
             names: assigned,
-            strategy: plan.strategy.to_string(),
+            strategy: (*strategy).to_owned(),
             explanation: Some(explanation.clone()),
         };
         let mut binding = RouteBinding::new(&plan.key.name, spec);

@@ -3,17 +3,17 @@
 //! | change | the snapshot | the queue |
 //! |---|---|---|
 //! | Router new or different | has it | wakes the routes that it can take |
-//! | Namespace | | wakes its routes |
+//! | Namespace | | wakes its routes, also for a changed quota |
 //! | Route new or different | | looks at it |
 //! | Route bound, or gone | | lets it go |
 //! | RouteBinding | counts it | |
-//! | RouteBinding gone | counts it no more | wakes routes, if its Router was full |
+//! | RouteBinding gone | counts it no more | wakes routes, if its Router or its namespace's quota was full |
 //! | claim on a host let go | | looks at the Route that has waited longest for it |
 
 use std::collections::BTreeSet;
 
 use super::Scheduler;
-use super::facts::{BindingFacts, HostClaimFacts, NamespaceFacts, RouteFacts, RouterFacts};
+use super::facts::{BindingFacts, HostClaimFacts, NamespaceFacts, Quota, RouteFacts, RouterFacts};
 use super::filter::{Wish, judge};
 use crate::api::names::host_claim_name;
 use crate::client::reflector::{self, Change, ObjectKey};
@@ -55,7 +55,7 @@ impl Scheduler {
             self.metrics.woken.inc_by(woken as u64);
             return;
         }
-        let strategy = self.settings.strategy.strategy();
+        let strategy = self.chooser.strategy();
         let (routes, namespaces, snapshot) = (&self.routes, &self.namespaces, &self.snapshot);
         let fits = |key: &ObjectKey| {
             let Some(route) = routes.get(key) else { return false };
@@ -81,6 +81,16 @@ impl Scheduler {
         });
         if made_room {
             self.wake_for_routers(&[router.to_owned()]);
+        }
+    }
+
+    /// A route less in the namespace of `key` makes room, if it had as many as it may.
+    pub(super) fn wake_for_quota(&mut self, key: &ObjectKey) {
+        let Quota::AtMost(quota) = self.namespace(key).quota else { return };
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        if self.snapshot.routes_of_namespace(namespace).saturating_add(1) == quota {
+            let woken = self.queue.wake(|waiting| waiting.namespace.as_deref() == Some(namespace));
+            self.metrics.woken.inc_by(woken as u64);
         }
     }
 
@@ -148,14 +158,15 @@ impl Scheduler {
 
     fn on_binding(&mut self, applied: &reflector::Applied<BindingFacts>) {
         if let Some(before) = &applied.before {
-            self.snapshot.unbound(before);
+            self.snapshot.unbound(&applied.key, before);
         }
         self.snapshot.bound(&applied.key, &applied.now);
     }
 
     fn on_binding_gone(&mut self, key: ObjectKey, last: &BindingFacts) {
-        self.snapshot.unbound(last);
+        self.snapshot.unbound(&key, last);
         self.wake_for_room(&last.router);
+        self.wake_for_quota(&key);
         // A binding of an earlier Route of the name stood in the way, or this one shall be placed anew.
         if self.routes.get(&key).is_some_and(|route| !route.bound && !route.deleting) {
             self.queue.push(key);

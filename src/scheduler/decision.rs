@@ -2,9 +2,11 @@
 
 use super::explain;
 use super::facts::RouterFacts;
-use super::filter::{Rejection, Wish, candidate, judge};
+use super::filter::{Rejection, Wish, candidate, check_quota, judge};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::{Candidate, Pick, RouteName, Strategy, pick};
+use super::webhook;
+use super::webhook::message::{Answer, AskedRouter};
 use crate::api::v1alpha1::route_binding::Explanation;
 
 /// The Router for a route, and why.
@@ -14,6 +16,8 @@ pub struct Placement {
     pub router: String,
     /// Its zone.
     pub dns: String,
+    /// Who chose it: a strategy's name.
+    pub strategy: &'static str,
     /// Why this one.
     pub explanation: Explanation,
 }
@@ -21,9 +25,9 @@ pub struct Placement {
 /// Why there is no Router for a route, as a condition says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nowhere {
-    /// `NoRouter` or `Unschedulable`.
+    /// `NoRouter`, `Unschedulable`, `QuotaExceeded` or `InvalidQuota`.
     pub reason: &'static str,
-    /// The verdicts, Router by Router.
+    /// The verdicts, Router by Router, or what the namespace may not have.
     pub message: String,
 }
 
@@ -40,31 +44,102 @@ pub struct Verdict<'a> {
 /// Whether a Router may take the route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
-    /// It may, with this score of the strategy.
-    Eligible(i64),
+    /// It may, with this score of the strategy, if it gave one.
+    Eligible(Option<i64>),
     /// It may, but others have not reached their soft capacity, and it has.
     AboveSoftCapacity,
     /// It may not.
     Rejected(Rejection),
 }
 
-/// Chooses a Router for the route that `wish` speaks of.
-pub fn decide(wish: &Wish<'_>, snapshot: &Snapshot, strategy: &dyn Strategy) -> Result<Placement, Nowhere> {
-    let mut verdicts = filter(wish, snapshot, strategy);
+/// Chooses a Router for the route that `wish` speaks of. `instead_of` says why this strategy decides and not the webhook, if
+/// that is so.
+pub fn decide(
+    wish: &Wish<'_>,
+    snapshot: &Snapshot,
+    strategy: &dyn Strategy,
+    instead_of: Option<&str>,
+) -> Result<Placement, Nowhere> {
+    within_quota(wish, snapshot)?;
+    let mut verdicts = filter(wish, snapshot, Some(strategy));
     prefer_below_soft_capacity(&mut verdicts);
     let Some(best) = score(wish, &mut verdicts, strategy) else { return Err(explain::nowhere(&verdicts)) };
-    let chosen = verdicts[best.index].router;
-    Ok(Placement {
-        router: chosen.name.clone(),
-        dns: chosen.dns.clone(),
-        explanation: explain::placement(&verdicts, best, strategy.name(), snapshot.revision()),
-    })
+    Ok(placement(&verdicts, best, strategy.name().as_str(), instead_of, snapshot))
 }
 
-fn filter<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot, strategy: &dyn Strategy) -> Vec<Verdict<'a>> {
+/// The Routers that the webhook is to choose among, at least one, and how many were looked at.
+pub fn survivors(wish: &Wish<'_>, snapshot: &Snapshot) -> Result<(Vec<AskedRouter>, usize), Nowhere> {
+    let verdicts = eligible(wish, snapshot)?;
+    let survivors = verdicts.iter().filter(|verdict| verdict.fit == Fit::Eligible(None));
+    let asked = survivors.map(|verdict| AskedRouter::new(verdict.router, verdict.shard)).collect();
+    Ok((asked, verdicts.len()))
+}
+
+/// Why a webhook's answer is not carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unfit {
+    /// No Router can take the route any more.
+    Nowhere(Nowhere),
+    /// The one that it names cannot, for what follows its name.
+    Router(String),
+}
+
+/// Takes the Router that the webhook chose, if it can take the route as things are now.
+pub fn decide_as_answered(wish: &Wish<'_>, snapshot: &Snapshot, answer: &Answer) -> Result<Placement, Unfit> {
+    let mut verdicts = eligible(wish, snapshot).map_err(Unfit::Nowhere)?;
+    let Some(index) = verdicts.iter().position(|verdict| verdict.router.name == answer.router) else {
+        return Err(Unfit::Router("is gone".to_owned()));
+    };
+    match verdicts[index].fit {
+        Fit::Eligible(_) => {}
+        Fit::AboveSoftCapacity => {
+            return Err(Unfit::Router("has reached its soft capacity, and others have not".to_owned()));
+        }
+        Fit::Rejected(rejection) => return Err(Unfit::Router(rejection.message().to_owned())),
+    }
+    for verdict in &mut verdicts {
+        if verdict.fit == Fit::Eligible(None) {
+            verdict.fit = Fit::Eligible(answer.score(&verdict.router.name));
+        }
+    }
+    Ok(placement(&verdicts, Pick { index, tied: 0 }, webhook::NAME, answer.reason.as_deref(), snapshot))
+}
+
+/// The verdicts before any strategy looks, at least one of them eligible.
+fn eligible<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot) -> Result<Vec<Verdict<'a>>, Nowhere> {
+    within_quota(wish, snapshot)?;
+    let mut verdicts = filter(wish, snapshot, None);
+    prefer_below_soft_capacity(&mut verdicts);
+    let any = verdicts.iter().any(|verdict| verdict.fit == Fit::Eligible(None));
+    if any { Ok(verdicts) } else { Err(explain::nowhere(&verdicts)) }
+}
+
+fn placement(
+    verdicts: &[Verdict<'_>],
+    best: Pick,
+    strategy: &'static str,
+    remark: Option<&str>,
+    snapshot: &Snapshot,
+) -> Placement {
+    let chosen = verdicts[best.index].router;
+    Placement {
+        router: chosen.name.clone(),
+        dns: chosen.dns.clone(),
+        strategy,
+        explanation: explain::placement(verdicts, best, strategy, remark, snapshot.revision()),
+    }
+}
+
+fn within_quota(wish: &Wish<'_>, snapshot: &Snapshot) -> Result<(), Nowhere> {
+    let namespace = wish.key.namespace.as_deref().unwrap_or_default();
+    check_quota(&wish.namespace.quota, snapshot.routes_of_namespace(namespace))
+        .map_err(|over| Nowhere { reason: over.reason(), message: over.to_string() })
+}
+
+fn filter<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot, strategy: Option<&dyn Strategy>) -> Vec<Verdict<'a>> {
     let verdict = |(router, shard)| {
         let fit = match judge(wish, router, shard, strategy) {
-            Ok(()) => Fit::Eligible(0),
+            Ok(()) => Fit::Eligible(None),
             Err(rejection) => Fit::Rejected(rejection),
         };
         Verdict { router, shard, fit }
@@ -75,7 +150,7 @@ fn filter<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot, strategy: &dyn Strategy) 
 /// Soft capacity is a preference, the same under every strategy: who is above it is chosen only when all are.
 fn prefer_below_soft_capacity(verdicts: &mut [Verdict<'_>]) {
     let is_full = |verdict: &Verdict<'_>| verdict.router.capacity_soft.is_some_and(|soft| verdict.shard.routes >= soft);
-    let is_eligible = |verdict: &Verdict<'_>| verdict.fit == Fit::Eligible(0);
+    let is_eligible = |verdict: &Verdict<'_>| verdict.fit == Fit::Eligible(None);
     if verdicts.iter().any(|verdict| is_eligible(verdict) && !is_full(verdict)) {
         for verdict in verdicts.iter_mut().filter(|verdict| is_eligible(verdict) && is_full(verdict)) {
             verdict.fit = Fit::AboveSoftCapacity;
@@ -85,14 +160,15 @@ fn prefer_below_soft_capacity(verdicts: &mut [Verdict<'_>]) {
 
 /// Writes the scores into the verdicts; the pick's index is into them.
 fn score(wish: &Wish<'_>, verdicts: &mut [Verdict<'_>], strategy: &dyn Strategy) -> Option<Pick> {
-    let eligible: Vec<usize> = (0..verdicts.len()).filter(|index| verdicts[*index].fit == Fit::Eligible(0)).collect();
+    let is_eligible = |index: &usize| verdicts[*index].fit == Fit::Eligible(None);
+    let eligible: Vec<usize> = (0..verdicts.len()).filter(is_eligible).collect();
     let candidates: Vec<Candidate<'_>> =
         eligible.iter().map(|index| candidate(verdicts[*index].router, verdicts[*index].shard)).collect();
     let namespace = wish.key.namespace.as_deref().unwrap_or_default();
     let scores = strategy.score(RouteName { namespace, name: &wish.key.name }, &candidates);
     let best = pick(&candidates, &scores)?;
     for (index, score) in eligible.iter().zip(scores) {
-        verdicts[*index].fit = Fit::Eligible(score);
+        verdicts[*index].fit = Fit::Eligible(Some(score));
     }
     Some(Pick { index: eligible[best.index], ..best })
 }
@@ -101,7 +177,7 @@ fn score(wish: &Wish<'_>, verdicts: &mut [Verdict<'_>], strategy: &dyn Strategy)
 mod tests {
     use super::*;
     use crate::client::reflector::ObjectKey;
-    use crate::scheduler::facts::{BindingFacts, NamespaceFacts, RouteFacts};
+    use crate::scheduler::facts::{BindingFacts, NamespaceFacts, Quota, RouteFacts};
     use crate::scheduler::filter::tests::router;
     use crate::scheduler::strategy::StrategyName;
     use serde_json::json;
@@ -111,7 +187,7 @@ mod tests {
         let (route, namespace) = (RouteFacts::default(), NamespaceFacts::default());
         let key = ObjectKey::namespaced("ns", name);
         let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None };
-        decide(&wish, snapshot, strategy.strategy())
+        decide(&wish, snapshot, strategy.strategy(), None)
     }
 
     fn bind(snapshot: &mut Snapshot, router: &str, routes: u32) {
@@ -195,6 +271,87 @@ mod tests {
             assert!(["shard1", "shard2", "shard3"].iter().all(|name| snapshot.routes(name) == 2), "{strategy}");
             assert!(decide_for("r6", &snapshot, strategy).is_err(), "all are full");
         }
+    }
+
+    #[test]
+    fn an_answer_is_taken_only_while_it_fits() {
+        let mut snapshot = Snapshot::default();
+        for (name, spec) in [
+            ("shard1", json!({})),
+            ("shard2", json!({"state": "cordoned"})),
+            ("shard3", json!({"capacity": {"hard": 1}})),
+            ("shard4", json!({"capacity": {"soft": 1}, "weight": 0})),
+        ] {
+            snapshot.set_router(router(name, spec));
+        }
+        bind(&mut snapshot, "shard4", 2);
+        let (route, namespace) = (RouteFacts::default(), NamespaceFacts::default());
+        let key = ObjectKey::namespaced("ns", "a");
+        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None };
+        let (asked, considered) = survivors(&wish, &snapshot).expect("two may");
+        let names: Vec<_> = asked.iter().map(|router| router.name.as_str()).collect();
+        assert_eq!((names, considered), (vec!["shard1", "shard3"], 4));
+        let answer = |router: &str| {
+            let text =
+                json!({"router": router, "reason": "it is near", "scores": {"shard1": 5, "shard2": 9}}).to_string();
+            Answer::parse(text.as_bytes()).expect("an answer")
+        };
+        let placement = decide_as_answered(&wish, &snapshot, &answer("shard3")).expect("it may");
+        assert_eq!((placement.router.as_str(), placement.strategy), ("shard3", "webhook"));
+        assert_eq!(
+            placement.explanation.summary,
+            "webhook chose shard3 among 3 eligible of 4 Routers: it is near; filtered out: 1 Cordoned"
+        );
+        let scores: Vec<_> =
+            placement.explanation.routers.iter().map(|verdict| (verdict.name.as_str(), verdict.score)).collect();
+        assert_eq!(scores, [("shard3", None), ("shard1", Some(5)), ("shard4", None), ("shard2", None)]);
+        snapshot.assume(ObjectKey::namespaced("ns", "b"), "shard3", Instant::now());
+        for (router, why) in [
+            ("shard2", "is cordoned"),
+            ("shard3", "has reached its hard capacity"),
+            ("shard4", "has reached its soft capacity, and others have not"),
+            ("shard5", "is gone"),
+        ] {
+            let unfit = decide_as_answered(&wish, &snapshot, &answer(router)).expect_err(router);
+            assert_eq!(unfit, Unfit::Router(why.to_owned()));
+        }
+        for name in ["shard1", "shard4"] {
+            snapshot.remove_router(name);
+        }
+        let unfit = decide_as_answered(&wish, &snapshot, &answer("shard1")).expect_err("none is left");
+        assert!(matches!(unfit, Unfit::Nowhere(Nowhere { reason: "Unschedulable", .. })), "{unfit:?}");
+        // Who decides instead says so.
+        snapshot.set_router(router("shard1", json!({})));
+        let strategy = StrategyName::LeastRoutes.strategy();
+        let placement = decide(&wish, &snapshot, strategy, Some("the webhook is away")).expect("one may");
+        assert_eq!(placement.strategy, "least-routes");
+        assert!(placement.explanation.summary.contains("Routers: the webhook is away; filtered out"), "{placement:?}");
+    }
+
+    #[test]
+    fn a_namespace_gets_no_more_than_its_quota() {
+        let mut snapshot = Snapshot::default();
+        snapshot.set_router(router("shard1", json!({})));
+        bind(&mut snapshot, "shard1", 5);
+        let route = RouteFacts::default();
+        let nowhere = |snapshot: &Snapshot, namespace: &str, quota: Quota| {
+            let namespaced = NamespaceFacts { quota, ..NamespaceFacts::default() };
+            let key = ObjectKey::namespaced(namespace, "a");
+            let wish = Wish { key: &key, route: &route, namespace: &namespaced, platform_host: None };
+            let decided = decide(&wish, snapshot, StrategyName::RoundRobin.strategy(), None);
+            decided.err().map(|nowhere| (nowhere.reason, nowhere.message))
+        };
+        assert_eq!(nowhere(&snapshot, "old", Quota::Unlimited), None);
+        assert_eq!(nowhere(&snapshot, "old", Quota::AtMost(6)), None);
+        assert_eq!(nowhere(&snapshot, "new", Quota::AtMost(1)), None);
+        let (reason, message) = nowhere(&snapshot, "old", Quota::AtMost(4)).expect("five are more than four");
+        assert_eq!(reason, "QuotaExceeded");
+        assert!(message.contains("has 5 routes") && message.contains("allows 4"), "{message}");
+        let (reason, message) = nowhere(&snapshot, "new", Quota::Unreadable("ten".to_owned())).expect("no number");
+        assert!(reason == "InvalidQuota" && message.contains("\"ten\""), "{reason}: {message}");
+        // What is assumed counts.
+        snapshot.assume(ObjectKey::namespaced("new", "b"), "shard1", Instant::now());
+        assert!(nowhere(&snapshot, "new", Quota::AtMost(1)).is_some());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::decision::{Fit, Nowhere, Verdict};
-use super::strategy::{Pick, StrategyName};
+use super::strategy::Pick;
 use crate::api::v1alpha1::route_binding::{Explanation, RouterVerdict};
 
 /// Routers told of in an explanation, of the 32 that the schema allows. Sixteen are about two kilobytes in each binding, and
@@ -17,24 +17,28 @@ const VERDICTS_MAX: usize = 16;
 /// Routers told of by name in a condition's message, which people read as one line.
 const MESSAGE_ROUTERS_MAX: usize = 8;
 
-/// Why the Router at `best` was chosen.
+/// Why the Router at `best` was chosen by `strategy`, with what there is to say of that, if anything.
 pub fn placement(
     verdicts: &[Verdict<'_>],
     best: Pick,
-    strategy: StrategyName,
+    strategy: &str,
+    remark: Option<&str>,
     revision: Option<String>,
 ) -> Explanation {
     let eligible = verdicts.iter().filter(|verdict| !matches!(verdict.fit, Fit::Rejected(_))).count();
     let mut order: Vec<usize> = (0..verdicts.len()).collect();
     // The chosen one, the eligible ones by score, those above their soft capacity, those filtered out; each by name.
     order.sort_by_key(|index| match verdicts[*index].fit {
-        _ if *index == best.index => (0, Reverse(0)),
+        _ if *index == best.index => (0, Reverse(None)),
         Fit::Eligible(score) => (1, Reverse(score)),
-        Fit::AboveSoftCapacity => (2, Reverse(0)),
-        Fit::Rejected(_) => (3, Reverse(0)),
+        Fit::AboveSoftCapacity => (2, Reverse(None)),
+        Fit::Rejected(_) => (3, Reverse(None)),
     });
     let chosen = &verdicts[best.index].router.name;
     let mut summary = format!("{strategy} chose {chosen} among {eligible} eligible of {}", routers(verdicts.len()));
+    if let Some(remark) = remark {
+        let _ = write!(summary, ": {remark}");
+    }
     let reasons = reasons(verdicts.iter());
     if !reasons.is_empty() {
         let _ = write!(summary, "; filtered out: {reasons}");
@@ -70,7 +74,7 @@ pub fn nowhere(verdicts: &[Verdict<'_>]) -> Nowhere {
 
 fn verdict(verdict: &Verdict<'_>) -> RouterVerdict {
     let (eligible, reason, message, score) = match verdict.fit {
-        Fit::Eligible(score) => (true, None, None, Some(score)),
+        Fit::Eligible(score) => (true, None, None, score),
         Fit::AboveSoftCapacity => (true, Some("AboveSoftCapacity"), Some("others are below their soft capacity"), None),
         Fit::Rejected(rejection) => (false, Some(rejection.reason()), Some(rejection.message()), None),
     };

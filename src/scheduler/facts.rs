@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::core::{Selector, SelectorExt as _};
 
 use crate::api::v1alpha1::name_claim::NameClaim;
-use crate::api::v1alpha1::route::{ADMITTED, Phase, Route, SCHEDULED};
+use crate::api::v1alpha1::route::{ADMITTED, Phase, QUOTA_ANNOTATION, Route, SCHEDULED};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::{AddressState, Router, RouterState};
 
@@ -105,6 +106,8 @@ pub struct RouterFacts {
     pub version: String,
     /// Its zone.
     pub dns: String,
+    /// Its labels.
+    pub labels: Labels,
     /// Which routes it takes, by their labels. An error says why the selector cannot be read.
     pub route_selector: Result<Selector, String>,
     /// Which routes it takes, by the labels of their namespace.
@@ -121,6 +124,10 @@ pub struct RouterFacts {
     pub capacity_hard: Option<u32>,
     /// Whether it has an address that is answered with.
     pub has_active_address: bool,
+    /// Whether one of these is an IPv4 address.
+    pub has_ipv4: bool,
+    /// Whether one of these is an IPv6 address.
+    pub has_ipv6: bool,
 }
 
 impl RouterFacts {
@@ -129,6 +136,10 @@ impl RouterFacts {
         let spec = router.spec;
         let name = router.metadata.name.unwrap_or_default();
         let capacity = spec.capacity.unwrap_or_default();
+        let active = || spec.addresses.iter().filter(|address| address.state == AddressState::Active);
+        let has = |family: fn(&IpAddr) -> bool| {
+            active().any(|address| address.ip.parse::<IpAddr>().is_ok_and(|ip| family(&ip)))
+        };
         RouterFacts {
             dns: spec.dns.filter(|dns| !dns.is_empty()).unwrap_or_else(|| format!("{name}.{domain}")),
             version: router.metadata.resource_version.unwrap_or_default(),
@@ -139,7 +150,10 @@ impl RouterFacts {
             weight: spec.weight,
             capacity_soft: capacity.soft,
             capacity_hard: capacity.hard,
-            has_active_address: spec.addresses.iter().any(|address| address.state == AddressState::Active),
+            has_active_address: active().next().is_some(),
+            has_ipv4: has(IpAddr::is_ipv4),
+            has_ipv6: has(IpAddr::is_ipv6),
+            labels: router.metadata.labels.unwrap_or_default(),
             name,
         }
     }
@@ -165,14 +179,37 @@ pub fn matches(selector: &Result<Selector, String>, labels: &Labels) -> bool {
 pub struct NamespaceFacts {
     /// Its labels.
     pub labels: Labels,
+    /// How many of its routes may have a Router.
+    pub quota: Quota,
     /// Whether it is being deleted.
     pub terminating: bool,
+}
+
+/// How many routes of a Namespace may have a Router.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Quota {
+    /// Any number.
+    #[default]
+    Unlimited,
+    /// This many.
+    AtMost(u32),
+    /// The annotation says this, which is no number. As with a selector that cannot be read, nothing is placed: a quota
+    /// that a slip of the pen lifts is none.
+    Unreadable(String),
+}
+
+impl Quota {
+    fn parse(text: &str) -> Self {
+        text.trim().parse().map_or_else(|_| Quota::Unreadable(text.to_owned()), Quota::AtMost)
+    }
 }
 
 impl From<Namespace> for NamespaceFacts {
     fn from(namespace: Namespace) -> Self {
         let phase = namespace.status.and_then(|status| status.phase);
+        let quota = namespace.metadata.annotations.as_ref().and_then(|annotations| annotations.get(QUOTA_ANNOTATION));
         NamespaceFacts {
+            quota: quota.map_or(Quota::Unlimited, |text| Quota::parse(text)),
             terminating: namespace.metadata.deletion_timestamp.is_some() || phase.as_deref() == Some("Terminating"),
             labels: namespace.metadata.labels.unwrap_or_default(),
         }
@@ -237,6 +274,21 @@ mod tests {
         ] {
             let parsed: LabelSelector = serde_json::from_str(json).expect("a selector");
             assert_eq!(matches(&selector(Some(parsed)), &labels), verdict, "{json}");
+        }
+    }
+
+    #[test]
+    fn quotas() {
+        for (annotations, quota) in [
+            (serde_json::json!({}), Quota::Unlimited),
+            (serde_json::json!({QUOTA_ANNOTATION: "0"}), Quota::AtMost(0)),
+            (serde_json::json!({QUOTA_ANNOTATION: " 100 "}), Quota::AtMost(100)),
+            (serde_json::json!({QUOTA_ANNOTATION: "-1"}), Quota::Unreadable("-1".to_owned())),
+            (serde_json::json!({QUOTA_ANNOTATION: "many"}), Quota::Unreadable("many".to_owned())),
+        ] {
+            let object = serde_json::json!({"metadata": {"name": "ns", "annotations": annotations}});
+            let namespace: Namespace = serde_json::from_value(object).expect("a Namespace");
+            assert_eq!(NamespaceFacts::from(namespace).quota, quota);
         }
     }
 }

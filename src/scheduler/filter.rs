@@ -3,10 +3,11 @@
 //! The checks stand in one order, the most deliberate first, and the first that fails is the verdict: an operator who
 //! cordoned a shard is told just that, not also that it is full.
 
-use super::facts::{NamespaceFacts, RouteFacts, RouterFacts, matches};
+use super::facts::{NamespaceFacts, Quota, RouteFacts, RouterFacts, matches};
 use super::snapshot::Shard;
 use super::strategy::{Candidate, Strategy};
 use crate::api::names::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_host_label, wanted_label};
+use crate::api::v1alpha1::route::QUOTA_ANNOTATION;
 use crate::api::v1alpha1::router::RouterState;
 use crate::client::reflector::ObjectKey;
 
@@ -87,8 +88,56 @@ impl Rejection {
     }
 }
 
-/// Whether `router` may take the route that `wish` speaks of.
-pub fn judge(wish: &Wish<'_>, router: &RouterFacts, shard: &Shard, strategy: &dyn Strategy) -> Result<(), Rejection> {
+/// Why no Router is looked at: the route's namespace may not have one more with a Router.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OverQuota {
+    /// It has as many as it may.
+    #[error(
+        "the namespace has {placed} routes with a Router, and its annotation {annotation} allows {quota}; the route is placed \
+         when one of them goes or more are allowed",
+        annotation = QUOTA_ANNOTATION
+    )]
+    Exceeded {
+        /// How many it has.
+        placed: u32,
+        /// How many it may have.
+        quota: u32,
+    },
+    /// How many it may have cannot be read.
+    #[error(
+        "the namespace's annotation {annotation} is {0:?}; it must be a whole number from 0 to {max}",
+        annotation = QUOTA_ANNOTATION,
+        max = u32::MAX
+    )]
+    Unreadable(String),
+}
+
+impl OverQuota {
+    /// In one word.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            OverQuota::Exceeded { .. } => "QuotaExceeded",
+            OverQuota::Unreadable(_) => "InvalidQuota",
+        }
+    }
+}
+
+/// Whether one more route of a namespace with `placed` of them may have a Router.
+pub fn check_quota(quota: &Quota, placed: u32) -> Result<(), OverQuota> {
+    match quota {
+        Quota::AtMost(quota) if placed >= *quota => Err(OverQuota::Exceeded { placed, quota: *quota }),
+        Quota::Unlimited | Quota::AtMost(_) => Ok(()),
+        Quota::Unreadable(text) => Err(OverQuota::Unreadable(text.clone())),
+    }
+}
+
+/// Whether `router` may take the route that `wish` speaks of. Without a `strategy` any weight will do.
+pub fn judge(
+    wish: &Wish<'_>,
+    router: &RouterFacts,
+    shard: &Shard,
+    strategy: Option<&dyn Strategy>,
+) -> Result<(), Rejection> {
     let refuse = |refused: bool, rejection: Rejection| if refused { Err(rejection) } else { Ok(()) };
     refuse(router.deleting, Rejection::Deleting)?;
     refuse(router.state == RouterState::Cordoned, Rejection::Cordoned)?;
@@ -101,7 +150,7 @@ pub fn judge(wish: &Wish<'_>, router: &RouterFacts, shard: &Shard, strategy: &dy
     // The shortened label may be the one in the end, and is at most this long.
     refuse(LABEL_OCTETS_MAX + 1 + router.dns.len() > NAME_OCTETS_MAX, Rejection::NameTooLong)?;
     refuse(wish.platform_host.is_some_and(|host| !is_own_name(wish, router, host)), Rejection::HostElsewhere)?;
-    refuse(!strategy.admits(&candidate(router, shard)), Rejection::ZeroWeight)
+    refuse(strategy.is_some_and(|strategy| !strategy.admits(&candidate(router, shard))), Rejection::ZeroWeight)
 }
 
 /// What a strategy sees of a Router.
@@ -161,12 +210,12 @@ pub(super) mod tests {
         ] {
             let labels = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
             let route = RouteFacts { labels: labels("tier", "gold"), ..RouteFacts::default() };
-            let namespace = NamespaceFacts { labels: labels("team", "a"), terminating: false };
+            let namespace = NamespaceFacts { labels: labels("team", "a"), ..NamespaceFacts::default() };
             let key = ObjectKey::namespaced("ns", "app");
             let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None };
             let shard = Shard { routes: 5, ..Shard::default() };
             let strategy = StrategyName::RoundRobin.strategy();
-            assert_eq!(judge(&wish, &router("shard1", spec.clone()), &shard, strategy), verdict, "{spec}");
+            assert_eq!(judge(&wish, &router("shard1", spec.clone()), &shard, Some(strategy)), verdict, "{spec}");
         }
     }
 
@@ -184,11 +233,12 @@ pub(super) mod tests {
             let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: Some(host) };
             let facts = router(shard, serde_json::Value::Null);
             let strategy = StrategyName::RoundRobin.strategy();
-            assert_eq!(judge(&wish, &facts, &Shard::default(), strategy), verdict, "{host} on {shard}");
+            assert_eq!(judge(&wish, &facts, &Shard::default(), Some(strategy)), verdict, "{host} on {shard}");
         }
         let weightless = router("shard1", serde_json::json!({"weight": 0}));
         let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None };
-        let verdict = judge(&wish, &weightless, &Shard::default(), StrategyName::Weighted.strategy());
-        assert_eq!(verdict, Err(Rejection::ZeroWeight));
+        let verdict = |strategy| judge(&wish, &weightless, &Shard::default(), strategy);
+        assert_eq!(verdict(Some(StrategyName::Weighted.strategy())), Err(Rejection::ZeroWeight));
+        assert_eq!(verdict(None), Ok(()));
     }
 }

@@ -25,6 +25,25 @@ pub struct Metrics {
     pub(super) events: Counter,
     pub(super) events_dropped: Counter,
     leading: Gauge<i64, AtomicI64>,
+    webhook_calls: Family<Label, Counter>,
+    webhook_seconds: Histogram,
+    webhook_fallbacks: Family<Label, Counter>,
+}
+
+/// How requests to the webhook end.
+const WEBHOOK_RESULTS: [&str; 7] =
+    ["answered", "unusable", "unreachable", "timeout", "status", "too_large", "malformed"];
+/// Why the webhook's choice was not taken.
+const WEBHOOK_REASONS: [&str; 9] =
+    ["unusable", "unreachable", "timeout", "status", "too_large", "malformed", "not_among", "late", "resting"];
+
+/// Counters that begin with 0 for each value of their label, so that what has never happened is not missing.
+fn from_zero(label: &'static str, values: &[&'static str]) -> Family<Label, Counter> {
+    let family = Family::<Label, Counter>::default();
+    for value in values {
+        drop(family.get_or_create(&[(label, *value)]));
+    }
+    family
 }
 
 impl Default for Metrics {
@@ -42,6 +61,10 @@ impl Default for Metrics {
             events: Counter::default(),
             events_dropped: Counter::default(),
             leading: Gauge::default(),
+            webhook_calls: from_zero("result", &WEBHOOK_RESULTS),
+            // 0.5 ms to 16 s.
+            webhook_seconds: Histogram::new(exponential_buckets(0.0005, 2.0, 16)),
+            webhook_fallbacks: from_zero("reason", &WEBHOOK_REASONS),
         }
     }
 }
@@ -68,6 +91,17 @@ impl Metrics {
         registry.register("events", "Events recorded", self.events.clone());
         registry.register("events_dropped", "Events not recorded since too many waited", self.events_dropped.clone());
         registry.register("leading", "Whether this process leads (1) or not (0)", self.leading.clone());
+        registry.register("webhook_calls", "Requests to the webhook, by how they ended", self.webhook_calls.clone());
+        registry.register(
+            "webhook_seconds",
+            "Time from a request to the webhook until it ended, however it did",
+            self.webhook_seconds.clone(),
+        );
+        registry.register(
+            "webhook_fallbacks",
+            "Decisions that the fallback strategy made instead of the webhook, by reason",
+            self.webhook_fallbacks.clone(),
+        );
     }
 
     pub(super) fn attempt(&self, result: &'static str, seconds: f64) {
@@ -77,6 +111,17 @@ impl Metrics {
 
     pub(super) fn decision(&self, seconds: f64) {
         self.decision_seconds.observe(seconds);
+    }
+
+    pub(super) fn webhook_call(&self, result: &'static str, seconds: Option<f64>) {
+        self.webhook_calls.get_or_create(&[("result", result)]).inc();
+        if let Some(seconds) = seconds {
+            self.webhook_seconds.observe(seconds);
+        }
+    }
+
+    pub(super) fn webhook_fallback(&self, reason: &'static str) {
+        self.webhook_fallbacks.get_or_create(&[("reason", reason)]).inc();
     }
 
     pub(super) fn depths(&self, depths: Depths) {
@@ -113,6 +158,7 @@ mod tests {
             "signpost_scheduler_attempts_total{result=\"bound\"} 1",
             "signpost_scheduler_leading 1",
             "signpost_scheduler_waiting_routes{place=\"active\"} 3",
+            "signpost_scheduler_webhook_fallbacks_total{reason=\"late\"} 0",
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }

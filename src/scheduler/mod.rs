@@ -1,7 +1,8 @@
 //! The scheduler: puts Routes on Routers, and says why.
 //!
 //! One task holds the queue and the snapshot and makes every decision, one after the other; carrying them out (claims and
-//! bindings, which wait for the API) goes on beside it, many at once. The way of a route, in `Scheduler::schedule_one`:
+//! bindings, which wait for the API) goes on beside it, many at once, and so does asking a webhook which Router it shall be
+//! (`asking`). The way of a route, from `Scheduler::schedule_one` on:
 //!
 //! ```text
 //!   pop ─► snapshot ─► filter ─► score ─► pick ─► explain ─► assume ─► claim names ─► create RouteBinding ─► confirmed
@@ -29,9 +30,11 @@ use tokio::task::{self, JoinError, JoinSet, yield_now};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use self::asking::Answered;
 use self::bind::{Binder, Outcome, Plan};
+use self::chooser::{Chooser, InUse};
 use self::claim::{CLAIM_LABEL, CLAIM_LABEL_HOST};
-use self::decision::decide;
+use self::decision::{Nowhere, Placement, decide};
 use self::events::{Events, Notice};
 use self::facts::{BindingFacts, HostClaimFacts, NamespaceFacts, RouteFacts, RouterFacts};
 use self::filter::{Wish, is_own_name};
@@ -40,6 +43,8 @@ use self::queue::{Queue, Waits};
 use self::report::{Report, Reporter};
 use self::snapshot::Snapshot;
 use self::strategy::StrategyName;
+use self::webhook::ASKED_AT_A_TIME;
+use self::webhook::rest::Rest;
 use crate::api::names::{host_claim_name, is_at_or_below};
 use crate::api::v1alpha1::name_claim::NameClaim;
 use crate::api::v1alpha1::route::Route;
@@ -49,8 +54,10 @@ use crate::client::backoff::random;
 use crate::client::lease::{Leadership, Term};
 use crate::client::reflector::{self, Changes, HealthProbe, ObjectKey, Store, reflect};
 
+mod asking;
 pub mod bind;
 mod changes;
+pub mod chooser;
 pub mod claim;
 pub mod decision;
 pub mod events;
@@ -62,6 +69,7 @@ pub mod queue;
 pub mod report;
 pub mod snapshot;
 pub mod strategy;
+pub mod webhook;
 
 /// Decisions in a row before events are looked at again: 256 take well under a millisecond.
 const DECISIONS_IN_A_ROW: usize = 256;
@@ -79,8 +87,8 @@ const FAILURES_TOLD: u32 = 3;
 pub struct Settings {
     /// The platform's domain, such as `v3.rhcloud.com`.
     pub domain: String,
-    /// The strategy.
-    pub strategy: StrategyName,
+    /// What chooses Routers, at first; [`Scheduler::switch`] changes it.
+    pub chooser: Chooser,
     /// How many routes are being bound at a time. Bindings wait for the disk, and the more wait together the fewer times
     /// it is written to; beyond some dozens nothing is gained.
     pub concurrency: usize,
@@ -97,7 +105,7 @@ impl Settings {
     pub fn new(domain: &str) -> Self {
         Settings {
             domain: domain.to_owned(),
-            strategy: StrategyName::default(),
+            chooser: Chooser::default(),
             concurrency: 64,
             instance: "signpost".to_owned(),
             waits: Waits::default(),
@@ -121,6 +129,12 @@ pub struct Scheduler {
     routers: Store<RouterFacts>,
     snapshot: Snapshot,
     queue: Queue,
+    chooser: InUse,
+    /// Whether the webhook is asked, if that is what chooses.
+    rest: Rest,
+    /// Held so that what chooses can be changed as long as this runs.
+    switch: watch::Sender<Chooser>,
+    switched: watch::Receiver<Chooser>,
     /// Routes that wait for a custom host, by the name of its claim.
     waiting_for_host: HashMap<String, BTreeSet<ObjectKey>>,
     /// Routes just bound, with the time at which their status shall say so.
@@ -138,6 +152,31 @@ struct Watched {
     routes: Changes<RouteFacts>,
     bindings: Changes<BindingFacts>,
     host_claims: Changes<HostClaimFacts>,
+}
+
+/// What goes on beside the loop.
+#[derive(Default)]
+struct UnderWay {
+    attempts: JoinSet<Finished>,
+    questions: JoinSet<Answered>,
+}
+
+/// A route that needs a Router.
+struct Subject {
+    key: ObjectKey,
+    route: Arc<RouteFacts>,
+    namespace: Arc<NamespaceFacts>,
+    /// Whether its host is the platform's own name for it.
+    host_is_own: bool,
+    /// When it was taken out of the queue.
+    started: Instant,
+}
+
+impl Subject {
+    fn wish(&self) -> Wish<'_> {
+        let platform_host = self.route.host.as_deref().filter(|_| self.host_is_own);
+        Wish { key: &self.key, route: &self.route, namespace: &self.namespace, platform_host }
+    }
 }
 
 enum Finished {
@@ -162,8 +201,13 @@ impl Scheduler {
         let (routes, route_changes) = reflect::<Route, _>(client.clone(), mirror(), RouteFacts::from);
         let (bindings, binding_changes) = reflect::<RouteBinding, _>(client.clone(), mirror(), BindingFacts::from);
         let (host_claims, claim_changes) = reflect::<NameClaim, _>(client.clone(), only_hosts, HostClaimFacts::from);
+        let (switch, switched) = watch::channel(settings.chooser.clone());
         Scheduler {
             queue: Queue::new(settings.waits.clone()),
+            chooser: InUse::new(&settings.chooser, &metrics),
+            rest: Rest::default(),
+            switch,
+            switched,
             settings,
             metrics,
             binder: Binder { client: client.clone(), domain },
@@ -190,6 +234,11 @@ impl Scheduler {
         }
     }
 
+    /// Changes what chooses Routers while it runs. Routes that have a Router keep it.
+    pub fn switch(&self) -> watch::Sender<Chooser> {
+        self.switch.clone()
+    }
+
     /// The health of each mirror, for metrics and readiness.
     pub fn mirrors(&self) -> Vec<HealthProbe> {
         vec![
@@ -208,7 +257,7 @@ impl Scheduler {
             Events::new(self.client.clone(), self.settings.instance.clone(), self.metrics.clone());
         let mut beside = JoinSet::new();
         beside.spawn(recording);
-        let mut attempts: JoinSet<Finished> = JoinSet::new();
+        let mut under_way = UnderWay::default();
         let mut writes: JoinSet<(ObjectKey, kube::Result<()>)> = JoinSet::new();
         let mut search = interval(self.settings.search);
         search.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -216,7 +265,7 @@ impl Scheduler {
         loop {
             self.term = leadership.borrow_and_update().term().cloned();
             self.metrics.leading(self.term.is_some());
-            let more = self.schedule_some(&mut attempts, &events);
+            let more = self.schedule_some(&mut under_way, &events);
             self.write_reports(&mut writes);
             self.metrics.depths(self.queue.depths());
             let wake_at = self.next_time();
@@ -227,7 +276,11 @@ impl Scheduler {
                 change = self.watched.routes.next() => self.on_routes(change),
                 change = self.watched.bindings.next() => self.on_bindings(change),
                 change = self.watched.host_claims.next() => self.on_host_claims(change),
-                Some(finished) = attempts.join_next_with_id() => self.on_landed(finished, &events),
+                Some(finished) = under_way.attempts.join_next_with_id() => self.on_landed(finished, &events),
+                Some(answered) = under_way.questions.join_next_with_id() => {
+                    self.on_answered(answered, &mut under_way, &events);
+                }
+                Ok(()) = self.switched.changed() => self.on_switched(&mut under_way),
                 Some(written) = writes.join_next() => on_written(written),
                 changed = leadership.changed(), if election_runs => election_runs = changed.is_ok(),
                 () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => self.on_time(),
@@ -236,82 +289,142 @@ impl Scheduler {
             }
         }
         self.metrics.leading(false);
-        let _ = timeout(STOP_TIMEOUT, async { while attempts.join_next().await.is_some() {} }).await;
+        // What is only asked about has left nothing behind.
+        under_way.questions.abort_all();
+        let _ = timeout(STOP_TIMEOUT, async { while under_way.attempts.join_next().await.is_some() {} }).await;
         drop(events);
         let _ = timeout(Duration::from_secs(1), async { while beside.join_next().await.is_some() {} }).await;
     }
 
     /// Takes routes out of the queue as long as more may be bound at a time. The answer is whether there are more that
     /// could be looked at now.
-    fn schedule_some(&mut self, attempts: &mut JoinSet<Finished>, events: &Events) -> bool {
+    fn schedule_some(&mut self, under_way: &mut UnderWay, events: &Events) -> bool {
         if !self.is_synced() {
             return false;
         }
         let Some(term) = self.term.clone().filter(Term::is_current) else { return false };
         for _ in 0..DECISIONS_IN_A_ROW {
-            if attempts.len() >= self.settings.concurrency {
+            let asked_enough = under_way.questions.len() >= ASKED_AT_A_TIME;
+            if under_way.attempts.len() >= self.settings.concurrency || asked_enough {
                 return false;
             }
             let Some(key) = self.queue.pop() else { return false };
-            self.schedule_one(key, &term, attempts, events);
+            self.schedule_one(key, &term, under_way, events);
         }
         true
     }
 
     /// Decides where one route goes, and begins to carry it out.
-    fn schedule_one(&mut self, key: ObjectKey, term: &Term, attempts: &mut JoinSet<Finished>, events: &Events) {
-        let started = Instant::now();
+    fn schedule_one(&mut self, key: ObjectKey, term: &Term, under_way: &mut UnderWay, events: &Events) {
+        let Some(subject) = self.subject(key, Instant::now(), under_way, events) else { return };
+        self.place(subject, term, under_way, events);
+    }
+
+    /// The route at `key`, if it needs a Router and may have one. If not, it is put where it belongs.
+    fn subject(
+        &mut self,
+        key: ObjectKey,
+        started: Instant,
+        under_way: &mut UnderWay,
+        events: &Events,
+    ) -> Option<Subject> {
         let Some(route) = self.routes.get(&key).filter(|route| !route.bound && !route.deleting) else {
             self.queue.done(&key);
-            return;
+            return None;
         };
         if self.bindings.get(&key).is_some_and(|binding| binding.route_uid == route.uid) {
             let reporter = self.reporter.clone();
             let flying = key.clone();
-            let task = attempts.spawn(async move { Finished::Repair { result: reporter.repair(&key).await, key } });
+            let repair = async move { Finished::Repair { result: reporter.repair(&key).await, key } };
+            let task = under_way.attempts.spawn(repair);
             self.flights.insert(task.id(), flying);
-            return;
+            return None;
         }
         let namespace = self.namespace(&key);
         if namespace.terminating {
             self.queue.unschedulable(&key, started, random());
-            return;
+            return None;
         }
         let platform_host = route.host.as_deref().filter(|host| self.is_platform_name(host));
-        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host };
-        if let Some(host) = platform_host
-            && !self.snapshot.routers().any(|(router, _)| is_own_name(&wish, router, host))
-        {
-            let message = format!("{host} is below the platform's domain, and not this route's own name there");
-            self.refuse(&key, &route, "HostInPlatformDomain", message, events);
-            self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
-            return;
+        if let Some(host) = platform_host {
+            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host };
+            if !self.snapshot.routers().any(|(router, _)| is_own_name(&wish, router, host)) {
+                let message = format!("{host} is below the platform's domain, and not this route's own name there");
+                self.refuse(&key, &route, "HostInPlatformDomain", message, events);
+                self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
+                return None;
+            }
         }
-        let decided = decide(&wish, &self.snapshot, self.settings.strategy.strategy());
-        self.metrics.decision(started.elapsed().as_secs_f64());
+        let host_is_own = platform_host.is_some();
+        Some(Subject { key, route, namespace, host_is_own, started })
+    }
+
+    /// Has a Router chosen, now or beside the loop.
+    fn place(&mut self, subject: Subject, term: &Term, under_way: &mut UnderWay, events: &Events) {
+        match self.chooser.clone() {
+            InUse::Strategy(name) => {
+                let decided = self.decide_by(&subject, name, None);
+                self.carry_out(subject, decided, term, under_way, events);
+            }
+            InUse::Webhook(webhook) => self.consult(subject, webhook, term, under_way, events),
+        }
+    }
+
+    fn decide_by(&self, subject: &Subject, name: StrategyName, instead_of: Option<&str>) -> Result<Placement, Nowhere> {
+        self.timed(|all| decide(&subject.wish(), &all.snapshot, name.strategy(), instead_of))
+    }
+
+    fn timed<T>(&self, decide: impl FnOnce(&Self) -> T) -> T {
+        let begun = Instant::now();
+        let decided = decide(self);
+        self.metrics.decision(begun.elapsed().as_secs_f64());
+        decided
+    }
+
+    /// Begins to bind a route to the Router chosen, or says why there is none.
+    fn carry_out(
+        &mut self,
+        subject: Subject,
+        decided: Result<Placement, Nowhere>,
+        term: &Term,
+        under_way: &mut UnderWay,
+        events: &Events,
+    ) {
+        let Subject { key, route, host_is_own, started, .. } = subject;
         let placement = match decided {
             Ok(placement) => placement,
             Err(nowhere) => {
                 self.metrics.attempt("unschedulable", started.elapsed().as_secs_f64());
-                self.queue.unschedulable(&key, started, random());
+                self.queue.unschedulable(&key, Instant::now(), random());
                 let report = Report::unscheduled(&route.uid, nowhere.reason, nowhere.message, route.host.is_some());
                 self.report(&key, &route, report, events);
                 return;
             }
         };
-        let host_is_own = platform_host.is_some();
-        self.snapshot.assume(key.clone(), &placement.router, started);
+        self.snapshot.assume(key.clone(), &placement.router, Instant::now());
         if let Some(host) = route.host.as_deref().filter(|_| !host_is_own) {
             // Before the attempt, so that a release of the host during it is not missed.
             self.waiting_for_host.entry(host_claim_name(host)).or_default().insert(key.clone());
         }
-        let plan = Plan { key, route, host_is_own, placement, strategy: self.settings.strategy };
+        let plan = Plan { key, route, host_is_own, placement };
         let (binder, term, flying) = (self.binder.clone(), term.clone(), plan.key.clone());
-        let task = attempts.spawn(async move {
+        let task = under_way.attempts.spawn(async move {
             let outcome = binder.bind(&plan, &term).await;
             Finished::Attempt { plan, outcome, started }
         });
         self.flights.insert(task.id(), flying);
+    }
+
+    /// Another strategy chooses from now on. What has a Router keeps it; what has none may have one now.
+    fn on_switched(&mut self, under_way: &mut UnderWay) {
+        let chooser = self.switched.borrow_and_update().clone();
+        tracing::info!(strategy = %chooser, "Routers are chosen by this strategy from now on");
+        self.chooser = InUse::new(&chooser, &self.metrics);
+        self.rest = Rest::default();
+        // The routes asked about come back to the queue as their questions end.
+        under_way.questions.abort_all();
+        let woken = self.queue.wake(|_| true);
+        self.metrics.woken.inc_by(woken as u64);
     }
 
     fn on_landed(&mut self, landed: Result<(task::Id, Finished), JoinError>, events: &Events) {
@@ -324,6 +437,7 @@ impl Scheduler {
                 tracing::error!(%error, "binding a route panicked");
                 if let Some(key) = self.flights.remove(&error.id()) {
                     self.snapshot.forget(&key);
+                    self.wake_for_quota(&key);
                     self.queue.failed(&key, Instant::now(), random());
                 }
             }
@@ -345,6 +459,7 @@ impl Scheduler {
         if !matches!(outcome, Outcome::Bound) {
             self.snapshot.forget(key);
             self.wake_for_room(&plan.placement.router);
+            self.wake_for_quota(key);
         }
         match outcome {
             Outcome::Bound => {

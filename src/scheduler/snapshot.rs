@@ -1,4 +1,4 @@
-//! What one scheduling decision sees: the Routers, and how many routes each has.
+//! What one scheduling decision sees: the Routers, and how many routes each of them and each namespace has.
 //!
 //! Bindings count from the moment they are *assumed*: from the decision, before the API has confirmed the binding. Else
 //! many decisions in a row would all see the same emptiest Router. An assumption ends when the mirror shows the binding
@@ -23,6 +23,8 @@ const ASSUMPTION_LONGEST: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub struct Snapshot {
     shards: BTreeMap<String, Shard>,
+    /// How many routes of each namespace have a Router, assumed ones included; those of none are not here.
+    namespaces: HashMap<String, u32>,
     assumed: HashMap<ObjectKey, Assumed>,
     last_turn: u64,
 }
@@ -63,6 +65,11 @@ impl Snapshot {
         self.shards.get(router).map_or(0, |shard| shard.routes)
     }
 
+    /// How many routes of a namespace have a Router, assumed ones included.
+    pub fn routes_of_namespace(&self, namespace: &str) -> u32 {
+        self.namespaces.get(namespace).copied().unwrap_or(0)
+    }
+
     /// The newest version of any Router, where versions are numbers.
     pub fn revision(&self) -> Option<String> {
         let versions = self.routers().filter_map(|(router, _)| router.version.parse::<u64>().ok());
@@ -87,8 +94,9 @@ impl Snapshot {
     pub fn bound(&mut self, key: &ObjectKey, binding: &BindingFacts) {
         let assumed = self.assumed.remove(key);
         if let Some(assumed) = &assumed {
-            self.discount(&assumed.router);
+            self.discount(key, &assumed.router);
         }
+        self.count(key);
         // A turn of our own was counted when it was decided, in the order of decisions. The store's order may differ a
         // little, and taking it over would break the circle.
         let ours = assumed.is_some_and(|assumed| assumed.router == binding.router);
@@ -101,13 +109,14 @@ impl Snapshot {
     }
 
     /// The mirror shows that a binding is gone.
-    pub fn unbound(&mut self, binding: &BindingFacts) {
-        self.discount(&binding.router);
+    pub fn unbound(&mut self, key: &ObjectKey, binding: &BindingFacts) {
+        self.discount(key, &binding.router);
     }
 
     /// A decision was made, and is being carried out.
     pub fn assume(&mut self, key: ObjectKey, router: &str, now: Instant) {
         self.forget(&key);
+        self.count(&key);
         self.last_turn += 1;
         let shard = self.shards.entry(router.to_owned()).or_default();
         shard.routes += 1;
@@ -124,7 +133,7 @@ impl Snapshot {
         {
             shard.last_turn = assumed.previous_turn;
         }
-        self.discount(&assumed.router);
+        self.discount(key, &assumed.router);
     }
 
     /// Whether a route's binding is assumed.
@@ -140,12 +149,27 @@ impl Snapshot {
         let expired: Vec<ObjectKey> = self.assumed.iter().filter_map(expired).collect();
         for key in expired {
             if let Some(assumed) = self.assumed.remove(&key) {
-                self.discount(&assumed.router);
+                self.discount(&key, &assumed.router);
             }
         }
     }
 
-    fn discount(&mut self, router: &str) {
+    fn count(&mut self, key: &ObjectKey) {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        match self.namespaces.get_mut(namespace) {
+            Some(routes) => *routes += 1,
+            None => drop(self.namespaces.insert(namespace.to_owned(), 1)),
+        }
+    }
+
+    fn discount(&mut self, key: &ObjectKey, router: &str) {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        if let Some(routes) = self.namespaces.get_mut(namespace) {
+            *routes = routes.saturating_sub(1);
+            if *routes == 0 {
+                self.namespaces.remove(namespace);
+            }
+        }
         if let Some(shard) = self.shards.get_mut(router) {
             shard.routes = shard.routes.saturating_sub(1);
         }
@@ -178,8 +202,10 @@ mod tests {
         assert!(!snapshot.is_assumed(&key));
         snapshot.forget(&key);
         assert_eq!(snapshot.routes("shard1"), 1, "what was confirmed is not forgotten");
-        snapshot.unbound(&binding("shard1", 7));
+        assert_eq!(snapshot.routes_of_namespace("ns"), 1);
+        snapshot.unbound(&key, &binding("shard1", 7));
         assert_eq!(snapshot.routes("shard1"), 0);
+        assert_eq!(snapshot.routes_of_namespace("ns"), 0);
     }
 
     #[test]
@@ -195,6 +221,7 @@ mod tests {
         snapshot.assume(key.clone(), "shard1", Instant::now());
         snapshot.bound(&key, &binding("shard2", 50));
         assert_eq!((snapshot.routes("shard1"), snapshot.routes("shard2")), (1, 1));
+        assert_eq!(snapshot.routes_of_namespace("ns"), 2);
     }
 
     #[test]
@@ -209,7 +236,7 @@ mod tests {
         assert!(snapshot.is_assumed(&key));
         snapshot.expire(later, |_| false);
         assert!(!snapshot.is_assumed(&key));
-        assert_eq!(snapshot.routes("shard1"), 0);
+        assert_eq!((snapshot.routes("shard1"), snapshot.routes_of_namespace("ns")), (0, 0));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod metrics;
 mod platform;
 mod query_log;
 mod resolver;
+mod scheduling;
 mod server;
 mod split;
 mod tools;

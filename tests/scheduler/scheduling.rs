@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use signpost::client::lease::{Leadership, Term};
+use signpost::scheduler::chooser::Chooser;
 use signpost::scheduler::metrics::Metrics;
 use signpost::scheduler::queue::Waits;
 use signpost::scheduler::{Scheduler, Settings};
@@ -33,7 +34,12 @@ pub fn start(api: &FakeApi) -> Running {
     start_with(api, |_| ())
 }
 
-fn start_with(api: &FakeApi, change: impl Fn(&mut Settings)) -> Running {
+pub fn start_with(api: &FakeApi, change: impl Fn(&mut Settings)) -> Running {
+    start_switchable(api, change).0
+}
+
+/// A scheduler, and what changes its strategy.
+pub fn start_switchable(api: &FakeApi, change: impl Fn(&mut Settings)) -> (Running, watch::Sender<Chooser>) {
     let mut settings = Settings::new("v3.example");
     settings.waits = Waits {
         failed_first: Duration::from_millis(5),
@@ -44,8 +50,9 @@ fn start_with(api: &FakeApi, change: impl Fn(&mut Settings)) -> Running {
     let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
     let stop = CancellationToken::new();
     let scheduler = Scheduler::new(api.client(), settings, Metrics::default());
+    let switch = scheduler.switch();
     let task = tokio::spawn(scheduler.run(follow, stop.clone()));
-    Running { leadership, stop, task }
+    (Running { leadership, stop, task }, switch)
 }
 
 pub fn platform(seed: u64, routers: usize) -> FakeApi {
@@ -61,7 +68,7 @@ pub fn scheduled(api: &FakeApi) -> usize {
     api.all("routes").iter().filter(|route| route["status"]["phase"] == "scheduled").count()
 }
 
-fn per_router(api: &FakeApi) -> BTreeMap<String, usize> {
+pub fn per_router(api: &FakeApi) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for binding in api.all("routebindings") {
         *counts.entry(binding["spec"]["router"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
@@ -202,6 +209,56 @@ async fn capacity_is_kept_under_concurrency_and_room_is_used() {
     api.delete("routes", "ns", &gone);
     until("the room is used", || scheduled(&api) == 60).await;
     assert_eq!(per_router(&api).values().sum::<usize>(), 60);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_namespace_has_no_more_routes_placed_than_its_quota() {
+    let api = platform(1, 2);
+    let with_quota = |quota: &str| {
+        let mut namespace = namespace("ns");
+        namespace["metadata"]["annotations"] = json!({"signpost.dev/route-quota": quota});
+        namespace
+    };
+    api.put("namespaces", with_quota("10"));
+    api.put("namespaces", namespace("free"));
+    for i in 0..30 {
+        api.put("routes", route("ns", &format!("r{i:02}"), &json!({})));
+    }
+    api.put("routes", route("free", "r", &json!({})));
+    let running = start(&api);
+    let told = |reason: &str, part: &str| {
+        let says = |route: &&Value| {
+            condition(route, "Scheduled")
+                .is_some_and(|(status, found, message)| status == "False" && found == reason && message.contains(part))
+        };
+        api.all("routes").iter().filter(says).count()
+    };
+    let placed = |namespace: &str| {
+        let in_namespace = |binding: &&Value| binding["metadata"]["namespace"] == namespace;
+        api.all("routebindings").iter().filter(in_namespace).count()
+    };
+    until("ten are placed and twenty say why not", || placed("ns") == 10 && told("QuotaExceeded", "allows 10") == 20)
+        .await;
+    until("the other namespace has no quota", || placed("free") == 1).await;
+    // One that goes makes room for one.
+    let gone = api.all("routebindings").into_iter().find(|binding| binding["metadata"]["namespace"] == "ns");
+    let gone = gone.expect("ten are placed")["metadata"].clone();
+    let name = gone["name"].as_str().expect("has one");
+    api.delete("routebindings", "ns", name);
+    api.delete("routes", "ns", name);
+    until("the room is used", || placed("ns") == 10 && api.get("routebindings", "ns", name).is_none()).await;
+    // A quota that grows lets as many more in; one that shrinks takes nobody's Router away.
+    api.put("namespaces", with_quota("15"));
+    until("five more are placed", || placed("ns") == 15).await;
+    api.put("namespaces", with_quota("3"));
+    until("they say so", || told("QuotaExceeded", "has 15 routes with a Router, and its annotation") >= 14).await;
+    assert_eq!(placed("ns"), 15);
+    api.put("namespaces", with_quota("three"));
+    until("it cannot be read", || told("InvalidQuota", "\"three\"") >= 14).await;
+    api.put("namespaces", namespace("ns"));
+    until("without it all are placed", || api.all("routes").len() == scheduled(&api)).await;
+    check_all(&api);
     running.stop().await;
 }
 

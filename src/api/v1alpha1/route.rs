@@ -14,6 +14,9 @@ pub const PUBLISHED: &str = "Published";
 /// Condition of a Route: every listed name server was asked for its name and answered right.
 pub const RESOLVABLE: &str = "Resolvable";
 
+/// Annotation of a Namespace: how many of its Routes may have a Router at a time, as a whole number. Without it, any number.
+pub const QUOTA_ANNOTATION: &str = "signpost.dev/route-quota";
+
 /// A Route asks for a DNS name that leads, through one of the platform's Routers, to an application. The scheduler places
 /// it on a Router; `status` says under which name it is reached.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

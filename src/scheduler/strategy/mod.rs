@@ -4,8 +4,8 @@
 //! input always gives equal output. Strategies are pure: what they know of the past comes with the candidates, and is
 //! derived from the bindings that exist, so that a restart forgets nothing.
 //!
-//! A new strategy is a file beside these, a variant of [`StrategyName`], and a line in the conformance suite below, which
-//! all of them pass.
+//! A new strategy is a file beside these, a variant of [`StrategyName`], and a line in the conformance suites below and in
+//! `tests/scheduler/conformance.rs`, which all of them pass. `docs/scheduling.md` shows it step by step.
 
 use std::fmt;
 use std::str::FromStr;
@@ -126,7 +126,7 @@ impl FromStr for StrategyName {
 
 /// A name that is no strategy's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no strategy {0:?}; there are round-robin, least-routes, weighted and rendezvous")]
+#[error("there is no strategy {0:?}; of ours there are round-robin, least-routes, weighted and rendezvous")]
 pub struct UnknownStrategy(pub String);
 
 #[cfg(test)]

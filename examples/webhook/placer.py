@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""A scheduling strategy of one's own, as a service that Signpost asks (strategy = "webhook").
+
+It keeps routes in their region: of the Routers that Signpost offers, it prefers those whose label `region` is that of the
+route, or of the route's namespace; among these it takes the one with the fewest routes for its weight. It remembers
+nothing, so it may run several times behind one address, and be restarted whenever you like.
+
+    python3 placer.py --listen 127.0.0.1:8181
+    signpost serve --strategy webhook --webhook-url http://127.0.0.1:8181/
+
+Only Python's standard library is used. What is asked and answered: docs/scheduling.md.
+"""
+
+import argparse
+import json
+import ssl
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+# A question about 1,000 Routers has some 300 kB.
+QUESTION_OCTETS_MAX = 4 * 1024 * 1024
+
+
+def choose(question):
+    """The whole strategy: a pure function from question to answer."""
+    route, routers = question["route"], question["routers"]
+    region = route["labels"].get("region") or route["namespaceLabels"].get("region")
+
+    def load(router):
+        # Routes for each unit of weight, the new one included, in thousandths. Scores are whole numbers.
+        return (router["routes"] + 1) * 1000 // max(router["weight"], 1)
+
+    def score(router):
+        at_home = region is not None and router["labels"].get("region") == region
+        return (10**12 if at_home else 0) - load(router)
+
+    # The first by name among equals: equal questions get equal answers.
+    best = min(routers, key=lambda router: (-score(router), router["name"]))
+    if region is None:
+        reason = "the route has no region"
+    elif best["labels"].get("region") == region:
+        reason = f"it is in the region {region}"
+    else:
+        reason = f"no Router of the region {region} can take the route"
+    return {
+        "router": best["name"],
+        "reason": f"{reason}; {best['routes']} routes at weight {best['weight']}",
+        "scores": {router["name"]: score(router) for router in routers},
+    }
+
+
+class Handler(BaseHTTPRequestHandler):
+    # Connections stay open between questions.
+    protocol_version = "HTTP/1.1"
+    # A client that says nothing is let go.
+    timeout = 300
+
+    def do_POST(self):
+        length = int(self.headers.get("content-length") or 0)
+        if length > QUESTION_OCTETS_MAX:
+            self.close_connection = True
+            return self.say(413, {"error": "the question is too long"})
+        body = self.rfile.read(length)
+        try:
+            question = json.loads(body)
+            known = question["apiVersion"] == "signpost.dev/v1alpha1" and question["kind"] == "PlacementQuestion"
+            if not known:
+                return self.say(400, {"error": "this is no PlacementQuestion of signpost.dev/v1alpha1"})
+            answer = choose(question)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            # Signpost says in the route's explanation that the webhook answered 400, and goes by its fallback.
+            return self.say(400, {"error": f"the question cannot be read: {error!r}"})
+        self.say(200, answer)
+
+    def do_GET(self):
+        """For whoever watches over this service."""
+        self.say(200, {"ok": True})
+
+    def say(self, status, document):
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        """One line a question is too much."""
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+
+def main():
+    parser = argparse.ArgumentParser(description="keeps routes in their region")
+    parser.add_argument("--listen", default="127.0.0.1:8181", help="ADDR:PORT; port 0 takes a free one")
+    parser.add_argument("--certificate", help="certificate chain in PEM, to be asked over https")
+    parser.add_argument("--key", help="its private key in PEM")
+    arguments = parser.parse_args()
+    address, _, port = arguments.listen.rpartition(":")
+    server = Server((address.strip("[]"), int(port)), Handler)
+    scheme = "http"
+    if arguments.certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(arguments.certificate, arguments.key)
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        scheme = "https"
+    print(f"listening on {scheme}://{address}:{server.server_address[1]}/", flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

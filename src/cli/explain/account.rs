@@ -1,0 +1,417 @@
+//! What is told of one route, and how it is written.
+
+use std::fmt::Write as _;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use serde::Serialize;
+
+use crate::api::v1alpha1::route::{AssignedName, Phase, Route};
+use crate::api::v1alpha1::route_binding::{Explanation, RouteBinding, RouterVerdict};
+
+/// What is told of one route. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Account {
+    namespace: String,
+    name: String,
+    uid: String,
+    phase: Phase,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    placement: Option<Placement>,
+    conditions: Vec<Condition>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why_not: Option<WhyNot>,
+}
+
+/// Where the route is, as its binding says.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Placement {
+    router: String,
+    dns: String,
+    strategy: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    placed_at: Option<Time>,
+    names: Vec<AssignedName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explanation: Option<Explanation>,
+}
+
+/// Why the route is not on a certain Router.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WhyNot {
+    router: String,
+    /// In a sentence.
+    answer: String,
+    /// The verdict when the route was placed, if it was kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    when_placed: Option<RouterVerdict>,
+    /// How things are now; absent if the Router is gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    now: Option<Now>,
+}
+
+/// Whether a Router could take a route at this moment.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Now {
+    /// Whether it could.
+    pub(super) eligible: bool,
+    /// If not: why, in one word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<&'static str>,
+    /// In words that follow its name.
+    pub(super) message: String,
+    /// How many routes it has.
+    pub(super) routes: u32,
+}
+
+impl Account {
+    /// What is told of a Route with this binding.
+    pub(super) fn new(route: &Route, binding: Option<RouteBinding>) -> Account {
+        let metadata = &route.metadata;
+        let status = route.status.clone().unwrap_or_default();
+        let placement = binding.map(|binding| Placement {
+            router: binding.spec.router,
+            dns: binding.spec.dns,
+            strategy: binding.spec.strategy,
+            placed_at: binding.metadata.creation_timestamp,
+            names: binding.spec.names,
+            explanation: binding.spec.explanation,
+        });
+        Account {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            phase: status.phase,
+            placement,
+            conditions: status.conditions,
+            why_not: None,
+        }
+    }
+
+    /// Whether the explanation that was kept speaks of the Router.
+    pub(super) fn tells_of(&self, router: &str) -> bool {
+        self.verdict(router).is_some() || self.placement.as_ref().is_some_and(|placement| placement.router == router)
+    }
+
+    fn verdict(&self, router: &str) -> Option<&RouterVerdict> {
+        let explanation = self.placement.as_ref()?.explanation.as_ref()?;
+        explanation.routers.iter().find(|verdict| verdict.name == router)
+    }
+
+    /// Adds why the route is not on this Router, which was made at `created`, if it is still there.
+    pub(super) fn answer_why_not(&mut self, router: &str, created: Option<Time>, now: Option<Now>) {
+        let answer = match &self.placement {
+            None => match &now {
+                Some(now) if now.eligible => format!(
+                    "{router} could take the route now; what keeps the route from being placed is said by its conditions"
+                ),
+                Some(now) => format!("{router} {}", now.message),
+                None => format!("{router} is gone"),
+            },
+            Some(placement) if placement.router == router => format!("the route is on {router}"),
+            Some(placement) => {
+                let then = self.when_placed(placement, router, created);
+                match &now {
+                    None => format!("{then}; by now it is gone"),
+                    Some(now) if now.eligible => {
+                        format!("{then}; by now it could take the route, but a placed route is not moved")
+                    }
+                    Some(now) => format!("{then}; as things are now, it {}", now.message),
+                }
+            }
+        };
+        let when_placed = self.verdict(router).cloned();
+        self.why_not = Some(WhyNot { router: router.to_owned(), answer, when_placed, now });
+    }
+
+    /// What there was to say of the Router when the route was placed.
+    fn when_placed(&self, placement: &Placement, router: &str, created: Option<Time>) -> String {
+        let Some(explanation) = &placement.explanation else {
+            return "whoever placed the route kept no explanation".to_owned();
+        };
+        let score_of = |name: &str| self.verdict(name).and_then(|verdict| verdict.score);
+        match self.verdict(router) {
+            Some(verdict) if verdict.eligible => match (&verdict.message, verdict.score, score_of(&placement.router)) {
+                (Some(message), ..) => {
+                    format!("{router} could have taken the route, but had reached its soft capacity, and {message}")
+                }
+                (None, Some(own), Some(best)) if own == best => format!(
+                    "{router} was as good as {}, by the score {own}; a tie goes to the first by name",
+                    placement.router
+                ),
+                (None, Some(own), Some(best)) if own < best => format!(
+                    "{router} could have taken the route, but {} chose {}, whose score {best} was above {own}",
+                    placement.strategy, placement.router
+                ),
+                _ => format!(
+                    "{router} could have taken the route, but {} chose {}",
+                    placement.strategy, placement.router
+                ),
+            },
+            Some(verdict) => {
+                let reason = verdict.reason.as_deref().unwrap_or("it was filtered out");
+                format!("{router} could not take the route when it was placed ({reason})")
+            }
+            None if created.is_some_and(|made| placement.placed_at.as_ref().is_some_and(|at| made.0 > at.0)) => {
+                format!("{router} was not there yet when the route was placed")
+            }
+            None => format!(
+                "{router} is not among the {} of {} Routers that the explanation kept: others were better, or it could not \
+                 take the route",
+                explanation.routers.len(),
+                explanation.considered
+            ),
+        }
+    }
+
+    /// The text of that format: `text`, `json` or `yaml`.
+    pub(super) fn render(&self, format: &str) -> Result<String, String> {
+        match format {
+            "json" => serde_json::to_string_pretty(self).map(|text| text + "\n").map_err(|error| error.to_string()),
+            "yaml" => {
+                // By way of JSON, so that both say the same.
+                let value = serde_json::to_value(self).map_err(|error| error.to_string())?;
+                let text = serde_saphyr::to_string(&value).map_err(|error| error.to_string())?;
+                Ok(if text.ends_with('\n') { text } else { text + "\n" })
+            }
+            _ => Ok(self.text()),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut facts: Vec<(String, String)> = vec![("route".to_owned(), format!("{}/{}", self.namespace, self.name))];
+        let mut fact = |name: &str, text: String| facts.push((name.to_owned(), text));
+        match &self.placement {
+            Some(placement) => {
+                fact("router", format!("{} ({})", placement.router, placement.dns));
+                for name in &placement.names {
+                    fact("name", name.name.clone());
+                }
+                fact("strategy", placement.strategy.clone());
+                if let Some(at) = &placement.placed_at {
+                    fact("placed", at.0.to_string());
+                }
+                if let Some(explanation) = &placement.explanation {
+                    fact("why", explanation.summary.clone());
+                    if let Some(tie) = &explanation.tie_break {
+                        fact("tie", tie.clone());
+                    }
+                    if let Some(snapshot) = &explanation.snapshot {
+                        fact("snapshot", format!("the Routers as of version {snapshot}"));
+                    }
+                }
+            }
+            None => fact("router", "none".to_owned()),
+        }
+        for condition in &self.conditions {
+            let Condition { type_, status, reason, message, .. } = condition;
+            fact(type_, format!("{status}, {reason}: {message}"));
+        }
+        if self.placement.is_none() && self.conditions.is_empty() {
+            fact("why", "no scheduler has looked at the route yet".to_owned());
+        }
+        if let Some(why_not) = &self.why_not {
+            fact("why not", why_not.answer.clone());
+        }
+        let width = facts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        let mut text = String::new();
+        for (name, fact) in facts {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{name:width$}   {}", fact.trim_end());
+        }
+        let explanation = self.placement.as_ref().and_then(|placement| placement.explanation.as_ref());
+        if let Some(explanation) = explanation.filter(|explanation| !explanation.routers.is_empty()) {
+            text.push('\n');
+            text.push_str(&table(explanation));
+        }
+        text
+    }
+}
+
+/// The Routers with their verdicts, as columns.
+fn table(explanation: &Explanation) -> String {
+    let number = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
+    let mut rows = vec![["ROUTER", "VERDICT", "SCORE", "ROUTES", "WHY"].map(str::to_owned)];
+    for (at, verdict) in explanation.routers.iter().enumerate() {
+        let word = match (&verdict.reason, verdict.eligible) {
+            _ if at == 0 => "Chosen",
+            (Some(reason), _) => reason,
+            (None, true) => "Eligible",
+            (None, false) => "FilteredOut",
+        };
+        rows.push([
+            verdict.name.clone(),
+            word.to_owned(),
+            number(verdict.score.map(|score| score.to_string())),
+            number(verdict.routes.map(|routes| routes.to_string())),
+            verdict.message.clone().unwrap_or_default(),
+        ]);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 5] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in &rows {
+        let line: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        text.push_str(line.join("   ").trim_end());
+        text.push('\n');
+    }
+    let kept = u32::try_from(explanation.routers.len()).unwrap_or(u32::MAX);
+    if let Some(others) = explanation.considered.checked_sub(kept).filter(|others| *others > 0) {
+        let _ = writeln!(text, "and {others} more");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn route(status: Value) -> Route {
+        let object = json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+            "metadata": {"namespace": "shop", "name": "front", "uid": "u1"}, "spec": {}, "status": status,
+        });
+        serde_json::from_value(object).expect("a Route")
+    }
+
+    fn placed() -> Account {
+        let binding = json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
+            "metadata": {"namespace": "shop", "name": "front", "creationTimestamp": "2025-01-02T03:04:05Z"},
+            "spec": {
+                "routeNamespace": "shop", "routeName": "front", "routeUID": "u1", "router": "shard1",
+                "dns": "shard1.v3.example", "label": "shop-front", "strategy": "least-routes",
+                "names": [{"name": "shop-front.shard1.v3.example", "type": "system"}],
+                "explanation": {
+                    "summary": "least-routes chose shard1 among 4 eligible of 20 Routers; filtered out: 16 Cordoned",
+                    "considered": 20, "eligible": 4, "snapshot": "42", "tieBreak": "2 Routers with the same score",
+                    "routers": [
+                        {"name": "shard1", "eligible": true, "score": -3, "routes": 3},
+                        {"name": "shard2", "eligible": true, "score": -3, "routes": 3},
+                        {"name": "shard3", "eligible": true, "score": -12, "routes": 12},
+                        {"name": "shard4", "eligible": true, "reason": "AboveSoftCapacity",
+                            "message": "others are below their soft capacity", "routes": 9},
+                        {"name": "shard5", "eligible": false, "reason": "Cordoned", "message": "is cordoned", "routes": 0},
+                    ],
+                },
+            },
+        });
+        let conditions = json!([{"type": "Scheduled", "status": "True", "reason": "Bound", "message": "placed on shard1",
+            "lastTransitionTime": "2025-01-02T03:04:05Z"}]);
+        let binding = serde_json::from_value(binding).expect("a RouteBinding");
+        Account::new(&route(json!({"phase": "scheduled", "conditions": conditions})), Some(binding))
+    }
+
+    #[test]
+    fn a_placed_route_as_text() {
+        let expected = "\
+route       shop/front
+router      shard1 (shard1.v3.example)
+name        shop-front.shard1.v3.example
+strategy    least-routes
+placed      2025-01-02T03:04:05Z
+why         least-routes chose shard1 among 4 eligible of 20 Routers; filtered out: 16 Cordoned
+tie         2 Routers with the same score
+snapshot    the Routers as of version 42
+Scheduled   True, Bound: placed on shard1
+
+ROUTER   VERDICT             SCORE   ROUTES   WHY
+shard1   Chosen              -3      3
+shard2   Eligible            -3      3
+shard3   Eligible            -12     12
+shard4   AboveSoftCapacity   -       9        others are below their soft capacity
+shard5   Cordoned            -       0        is cordoned
+and 15 more
+";
+        assert_eq!(placed().render("text").expect("text"), expected);
+    }
+
+    #[test]
+    fn the_formats_say_the_same() {
+        let account = placed();
+        let of_json: Value = serde_json::from_str(&account.render("json").expect("text")).expect("JSON");
+        let of_yaml: Value = serde_saphyr::from_str(&account.render("yaml").expect("text")).expect("YAML");
+        assert_eq!(of_json, of_yaml);
+        assert_eq!(of_json["placement"]["explanation"]["routers"][2]["score"], -12);
+    }
+
+    #[test]
+    fn why_not() {
+        let at = |text: &str| Some(Time(text.parse().expect("a time")));
+        let cordoned =
+            || Now { eligible: false, reason: Some("Cordoned"), message: "is cordoned".to_owned(), routes: 0 };
+        let fine = || Now { eligible: true, reason: None, message: "could take the route".to_owned(), routes: 0 };
+        for (router, created, now, answer) in [
+            ("shard1", None, Some(fine()), "the route is on shard1"),
+            (
+                "shard2",
+                None,
+                Some(fine()),
+                "shard2 was as good as shard1, by the score -3; a tie goes to the first by name; by now it could take the \
+                 route, but a placed route is not moved",
+            ),
+            (
+                "shard3",
+                None,
+                Some(cordoned()),
+                "shard3 could have taken the route, but least-routes chose shard1, whose score -3 was above -12; as things \
+                 are now, it is cordoned",
+            ),
+            (
+                "shard4",
+                None,
+                None,
+                "shard4 could have taken the route, but had reached its soft capacity, and others are below their soft \
+                 capacity; by now it is gone",
+            ),
+            (
+                "shard5",
+                None,
+                Some(cordoned()),
+                "shard5 could not take the route when it was placed (Cordoned); as things are now, it is cordoned",
+            ),
+            (
+                "shard6",
+                at("2024-01-01T00:00:00Z"),
+                Some(cordoned()),
+                "shard6 is not among the 5 of 20 Routers that the explanation kept: others were better, or it could not \
+                 take the route; as things are now, it is cordoned",
+            ),
+            (
+                "shard7",
+                at("2026-01-01T00:00:00Z"),
+                Some(fine()),
+                "shard7 was not there yet when the route was placed; by now it could take the route, but a placed route is \
+                 not moved",
+            ),
+        ] {
+            let mut account = placed();
+            account.answer_why_not(router, created, now);
+            assert_eq!(account.why_not.as_ref().map(|why| why.answer.as_str()), Some(answer));
+            assert!(account.render("text").expect("text").contains(&format!("why not     {answer}\n")));
+        }
+        assert!(placed().tells_of("shard5") && !placed().tells_of("shard6"));
+    }
+
+    #[test]
+    fn a_route_that_waits() {
+        let conditions = json!([{"type": "Scheduled", "status": "False", "reason": "NoRouter",
+            "message": "there is no Router yet", "lastTransitionTime": "2025-01-02T03:04:05Z"}]);
+        let mut account = Account::new(&route(json!({"phase": "new", "conditions": conditions})), None);
+        let cordoned = Now { eligible: false, reason: Some("Cordoned"), message: "is cordoned".to_owned(), routes: 0 };
+        account.answer_why_not("shard1", None, Some(cordoned));
+        let expected = "\
+route       shop/front
+router      none
+Scheduled   False, NoRouter: there is no Router yet
+why not     shard1 is cordoned
+";
+        assert_eq!(account.render("text").expect("text"), expected);
+        let unseen = Account::new(&route(json!({})), None);
+        assert!(unseen.render("text").expect("text").contains("no scheduler has looked at the route yet"));
+    }
+}

@@ -1,0 +1,61 @@
+//! The values of `strategy` and of the keys of the webhook.
+
+use super::Strategy;
+use crate::scheduler::strategy::{StrategyName, UnknownStrategy};
+use crate::scheduler::webhook;
+
+/// Any way of choosing.
+pub(super) fn strategy(text: &str) -> Result<Strategy, String> {
+    if text == webhook::NAME {
+        return Ok(Strategy::Webhook);
+    }
+    let own = |error: UnknownStrategy| format!("{error}, and webhook asks an endpoint of yours");
+    text.parse().map(Strategy::Own).map_err(own)
+}
+
+/// A strategy of ours: a fallback is what cannot fail.
+pub(super) fn fallback(text: &str) -> Result<StrategyName, String> {
+    text.parse().map_err(|error: UnknownStrategy| error.to_string())
+}
+
+/// A URL that can be posted to. User and password have no place in it: it is shown in settings and logs.
+pub(super) fn url(text: &str) -> Result<String, String> {
+    let parsed: Option<http::Uri> = text.parse().ok();
+    let host =
+        parsed.as_ref().filter(|url| matches!(url.scheme_str(), Some("http" | "https"))).and_then(http::Uri::host);
+    match host {
+        Some(host) if !host.is_empty() && !text.contains('@') => Ok(text.to_owned()),
+        Some(_) => Err("must be a URL without user and password".to_owned()),
+        None => Err("must be an https or http URL, such as https://placer.example/choose".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls() {
+        for (text, good) in [
+            ("https://placer.example/choose", true),
+            ("http://127.0.0.1:8080", true),
+            ("http://[2001:db8::1]:8080/x?y=z", true),
+            ("https://user:secret@placer.example/", false),
+            ("ftp://placer.example/", false),
+            ("placer.example/choose", false),
+            ("/choose", false),
+            ("https://", false),
+            ("", false),
+        ] {
+            assert_eq!(url(text).is_ok(), good, "{text}");
+        }
+    }
+
+    #[test]
+    fn names() {
+        assert_eq!(strategy("webhook"), Ok(Strategy::Webhook));
+        assert_eq!(strategy("weighted"), Ok(Strategy::Own(StrategyName::Weighted)));
+        assert!(strategy("best").is_err_and(|error| error.contains("weighted") && error.contains("webhook")));
+        assert!(fallback("webhook").is_err());
+    }
+}

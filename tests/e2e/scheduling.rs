@@ -1,0 +1,167 @@
+//! Strategies as an operator meets them: a webhook of one's own, its fallback, a change by SIGHUP, and what
+//! `signpost explain` says of all that.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::metrics::Scrape;
+use crate::server::{DataDir, Ports, Server, eventually, program, root};
+use crate::tools::Kubectl;
+
+/// The service of `examples/webhook`. Dropping it kills it.
+struct Placer {
+    child: Child,
+    url: String,
+}
+
+impl Placer {
+    fn start() -> Placer {
+        let mut command = Command::new("python3");
+        command.arg(root().join("examples/webhook/placer.py")).args(["--listen", "127.0.0.1:0"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("python3 runs the example");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("was piped")).read_line(&mut line).expect("it says where it listens");
+        let url = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("it said {line:?}")).to_owned();
+        Placer { child, url }
+    }
+}
+
+impl Drop for Placer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn explain(data: &DataDir, arguments: &[&str]) -> Output {
+    let command =
+        Command::new(program()).args(["explain", "route"]).args(arguments).args(["--data-dir", data.path()]).output();
+    command.expect("the program starts")
+}
+
+fn text(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).into_owned()
+}
+
+/// The explanation; expects success.
+fn told(data: &DataDir, arguments: &[&str]) -> String {
+    let output = explain(data, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// The explanation as text, with one space between columns: their widths follow from all that stands in them.
+fn page(data: &DataDir, arguments: &[&str]) -> String {
+    let lines = told(data, arguments);
+    lines.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect()
+}
+
+fn router(name: &str, region: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {{name: {name}, labels: {{region: {region}}}}}\n\
+         spec: {{addresses: [{{ip: 192.0.2.1}}]{spec}}}\n---\n"
+    )
+}
+
+/// Makes a route and waits until it is placed; gives its Router.
+fn place(kubectl: &Kubectl, name: &str) -> String {
+    let manifest = format!(
+        "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{to: {{name: web}}}}\n"
+    );
+    kubectl.ok_with(&["apply", "-f", "-"], &manifest);
+    eventually("the route is placed", || {
+        let route = kubectl.json(&["routes.signpost.dev", "-n", "shop", name]);
+        route["status"]["router"].as_str().map(str::to_owned)
+    })
+}
+
+#[test]
+fn a_webhook_chooses_until_it_is_gone_and_another_strategy_after_a_reload() {
+    let data = DataDir::new();
+    let config = data.join("signpost.toml");
+    let placer = Placer::start();
+    let write = |text: &str| std::fs::write(&config, text).expect("written");
+    write(&format!("strategy = \"webhook\"\nwebhook-url = \"{}\"\nwebhook-fallback = \"least-routes\"\n", placer.url));
+    let arguments = ["--data-dir", data.path(), "--config", config.to_str().expect("UTF-8")];
+    let server = Server::start(Ports::free(), &arguments);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    let routers = [router("east", "us", ""), router("north", "eu", ""), router("south", "eu", ", state: cordoned")];
+    kubectl.ok_with(&["apply", "-f", "-"], &routers.concat());
+    kubectl.ok(&["create", "namespace", "shop"]);
+    kubectl.ok(&["label", "namespace", "shop", "region=eu"]);
+
+    assert_eq!(place(&kubectl, "first"), "north");
+    let found = page(&data, &["shop/first"]);
+    for part in [
+        "route shop/first\n",
+        "router north (north.v3.rhcloud.com)\n",
+        "strategy webhook\n",
+        "webhook chose north among 2 eligible of 3 Routers: it is in the region eu; 0 routes at weight 1; filtered out: 1 Cordoned\n",
+        "Scheduled True, ",
+        "\nnorth Chosen ",
+        "\nsouth Cordoned ",
+    ] {
+        assert!(found.contains(part), "{part:?} is not in\n{found}");
+    }
+    let found = page(&data, &["shop/first", "--why-not", "east"]);
+    assert!(found.contains("why not east could have taken the route, but webhook chose north, whose score"), "{found}");
+    let found = page(&data, &["shop/first", "--why-not", "south"]);
+    assert!(found.contains("(Cordoned); as things are now, it is cordoned"), "{found}");
+    let account: Value = serde_json::from_str(&told(&data, &["shop/first", "--output", "json"])).expect("JSON");
+    assert_eq!(account["placement"]["strategy"], "webhook");
+    let yaml = told(&data, &["shop/first", "--output", "yaml", "--why-not", "east"]);
+    assert!(yaml.contains("whyNot:") && yaml.contains("strategy: webhook"), "{yaml}");
+
+    // Without the service its fallback decides, and says so.
+    drop(placer);
+    assert_eq!(place(&kubectl, "second"), "east");
+    let found = page(&data, &["shop/second"]);
+    assert!(found.contains("strategy least-routes\n") && found.contains("the webhook cannot be reached: "), "{found}");
+    let scrape = Scrape::of(server.admin);
+    assert!(scrape.sum("signpost_scheduler_webhook_calls_total", &[("result", "answered")]) >= 1.0);
+    assert!(scrape.sum("signpost_scheduler_webhook_calls_total", &[("result", "unreachable")]) >= 2.0);
+    assert!(scrape.sum("signpost_scheduler_webhook_fallbacks_total", &[("reason", "unreachable")]) >= 1.0);
+
+    // Another strategy by SIGHUP moves nothing.
+    write("strategy = \"rendezvous\"\n");
+    server.signal("HUP");
+    eventually("the log says so", || {
+        server.log().contains("Routers are chosen by this strategy from now on").then_some(())
+    });
+    place(&kubectl, "third");
+    assert!(page(&data, &["shop/third"]).contains("strategy rendezvous\n"));
+    for (name, strategy) in [("first", "webhook"), ("second", "least-routes")] {
+        assert!(page(&data, &[&format!("shop/{name}")]).contains(&format!("strategy {strategy}\n")), "{name}");
+    }
+
+    // A route that waits is explained by its conditions: here a quota.
+    kubectl.ok(&["annotate", "namespace", "shop", "signpost.dev/route-quota=3"]);
+    let fourth = "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: fourth, namespace: shop}\nspec: {to: {name: web}}\n";
+    kubectl.ok_with(&["apply", "-f", "-"], fourth);
+    let found = eventually("it says why not", || {
+        let found = page(&data, &["shop/fourth", "--why-not", "east"]);
+        found.contains("QuotaExceeded").then_some(found)
+    });
+    for part in ["router none\n", "has 3 routes with a Router", "allows 3", "why not east could take the route now"] {
+        assert!(found.contains(part), "{part:?} is not in\n{found}");
+    }
+    kubectl.ok(&["delete", "routes.signpost.dev", "-n", "shop", "first"]);
+    eventually("it takes the room", || page(&data, &["shop/fourth"]).contains("strategy rendezvous").then_some(()));
+
+    for (arguments, code, complaint) in [
+        (&["shop/absent"][..], 1, "there is no Route shop/absent"),
+        (&["shop/second", "--why-not", "absent"], 1, "there is no Router absent"),
+        (&["second"], 2, "must be NAMESPACE/NAME"),
+        (&["shop/second", "--output", "xml"], 2, "xml"),
+    ] {
+        let output = explain(&data, arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+        assert!(text(&output.stderr).contains(complaint), "{arguments:?}: {}", text(&output.stderr));
+    }
+    assert!(server.terminate().success());
+    let output = explain(&data, &["shop/second"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("does not answer as needed"), "{}", text(&output.stderr));
+}
