@@ -88,19 +88,17 @@ async fn lists(server: &Server, accept: &str, name: &str) {
 /// What one write costs for each of a thousand watchers, their reading included.
 async fn fan_out(server: &Server) {
     let path = format!("{}?watch=true&resourceVersion={}", routes_of("many"), server.version().await);
-    let watchers: Vec<_> = stream::iter(0..WATCHERS)
-        .then(|_| async {
-            let mut body = server.open(&path, JSON).await;
-            tokio::spawn(async move {
-                let mut lines = 0;
-                while lines < WRITES {
-                    let chunk = body.next().await.expect("the watch goes on").expect("it is read");
-                    lines += chunk.iter().filter(|octet| **octet == b'\n').count();
-                }
-            })
-        })
-        .collect()
-        .await;
+    let mut watchers = Vec::with_capacity(WATCHERS);
+    for _ in 0..WATCHERS {
+        let mut body = server.open(&path, JSON).await;
+        watchers.push(tokio::spawn(async move {
+            let mut lines = 0;
+            while lines < WRITES {
+                let chunk = body.next().await.expect("the watch goes on").expect("it is read");
+                lines += chunk.iter().filter(|octet| **octet == b'\n').count();
+            }
+        }));
+    }
     let before = processor_time();
     for number in 0..WRITES {
         server.create(&routes_of("many"), route("many", number)).await;
