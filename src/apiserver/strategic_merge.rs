@@ -1,7 +1,7 @@
 //! Strategic merge patch, the form in which `kubectl` edits and applies built-in kinds.
 //!
 //! It is a merge patch (RFC 7396) but for two things. A few lists are not replaced but merged: as sets, or item by item where
-//! the items have a key ([`LISTS`]). And a patch may hold directives beside the fields:
+//! the items have a key (`LISTS`). And a patch may hold directives beside the fields:
 //!
 //! | directive | where | means |
 //! |---|---|---|

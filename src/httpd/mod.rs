@@ -1,7 +1,7 @@
 //! HTTP connections: accept, TLS if wanted, then HTTP/1.1 or HTTP/2 into an [`axum::Router`].
 //!
 //! Every stage has a bound: how many connections, how long a handshake, the headers and a body may take, how large
-//! they may be, and how long an answer may wait for a client that does not take it ([`pace`]). A request carries as extensions its [`Peer`] and, if the client showed a certificate that the TLS
+//! they may be, and how long an answer may wait for a client that does not take it (`pace`). A request carries as extensions its [`Peer`] and, if the client showed a certificate that the TLS
 //! configuration trusts, a [`ClientCertificate`]; neither can be set from the network. On shutdown the listener closes
 //! first, idle connections end at once, busy ones may finish what they are at for [`Limits::drain`].
 

@@ -2,7 +2,7 @@
 //!
 //! It has a thread of its own since writing may block for as long as whoever reads the other end likes, and neither a query
 //! nor a task of the process may wait for that. While the log is off it sleeps; while it is on it looks into the rings every
-//! [`LOOK`]. What it cannot write is counted and given up.
+//! `LOOK`. What it cannot write is counted and given up.
 
 pub mod line;
 
