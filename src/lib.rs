@@ -8,8 +8,8 @@
 //! 3. An operator: `admin` → what is running.
 //!
 //! The data plane (`wire` to `transport`) and the control plane (`api` to `controller`) meet in `zone::db` and nowhere
-//! else. `tests/tidy.rs` holds the table of which module may use which. The fuzz targets (`--cfg fuzzing`, which
-//! `scripts/fuzz` sets) need the data plane alone, and are built with nothing else.
+//! else. `tests/tidy.rs` holds the table of which module may use which. The fuzz targets of the data plane are built with it
+//! alone (`--cfg fuzzing`, which `scripts/fuzz` sets for them).
 
 // --- data plane ---
 pub mod nameserver;
