@@ -10,6 +10,7 @@ mod crds;
 mod explain;
 mod folder;
 mod kubeconfig;
+mod moves;
 mod serve;
 mod user;
 mod version;
@@ -54,6 +55,10 @@ const COMMANDS: &[Entry] = &[
     Entry { command: check::command, run: check::run },
     Entry { command: zone::command, run: zone::run },
     Entry { command: explain::command, run: explain::run },
+    Entry { command: moves::move_command, run: moves::run_move },
+    Entry { command: moves::drain_command, run: moves::run_drain },
+    Entry { command: moves::cordon_command, run: moves::run_cordon },
+    Entry { command: moves::uncordon_command, run: moves::run_uncordon },
     Entry { command: user::command, run: user::run },
     Entry { command: kubeconfig::command, run: kubeconfig::run },
     Entry { command: crds::command, run: crds::run },

@@ -5,6 +5,7 @@
 //! *.shard1.v3.example.           A A AAAA                    spec.addresses
 //! _acme-challenge.app.shard1…    TXT                         spec.records
 //! app.shard1…, and the name above  A A AAAA                  copied from the wildcard
+//! moved.shard1…                    CNAME                     trails of routes that have left (see `trails`)
 //! ```
 //!
 //! The copies are there since a name that exists blocks the wildcard, for all types, at itself, and at every name above it
@@ -21,6 +22,7 @@ use super::digest::Digest;
 use super::inputs::RouterInput;
 use super::records;
 use super::settings::Settings;
+use super::trails;
 use super::verdict::Verdict;
 use crate::wire::{Name, RecordType};
 use crate::zone::Contents;
@@ -46,7 +48,10 @@ pub fn compile(router: &RouterInput, verdicts: &mut Vec<Verdict>) -> Shard {
     if contents.owner(&wildcard).is_empty() {
         apex::set(&mut contents, &wildcard, RecordType::TXT, router.ttl, vec![character_string(NO_ADDRESS)]);
     }
-    Shard { digest: Digest::of_contents(&contents), records: contents }
+    // A shard may have the trails of many routes: their digest is kept, and not made anew for each of them.
+    let digest = Digest::of_contents(&contents).plus(router.trails.digest());
+    trails::add(&mut contents, router, verdicts);
+    Shard { digest, records: contents }
 }
 
 /// The whole zone of a shard, under a serial.

@@ -3,10 +3,12 @@
 //! | change | the snapshot | the queue |
 //! |---|---|---|
 //! | Router new or different | has it | wakes the routes that it can take |
+//! | Router draining, or not any more | | its routes get in line to leave, or need not |
 //! | Namespace | | wakes its routes, also for a changed quota |
 //! | Route new or different | | looks at it |
 //! | Route bound, or gone | | lets it go |
-//! | RouteBinding | counts it | |
+//! | Route bound and asked to move | | looks at it |
+//! | RouteBinding | counts it | if its Router drains, its route gets in line |
 //! | RouteBinding gone | counts it no more | wakes routes, if its Router or its namespace's quota was full |
 //! | claim on a host let go | | looks at the Route that has waited longest for it |
 
@@ -35,6 +37,7 @@ impl Scheduler {
                 helpful.extend(resync.applied.iter().filter_map(|applied| self.set_router(applied)));
             }
         }
+        self.follow_draining();
         self.wake_for_routers(&helpful);
     }
 
@@ -50,6 +53,7 @@ impl Scheduler {
         if names.is_empty() {
             return;
         }
+        self.drain.retry();
         if self.queue.depths().unschedulable <= TOLD_AT_ONCE_MAX {
             let woken = self.queue.wake(|_| true);
             self.metrics.woken.inc_by(woken as u64);
@@ -60,11 +64,11 @@ impl Scheduler {
         let fits = |key: &ObjectKey| {
             let Some(route) = routes.get(key) else { return false };
             // Whether a host is the platform's own depends on all Routers.
-            if route.host.is_some() {
+            if route.host.is_some() || route.move_to.is_some() {
                 return true;
             }
             let namespace = namespaces.get(&super::namespace_key(key)).unwrap_or_default();
-            let wish = Wish { key, route: &route, namespace: &namespace, platform_host: None };
+            let wish = Wish { key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
             let takes = |name: &String| {
                 snapshot.router(name).is_some_and(|(router, shard)| judge(&wish, router, shard, strategy).is_ok())
             };
@@ -100,6 +104,7 @@ impl Scheduler {
             Change::Deleted { .. } => return,
             Change::Resynced(resync) => resync.applied.into_iter().map(|applied| applied.key.name).collect(),
         };
+        self.drain.retry();
         let woken = self.queue.wake(|key| key.namespace.as_ref().is_some_and(|name| changed.contains(name)));
         self.metrics.woken.inc_by(woken as u64);
     }
@@ -126,10 +131,18 @@ impl Scheduler {
         if let Some(before) = before.as_ref().filter(|before| recreated || before.host != now.host) {
             self.stop_waiting_for_host(&key, before);
         }
-        if now.bound || now.deleting {
+        if now.bound && !now.deleting && self.is_to_move(&key, &now) {
+            if before.is_none_or(|before| !now.decides_as(&before)) {
+                self.queue.push(key);
+            }
+        } else if now.bound || now.deleting {
             self.reports.remove(&key);
             self.stop_waiting_for_host(&key, &now);
             self.queue.remove(&key);
+            if before.is_some_and(|before| before.move_to.is_some()) {
+                self.take_back(&key, &now);
+                self.drain.retry();
+            }
         } else if before.is_none_or(|before| !now.decides_as(&before)) {
             self.queue.push(key);
         }
@@ -161,10 +174,18 @@ impl Scheduler {
             self.snapshot.unbound(&applied.key, before);
         }
         self.snapshot.bound(&applied.key, &applied.now);
+        let before = applied.before.as_deref();
+        self.follow_binding(&applied.key, before, &applied.now);
+        if let Some(before) = before.filter(|before| before.router != applied.now.router) {
+            // While it moved it counted twice.
+            self.wake_for_room(&before.router);
+            self.wake_for_quota(&applied.key);
+        }
     }
 
     fn on_binding_gone(&mut self, key: ObjectKey, last: &BindingFacts) {
         self.snapshot.unbound(&key, last);
+        self.forget_binding(&key, last);
         self.wake_for_room(&last.router);
         self.wake_for_quota(&key);
         // A binding of an earlier Route of the name stood in the way, or this one shall be placed anew.

@@ -8,6 +8,7 @@ mod export;
 mod guard;
 mod manual;
 mod metrics;
+mod moves;
 mod platform;
 mod query_log;
 mod resolver;
