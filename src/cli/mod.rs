@@ -12,6 +12,7 @@ mod folder;
 mod kubeconfig;
 mod moves;
 mod serve;
+mod simulate;
 mod user;
 mod version;
 mod zone;
@@ -59,6 +60,7 @@ const COMMANDS: &[Entry] = &[
     Entry { command: moves::drain_command, run: moves::run_drain },
     Entry { command: moves::cordon_command, run: moves::run_cordon },
     Entry { command: moves::uncordon_command, run: moves::run_uncordon },
+    Entry { command: simulate::command, run: simulate::run },
     Entry { command: user::command, run: user::run },
     Entry { command: kubeconfig::command, run: kubeconfig::run },
     Entry { command: crds::command, run: crds::run },

@@ -14,7 +14,7 @@ use super::facts::{BindingFacts, NamespaceFacts, RouteFacts, RouterFacts};
 use super::filter::Wish;
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::Strategy;
-use crate::api::names::is_at_or_below;
+use crate::api::names::{self, is_at_or_below};
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::{Router, RouterState};
@@ -37,7 +37,7 @@ pub struct Bound {
     pub facts: BindingFacts,
     /// The Router's zone.
     pub dns: String,
-    /// The route's label.
+    /// The route's label; that which it wants, if the forecast has placed it.
     pub label: String,
 }
 
@@ -166,11 +166,20 @@ impl Forecast {
         let outcome = decide(&Wish { key, route, namespace, platform_host, leaving }, &self.snapshot);
         if let Ok(placement) = &outcome {
             self.snapshot.assume(key.clone(), &placement.router, self.now);
-            if let (Some(before), Some(bound)) = (&from, self.bindings.get_mut(key)) {
+            if let Some(before) = &from {
                 self.snapshot.unbound(key, before);
-                bound.facts.router.clone_from(&placement.router);
-                bound.dns.clone_from(&placement.dns);
             }
+            let wanted = || {
+                let namespace = key.namespace.as_deref().unwrap_or_default();
+                Bound {
+                    facts: BindingFacts { route_uid: route.uid.clone(), ..BindingFacts::default() },
+                    dns: String::new(),
+                    label: names::wanted_label(namespace, &key.name, route.subdomain.as_deref()),
+                }
+            };
+            let bound = self.bindings.entry(key.clone()).or_insert_with(wanted);
+            bound.facts.router.clone_from(&placement.router);
+            bound.dns.clone_from(&placement.dns);
         }
         Some(Step { key: key.clone(), from: from.map(|from| from.router), outcome })
     }

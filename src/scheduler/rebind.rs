@@ -222,7 +222,8 @@ mod tests {
                 prop_assert_eq!(names.len(), binding.spec.trails.len());
                 prop_assert!(names.len() <= TRAILS_MAX && !names.contains(&own));
                 prop_assert_eq!(&binding.spec.names[0].name, &own);
-                prop_assert!(left == binding.spec.dns || names.contains(&format!("ns-app.{left}")));
+                let former = format!("ns-app.{left}");
+                prop_assert!(former == own || names.contains(&former));
                 prop_assert!(binding.spec.trails.iter().all(|trail| trail.until.0 >= at(now)));
             }
         }

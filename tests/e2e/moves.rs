@@ -164,11 +164,8 @@ fn kubectl_alone_moves_and_tenants_do_not() {
     kubectl.ok_with(&["apply", "-f", "-"], &[router("shard1", "192.0.2.1", ""), route("web", "")].concat());
     kubectl.ok(&["wait", "routes.signpost.dev/web", "-n", "shop", "--for=condition=Scheduled", "--timeout=60s"]);
     kubectl.ok_with(&["apply", "-f", "-"], &router("shard2", "192.0.2.2", ""));
-    let annotate = |to: &str| {
-        let annotation = format!("signpost.dev/move-to={to}");
-        ["annotate".to_owned(), "routes.signpost.dev/web".to_owned(), "-n".to_owned(), "shop".to_owned(), annotation]
-    };
-    let arguments = |list: &[String; 5]| list.each_ref().map(|one| one.as_str()).to_vec();
+    let wish = |to: &str| format!("signpost.dev/move-to={to}");
+    let annotate = ["annotate", "routes.signpost.dev/web", "-n", "shop"];
 
     told(&data, &["user", "add", "tina", "--role", "tenant", "--namespace", "shop", "--no-credential"]);
     let tina = data.join("tina.kubeconfig");
@@ -176,13 +173,16 @@ fn kubectl_alone_moves_and_tenants_do_not() {
     let out = tina.to_str().expect("UTF-8").to_owned();
     told(&data, &["kubeconfig", "--user", "tina", "--namespace", "shop", "--server", &api, "--out", &out]);
     let tenant = Kubectl::new(tina);
-    let complaint = tenant.refused(&arguments(&annotate("shard2")), "");
+    eventually("the server knows her", || {
+        tenant.run(&["get", "routes.signpost.dev", "-n", "shop"]).status.success().then_some(())
+    });
+    let complaint = tenant.refused(&[&annotate[..], &[&wish("shard2")]].concat(), "");
     assert!(complaint.contains("cannot move resource \"routes\""), "{complaint}");
     assert_eq!(kubectl.ok(&["auth", "can-i", "move", "routes.signpost.dev", "-n", "shop"]).trim(), "yes");
-    let complaint = kubectl.refused(&arguments(&annotate("shard9")), "");
+    let complaint = kubectl.refused(&[&annotate[..], &[&wish("shard9")]].concat(), "");
     assert!(complaint.contains("signpost.dev/move-to") && complaint.contains("shard9"), "{complaint}");
 
-    kubectl.ok(&arguments(&annotate("shard2")));
+    kubectl.ok(&[&annotate[..], &[&wish("shard2")]].concat());
     let route = eventually("it has moved", || {
         let route = kubectl.json(&["routes.signpost.dev", "-n", "shop", "web"]);
         (route["status"]["router"] == "shard2").then_some(route)

@@ -52,7 +52,7 @@ pub(crate) struct Move {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) from: Option<String>,
     pub(crate) to: String,
-    /// The platform's name on its Router, of now and of then; unknown for one that has none yet.
+    /// The platform's name on its Router, of now and of then; for one that has none yet, the name that it wants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name_now: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -181,11 +181,12 @@ impl Plan {
                     continue;
                 }
             };
-            let bound = before.get(&key);
+            let bound = before.get(&key).or_else(|| forecast.bound(&key));
             let system = |dns: &str| bound.and_then(|bound| names::system_name(&bound.label, dns));
-            let name_now = bound.and_then(|bound| system(&bound.dns));
+            let name_now = before.get(&key).and_then(|bound| system(&bound.dns));
             let alias = bound.map(|bound| names::alias_name(&bound.label, context.domain));
-            if let (Some(alias), Some(host)) = (&alias, forecast.route(&key).and_then(|route| route.host.clone())) {
+            let moves = alias.as_ref().filter(|_| from.is_some());
+            if let (Some(alias), Some(host)) = (moves, forecast.route(&key).and_then(|route| route.host.clone())) {
                 let record = names::record_for_host(&host, alias);
                 let now = name_now.clone().unwrap_or_default();
                 let otherwise = format!(
