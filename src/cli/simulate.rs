@@ -32,10 +32,12 @@ pub(super) fn command() -> Command {
     let several = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).action(ArgAction::Append).help(help)
     };
-    let add = several("add", "FILE", "Adds the Routers of a YAML or JSON file, or changes those that are there (repeats)")
-        .value_parser(ValueParser::path_buf())
-        .value_hint(ValueHint::FilePath);
-    let weight = several("set-weight", "ROUTER=N", "Gives a Router another weight, 0 to 1000 (repeats)").value_parser(weight);
+    let add =
+        several("add", "FILE", "Adds the Routers of a YAML or JSON file, or changes those that are there (repeats)")
+            .value_parser(ValueParser::path_buf())
+            .value_hint(ValueHint::FilePath);
+    let weight =
+        several("set-weight", "ROUTER=N", "Gives a Router another weight, 0 to 1000 (repeats)").value_parser(weight);
     Command::new("simulate")
         .about("Says which routes would go where if Routers came, went or were others; touches nothing")
         .after_help(
@@ -132,8 +134,7 @@ async fn simulate(
             left => plan.notes.push(format!("{name} would not be deleted: {left} of its routes have nowhere to go")),
         }
     }
-    let context =
-        Context { domain: &settings.domain, trail_minimum: settings.trail_minimum, now: Timestamp::now() };
+    let context = Context { domain: &settings.domain, trail_minimum: settings.trail_minimum, now: Timestamp::now() };
     plan.capacity = Capacity::compare(&before, forecast);
     plan.tell(steps, &labels, forecast, &context);
     Ok(plan)
@@ -151,7 +152,8 @@ async fn judge(platform: &Platform, document: manifests::Document) -> Result<Rou
         field_validation: Some(ValidationDirective::Strict),
         ..PatchParams::apply(MANAGER).force().dry_run()
     };
-    let judged = routers.patch(&name, &parameters, &Patch::Apply(object));
+    let patch = Patch::Apply(object);
+    let judged = routers.patch(&name, &parameters, &patch);
     match tokio::time::timeout(JUDGE_TIMEOUT, judged).await {
         Ok(Ok(router)) => Ok(router),
         Ok(Err(error)) => Err(format!("{place}: {}", told(&error))),

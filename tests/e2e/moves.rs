@@ -191,3 +191,72 @@ fn kubectl_alone_moves_and_tenants_do_not() {
     assert_eq!(dig(server.dns, "shop-web.shard2.v3.rhcloud.com", "A", &[]).data("A"), ["192.0.2.2"]);
     assert!(server.terminate().success());
 }
+
+#[test]
+fn a_simulation_touches_nothing_and_comes_true() {
+    let data = DataDir::new();
+    let arguments = ["--data-dir", data.path(), "--strategy", "least-routes", "--drain-rate", "1000"];
+    let server = Server::start(Ports::free(), &arguments);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    kubectl.ok(&["create", "namespace", "shop"]);
+    let routers = [router("shard1", "192.0.2.1", ""), router("shard2", "192.0.2.2", ", capacity: {hard: 6}")].concat();
+    kubectl.ok_with(&["apply", "-f", "-"], &routers);
+    let routes: String = (0..8).map(|i| route(&format!("r{i}"), "")).collect();
+    kubectl.ok_with(&["apply", "-f", "-"], &routes);
+    kubectl.ok(&["wait", "routes.signpost.dev", "--all", "-n", "shop", "--for=condition=Scheduled", "--timeout=60s"]);
+    let new = data.join("shard3.yaml");
+    std::fs::write(&new, router("shard3", "192.0.2.3", ", capacity: {hard: 3}")).expect("written");
+    let new = new.to_str().expect("UTF-8");
+    let where_all_are = || -> Vec<(String, String)> {
+        let list = kubectl.json(&["routebindings.signpost.dev", "-n", "shop"]);
+        let items = list["items"].as_array().expect("a list").clone();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        items.iter().map(|one| (text(&one["metadata"]["name"]), text(&one["spec"]["router"]))).collect()
+    };
+    let before = where_all_are();
+
+    let simulate = ["simulate", "--add", new, "--drain", "shard1", "--strategy", "least-routes"];
+    let page = told(&data, &simulate);
+    assert!(page.contains("dry run: nothing was changed") && page.contains("shop-r0.shard"), "{page}");
+    let json = told(&data, &[&simulate[..], &["--output", "json"]].concat());
+    let plan: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(plan["moves"].as_array().map(Vec::len), Some(4), "{plan}");
+    let row = |router: &str| {
+        let capacity = plan["capacity"].as_array().expect("Routers").iter();
+        let row = capacity.clone().find(|one| one["router"] == router).expect("it is told of");
+        (row["routesBefore"].as_u64(), row["routesAfter"].as_u64())
+    };
+    assert_eq!(
+        [row("shard1"), row("shard2"), row("shard3")],
+        [(Some(4), Some(0)), (Some(4), Some(5)), (Some(0), Some(3))]
+    );
+    assert_eq!(where_all_are(), before);
+    assert!(kubectl.refused(&["get", "router.signpost.dev", "shard3"], "").contains("NotFound"));
+    let yaml = told(&data, &["simulate", "--remove", "shard1", "--set-weight", "shard2=7", "--output", "yaml"]);
+    assert!(yaml.contains("action: simulate") && yaml.contains("would not be deleted: 2 of its routes"), "{yaml}");
+    for (arguments, code, complaint) in [
+        (&["simulate", "--drain", "shard9"][..], 1, "there is no Router shard9"),
+        (&["simulate", "--set-weight", "shard1"], 2, "must be ROUTER=N"),
+        (&["simulate", "--add", "/nowhere.yaml"], 1, "/nowhere.yaml"),
+    ] {
+        let found = refused(&data, arguments, code);
+        assert!(found.contains(complaint), "{arguments:?}: {found}");
+    }
+    std::fs::write(data.join("bad.yaml"), router("x", "300.0.0.1", "")).expect("written");
+    let found = refused(&data, &["simulate", "--add", data.join("bad.yaml").to_str().expect("UTF-8")], 1);
+    assert!(found.contains("spec.addresses[0].ip"), "{found}");
+
+    // What was foretold is what happens.
+    kubectl.ok(&["apply", "-f", new]);
+    told(&data, &["drain", "router", "shard1"]);
+    eventually("the shard is empty", || where_all_are().iter().all(|(_, router)| router != "shard1").then_some(()));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let moves = plan["moves"].as_array().expect("moves").iter();
+    let foretold: std::collections::BTreeMap<String, String> =
+        moves.map(|one| (text(&one["name"]), text(&one["to"]))).collect();
+    for (name, router) in before {
+        let expected = foretold.get(&name).unwrap_or(&router);
+        assert!(where_all_are().contains(&(name.clone(), expected.clone())), "{name} is not on {expected}");
+    }
+    assert!(server.terminate().success());
+}

@@ -78,13 +78,6 @@ const COLUMNS: &[Column] = &[
     },
     AGE,
     Column {
-        name: "Move To",
-        kind: "string",
-        priority: 1,
-        description: "The Router that it is to move to.",
-        cell: |object, _| move_to(object).map_or(Value::Null, Value::from),
-    },
-    Column {
         name: "Canonical Name",
         kind: "string",
         priority: 1,
