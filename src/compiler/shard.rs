@@ -41,6 +41,17 @@ pub struct Shard {
 
 /// Makes a shard's records from its Router. What cannot be used is left out, with a verdict.
 pub fn compile(router: &RouterInput, verdicts: &mut Vec<Verdict>) -> Shard {
+    let (mut contents, digest) = without_trails(router, verdicts);
+    trails::add(&mut contents, router, verdicts);
+    Shard { digest, records: contents }
+}
+
+/// The digest that [`compile`] would find, without making the trails, of which there may be many.
+pub fn digest(router: &RouterInput) -> Digest {
+    without_trails(router, &mut Vec::new()).1
+}
+
+fn without_trails(router: &RouterInput, verdicts: &mut Vec<Verdict>) -> (Contents, Digest) {
     let mut contents = Contents::new(router.apex.clone());
     let wildcard = router.apex.wildcard().expect("the apex leaves room for the wildcard: RouterInput::read");
     put_addresses(&mut contents, &wildcard, router);
@@ -48,10 +59,8 @@ pub fn compile(router: &RouterInput, verdicts: &mut Vec<Verdict>) -> Shard {
     if contents.owner(&wildcard).is_empty() {
         apex::set(&mut contents, &wildcard, RecordType::TXT, router.ttl, vec![character_string(NO_ADDRESS)]);
     }
-    // A shard may have the trails of many routes: their digest is kept, and not made anew for each of them.
     let digest = Digest::of_contents(&contents).plus(router.trails.digest());
-    trails::add(&mut contents, router, verdicts);
-    Shard { digest, records: contents }
+    (contents, digest)
 }
 
 /// The whole zone of a shard, under a serial.

@@ -10,7 +10,7 @@
 //! | Route bound and asked to move | | looks at it |
 //! | RouteBinding | counts it | if its Router drains, its route gets in line |
 //! | RouteBinding gone | counts it no more | wakes routes, if its Router or its namespace's quota was full |
-//! | claim on a host let go | | looks at the Route that has waited longest for it |
+//! | claim on a host let go | | looks at the Route that has waited longest for it, and at those that it kept out |
 
 use std::collections::BTreeSet;
 
@@ -151,6 +151,10 @@ impl Scheduler {
     fn on_route_gone(&mut self, key: &ObjectKey, last: &RouteFacts) {
         self.reports.remove(key);
         self.stop_waiting_for_host(key, last);
+        if let Some(host) = &last.host {
+            let woken = self.hosts.release(host, key);
+            self.look_at(woken);
+        }
         self.queue.remove(key);
     }
 
@@ -195,14 +199,22 @@ impl Scheduler {
     }
 
     pub(super) fn on_host_claims(&mut self, change: Change<HostClaimFacts>) {
-        let names: Vec<String> = match change {
-            Change::Applied(applied) => vec![applied.key.name],
-            Change::Deleted { key, .. } => vec![key.name],
-            Change::Resynced(resync) => {
-                let applied = resync.applied.into_iter().map(|applied| applied.key.name);
-                applied.chain(resync.vanished.into_iter().map(|(key, _)| key.name)).collect()
-            }
+        let (applied, gone) = match change {
+            Change::Applied(applied) => (vec![applied], Vec::new()),
+            Change::Deleted { key, last } => (Vec::new(), vec![(key, last)]),
+            Change::Resynced(resync) => (resync.applied, resync.vanished),
         };
+        let mut names = Vec::with_capacity(applied.len() + gone.len());
+        for (key, last) in gone {
+            let woken = self.hosts.remove(&key.name, &last);
+            self.look_at(woken);
+            names.push(key.name);
+        }
+        for reflector::Applied { key, now, before, .. } in applied {
+            let woken = self.hosts.set(&key.name, before.as_deref(), &now);
+            self.look_at(woken);
+            names.push(key.name);
+        }
         for name in names {
             let holder = self.host_claims.get(&ObjectKey::cluster(&name)).and_then(|claim| claim.holder_uid.clone());
             let Some(waiting) = self.waiting_for_host.get(&name) else { continue };
@@ -218,7 +230,17 @@ impl Scheduler {
         }
     }
 
+    /// Looks again at routes that were kept from their host.
+    pub(super) fn look_at(&mut self, woken: Vec<ObjectKey>) {
+        for key in woken {
+            if self.routes.get(&key).is_some_and(|route| !route.bound && !route.deleting) {
+                self.queue.push(key);
+            }
+        }
+    }
+
     pub(super) fn stop_waiting_for_host(&mut self, key: &ObjectKey, route: &RouteFacts) {
+        self.hosts.stop(key);
         let Some(host) = &route.host else { return };
         let claim = host_claim_name(host);
         if let Some(waiting) = self.waiting_for_host.get_mut(&claim) {

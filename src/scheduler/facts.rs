@@ -268,12 +268,17 @@ impl From<RouteBinding> for BindingFacts {
 pub struct HostClaimFacts {
     /// Uid of the Route that holds it; `None` once it was let go.
     pub holder_uid: Option<String>,
+    /// The host.
+    pub host: String,
+    /// The namespace of the Route that holds it, or held it last.
+    pub namespace: String,
 }
 
 impl From<NameClaim> for HostClaimFacts {
     fn from(claim: NameClaim) -> Self {
         let held = claim.spec.released_at.is_none();
-        HostClaimFacts { holder_uid: held.then_some(claim.spec.holder.uid) }
+        let holder = claim.spec.holder;
+        HostClaimFacts { holder_uid: held.then_some(holder.uid), host: claim.spec.value, namespace: holder.namespace }
     }
 }
 

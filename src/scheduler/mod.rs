@@ -42,6 +42,7 @@ use self::drain::Drain;
 use self::events::{Events, Notice};
 use self::facts::{BindingFacts, HostClaimFacts, NamespaceFacts, RouteFacts, RouterFacts};
 use self::filter::{Wish, is_own_name};
+use self::hosts::Hosts;
 use self::metrics::Metrics;
 use self::queue::{Queue, Waits};
 use self::rebind::{Cause, Leaving};
@@ -71,6 +72,7 @@ pub mod explain;
 pub mod facts;
 pub mod filter;
 pub mod forecast;
+pub mod hosts;
 pub mod metrics;
 mod moving;
 pub mod queue;
@@ -152,6 +154,8 @@ pub struct Scheduler {
     switched: watch::Receiver<Chooser>,
     /// Routes that wait for a custom host, by the name of its claim.
     waiting_for_host: HashMap<String, BTreeSet<ObjectKey>>,
+    /// Custom hosts that overlap.
+    hosts: Hosts,
     /// Routes just bound, with the time at which their status shall say so.
     settling: VecDeque<(Instant, ObjectKey)>,
     /// The routes on Routers that are draining.
@@ -208,7 +212,7 @@ impl Subject {
 }
 
 enum Finished {
-    Attempt { plan: Plan, outcome: Outcome, started: Instant },
+    Attempt { plan: Box<Plan>, outcome: Outcome, started: Instant },
     Repair { key: ObjectKey, result: kube::Result<()> },
     Trails { key: ObjectKey, result: kube::Result<()> },
 }
@@ -258,6 +262,7 @@ impl Scheduler {
             routers,
             snapshot: Snapshot::default(),
             waiting_for_host: HashMap::new(),
+            hosts: Hosts::default(),
             settling: VecDeque::new(),
             reports: HashMap::new(),
             flights: HashMap::new(),
@@ -401,6 +406,14 @@ impl Scheduler {
             }
         }
         let host_is_own = platform_host.is_some();
+        let custom = route.host.as_deref().filter(|_| !host_is_own && leaving.is_none());
+        let overlap = custom.and_then(|host| self.hosts.overlap(host, key.namespace.as_deref().unwrap_or_default()));
+        if let Some(overlap) = overlap {
+            self.hosts.wait(&key, &overlap);
+            self.refuse(&key, &route, "HostAlreadyClaimed", overlap.message, events);
+            self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
+            return None;
+        }
         Some(Subject { key, route, namespace, host_is_own, leaving, started })
     }
 
@@ -459,10 +472,11 @@ impl Scheduler {
         }
         self.snapshot.assume(key.clone(), &placement.router, Instant::now());
         if let Some(host) = route.host.as_deref().filter(|_| !host_is_own && leaving.is_none()) {
+            self.hosts.reserve(host, &key);
             // Before the attempt, so that a release of the host during it is not missed.
             self.waiting_for_host.entry(host_claim_name(host)).or_default().insert(key.clone());
         }
-        let plan = Plan { key, route, host_is_own, leaving, placement };
+        let plan = Box::new(Plan { key, route, host_is_own, leaving, placement });
         let (binder, term, flying) = (self.binder.clone(), term.clone(), plan.key.clone());
         let task = under_way.attempts.spawn(async move {
             let outcome = binder.bind(&plan, &term).await;
@@ -494,6 +508,10 @@ impl Scheduler {
                 if let Some(key) = self.flights.remove(&error.id()) {
                     self.snapshot.forget(&key);
                     self.wake_for_quota(&key);
+                    if let Some(host) = self.routes.get(&key).and_then(|route| route.host.clone()) {
+                        let woken = self.hosts.release(&host, &key);
+                        self.look_at(woken);
+                    }
                     self.queue.failed(&key, Instant::now(), random());
                 }
             }
@@ -517,6 +535,11 @@ impl Scheduler {
             self.snapshot.forget(key);
             self.wake_for_room(&plan.placement.router);
             self.wake_for_quota(key);
+            // Of one that is bound the claim tells, when it is seen.
+            if let Some(host) = route.host.as_deref().filter(|_| !matches!(outcome, Outcome::AlreadyBound)) {
+                let woken = self.hosts.release(host, key);
+                self.look_at(woken);
+            }
         }
         match outcome {
             Outcome::Bound => {

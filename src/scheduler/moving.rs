@@ -74,11 +74,12 @@ impl Scheduler {
         for (key, binding) in self.bindings.all() {
             if begun.contains(&binding.router) {
                 self.drain.add(&key);
-            } else if ended.contains(&binding.router) && self.drain.remove(&key) {
-                if let Some(route) = self.routes.get(&key).filter(|route| route.move_to.is_none()) {
-                    self.queue.remove(&key);
-                    self.take_back(&key, &route);
-                }
+            } else if ended.contains(&binding.router)
+                && self.drain.remove(&key)
+                && let Some(route) = self.routes.get(&key).filter(|route| route.move_to.is_none())
+            {
+                self.queue.remove(&key);
+                self.take_back(&key, &route);
             }
         }
     }

@@ -112,7 +112,7 @@ pub(crate) struct Capacity {
     pub(crate) soft: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hard: Option<u32>,
-    /// How many more it can take then; `None`: any number.
+    /// How many more it takes then; `None`: any number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) left: Option<u32>,
 }
@@ -135,7 +135,10 @@ impl Capacity {
             routes_after: shard.routes,
             soft: router.capacity_soft,
             hard: router.capacity_hard,
-            left: router.capacity_hard.map(|hard| hard.saturating_sub(shard.routes)),
+            left: match router.state {
+                RouterState::Active => router.capacity_hard.map(|hard| hard.saturating_sub(shard.routes)),
+                RouterState::Cordoned | RouterState::Draining => Some(0),
+            },
         });
         all.collect()
     }
@@ -240,8 +243,8 @@ impl Plan {
         section(&mut text, &["STAYS", "ON", "REASON", "WHY"], stays.collect());
         let users = self.users.iter().map(|one| vec![one.namespace.clone(), one.routes.to_string()]);
         section(&mut text, &["TELL THE USERS OF", "ROUTES WITH ANOTHER NAME"], users.collect());
-        let hosts = self.hosts.iter().map(|one| vec![one.host.clone(), one.record.clone(), one.otherwise.clone()]);
-        section(&mut text, &["CUSTOM HOST", "NOTHING TO CHANGE IF IT IS", "OTHERWISE"], hosts.collect());
+        let hosts = self.hosts.iter().map(|one| vec![one.host.clone(), one.record.clone()]);
+        section(&mut text, &["CUSTOM HOST", "NOTHING TO CHANGE IF IT IS"], hosts.collect());
         let capacity = self.capacity.iter().map(|one| {
             let cell = |number: Option<u32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
             let state = match one.state {
@@ -263,6 +266,12 @@ impl Plan {
                  hold the old addresses for {}.",
                 span(self.trail_seconds),
                 span(self.caches_seconds)
+            );
+        }
+        if !self.hosts.is_empty() {
+            text.push_str(
+                "A custom host that is a CNAME of an old name works as long as that stays: point it at the alias. One that has the \
+                 addresses of the old Router must be changed.\n",
             );
         }
         for note in &self.notes {
