@@ -4,15 +4,33 @@
 //! command line or the configuration cannot be used). What a command is asked for goes to standard output, all else to
 //! standard error.
 
+// What commands share.
+mod access;
+mod age;
+mod output;
+mod progress;
+mod rates;
+mod scrape;
+mod style;
+mod table;
+mod zones;
+
 mod check;
 mod completion;
 mod crds;
+mod dig;
+mod events;
 mod explain;
 mod folder;
 mod kubeconfig;
+mod routers;
+mod routes;
 mod serve;
+mod status;
+mod topology;
 mod user;
 mod version;
+mod wait;
 mod zone;
 
 use std::ffi::OsString;
@@ -51,9 +69,16 @@ struct Entry {
 /// The commands, in the order in which help lists them.
 const COMMANDS: &[Entry] = &[
     Entry { command: serve::command, run: serve::run },
+    Entry { command: status::command, run: status::run },
+    Entry { command: routes::command, run: routes::run },
+    Entry { command: routers::command, run: routers::run },
+    Entry { command: topology::command, run: topology::run },
+    Entry { command: events::command, run: events::run },
+    Entry { command: wait::command, run: wait::run },
+    Entry { command: explain::command, run: explain::run },
+    Entry { command: dig::command, run: dig::run },
     Entry { command: check::command, run: check::run },
     Entry { command: zone::command, run: zone::run },
-    Entry { command: explain::command, run: explain::run },
     Entry { command: user::command, run: user::run },
     Entry { command: kubeconfig::command, run: kubeconfig::run },
     Entry { command: crds::command, run: crds::run },
