@@ -1,7 +1,7 @@
 //! Which API a command asks, as whom, and of which namespace: the kubeconfig that its user already has.
 //!
-//! The first that there is counts: `--kubeconfig` (or the setting), `<data-dir>/kubeconfig` if `--data-dir` is given, the files of
-//! `$KUBECONFIG`, `<data-dir>/kubeconfig`, `~/.kube/config`.
+//! The first that there is counts: `--kubeconfig` (or the setting), `<data-dir>/kubeconfig` if `--data-dir` is given,
+//! the files of `$KUBECONFIG`, `<data-dir>/kubeconfig`, `~/.kube/config`.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -115,6 +115,11 @@ impl Place {
         }
     }
 
+    /// Whether the arguments or settings name an API.
+    pub(super) fn is_explicit(&self) -> bool {
+        self.settings.kubeconfig.is_some() || self.context.is_some()
+    }
+
     /// Whether there is a kubeconfig.
     pub(super) fn is_there(&self) -> bool {
         match &self.source {
@@ -139,7 +144,8 @@ impl Place {
     }
 }
 
-/// Which kubeconfig counts. `data_dir_given`: `--data-dir` stands on the command line; `variable`: `$KUBECONFIG` is set.
+/// Which kubeconfig counts. `data_dir_given`: `--data-dir` stands on the command line; `variable`: `$KUBECONFIG` is
+/// set.
 fn source(settings: &Settings, data_dir_given: bool, variable: bool, home: Option<PathBuf>) -> Source {
     let of_data_dir = settings.data_dir.join("kubeconfig");
     match (&settings.kubeconfig, home) {

@@ -1,8 +1,8 @@
 //! The command line: a file a command.
 //!
-//! Exit codes: [`Exit::Success`] 0, [`Exit::Failure`] 1 (it did not work, or a check found errors), [`Exit::Usage`] 2 (the
-//! command line or the configuration cannot be used). What a command is asked for goes to standard output, all else to
-//! standard error.
+//! Exit codes: [`Exit::Success`] 0, [`Exit::Failure`] 1 (it did not work, or a check found errors), [`Exit::Usage`] 2
+//! (the command line or the configuration cannot be used). What a command is asked for goes to standard output, all
+//! else to standard error.
 
 // What commands share.
 mod access;
@@ -15,6 +15,7 @@ mod style;
 mod table;
 mod zones;
 
+mod backup;
 mod check;
 mod completion;
 mod crds;
@@ -23,10 +24,13 @@ mod events;
 mod explain;
 mod folder;
 mod kubeconfig;
+mod man;
+mod reference;
 mod routers;
 mod routes;
 mod serve;
 mod status;
+mod top;
 mod topology;
 mod user;
 mod version;
@@ -76,13 +80,17 @@ const COMMANDS: &[Entry] = &[
     Entry { command: events::command, run: events::run },
     Entry { command: wait::command, run: wait::run },
     Entry { command: explain::command, run: explain::run },
+    Entry { command: top::command, run: top::run },
     Entry { command: dig::command, run: dig::run },
     Entry { command: check::command, run: check::run },
     Entry { command: zone::command, run: zone::run },
     Entry { command: user::command, run: user::run },
     Entry { command: kubeconfig::command, run: kubeconfig::run },
+    Entry { command: backup::command, run: backup::run },
+    Entry { command: backup::restore_command, run: backup::run_restore },
     Entry { command: crds::command, run: crds::run },
     Entry { command: completion::command, run: completion::run },
+    Entry { command: man::command, run: man::run },
     Entry { command: version::command, run: version::run },
 ];
 

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::scrape::Scrape;
 
-/// What was asked and answered between two moments, by the second. Its JSON is an interface: fields are added, and none is
-/// renamed.
+/// What was asked and answered between two moments, by the second. Its JSON is an interface: fields are added, and
+/// none is renamed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Rates {

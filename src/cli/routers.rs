@@ -19,10 +19,12 @@ const ADDRESSES_HEALTHY: &str = "AddressesHealthy";
 pub(super) fn command() -> Command {
     let names = Arg::new("names").value_name("NAME").num_args(0..).help("Only these Routers");
     Command::new("routers")
-        .about("Lists Routers: whether they are ready, their load, their addresses, the serial of their zone, and why not")
+        .about(
+            "Lists Routers: whether they are ready, their load, their addresses, the serial of their zone, and why not",
+        )
         .after_help(
-            "LOAD is routes against capacity: hard where there is one, else soft. Exit codes: 0 listed (there may be none), 1 \
-             the API does not answer, 2 called wrongly.",
+            "LOAD is routes against capacity: hard where there is one, else soft. Exit codes: 0 listed (there may be \
+             none), 1 the API does not answer, 2 called wrongly.",
         )
         .arg(names)
         .arg(output::argument())

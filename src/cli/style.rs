@@ -58,8 +58,8 @@ impl Painter {
     }
 }
 
-/// The text on one line, with every control character replaced: what users wrote into objects must not move the cursor of
-/// whoever looks at them.
+/// The text on one line, with every control character replaced: what users wrote into objects must not move the
+/// cursor of whoever looks at them.
 pub(super) fn harmless(text: &str) -> String {
     text.trim_end()
         .chars()

@@ -46,8 +46,8 @@ pub(super) fn command() -> Command {
     Command::new("wait")
         .about("Waits until a route or a Router is as wished")
         .after_help(
-            "An object that is not there yet is waited for, too. Exit codes: 0 it is as wished, 1 it is not in time or the API \
-             does not answer, 2 called wrongly.",
+            "An object that is not there yet is waited for, too. Exit codes: 0 it is as wished, 1 it is not in time \
+             or the API does not answer, 2 called wrongly.",
         )
         .args([kind, name, condition, timeout])
         .arg(access::namespace_argument())

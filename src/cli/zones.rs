@@ -1,5 +1,5 @@
-//! The zones of a platform for a command that looks at them once: made from the API's objects the way a name server makes
-//! them, under the serials that the Zone objects record, and read from zone files.
+//! The zones of a platform for a command that looks at them once: made from the API's objects the way a name server
+//! makes them, under the serials that the Zone objects record, and read from zone files.
 
 use std::path::PathBuf;
 
@@ -57,7 +57,8 @@ pub(super) struct Known {
 /// All zones, and what they were made from.
 #[derive(Debug, Default)]
 pub(super) struct Zones {
-    /// The parent zone, the alias zone, the shards' in canonical order, then those of files in the order of their names.
+    /// The parent zone, the alias zone, the shards' in canonical order, then those of files in the order of their
+    /// names.
     pub(super) zones: Vec<Known>,
     /// The Routers.
     pub(super) routers: Vec<Router>,

@@ -1,7 +1,7 @@
 //! `signpost dig`: asks a name server, prints what it says, and why it says so.
 //!
-//! The answer comes from the server over the wire. Why, is told from the API's objects: the zones are compiled from them here,
-//! by the same pure code as in a name server, so that it works with roles in many processes, too.
+//! The answer comes from the server over the wire. Why, is told from the API's objects: the zones are compiled from
+//! them here, by the same pure code as in a name server, so that it works with roles in many processes, too.
 
 pub(super) mod exchange;
 pub(super) mod response;
@@ -39,9 +39,10 @@ pub(super) fn command() -> Command {
         .about("Asks a name server, and says why it answers so: which zone, which wildcard, which objects")
         .override_usage("signpost dig [OPTIONS] [@SERVER] <NAME> [TYPE]")
         .after_help(
-            "Without @SERVER the first address of --dns-listen is asked; a server that is named without a port, at port 53. Give \
-             the same --domain, --nameserver and --zones as the name servers have. Exit codes: 0 answered and explained, \
-             whatever the answer; 1 the server or the API does not answer; 2 called wrongly.",
+            "Without @SERVER the first address of --dns-listen is asked; a server that is named without a port, at \
+             port 53. Give the same --domain, --nameserver and --zones as the name servers have. Exit codes: 0 \
+             answered and explained, whatever the answer; 1 the server or the API does not answer; 2 called \
+             wrongly.",
         )
         .arg(words)
         .args([dnssec, tcp, only])

@@ -94,15 +94,15 @@ fn every_way_to_be_answered() {
             "shop-front.shard1.v3.example.",
             T::A,
             format!(
-                "found the records of the wildcard *.shard1.v3.example. | from Router shard1, spec.addresses | {route} (its \
-                 system name; RouteBinding shop/front)"
+                "found the records of the wildcard *.shard1.v3.example. | from Router shard1, spec.addresses | \
+                 {route} (its system name; RouteBinding shop/front)"
             ),
         ),
         (
             "other.shard1.v3.example.",
             T::A,
-            "found the records of the wildcard *.shard1.v3.example. | from Router shard1, spec.addresses | route none has this \
-             name: the wildcard answers for every name"
+            "found the records of the wildcard *.shard1.v3.example. | from Router shard1, spec.addresses | route \
+             none has this name: the wildcard answers for every name"
                 .to_owned(),
         ),
         (
@@ -114,8 +114,8 @@ fn every_way_to_be_answered() {
         (
             "app.shard1.v3.example.",
             T::A,
-            "found the records of app.shard1.v3.example. | from Router shard1, spec.addresses: copied from the wildcard, which \
-             this name blocks"
+            "found the records of app.shard1.v3.example. | from Router shard1, spec.addresses: copied from the \
+             wildcard, which this name blocks"
                 .to_owned(),
         ),
         (
@@ -140,16 +140,16 @@ fn every_way_to_be_answered() {
             "shop-front.routes.v3.example.",
             T::A,
             format!(
-                "found an alias at shop-front.routes.v3.example. | from RouteBinding shop/front | {route} (its stable alias; \
-                 RouteBinding shop/front) || found the records of the wildcard *.shard1.v3.example. | from Router shard1, \
-                 spec.addresses | {route} (its system name; RouteBinding shop/front)"
+                "found an alias at shop-front.routes.v3.example. | from RouteBinding shop/front | {route} (its \
+                 stable alias; RouteBinding shop/front) || found the records of the wildcard *.shard1.v3.example. | \
+                 from Router shard1, spec.addresses | {route} (its system name; RouteBinding shop/front)"
             ),
         ),
         (
             "gone.routes.v3.example.",
             T::A,
-            "found no such name: the closest one there is routes.v3.example., without a wildcard below it | from no route has \
-             this alias"
+            "found no such name: the closest one there is routes.v3.example., without a wildcard below it | from no \
+             route has this alias"
                 .to_owned(),
         ),
         (
@@ -160,8 +160,8 @@ fn every_way_to_be_answered() {
         (
             "nothing.v3.example.",
             T::A,
-            "found no such name: the closest one there is v3.example., without a wildcard below it | from neither a Router, nor \
-             the configuration, nor a zone file has this name"
+            "found no such name: the closest one there is v3.example., without a wildcard below it | from neither a \
+             Router, nor the configuration, nor a zone file has this name"
                 .to_owned(),
         ),
         (

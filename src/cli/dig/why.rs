@@ -1,5 +1,5 @@
-//! Why a name is answered as it is: which zone, which owner or wildcard, and which objects that came from. The zones are
-//! compiled from the objects here, as a name server does it, and looked up with the name server's own look-up.
+//! Why a name is answered as it is: which zone, which owner or wildcard, and which objects that came from. The zones
+//! are compiled from the objects here, as a name server does it, and looked up with the name server's own look-up.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -121,8 +121,8 @@ impl Why {
         why
     }
 
-    /// Notes where the answer to `name` is not what the objects come to. `serial`: the one that the server has for the first
-    /// step's zone, if it was asked.
+    /// Notes where the answer to `name` is not what the objects come to. `serial`: the one that the server has for
+    /// the first step's zone, if it was asked.
     pub(super) fn compare(&mut self, zones: &Zones, name: &Name, response: &Response, serial: Option<u32>) {
         let Some(step) = self.steps.first_mut() else { return };
         if let Some(fact) = &mut step.zone {

@@ -161,8 +161,8 @@ impl Account {
                 format!("{router} was not there yet when the route was placed")
             }
             None => format!(
-                "{router} is not among the {} of {} Routers that the explanation kept: others were better, or it could not \
-                 take the route",
+                "{router} is not among the {} of {} Routers that the explanation kept: others were better, or it \
+                 could not take the route",
                 explanation.routers.len(),
                 explanation.considered
             ),
@@ -324,15 +324,15 @@ and 15 more
                 "shard2",
                 None,
                 Some(fine()),
-                "shard2 was as good as shard1, by the score -3; a tie goes to the first by name; by now it could take the \
-                 route, but a placed route is not moved",
+                "shard2 was as good as shard1, by the score -3; a tie goes to the first by name; by now it could \
+                 take the route, but a placed route is not moved",
             ),
             (
                 "shard3",
                 None,
                 Some(cordoned()),
-                "shard3 could have taken the route, but least-routes chose shard1, whose score -3 was above -12; as things \
-                 are now, it is cordoned",
+                "shard3 could have taken the route, but least-routes chose shard1, whose score -3 was above -12; as \
+                 things are now, it is cordoned",
             ),
             (
                 "shard4",
@@ -351,15 +351,15 @@ and 15 more
                 "shard6",
                 at("2024-01-01T00:00:00Z"),
                 Some(cordoned()),
-                "shard6 is not among the 5 of 20 Routers that the explanation kept: others were better, or it could not \
-                 take the route; as things are now, it is cordoned",
+                "shard6 is not among the 5 of 20 Routers that the explanation kept: others were better, or it could \
+                 not take the route; as things are now, it is cordoned",
             ),
             (
                 "shard7",
                 at("2026-01-01T00:00:00Z"),
                 Some(fine()),
-                "shard7 was not there yet when the route was placed; by now it could take the route, but a placed route is \
-                 not moved",
+                "shard7 was not there yet when the route was placed; by now it could take the route, but a placed \
+                 route is not moved",
             ),
         ] {
             let mut account = placed();

@@ -1,7 +1,7 @@
 //! `signpost explain route`: why a route is on its Router, why not on another one, or why on none.
 //!
-//! A placed route's explanation is the one that was kept on its RouteBinding when it was placed; that of a route that waits
-//! are its conditions. What `--why-not` says of this moment is judged by the scheduler's own filter.
+//! A placed route's explanation is the one that was kept on its RouteBinding when it was placed; that of a route that
+//! waits are its conditions. What `--why-not` says of this moment is judged by the scheduler's own filter.
 
 mod account;
 

@@ -1,4 +1,5 @@
-//! `signpost status`: one screen that says how the platform stands, from the API and from the admin endpoints of processes.
+//! `signpost status`: one screen that says how the platform stands, from the API and from the admin endpoints of
+//! processes.
 
 mod report;
 
@@ -36,8 +37,8 @@ pub(super) fn command() -> Command {
     Command::new("status")
         .about("Says in one screen how the platform stands: API, leader, processes, zones, queries, and what is wrong")
         .after_help(
-            "Give --admin once for each process. Exit codes: 0 the API and all processes answer and are ready (there may be \
-             warnings), 1 one does not, 2 called wrongly.",
+            "Give --admin once for each process. Exit codes: 0 the API and all processes answer and are ready (there \
+             may be warnings), 1 one does not, 2 called wrongly.",
         )
         .args([scrape::argument(), interval])
         .arg(output::argument())

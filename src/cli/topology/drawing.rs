@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use super::model::{Namespace, Topology};
-use super::plan::{Plan, routes};
+use super::plan::{self, Plan, routes};
 use crate::api::v1alpha1::router::{AddressState, RouterState};
 use crate::cli::style::harmless;
 
@@ -64,25 +64,38 @@ impl Graph {
         self.nodes.len() - 1
     }
 
-    /// The node of a shard. One that is not drawn by itself stands for all such; so do Routers that are gone.
+    /// The node of a shard. One that is not drawn by itself is among the others; so are Routers that are gone.
     fn shard(&mut self, router: Option<&str>) -> usize {
-        let (key, label) = match router {
-            None => (String::new(), "waiting".to_owned()),
-            Some(router) if self.shards.contains_key(router) => (router.to_owned(), String::new()),
-            Some(_) => ("\n".to_owned(), "other shards".to_owned()),
-        };
-        if let Some(node) = self.shards.get(&key) {
+        match router {
+            None => self.shared("", "waiting"),
+            Some(router) => match self.shards.get(router) {
+                Some(node) => *node,
+                None => self.other_shards(),
+            },
+        }
+    }
+
+    fn other_shards(&mut self) -> usize {
+        self.shared("\n", "other shards")
+    }
+
+    /// A node for several, under a key that is no Router's name.
+    fn shared(&mut self, key: &str, label: &str) -> usize {
+        if let Some(node) = self.shards.get(key) {
             return *node;
         }
-        let node = self.node(Rank::Shard, label);
-        self.shards.insert(key, node);
+        let node = self.node(Rank::Shard, label.to_owned());
+        self.shards.insert(key.to_owned(), node);
         node
     }
 
     fn namespace(&mut self, namespace: &Namespace, plan: &Plan) {
         let from = self.node(Rank::Namespace, format!("{}\n{}", harmless(&namespace.name), routes(namespace.routes)));
         let mut counted: HashMap<usize, usize> = HashMap::new();
-        for group in &namespace.groups {
+        // Without groups only the shards that matter most to the namespace have an edge of their own.
+        let beside = if plan.groups { usize::MAX } else { plan::SHARDS_BESIDE };
+        let (groups, _, others) = plan::most(&namespace.groups, beside, |group| group.routes.len());
+        for group in groups {
             let to = self.shard(group.router.as_deref());
             let named = group.routes.len().min(plan.named);
             for leaf in &group.routes[..named] {
@@ -94,6 +107,10 @@ impl Graph {
             if named < group.routes.len() {
                 *counted.entry(to).or_default() += group.routes.len() - named;
             }
+        }
+        if others > 0 {
+            let to = self.other_shards();
+            *counted.entry(to).or_default() += others;
         }
         let mut counted: Vec<(usize, usize)> = counted.into_iter().collect();
         counted.sort_unstable();

@@ -1,7 +1,7 @@
 //! `signpost topology`: namespace → route → shard → address, as a text tree or as a drawing.
 //!
-//! However many routes there are, what is printed stays of a size that can be looked at: routes are grouped by namespace and
-//! shard, and of each group as many are named as there is room for ([`plan`]).
+//! However many routes there are, what is printed stays of a size that can be looked at: routes are grouped by
+//! namespace and shard, and of each group as many are named as there is room for ([`plan`]).
 
 mod drawing;
 mod model;
@@ -41,9 +41,9 @@ pub(super) fn command() -> Command {
     Command::new("topology")
         .about("Draws which namespaces' routes are on which shards, and the shards' addresses")
         .after_help(
-            "Of all namespaces, unless one is named. Where there are more routes than --size has room for, they are counted by \
-             namespace and shard. -o json and -o yaml always tell of all. Exit codes: 0 drawn, 1 the API does not answer, 2 \
-             called wrongly.\n\nsignpost topology --format dot | dot -Tsvg > topology.svg",
+            "Of all namespaces, unless one is named. Where there are more routes than --size has room for, they are \
+             counted by namespace and shard. -o json and -o yaml always tell of all. Exit codes: 0 drawn, 1 the API \
+             does not answer, 2 called wrongly.\n\nsignpost topology --format dot | dot -Tsvg > topology.svg",
         )
         .args([format, filter, size])
         .arg(access::namespace_argument().help("Only routes of this namespace"))

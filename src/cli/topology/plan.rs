@@ -113,7 +113,7 @@ mod tests {
                 assert!(lines >= 30, "{namespaces} namespaces, {size}: {lines} lines");
                 let nodes = drawing::dot(&topology, &plan).lines().filter(|line| line.contains("[label=")).count();
                 // Edges have labels as well, and shards have addresses.
-                assert!(nodes <= 8 * size, "{namespaces} namespaces, {size}: {nodes} nodes");
+                assert!(nodes <= 6 * size, "{namespaces} namespaces, {size}: {nodes} nodes");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! `signpost zone export`: the zones as ordinary master files, which BIND, Knot and NSD load.
 //!
-//! The generated zones are made from the API's objects the way a name server makes them, under the serials that the Zone
-//! objects record; zone files given by `--zones` are read and written again in the same form.
+//! The generated zones are made from the API's objects the way a name server makes them, under the serials that the
+//! Zone objects record; zone files given by `--zones` are read and written again in the same form.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ pub(super) fn command() -> Command {
     Command::new("export")
         .about("Writes zones as master files: those made from the API's objects, and those of --zones")
         .after_help(
-            "Exit codes: 0 written, 1 the API does not answer, a zone file has errors or a file cannot be written, 2 called \
-             wrongly.",
+            "Exit codes: 0 written, 1 the API does not answer, a zone file has errors or a file cannot be written, 2 \
+             called wrongly.",
         )
         .arg(out)
         .args(super::arguments())

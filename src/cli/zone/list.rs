@@ -14,8 +14,8 @@ pub(super) fn command() -> Command {
     Command::new("list")
         .about("Lists zones: what they are made of, their serials, and how many records they have")
         .after_help(
-            "A serial in parentheses is not given out yet. Exit codes: 0 listed, 1 the API does not answer or a zone file has \
-             errors, 2 called wrongly.",
+            "A serial in parentheses is not given out yet. Exit codes: 0 listed, 1 the API does not answer or a zone \
+             file has errors, 2 called wrongly.",
         )
         .arg(output::argument())
         .args(super::arguments())

@@ -1,4 +1,5 @@
-//! `signpost zone`: the zones as they are by the API's objects and the zone files, as text, and as name servers have them.
+//! `signpost zone`: the zones as they are by the API's objects and the zone files, as text, and as name servers have
+//! them.
 
 mod difference;
 mod export;
@@ -17,8 +18,8 @@ pub(super) fn command() -> Command {
     Command::new("zone")
         .about("Looks at zones")
         .after_help(
-            "The zones are those made from the API's objects, and those of --zones; with --zones and no --kubeconfig no API is \
-             asked. Give the same --domain and --nameserver as the name servers have.",
+            "The zones are those made from the API's objects, and those of --zones; with --zones and no --kubeconfig \
+             no API is asked. Give the same --domain and --nameserver as the name servers have.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)

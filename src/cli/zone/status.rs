@@ -47,8 +47,8 @@ pub(super) fn command() -> Command {
     Command::new("status")
         .about("Asks the name servers which serial of each zone they have, and compares")
         .after_help(
-            "Exit codes: 0 all have the serial that the zone has by the API's objects, 1 one has not or does not answer, or the \
-             API does not answer, 2 called wrongly.",
+            "Exit codes: 0 all have the serial that the zone has by the API's objects, 1 one has not or does not \
+             answer, or the API does not answer, 2 called wrongly.",
         )
         .arg(super::apex_argument().num_args(0..).help("Only these zones"))
         .args([server, port])
