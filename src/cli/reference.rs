@@ -72,9 +72,12 @@ fn section(page: &mut String, command: &Command, above: &str, depth: usize) {
             let _ = write!(page, "\n```sh\n{}\n```\n", examples.join("\n"));
         }
     }
-    let hidden =
-        |argument: &&Arg| !argument.is_hide_set() && !["help", "version"].contains(&argument.get_id().as_str());
-    let arguments: Vec<&Arg> = command.get_arguments().filter(hidden).collect();
+    let asks_api = command.get_arguments().any(|argument| argument.get_id() == "context");
+    let told = |argument: &&Arg| {
+        let id = argument.get_id().as_str();
+        !argument.is_hide_set() && !["help", "version"].contains(&id) && !(asks_api && OF_THE_API.contains(&id))
+    };
+    let arguments: Vec<&Arg> = command.get_arguments().filter(told).collect();
     if command.get_name() == "serve" {
         // A page of its own, made in the same way, tells of each with its variable and its default.
         let _ = write!(page, "\nIts flags are the settings of [Configuration](configuration.md), and `--config`.\n");
