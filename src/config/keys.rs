@@ -519,6 +519,15 @@ pub static KEYS: &[Key] = &[
         help: "How many files of the audit log are kept, the newest included, 1 to 1000.",
     },
     Key {
+        name: "lame-duck",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "0s",
+        reloads: true,
+        help: "How long the process goes on answering after SIGTERM or SIGINT, at most 10m: /readyz says 503 at once, so that \
+               balancers and routing turn to others before it ends. A second signal ends it without waiting.",
+    },
+    Key {
         name: "log-level",
         shape: Shape::Text,
         value_name: "LEVEL",

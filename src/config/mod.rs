@@ -89,6 +89,9 @@ const COOKIE_SECRETS_MAX: usize = 4;
 /// Most prefixes without rate limit: each is looked at for every answer over it.
 const EXEMPT_MAX: usize = 256;
 
+/// Longest `lame-duck`: whoever waits longer for a process to end has forgotten it.
+const LAME_DUCK_MAX: Duration = Duration::from_secs(600);
+
 /// What is done with DNS cookies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CookieMode {
@@ -222,6 +225,8 @@ pub struct Settings {
     pub audit_log: Option<PathBuf>,
     /// `audit-log-size` and `audit-log-files`.
     pub audit_bounds: audit::log::Bounds,
+    /// `lame-duck`, at most [`LAME_DUCK_MAX`].
+    pub lame_duck: Duration,
     /// `log-level`.
     pub log_level: String,
     /// `log-format`.
@@ -387,6 +392,7 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "audit" => old.audit != new.audit,
         "audit-log" => old.audit_log != new.audit_log,
         "audit-log-size" | "audit-log-files" => old.audit_bounds != new.audit_bounds,
+        "lame-duck" => old.lame_duck != new.lame_duck,
         "log-level" => old.log_level != new.log_level,
         "log-format" => old.log_format != new.log_format,
         _ => unreachable!("a key of the table without a setting: {name}"),
@@ -457,6 +463,7 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
             octets: reader.one("audit-log-size", "64", |text| number(text, 1..=65_536)) << 20,
             files: reader.one("audit-log-files", "4", |text| number(text, 1..=1_000)) as usize,
         },
+        lame_duck: reader.one("lame-duck", "0s", lame_duck),
         log_level: reader.one("log-level", "info", log_level),
         log_format: reader.one("log-format", "human", log_format),
     };
@@ -623,6 +630,11 @@ fn timeout(text: &str) -> Result<Duration, String> {
         Duration::ZERO => Err("must be a second at least".to_owned()),
         duration => Ok(duration),
     }
+}
+
+fn lame_duck(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if time > LAME_DUCK_MAX { Err("must be 10m at most".to_owned()) } else { Ok(time) }
 }
 
 /// A whole number within `range`.

@@ -207,6 +207,7 @@ impl Run {
         let Some(directory) = state else { return Ok(run) };
         let current = run.current_settings();
         let (state, Opened { loaded, problem }) = LastGood::open(&directory, &current.domain_text())?;
+        run.status.set_last_good(state.failing());
         run.state = Some(state);
         if let Some(problem) = problem {
             tracing::error!("last-good state: {problem}");

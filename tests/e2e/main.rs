@@ -14,6 +14,7 @@ mod query_log;
 mod resolver;
 mod scheduling;
 mod server;
+mod service;
 mod split;
 mod tools;
 mod unready;

@@ -12,6 +12,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -40,6 +42,7 @@ pub type Change = (Vec<u8>, Option<Vec<u8>>);
 pub struct LastGood {
     sender: Option<SyncSender<Vec<Change>>>,
     thread: Option<JoinHandle<()>>,
+    failing: Arc<AtomicBool>,
 }
 
 /// What was found at the start.
@@ -97,9 +100,16 @@ impl LastGood {
         };
         let writer = writer.map_err(fault)?;
         let (sender, receiver) = sync_channel(QUEUE_MAX);
-        let thread = std::thread::Builder::new().name("last-good".into()).spawn(move || run(writer, &receiver));
+        let failing = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&failing);
+        let thread = std::thread::Builder::new().name("last-good".into()).spawn(move || run(writer, &receiver, &told));
         let thread = thread.map_err(fault)?;
-        Ok((LastGood { sender: Some(sender), thread: Some(thread) }, opened))
+        Ok((LastGood { sender: Some(sender), thread: Some(thread), failing }, opened))
+    }
+
+    /// Whether the file cannot be written at the moment: shared with the thread, which keeps it true.
+    pub fn failing(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.failing)
     }
 
     /// Writes changes, in order. If the disk is so slow that the queue is full, it waits: no change is left out.
@@ -157,7 +167,7 @@ fn move_aside(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Runs until there is nothing more to come.
-fn run(mut writer: Writer, receiver: &Receiver<Vec<Change>>) {
+fn run(mut writer: Writer, receiver: &Receiver<Vec<Change>>, failing: &AtomicBool) {
     let mut sync_at: Option<Instant> = None;
     loop {
         let wait = sync_at.map(|at| at.saturating_duration_since(Instant::now()));
@@ -173,9 +183,16 @@ fn run(mut writer: Writer, receiver: &Receiver<Vec<Change>>) {
                     frames.put(Entry { key: &key, value: value.as_deref() });
                 }
                 writer.take(frames.finish());
+                if writer.fails() {
+                    failing.store(true, Ordering::Relaxed);
+                }
                 sync_at.get_or_insert_with(|| Instant::now() + SYNC_AFTER);
             }
-            Err(RecvTimeoutError::Timeout) => sync_at = writer.settle().then(|| Instant::now() + RETRY_AFTER),
+            Err(RecvTimeoutError::Timeout) => {
+                let again = writer.settle();
+                failing.store(again || writer.fails(), Ordering::Relaxed);
+                sync_at = again.then(|| Instant::now() + RETRY_AFTER);
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 writer.settle();
                 return;
@@ -235,6 +252,11 @@ impl Writer {
             self.given_up = true;
             self.backlog = Vec::new();
         }
+    }
+
+    /// Whether what was given to it is not all in the file.
+    fn fails(&self) -> bool {
+        self.failing || self.given_up
     }
 
     fn write_backlog(&mut self) {
@@ -325,6 +347,21 @@ mod tests {
 
     fn serial(opened: &Opened, apex: &Name) -> Option<u32> {
         opened.loaded.as_ref()?.published.get(apex).map(|published| published.serial.0)
+    }
+
+    #[test]
+    fn a_full_disk_is_told_and_so_is_its_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut writer = Writer::create(&folder.path().join(FILE), "v3.example").expect("written");
+        let good = std::mem::replace(&mut writer.file, OpenOptions::new().write(true).open("/dev/full").expect("a device"));
+        let mut frames = journal::Writer::append();
+        frames.put(Entry { key: b"key", value: None });
+        writer.take(frames.finish());
+        assert!(writer.fails());
+        assert!(writer.settle(), "it is tried again");
+        writer.file = good;
+        assert!(!writer.settle());
+        assert!(!writer.fails());
     }
 
     #[test]
