@@ -117,7 +117,7 @@ impl World {
     fn new() -> Self {
         let now = Instant::now();
         let leader = || {
-            let mut ledger = Ledger::new(&settings(), BaseSerial::None);
+            let mut ledger = Ledger::new(&settings(), BaseSerial::None, Arc::default());
             ledger.set_synced();
             Leader { ledger, edits: 0, events: 0 }
         };

@@ -6,6 +6,7 @@
 mod bad_input;
 mod export;
 mod guard;
+mod live;
 mod manual;
 mod metrics;
 mod platform;
