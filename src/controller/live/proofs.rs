@@ -25,8 +25,10 @@ use crate::zone::Serial;
 
 /// Most servers that are asked: a route remembers in one word which of them were asked for its own names.
 pub const SERVERS_MAX: usize = 32;
-/// While no more routes than this wait, each is asked for by its own names.
+/// While no more routes than this come within [`IDLE_WINDOW`], each is asked for by its own names.
 const IDLE_MAX: usize = 4;
+/// See [`IDLE_MAX`]: at most 20 routes a second cost questions of their own.
+const IDLE_WINDOW: Duration = Duration::from_millis(200);
 /// Most routes that are to be asked for by their own names: they pile up when a server is away and they are told so.
 const ASKING_MAX: usize = 64;
 /// Names with answers of their own that one check of a shard asks for; of more, others the next time.
@@ -79,6 +81,8 @@ pub struct Proofs {
     pub(super) routes: HashMap<Box<str>, RouteState>,
     /// Routes that nothing can be said of yet.
     waiting: HashSet<Box<str>>,
+    /// When the newest routes came, as many as may come on an idle system.
+    arrivals: VecDeque<Instant>,
     /// Routes whose own names are to be asked for.
     asking: BTreeSet<Box<str>>,
     /// The route that was proven last: its alias is asked for when none else is.
@@ -172,6 +176,7 @@ impl Proofs {
             shards: HashMap::new(),
             routes: HashMap::new(),
             waiting: HashSet::new(),
+            arrivals: VecDeque::new(),
             asking: BTreeSet::new(),
             sample: None,
             urgent: Agenda::new(),
@@ -264,7 +269,7 @@ impl Proofs {
                 true
             });
         let all = (1_u64 << self.servers.len()) - 1;
-        let ask = self.waiting.len() < IDLE_MAX && self.asking.len() < ASKING_MAX;
+        let ask = self.is_idle(now) && self.asking.len() < ASKING_MAX;
         let to_ask = match (ask, explicit) {
             (true, _) => all | (all << SERVERS_MAX),
             (false, true) => all,
@@ -284,6 +289,18 @@ impl Proofs {
                 self.schedule_soon(&apex, server, now);
             }
         }
+    }
+
+    /// Whether few routes come, of which there is one now.
+    fn is_idle(&mut self, now: Instant) -> bool {
+        while self.arrivals.front().is_some_and(|at| *at + IDLE_WINDOW <= now) {
+            self.arrivals.pop_front();
+        }
+        let is_idle = self.arrivals.len() < IDLE_MAX;
+        if is_idle {
+            self.arrivals.push_back(now);
+        }
+        is_idle
     }
 
     fn count(&mut self, off: Option<&'static str>, on: Option<&'static str>) {
