@@ -21,10 +21,11 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use self::agenda::Job;
 use self::check::{Fault, carry_out};
 use self::feed::{RouteFeed, ZoneFeed};
 use self::metrics::Metrics;
-use self::proofs::{Job, Proofs, Server};
+use self::proofs::{Proofs, Server};
 use self::standing::PATIENCE;
 use self::write::{RouteWrite, Written};
 use super::route::{BindingView, RouteView};
@@ -41,6 +42,8 @@ pub mod feed;
 pub mod proofs;
 pub mod shard;
 pub mod standing;
+
+pub mod agenda;
 pub mod verdict;
 
 pub mod ask;

@@ -14,10 +14,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::check::{Check, Expected, Fault, PROBE_LABEL, Probe};
 use super::feed::{AliasNews, ShardNews, ZoneNews};
 use super::shard::Expectation;
-use super::standing::{Effect, PATIENCE, Standing, State};
+use super::standing::{PATIENCE, Standing};
 use crate::compiler::Settings;
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::wire::Name;
@@ -26,17 +25,11 @@ use crate::zone::Serial;
 /// Most servers that are asked: a route remembers in one word which of them were asked for its own names.
 pub const SERVERS_MAX: usize = 32;
 /// While no more routes than this come within [`IDLE_WINDOW`], each is asked for by its own names.
-const IDLE_MAX: usize = 4;
+pub(super) const IDLE_MAX: usize = 4;
 /// See [`IDLE_MAX`]: at most 20 routes a second cost questions of their own.
 const IDLE_WINDOW: Duration = Duration::from_millis(200);
 /// Most routes that are to be asked for by their own names: they pile up when a server is away and they are told so.
 const ASKING_MAX: usize = 64;
-/// Names with answers of their own that one check of a shard asks for; of more, others the next time.
-const EXPLICIT_AT_A_TIME: usize = 8;
-/// The least time between two checks of a server and a zone that are right: under steady change one check proves all that has
-/// come meanwhile.
-const GAP: Duration = Duration::from_millis(20);
-
 /// A name server that is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
@@ -55,45 +48,32 @@ impl std::fmt::Display for Server {
     }
 }
 
-/// A check to be carried out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Job {
-    /// Which server, by its place in the list.
-    pub server: usize,
-    /// What is asked.
-    pub check: Check,
-    /// Which contents of the zone this speaks of.
-    epoch: u64,
-    /// The routes whose own names are asked for.
-    labels: Vec<Box<str>>,
-}
-
 /// The proofs of all names.
 pub struct Proofs {
     pub(super) settings: Arc<Settings>,
     pub(super) servers: Box<[Server]>,
     /// Whether anyone is asked at all.
     pub(super) asks: bool,
-    interval: Duration,
+    pub(super) interval: Duration,
     pub(super) alias: Zone,
     pub(super) shards: HashMap<Name, Shard>,
     /// By label.
     pub(super) routes: HashMap<Box<str>, RouteState>,
     /// Routes that nothing can be said of yet.
-    waiting: HashSet<Box<str>>,
+    pub(super) waiting: HashSet<Box<str>>,
     /// When the newest routes came, as many as may come on an idle system.
     arrivals: VecDeque<Instant>,
     /// Routes whose own names are to be asked for.
-    asking: BTreeSet<Box<str>>,
+    pub(super) asking: BTreeSet<Box<str>>,
     /// The route that was proven last: its alias is asked for when none else is.
-    sample: Option<Box<str>>,
+    pub(super) sample: Option<Box<str>>,
     /// Checks that something waits for.
-    urgent: Agenda,
+    pub(super) urgent: Agenda,
     /// Checks that see whether all still is as it was.
-    periodic: Agenda,
-    dirty: Dirty,
+    pub(super) periodic: Agenda,
+    pub(super) dirty: Dirty,
     later: BTreeSet<(Instant, Box<str>)>,
-    changed_shards: HashSet<Name>,
+    pub(super) changed_shards: HashSet<Name>,
     counts: BTreeMap<&'static str, usize>,
     /// How many contents of zones there were.
     epochs: u64,
@@ -109,7 +89,7 @@ pub(super) struct Zone {
     pub serial: Serial,
     pub epoch: u64,
     pub standings: Box<[Standing]>,
-    due: Box<[Option<(bool, Instant)>]>,
+    pub due: Box<[Option<(bool, Instant)>]>,
 }
 
 /// A shard.
@@ -118,8 +98,8 @@ pub(super) struct Shard {
     pub zone: Zone,
     pub router: Arc<RouterInput>,
     pub expectation: Expectation,
-    explicit: BTreeSet<Box<str>>,
-    turn: usize,
+    pub explicit: BTreeSet<Box<str>>,
+    pub turn: usize,
 }
 
 /// A route's names.
@@ -131,22 +111,22 @@ pub(super) struct RouteState {
     /// Since when that is known.
     pub since: Instant,
     /// Servers to be asked for its own names: below [`SERVERS_MAX`] about the shard, above about the alias.
-    to_ask: u64,
+    pub to_ask: u64,
     /// Why it is resolvable or not, as far as that is known.
     pub reason: Option<&'static str>,
 }
 
-type Agenda = BTreeSet<(Instant, Name, usize)>;
+pub(super) type Agenda = BTreeSet<(Instant, Name, usize)>;
 
 /// Routes to be judged, each once, in the order in which they came.
 #[derive(Debug, Default)]
-struct Dirty {
+pub(super) struct Dirty {
     line: VecDeque<Box<str>>,
     present: HashSet<Box<str>>,
 }
 
 impl Dirty {
-    fn push(&mut self, label: &str) {
+    pub fn push(&mut self, label: &str) {
         if !self.present.contains(label) {
             self.present.insert(label.into());
             self.line.push_back(label.into());
@@ -351,7 +331,7 @@ impl Proofs {
     }
 
     /// All routes with names in the zone are to be judged.
-    fn look_at_zone(&mut self, apex: &Name) {
+    pub(super) fn look_at_zone(&mut self, apex: &Name) {
         let is_alias = *apex == *self.settings.alias_apex();
         let text = crate::compiler::settings::text_of(apex);
         for (label, route) in &self.routes {
@@ -404,142 +384,9 @@ impl Proofs {
         &self.counts
     }
 
-    /// When to ask for [`Self::next_job`] again, if nothing happens before.
-    pub fn next_check_at(&self) -> Option<Instant> {
-        [&self.urgent, &self.periodic].into_iter().filter_map(|agenda| agenda.first()).map(|(at, ..)| *at).min()
-    }
-
     /// When to ask for [`Self::pop_dirty`] again, if nothing happens before.
     pub fn next_look_at(&self) -> Option<Instant> {
         self.later.first().map(|(at, _)| *at)
-    }
-
-    /// The next check that is due. Its end is to be told by [`Self::landed`]. `random` is a number of chance.
-    pub fn next_job(&mut self, now: Instant, random: u64) -> Option<Job> {
-        let is_due = |agenda: &Agenda| agenda.first().is_some_and(|(at, ..)| *at <= now);
-        let agenda = if is_due(&self.urgent) {
-            &mut self.urgent
-        } else if is_due(&self.periodic) {
-            &mut self.periodic
-        } else {
-            return None;
-        };
-        let (_, apex, server) = agenda.pop_first().expect("it was there");
-        let job = match apex == *self.settings.alias_apex() {
-            true => self.alias_job(server),
-            false => self.shard_job(&apex, server, random),
-        };
-        let zone = self.zone_mut(&apex)?;
-        zone.due[server] = None;
-        zone.standings[server].under_way = true;
-        job
-    }
-
-    fn shard_job(&mut self, apex: &Name, server: usize, random: u64) -> Option<Job> {
-        let shard = self.shards.get_mut(apex)?;
-        let bit = 1_u64 << server;
-        let routes = &self.routes;
-        let of_shard = |label: &&Box<str>| {
-            routes.get(*label).is_some_and(|route| route.to_ask & bit != 0 && shard_of(&route.binding) == *apex)
-        };
-        let mut labels: Vec<Box<str>> = self.asking.iter().filter(of_shard).take(IDLE_MAX).cloned().collect();
-        let count = shard.explicit.len();
-        if count > 0 {
-            let explicit = shard.explicit.iter().cycle().skip(shard.turn % count).take(EXPLICIT_AT_A_TIME.min(count));
-            labels.extend(explicit.cloned());
-            shard.turn = shard.turn.wrapping_add(EXPLICIT_AT_A_TIME);
-            labels.sort();
-            labels.dedup();
-        }
-        let mut probes: Vec<Probe> = labels
-            .iter()
-            .filter_map(|label| routes.get(label))
-            .map(|route| system_name(&route.binding))
-            .map(|name| Probe { expected: shard.expectation.of(&name).clone(), name })
-            .collect();
-        let is_seen = |probe: &Probe| !shard.expectation.is_explicit(&probe.name);
-        if !probes.iter().any(is_seen)
-            && let Ok(name) = apex.prepend(format!("{PROBE_LABEL}{random:016x}").as_bytes())
-        {
-            probes.push(Probe { expected: shard.expectation.of(&name).clone(), name });
-        }
-        let check = Check { apex: apex.clone(), serial: shard.zone.serial, probes };
-        Some(Job { server, check, epoch: shard.zone.epoch, labels })
-    }
-
-    fn alias_job(&mut self, server: usize) -> Option<Job> {
-        let bit = 1_u64 << (server + SERVERS_MAX);
-        let wants = |label: &&Box<str>| self.routes.get(*label).is_some_and(|route| route.to_ask & bit != 0);
-        let labels: Vec<Box<str>> = self.asking.iter().filter(wants).take(IDLE_MAX).cloned().collect();
-        // Under steady change a server is always a little behind: what has waited longest is what it must have.
-        let waiting = self.waiting.iter().filter_map(|label| Some(self.routes.get(label)?.serial));
-        let oldest = waiting.reduce(|a, b| if a.is_after(b) { b } else { a });
-        let asked = labels.iter().filter_map(|label| Some(self.routes.get(label)?.serial));
-        let serial = asked.fold(oldest.unwrap_or(self.alias.serial), |a, b| if b.is_after(a) { b } else { a });
-        if self.sample.is_none() {
-            self.sample = self.routes.keys().next().cloned();
-        }
-        let sample = self.sample.iter().filter(|label| {
-            labels.is_empty() && self.routes.get(*label).is_some_and(|route| !route.serial.is_after(serial))
-        });
-        let probes = labels.iter().chain(sample).filter_map(|label| {
-            let name = self.settings.alias_apex().prepend(label.as_bytes()).ok()?;
-            Some(Probe { name, expected: Expected::Alias(system_name(&self.routes.get(label)?.binding)) })
-        });
-        let check = Check { apex: self.settings.alias_apex().clone(), serial, probes: probes.collect() };
-        Some(Job { server, check, epoch: self.alias.epoch, labels })
-    }
-
-    /// A check has ended; `random` is a number of chance.
-    pub fn landed(&mut self, job: &Job, result: Result<Serial, Fault>, now: Instant, random: u64) {
-        let Job { server, check: Check { apex, .. }, epoch, labels } = job;
-        let (server, interval) = (*server, self.interval);
-        let is_alias = *apex == *self.settings.alias_apex();
-        let is_right = result.is_ok();
-        let Some(zone) = self.zone_mut(apex) else { return };
-        let standing = &mut zone.standings[server];
-        standing.under_way = false;
-        if zone.epoch != *epoch {
-            return self.schedule(apex, server, true, now);
-        }
-        let effect = standing.note(result, now);
-        let mut wait = standing.next_wait(interval);
-        let is_urgent = standing.is_failing();
-        if !is_urgent {
-            // Between three quarters and five quarters, so that zones part that were first checked together.
-            wait = wait.mul_f64(0.75 + (random >> 32) as f64 / f64::from(u32::MAX) / 2.0);
-        }
-        self.schedule(apex, server, is_urgent, now + wait);
-        let bit = 1_u64 << if is_alias { server + SERVERS_MAX } else { server };
-        if is_right {
-            for label in labels {
-                if let Some(route) = self.routes.get_mut(label) {
-                    route.to_ask &= !bit;
-                    if route.to_ask == 0 {
-                        self.asking.remove(label);
-                    }
-                }
-            }
-        }
-        if !is_alias {
-            self.changed_shards.insert(apex.clone());
-        }
-        if effect == Effect::Large {
-            return self.look_at_zone(apex);
-        }
-        let mut more = false;
-        for label in &self.waiting {
-            let Some(route) = self.routes.get(label) else { continue };
-            if is_alias || shard_of(&route.binding) == *apex {
-                self.dirty.push(label);
-                let reached = !is_alias || self.alias.standings[server].state(route.serial) == State::Right;
-                more |= is_right && (route.to_ask & bit != 0 || !reached);
-            }
-        }
-        // What has come while the check was under way was no part of it.
-        if more {
-            self.schedule_soon(apex, server, now);
-        }
     }
 
     /// Whether a route waits until this server was asked for its own names.
@@ -547,42 +394,7 @@ impl Proofs {
         route.to_ask & ((1 << server) | (1 << (server + SERVERS_MAX))) != 0
     }
 
-    fn schedule_soon(&mut self, apex: &Name, server: usize, now: Instant) {
-        let Some(zone) = self.zone_mut(apex) else { return };
-        let at = zone.standings[server].last_right.map_or(now, |right| now.max(right + GAP));
-        self.schedule(apex, server, true, at);
-    }
-
-    /// Puts a check on the agenda, unless an earlier one is there, or one is under way.
-    fn schedule(&mut self, apex: &Name, server: usize, urgent: bool, at: Instant) {
-        let Some(zone) = self.zone_mut(apex) else { return };
-        if zone.standings[server].under_way {
-            return;
-        }
-        let before = zone.due[server];
-        if before.is_some_and(|(_, before)| before <= at) {
-            return;
-        }
-        zone.due[server] = Some((urgent, at));
-        if let Some((urgent, at)) = before {
-            self.agenda(urgent).remove(&(at, apex.clone(), server));
-        }
-        self.agenda(urgent).insert((at, apex.clone(), server));
-    }
-
-    fn unschedule(&mut self, apex: &Name, zone: &Zone) {
-        for (server, due) in zone.due.iter().enumerate() {
-            if let Some((urgent, at)) = due {
-                self.agenda(*urgent).remove(&(*at, apex.clone(), server));
-            }
-        }
-    }
-
-    fn agenda(&mut self, urgent: bool) -> &mut Agenda {
-        if urgent { &mut self.urgent } else { &mut self.periodic }
-    }
-
-    fn zone_mut(&mut self, apex: &Name) -> Option<&mut Zone> {
+    pub(super) fn zone_mut(&mut self, apex: &Name) -> Option<&mut Zone> {
         match *apex == *self.settings.alias_apex() {
             true => Some(&mut self.alias),
             false => self.shards.get_mut(apex).map(|shard| &mut shard.zone),

@@ -6,10 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::agenda::Job;
 use super::ask::AskError;
 use super::check::{Expected, Fault};
 use super::feed::{AliasNews, ShardNews, ZoneNews};
-use super::proofs::{Job, Proofs, Server};
+use super::proofs::{Proofs, Server};
 use super::standing::PATIENCE;
 use super::verdict::Saying;
 use crate::compiler::Settings;
