@@ -7,6 +7,7 @@ mod bad_input;
 mod commands;
 mod export;
 mod guard;
+mod live;
 mod manual;
 mod metrics;
 mod platform;

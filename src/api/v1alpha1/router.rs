@@ -157,4 +157,7 @@ pub struct RouterStatus {
     /// How many routes are bound to the shard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes: Option<u32>,
+    /// SOA serial under which the zone's records of now appeared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<u32>,
 }
