@@ -169,4 +169,7 @@ pub struct RouterStatus {
     /// Until when resolvers may hold addresses of the shard for longer than `spec.ttl`, since that was lowered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_horizon: Option<Time>,
+    /// SOA serial under which the zone's records of now appeared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<u32>,
 }
