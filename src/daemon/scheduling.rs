@@ -57,6 +57,8 @@ pub fn start(
     let mut settings = Settings::new(&platform.domain_text());
     settings.instance = instance.to_owned();
     settings.chooser = config.chooser();
+    settings.drain_rate = config.drain_rate;
+    settings.trail_minimum = config.trail_minimum;
     let loops = Scheduler::new(scheduler, settings, metrics);
     let switch = loops.switch();
     let counters = placement::Metrics::default();

@@ -10,6 +10,7 @@ mod guard;
 mod live;
 mod manual;
 mod metrics;
+mod moves;
 mod platform;
 mod query_log;
 mod resolver;
