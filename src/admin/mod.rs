@@ -118,7 +118,7 @@ mod tests {
         assert!(text.contains("# TYPE signpost_build_info gauge\nsignpost_build_info{"), "{text}");
         let request = http::Request::get("/metrics").header("accept", "application/openmetrics-text");
         let request = request.body(Body::empty()).expect("a request");
-        let response = endpoints(admin).oneshot(request).await.expect("answers");
+        let response = endpoints(&admin).oneshot(request).await.expect("answers");
         let content_type = response.headers()[header::CONTENT_TYPE].to_str().expect("text").to_owned();
         assert!(content_type.starts_with("application/openmetrics-text; version=1.0.0"), "{content_type}");
         let body = response.into_body().collect().await.expect("a body").to_bytes();

@@ -10,3 +10,4 @@ pub mod ledger;
 pub mod placement;
 pub mod route;
 pub mod router;
+pub mod router_metrics;

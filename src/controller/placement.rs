@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::claim::{self, ClaimView};
 use super::route::{self, BindingView, RouteView};
 use super::router::{self, RouterView};
+use super::router_metrics::RouterMetrics;
 use crate::api::v1alpha1::name_claim::NameClaim;
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
@@ -158,6 +159,11 @@ impl Placement {
             failures: HashMap::new(),
             term: None,
         }
+    }
+
+    /// How many routes each Router has, for `/metrics`.
+    pub fn router_metrics(&self) -> RouterMetrics {
+        RouterMetrics(self.routers.clone())
     }
 
     /// The health of each mirror, for metrics and readiness.

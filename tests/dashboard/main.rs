@@ -150,6 +150,7 @@ fn signing_in_and_what_is_refused() {
     assert_eq!(found["items"][0]["standing"], "waiting", "{found}");
     assert_eq!(get(admin, "/dashboard/api/apis/signpost.dev/v1alpha1/routers/shard1", &cookie).1["kind"], "Router");
     for hidden in [
+        "/dashboard/api/api/v1/namespaces/myapp/secrets",
         "/dashboard/api/api/v1/secrets",
         "/dashboard/api/metrics",
         "/dashboard/api/apis/signpost.dev/v1alpha1/routes?watch=1",

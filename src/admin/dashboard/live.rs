@@ -136,6 +136,9 @@ impl Viewer {
 
     /// Whether the user may still see what this shows.
     async fn check(&mut self) -> Result<(), Failure> {
+        if !self.shared.sessions.holds(&self.session) {
+            return Err(Failure::new(StatusCode::UNAUTHORIZED, "SignedOut", "the session has ended"));
+        }
         match self.session.rights().await {
             Ok(rights) => {
                 let feeds = self.shared.feeds.of(&self.session, &rights).await?;

@@ -58,9 +58,11 @@ const BODY_OCTETS_MAX: usize = 16 << 10;
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
      require-trusted-types-for 'script'; trusted-types 'none'";
-/// Which paths of the API are shown: those that the page reads. The API decides who may read what of them.
-const SHOWN: &[&str] =
-    &["/apis/signpost.dev/v1alpha1", "/apis/events.k8s.io/v1/", "/apis/coordination.k8s.io/v1/", "/api/v1/namespaces"];
+/// Which paths of the API are shown, with all below them: those that the page reads. The API decides who may read what of
+/// them.
+const SHOWN: &[&str] = &["/apis/signpost.dev/v1alpha1", "/apis/events.k8s.io/v1", "/apis/coordination.k8s.io/v1"];
+/// And this one, with what lies directly below it: Namespaces, but not all that may be in one.
+const NAMESPACES: &str = "/api/v1/namespaces";
 
 /// The dashboard of a process; clones are handles to one.
 #[derive(Clone)]
@@ -200,6 +202,8 @@ async fn sign_in(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: By
     let door = shared.door()?;
     let (identifier, session) = shared.sessions.open(door, wanted.token.trim(), wanted.namespace.as_deref()).await?;
     let rights = shared.settle(&session, session.rights().await)?;
+    // Whoever signs in anew leaves no session behind.
+    shared.sessions.close(&headers);
     let cookie = session::cookie(&identifier, secure);
     Ok(([(header::SET_COOKIE, cookie)], json_of(&described(&session, &rights))).into_response())
 }
@@ -273,16 +277,19 @@ async fn object(State(shared): State<Arc<Shared>>, request: Request) -> Answer {
     let path = request.uri().path().strip_prefix("/dashboard/api").unwrap_or_default();
     let query = request.uri().query().unwrap_or_default();
     let watches = query.split('&').any(|pair| pair.split('=').next() == Some("watch"));
-    if watches || path.contains("..") || !SHOWN.iter().any(|shown| path.starts_with(shown)) {
-        return Err(Failure::new(
-            StatusCode::NOT_FOUND,
-            "NotShown",
-            "the dashboard does not show this path of the API",
-        ));
+    if watches || !is_shown(path) {
+        let message = "the dashboard does not show this path of the API";
+        return Err(Failure::new(StatusCode::NOT_FOUND, "NotShown", message));
     }
     let whole = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
     let octets = shared.settle(&session, ask::get(&session.client, &whole).await)?;
     Ok(json_response(octets))
+}
+
+fn is_shown(path: &str) -> bool {
+    let below = |root: &str| path.strip_prefix(root).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    let namespace = below(NAMESPACES).is_some_and(|rest| rest.matches('/').count() <= 1);
+    !path.contains("..") && (namespace || SHOWN.iter().any(|shown| below(shown).is_some()))
 }
 
 fn json_of(value: &Value) -> Response {
@@ -320,4 +327,44 @@ async fn guarded(request: Request, next: Next) -> Response {
         headers.insert(name, HeaderValue::from_static(value));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_of_the_api() {
+        for (path, shown) in [
+            ("/apis/signpost.dev/v1alpha1", true),
+            ("/apis/signpost.dev/v1alpha1/namespaces/shop/routes/front", true),
+            ("/apis/signpost.dev/v1alpha1x/routes", false),
+            ("/apis/events.k8s.io/v1/namespaces/shop/events", true),
+            ("/apis/signpost.dev/v1alpha1/../../../metrics", false),
+            ("/api/v1/namespaces", true),
+            ("/api/v1/namespaces/shop", true),
+            ("/api/v1/namespaces/shop/secrets", false),
+            ("/api/v1/secrets", false),
+            ("/metrics", false),
+            ("", false),
+        ] {
+            assert_eq!(is_shown(path), shown, "{path}");
+        }
+    }
+
+    #[test]
+    fn which_origins_are_this_machine() {
+        for (origin, is) in [
+            ("http://127.0.0.1:9453", true),
+            ("http://[::1]:9453", true),
+            ("http://localhost", true),
+            ("http://signpost.localhost:80", true),
+            ("http://192.0.2.1:9453", false),
+            ("http://127.0.0.1.example.org", false),
+            ("http://localhost.example.org", false),
+            ("null", false),
+        ] {
+            assert_eq!(is_loopback(origin), is, "{origin}");
+        }
+    }
 }

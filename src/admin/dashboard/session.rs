@@ -158,6 +158,11 @@ impl Sessions {
         self.lock().retain(|_, other| !Arc::ptr_eq(other, session));
     }
 
+    /// Whether this session still stands.
+    pub fn holds(&self, session: &Arc<Session>) -> bool {
+        self.lock().values().any(|other| Arc::ptr_eq(other, session)) && !session.is_over()
+    }
+
     /// Ends sessions that are over.
     pub fn sweep(&self) {
         self.lock().retain(|_, session| !session.is_over());

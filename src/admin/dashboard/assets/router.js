@@ -47,6 +47,7 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
       h("div", null,
         section(rights.all ? plural(routes, "route") : `${plural(routes, "route")} of yours`, counted ? standings(counted.standings, (standing) => link.routes({ router: name, standing })) : empty("No route is here.", "A shard that is active takes the next ones that it may."),
           tenants.length > 0 && h("ul.tenants", null, tenants.slice(0, 12).map(([namespace, routes]) => h("li", { "data-key": namespace }, h("a", { href: link.namespace(namespace) }, namespace), h("span.dim", null, plural(routes, "route"))))),
+          rights.numbers && metric(`signpost_router_routes{router="${name}"}`),
           tenants.length > 12 && h("p.dim", null, `and ${plural(tenants.length - 12, "more namespace")}`),
           h("p.row", null, h("a", { href: link.routes({ router: name }) }, "List them"), h("a", { href: link.topology({ router: name }) }, "See them in the topology"))),
         router.status?.conditions?.length > 0 && section("Conditions", conditions(router.status.conditions)))),
@@ -55,7 +56,7 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
       : empty("No numbers.", "This process does not serve the zone, or does not count it by itself (--metrics-zones).")),
     zone && section("Versions of its zone", h("div.scroll", null, h("table", null,
       h("thead", null, h("tr", null, h("th", null, "Serial"), h("th", null, "Given out"), h("th", null, "Digest of the contents"))),
-      h("tbody", null, (zone.spec.versions ?? []).map((version) => h("tr", { "data-key": version.serial }, h("td.mono", null, String(version.serial)), h("td", null, time(version.at)), h("td.mono.dim", null, version.digest.slice(0, 16)))))))),
+      h("tbody", null, (zone.spec.versions ?? []).map((version) => h("tr", { "data-key": version.serial }, h("td.mono", null, String(version.serial)), h("td", null, time(version.at)), h("td.mono.dim", null, version.digest.slice(0, 16))))))), metric(`signpost_dns_zone_serial{zone="${spec.dns}."}`)),
     h("footer", null, origin(path.router(name), `kubectl describe router ${name}`), zone && origin(path.zone(spec.dns), `kubectl get zone ${spec.dns} -o yaml`)),
   ];
 }
