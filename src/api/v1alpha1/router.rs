@@ -160,6 +160,9 @@ pub struct RouterStatus {
     /// How many routes are bound to the shard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes: Option<u32>,
+    /// SOA serial under which the zone's records of now appeared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<u32>,
     /// How many routes have left the shard whose former names in its zone still lead to them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trails: Option<u32>,
@@ -169,7 +172,4 @@ pub struct RouterStatus {
     /// Until when resolvers may hold addresses of the shard for longer than `spec.ttl`, since that was lowered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_horizon: Option<Time>,
-    /// SOA serial under which the zone's records of now appeared.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub serial: Option<u32>,
 }
