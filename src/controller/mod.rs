@@ -7,6 +7,8 @@ pub mod zone;
 
 pub mod claim;
 pub mod ledger;
+pub mod live;
 pub mod placement;
 pub mod route;
 pub mod router;
+pub mod router_metrics;
