@@ -13,12 +13,13 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams, ValidationDirective};
 
+use super::access::{self, Place};
 use super::moves::plan::{Capacity, Context, Plan};
 use super::moves::reading::{Platform, told};
 use super::moves::{self, KEYS};
-use super::{Exit, complain, print, serve};
+use super::output::{self, Format};
+use super::{Exit, complain, serve};
 use crate::api::v1alpha1::router::{Router, RouterState};
-use crate::config::{self, Settings};
 use crate::daemon::manifests;
 
 /// The field manager of the dry runs.
@@ -42,8 +43,7 @@ pub(super) fn command() -> Command {
         .about("Says which routes would go where if Routers came, went or were others; touches nothing")
         .after_help(
             "The changes are made in this order: --add, --set-weight, --cordon, --uncordon, --drain, --remove. --strategy says by which \
-             strategy. Routes that have a Router leave it only if that is drained or removed, as on the platform. The API is the \
-             one of --kubeconfig, else of <data-dir>/kubeconfig. Exit codes: 0 foretold, 1 something is refused or not there, or the API \
+             strategy. Routes that have a Router leave it only if that is drained or removed, as on the platform. Exit codes: 0 foretold, 1 something is refused or not there, or the API \
              does not answer, 2 called wrongly.",
         )
         .arg(add)
@@ -52,7 +52,7 @@ pub(super) fn command() -> Command {
         .arg(several("uncordon", "ROUTER", "Lets a Router have new routes (repeats)"))
         .arg(several("drain", "ROUTER", "Moves a Router's routes to others (repeats)"))
         .arg(several("remove", "ROUTER", "Moves a Router's routes to others and deletes it (repeats)"))
-        .arg(moves::output())
+        .args([output::argument(), access::context_argument()])
         .args(serve::arguments_of(KEYS))
 }
 
@@ -65,12 +65,9 @@ fn weight(text: &str) -> Result<(String, u32), String> {
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let settings = match config::read(&serve::places(matches)) {
-        Ok(settings) => settings,
-        Err(errors) => {
-            errors.0.iter().for_each(complain);
-            return Exit::Usage;
-        }
+    let place = match Place::of(matches) {
+        Ok(place) => place,
+        Err(exit) => return exit,
     };
     let files: Vec<PathBuf> = matches.get_many::<PathBuf>("add").into_iter().flatten().cloned().collect();
     let documents = match manifests::read(&files) {
@@ -83,18 +80,14 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let plan = runtime
         .map_err(|error| error.to_string())
-        .and_then(|runtime| runtime.block_on(simulate(matches, &settings, documents)));
-    let output = matches.get_one::<String>("output").expect("it has a default").as_str();
-    super::exit_of(plan.and_then(|plan| plan.render(output)).map(|text| print(&text)))
+        .and_then(|runtime| runtime.block_on(simulate(matches, &place, documents)));
+    super::exit_of(plan.and_then(|plan| Format::of(matches).show(&plan, |_| plan.table())))
 }
 
-async fn simulate(
-    matches: &ArgMatches,
-    settings: &Settings,
-    documents: Vec<manifests::Document>,
-) -> Result<Plan, String> {
+async fn simulate(matches: &ArgMatches, place: &Place, documents: Vec<manifests::Document>) -> Result<Plan, String> {
     let names = |name: &str| matches.get_many::<String>(name).into_iter().flatten();
-    let mut platform = Platform::read(settings).await?;
+    let settings = &place.settings;
+    let mut platform = Platform::read(place).await?;
     let mut added = Vec::new();
     for document in documents {
         added.push(judge(&platform, document).await?);

@@ -17,7 +17,9 @@ use serde_json::json;
 
 use self::plan::{Capacity, Context, Plan};
 use self::reading::{Platform, told};
-use super::{Exit, complain, note, print, serve};
+use super::access::{self, Place};
+use super::output::{self, Format};
+use super::{Exit, note, serve};
 use crate::api::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, Route};
 use crate::api::v1alpha1::router::{Router, RouterState};
 use crate::client::reflector::ObjectKey;
@@ -33,8 +35,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a move may take, unless `--wait` says otherwise.
 const WAIT_SECONDS: &str = "30";
 
-const EXIT_CODES: &str = "The API is the one of --kubeconfig, else of <data-dir>/kubeconfig. What is foretold is by this command's own settings: give it \
-     the --config of the server. Exit codes: 0 done (or would be), 1 it cannot be done or the API does not answer, 2 called wrongly.";
+const EXIT_CODES: &str = "What is foretold is by this command's own settings: give it the --config of the server. Exit \
+     codes: 0 done (or would be), 1 it cannot be done or the API does not answer, 2 called wrongly.";
 
 pub(super) fn move_command() -> Command {
     let route = Arg::new("route")
@@ -101,17 +103,7 @@ fn common() -> impl Iterator<Item = Arg> {
         .long("dry-run")
         .action(ArgAction::SetTrue)
         .help("Says what would happen, and changes nothing");
-    [dry_run, output()].into_iter().chain(serve::arguments_of(KEYS))
-}
-
-pub(super) fn output() -> Arg {
-    Arg::new("output")
-        .long("output")
-        .short('o')
-        .value_name("FORMAT")
-        .value_parser(["table", "json", "yaml"])
-        .default_value("table")
-        .help("How to print it")
+    [dry_run, output::argument(), access::context_argument()].into_iter().chain(serve::arguments_of(KEYS))
 }
 
 pub(super) fn run_move(matches: &ArgMatches) -> Exit {
@@ -144,7 +136,7 @@ struct Call<'a> {
     platform: Platform,
     settings: &'a Settings,
     dry_run: bool,
-    output: &'a str,
+    format: Format,
 }
 
 impl Call<'_> {
@@ -153,25 +145,21 @@ impl Call<'_> {
     }
 
     fn print(&self, plan: &Plan) -> Result<(), String> {
-        print(&plan.render(self.output)?);
-        Ok(())
+        self.format.show(plan, |_| plan.table())
     }
 }
 
 fn run(matches: &ArgMatches, act: impl AsyncFnOnce(Call<'_>) -> Result<(), String>) -> Exit {
-    let settings = match config::read(&serve::places(matches)) {
-        Ok(settings) => settings,
-        Err(errors) => {
-            errors.0.iter().for_each(complain);
-            return Exit::Usage;
-        }
+    let place = match Place::of(matches) {
+        Ok(place) => place,
+        Err(exit) => return exit,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = runtime.map_err(|error| error.to_string()).and_then(|runtime| {
         runtime.block_on(async {
-            let platform = Platform::read(&settings).await?;
-            let output = matches.get_one::<String>("output").expect("it has a default");
-            act(Call { platform, settings: &settings, dry_run: matches.get_flag("dry-run"), output }).await
+            let platform = Platform::read(&place).await?;
+            let (settings, dry_run) = (&place.settings, matches.get_flag("dry-run"));
+            act(Call { platform, settings, dry_run, format: Format::of(matches) }).await
         })
     });
     super::exit_of(outcome)

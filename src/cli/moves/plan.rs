@@ -214,21 +214,8 @@ impl Plan {
         }
     }
 
-    /// As text for people, or as JSON or YAML.
-    pub(crate) fn render(&self, output: &str) -> Result<String, String> {
-        match output {
-            "json" => serde_json::to_string_pretty(self).map(|text| text + "\n").map_err(|error| error.to_string()),
-            "yaml" => {
-                // By way of JSON, so that both say the same.
-                let value = serde_json::to_value(self).map_err(|error| error.to_string())?;
-                let text = serde_saphyr::to_string(&value).map_err(|error| error.to_string())?;
-                Ok(if text.ends_with('\n') { text } else { text + "\n" })
-            }
-            _ => Ok(self.table()),
-        }
-    }
-
-    fn table(&self) -> String {
+    /// For people.
+    pub(crate) fn table(&self) -> String {
         let mut text = String::new();
         let moves = self.moves.iter().map(|one| {
             let cell = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());

@@ -1,7 +1,6 @@
 //! The platform as the API shows it, for commands that foretell.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -13,9 +12,9 @@ use tokio::time::Instant;
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
-use crate::client;
+use crate::cli::access::Place;
+use crate::cli::progress;
 use crate::client::reflector::ObjectKey;
-use crate::config::Settings;
 use crate::scheduler::forecast::{Bound, Forecast};
 
 /// Objects in one page of a list.
@@ -34,10 +33,10 @@ pub(crate) struct Platform {
 
 impl Platform {
     /// Reads Routers, Namespaces, Routes and RouteBindings.
-    pub(crate) async fn read(settings: &Settings) -> Result<Self, String> {
-        let path: PathBuf = settings.kubeconfig.clone().unwrap_or_else(|| settings.data_dir.join("kubeconfig"));
-        let client = client::from_kubeconfig(&path).await.map_err(|error| error.to_string())?;
-        let mut forecast = Forecast::new(&settings.domain, Instant::now());
+    pub(crate) async fn read(place: &Place) -> Result<Self, String> {
+        let access = place.connect().await?;
+        let client = access.client.clone();
+        let mut forecast = Forecast::new(&place.settings.domain, Instant::now());
         let mut bound = BTreeMap::new();
         let reading = async {
             each(Api::all(client.clone()), |router: Router| forecast.set_router(router)).await?;
@@ -51,10 +50,10 @@ impl Platform {
             })
             .await
         };
-        let read = tokio::time::timeout(READ_TIMEOUT, reading).await;
+        let read = tokio::time::timeout(READ_TIMEOUT, progress::during("listing objects", reading)).await;
         let silent = || Err("it takes too long".to_owned());
         let read = read.unwrap_or_else(|_| silent());
-        read.map_err(|error| format!("the API of {} does not answer as needed: {error}", path.display()))?;
+        read.map_err(|error| access.unanswered(error.as_str()))?;
         Ok(Platform { client, forecast, bound })
     }
 
