@@ -50,10 +50,10 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
           rights.numbers && metric(`signpost_router_routes{router="${name}"}`),
           tenants.length > 12 && h("p.dim", null, `and ${plural(tenants.length - 12, "more namespace")}`),
           h("p.row", null, h("a", { href: link.routes({ router: name }) }, "List them"), h("a", { href: link.topology({ router: name }) }, "See them in the topology"))),
-        router.status?.conditions?.length > 0 && section("Conditions", conditions(router.status.conditions)))),
-    rights.numbers && section("What it is asked", series
-      ? [plot(samples.at, [["", series]], { title: "Queries per second", unit: (value) => measured(value) }), metric(`signpost_dns_zone_requests_total{zone="${spec.dns}."}`)]
-      : empty("No numbers.", "This process does not serve the zone, or does not count it by itself (--metrics-zones).")),
+        router.status?.conditions?.length > 0 && section("Conditions", conditions(router.status.conditions)),
+        rights.numbers && section("What it is asked", series
+          ? [plot(samples.at, [["", series]], { title: "Queries per second", unit: (value) => measured(value) }), metric(`signpost_dns_zone_requests_total{zone="${spec.dns}."}`)]
+          : empty("No numbers.", "This process does not serve the zone, or does not count it by itself (--metrics-zones).")))),
     zone && section("Versions of its zone", h("div.scroll", null, h("table", null,
       h("thead", null, h("tr", null, h("th", null, "Serial"), h("th", null, "Given out"), h("th", null, "Digest of the contents"))),
       h("tbody", null, (zone.spec.versions ?? []).map((version) => h("tr", { "data-key": version.serial }, h("td.mono", null, String(version.serial)), h("td", null, time(version.at)), h("td.mono.dim", null, version.digest.slice(0, 16))))))), metric(`signpost_dns_zone_serial{zone="${spec.dns}."}`)),
