@@ -211,6 +211,8 @@ fn synced(page: &mut Page<'_>, status: &Status) -> Result<(), fmt::Error> {
     let provisional = [(vec![], counters.provisional)];
     page.counter("zones_provisional", "Of these, under a serial that the ledger did not name", &provisional)?;
     page.counter("zones_removed", "Zones taken away", &[(vec![], counters.removed)])?;
+    let failing = [(vec![], i64::from(status.is_last_good_failing()))];
+    page.gauge("last_good_failing", "Whether the last-good state cannot be written", &failing)?;
     let held = status.held();
     let held_of =
         |kind: &&'static str| held.iter().filter(|held| held.kind == *kind).map(|held| held.count as i64).sum();

@@ -4,15 +4,19 @@
 //! Each file is one journey. Nothing here looks inside: what is asserted is what a user would see.
 
 mod bad_input;
+mod commands;
 mod export;
 mod guard;
+mod live;
 mod manual;
 mod metrics;
+mod moves;
 mod platform;
 mod query_log;
 mod resolver;
 mod scheduling;
 mod server;
+mod service;
 mod split;
 mod tools;
 mod unready;

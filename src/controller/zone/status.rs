@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::watch;
 
@@ -17,6 +17,7 @@ pub struct Status {
     told: Mutex<Told>,
     mirrors: OnceLock<Box<dyn Fn() -> Vec<Health> + Send + Sync>>,
     approvals: watch::Sender<u64>,
+    last_good_failing: OnceLock<Arc<AtomicBool>>,
 }
 
 #[derive(Default)]
@@ -47,6 +48,7 @@ impl Default for Status {
             told: Mutex::default(),
             mirrors: OnceLock::new(),
             approvals: watch::Sender::new(0),
+            last_good_failing: OnceLock::new(),
         }
     }
 }
@@ -66,6 +68,11 @@ impl Status {
     /// Whether everything was listed from the API since the start.
     pub fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Acquire)
+    }
+
+    /// Whether there is a last-good state on disk that cannot be written.
+    pub fn is_last_good_failing(&self) -> bool {
+        self.last_good_failing.get().is_some_and(|failing| failing.load(Ordering::Relaxed))
     }
 
     /// Counts since the start.
@@ -100,6 +107,11 @@ impl Status {
 
     pub(super) fn approvals(&self) -> watch::Receiver<u64> {
         self.approvals.subscribe()
+    }
+
+    pub(super) fn set_last_good(&self, failing: Arc<AtomicBool>) {
+        // As for the mirrors: one loop over one status.
+        let _ = self.last_good_failing.set(failing);
     }
 
     pub(super) fn set_ready(&self) {
