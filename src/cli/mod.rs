@@ -7,6 +7,7 @@
 mod check;
 mod completion;
 mod crds;
+mod doctor;
 mod explain;
 mod folder;
 mod kubeconfig;
@@ -54,6 +55,7 @@ const COMMANDS: &[Entry] = &[
     Entry { command: check::command, run: check::run },
     Entry { command: zone::command, run: zone::run },
     Entry { command: explain::command, run: explain::run },
+    Entry { command: doctor::command, run: doctor::run },
     Entry { command: user::command, run: user::run },
     Entry { command: kubeconfig::command, run: kubeconfig::run },
     Entry { command: crds::command, run: crds::run },
