@@ -13,12 +13,16 @@ use signpost::client::reflector::{Applied, Change, ObjectKey};
 use signpost::compiler::inputs::{BindingInput, RouterInput};
 use signpost::compiler::{Digest, Settings};
 use signpost::controller::ledger::{BaseSerial, Event, Ledger, Outcome, Write};
+use signpost::controller::zone::record::Loaded;
+use signpost::controller::zone::restore::Restored;
 use signpost::controller::zone::timeline::Published;
 use signpost::controller::zone::zones::{Output, Zones};
 use signpost::wire::Name;
-use signpost::zone::{Contents, Serial, db};
+use signpost::zone::{Contents, Serial, Zone, db};
 
 const UNIX_START: u64 = 1_800_000_000;
+/// A history has at most 120 steps, a write is one of them and writes at most eight zones.
+const SETTLING_STEPS_MAX: usize = 120 * 8 * 8;
 
 fn settings() -> Arc<Settings> {
     Arc::new(
@@ -105,6 +109,8 @@ struct Replica {
     edits: usize,
     events: usize,
     published: HashMap<Name, Published>,
+    /// The zones of the last-good state.
+    images: HashMap<Name, Arc<Zone>>,
     /// What a map of zones would hold.
     served: BTreeMap<Name, Contents>,
 }
@@ -126,6 +132,7 @@ impl World {
             edits: 0,
             events: 0,
             published: HashMap::new(),
+            images: HashMap::new(),
             served: BTreeMap::new(),
         };
         World {
@@ -260,8 +267,16 @@ impl World {
         let (now, unix_now) = (self.now, self.unix_now());
         let replica = &mut self.replicas[who];
         let platform = replica.zones.platform().clone();
-        replica.zones = Zones::with_platform(platform, settings(), replica.published.clone(), now);
-        replica.served.clear();
+        let mut loaded = Loaded {
+            published: replica.published.clone(),
+            zones: replica.images.clone(),
+            bindings: platform.bindings().map(|binding| BindingInput::clone(binding)).collect(),
+            ..Loaded::default()
+        };
+        let restored = Restored::take(&mut loaded, &settings());
+        let zones = restored.shards.values().chain(&restored.parent).chain(&restored.alias);
+        replica.served = zones.map(|zone| (zone.apex().clone(), zone.contents())).collect();
+        replica.zones = Zones::with_restored(platform, settings(), loaded.published, restored, now);
         let output = replica.zones.resume(unix_now);
         // The whole ledger is listed again.
         replica.events = 0;
@@ -285,12 +300,20 @@ impl World {
                 db::Change::Remove(apex) => drop(replica.served.remove(&apex)),
             }
         }
-        for (apex, published) in output.serials {
+        for (apex, published, zone) in output.serials {
+            match zone {
+                Some(zone) => drop(replica.images.insert(apex.clone(), zone)),
+                None => drop(replica.images.remove(&apex)),
+            }
             let Some(published) = published else {
                 replica.published.remove(&apex);
                 continue;
             };
-            let served = signpost::compiler::apex::serial_of(&replica.served[&apex]);
+            let Some(served) = replica.served.get(&apex) else {
+                prop_assert_eq!(replica.published.get(&apex), Some(&published), "{} is gone, its serial is kept", apex);
+                continue;
+            };
+            let served = signpost::compiler::apex::serial_of(served);
             prop_assert_eq!(served, Some(published.serial.0), "{} is served under what was decided", apex);
             if let Some(before) = replica.published.insert(apex.clone(), published) {
                 let same = before.serial == published.serial && before.digest == published.digest;
@@ -318,17 +341,22 @@ impl World {
     }
 
     /// Everyone hears everything, until nothing happens any more.
+    ///
+    /// Each version of a zone takes its serial up to eight seconds ahead of the clock, and a Zone is deleted only when the
+    /// clock has passed its serial: so many steps at most, for the versions that a history can write.
     fn settle(&mut self) -> Result<(), TestCaseError> {
-        for _ in 0..200 {
+        for _ in 0..SETTLING_STEPS_MAX {
             self.leader_hears(0, usize::MAX, usize::MAX);
             let any = self.leader_writes(0, false);
             for who in 0..self.replicas.len() {
                 self.replica_hears(who, usize::MAX, usize::MAX)?;
             }
-            self.now += Duration::from_millis(100);
-            let waits = self.replicas.iter().any(|replica| replica.zones.next_deadline().is_some());
-            if !any && !waits && self.leaders[0].ledger.next_deadline().is_none() {
-                return Ok(());
+            let waits = self.replicas.iter().filter_map(|replica| replica.zones.next_deadline());
+            let next = waits.chain(self.leaders[0].ledger.next_deadline()).min();
+            match next {
+                None if !any => return Ok(()),
+                None => self.now += Duration::from_millis(100),
+                Some(next) => self.now = next.max(self.now + Duration::from_millis(100)),
             }
         }
         Err(TestCaseError::fail("it does not settle"))

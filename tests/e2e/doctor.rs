@@ -164,6 +164,11 @@ impl Stage {
         });
     }
 
+    /// Without an API, and nobody's settings.
+    fn alone<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.current_dir(self.path()).env_remove("KUBECONFIG").env("HOME", self.path())
+    }
+
     /// Runs the doctor; its exit code and its report.
     fn doctor(&self, more: &[&str]) -> (i32, Value) {
         let (port, hints) = (self.port.to_string(), self.path().join("hints"));
@@ -173,9 +178,7 @@ impl Stage {
         if !more.contains(&"--parent") {
             command.arg("--root").arg(hints);
         }
-        // No API, and nobody's settings.
-        command.current_dir(self.path());
-        let output = command.output().expect("the program runs");
+        let output = self.alone(&mut command).output().expect("the program runs");
         let (text, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let report = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{told}"));
         (output.status.code().expect("it exits"), report)
@@ -287,9 +290,8 @@ fn a_broken_delegation_is_found_broken_with_the_records_that_mend_it() {
     let hints = stage.path().join("hints");
     let mut command = Command::new(program());
     command.args(["doctor", "--domain", "new.example", "--nameserver", &format!("ns1.new.example={NS1}"), "--root"]);
-    let output =
-        command.arg(hints).args(["--port", &stage.port.to_string(), "--timeout", "1"]).current_dir(stage.path());
-    let output = output.output().expect("the program runs");
+    command.arg(hints).args(["--port", &stage.port.to_string(), "--timeout", "1"]);
+    let output = stage.alone(&mut command).output().expect("the program runs");
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1));
     for part in [

@@ -4,6 +4,7 @@
 //! Each file is one journey. Nothing here looks inside: what is asserted is what a user would see.
 
 mod bad_input;
+mod commands;
 mod doctor;
 mod export;
 mod guard;

@@ -1,8 +1,10 @@
-//! What the doctor says: findings, as a table for people and as JSON for programs.
+//! What the doctor says: findings, as data for programs and as a table for people.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
+
+use crate::cli::style::{Painter, Style, harmless};
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -78,29 +80,25 @@ impl Report {
         Report { domain: domain.to_owned(), errors, warnings, findings }
     }
 
-    /// For programs.
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report is plain data") + "\n"
-    }
-
     /// For people: a line a finding, below it the records.
-    pub fn table(&self) -> String {
+    pub fn table(&self, painter: Painter) -> String {
         let mut text = String::new();
         for finding in &self.findings {
-            let word = match finding.severity {
-                Severity::Good => "good",
-                Severity::Note => "note",
-                Severity::Warning => "WARNING",
-                Severity::Error => "ERROR",
+            let (word, style) = match finding.severity {
+                Severity::Good => ("good    ", Style::Good),
+                Severity::Note => ("note    ", Style::Dim),
+                Severity::Warning => ("WARNING ", Style::Warning),
+                Severity::Error => ("ERROR   ", Style::Bad),
             };
-            let Finding { subject, message, code, .. } = finding;
+            let word = painter.paint(style, word);
+            // Names and words of others' servers are in it.
+            let told = harmless(&format!("{}: {} [{}]", finding.subject, finding.message, finding.code));
             // Writing to a String cannot fail.
-            let _ = writeln!(text, "{word:<8} {subject}: {message} [{code}]");
-            for record in &finding.add {
-                let _ = writeln!(text, "           add     {record}");
-            }
-            for record in &finding.remove {
-                let _ = writeln!(text, "           remove  {record}");
+            let _ = writeln!(text, "{word} {told}");
+            for (what, records) in [("add   ", &finding.add), ("remove", &finding.remove)] {
+                for record in records {
+                    let _ = writeln!(text, "           {what}  {}", harmless(record));
+                }
             }
         }
         let _ = writeln!(text, "\n{}: {} errors, {} warnings", self.domain, self.errors, self.warnings);

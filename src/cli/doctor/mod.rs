@@ -17,18 +17,17 @@ use std::time::Duration;
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
-use kube::Api;
-use kube::api::ListParams;
 
 use self::ask::Client;
 use self::finding::Report;
 use self::survey::NameServers;
 use self::walk::Visit;
-use super::{Exit, complain, note, print, serve};
+use super::access::{self, Place};
+use super::output::{self, Format};
+use super::{Exit, complain, note, serve};
 use crate::api::names::{ALIAS_LABEL, check_domain};
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::router::Router;
-use crate::config::{self, Settings};
 
 /// The keys of the configuration that say what should be there, and where the API is.
 const KEYS: &[&str] = &["domain", "nameserver", "kubeconfig", "data-dir"];
@@ -104,13 +103,6 @@ pub(super) fn command() -> Command {
         .help("Loopback and private addresses are meant: the platform serves a network of its own");
     let strict =
         Arg::new("strict").long("strict").action(ArgAction::SetTrue).help("Warnings count as errors for the exit code");
-    let output = Arg::new("output")
-        .long("output")
-        .short('o')
-        .value_name("FORMAT")
-        .value_parser(["table", "json"])
-        .default_value("table")
-        .help("How to print it");
     Command::new("doctor")
         .about("Goes the way of a resolver to the platform's domain and says what is wrong, with the records to add")
         .after_help(
@@ -118,19 +110,17 @@ pub(super) fn command() -> Command {
              transfers and the shards' wildcards; with --name at a custom host. It changes nothing. docs/delegate.md explains \
              each finding. Exit codes: 0 no errors (warnings may be there, but for --strict), 1 errors found, 2 called wrongly.",
         )
-        .args([parent, root, port, name, target, resolver, shard, timeout, private, strict, output])
+        .args([parent, root, port, name, target, resolver, shard, timeout, private, strict, output::argument()])
         .args(serve::arguments_of(KEYS))
+        .arg(access::context_argument())
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let settings = match config::read(&serve::places(matches)) {
-        Ok(settings) => settings,
-        Err(errors) => {
-            errors.0.iter().for_each(complain);
-            return Exit::Usage;
-        }
+    let place = match Place::of(matches) {
+        Ok(place) => place,
+        Err(exit) => return exit,
     };
-    let visit = match visit(matches, &settings) {
+    let visit = match visit(matches, &place) {
         Ok(visit) => visit,
         Err(error) => {
             complain(error);
@@ -138,16 +128,17 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         }
     };
     let report = Report::new(&visit.domain, judge::judge(&visit.survey()));
-    print(&match matches.get_one::<String>("output").map(String::as_str) {
-        Some("json") => report.json(),
-        _ => report.table(),
-    });
+    if let Err(error) = Format::of(matches).show(&report, |painter| report.table(painter)) {
+        complain(error);
+        return Exit::Failure;
+    }
     let faults = if matches.get_flag("strict") { report.errors + report.warnings } else { report.errors };
     if faults == 0 { Exit::Success } else { Exit::Failure }
 }
 
 /// What to look at, from flags, configuration and API.
-fn visit(matches: &ArgMatches, settings: &Settings) -> Result<Visit, String> {
+fn visit(matches: &ArgMatches, place: &Place) -> Result<Visit, String> {
+    let settings = &place.settings;
     let seconds = *matches.get_one::<u64>("timeout").expect("it has a default");
     let port = *matches.get_one::<u16>("port").expect("it has a default");
     let roots = match matches.get_one::<PathBuf>("root") {
@@ -160,7 +151,7 @@ fn visit(matches: &ArgMatches, settings: &Settings) -> Result<Visit, String> {
         .map(|server| (absolute(&server.name), server.addresses.iter().copied().collect()))
         .collect();
     let host = matches.get_one::<String>("name").cloned();
-    let api = ask_api(settings, host.as_deref());
+    let api = ask_api(place, host.as_deref());
     let shards: Option<Vec<String>> = match matches.get_many::<String>("shard") {
         Some(given) => Some(given.cloned().collect()),
         None => api.as_ref().map(|api| api.shards.clone()),
@@ -198,38 +189,36 @@ struct Told {
 }
 
 /// Asks the API, if there is one to ask: without, fewer things can be looked at.
-fn ask_api(settings: &Settings, host: Option<&str>) -> Option<Told> {
-    let kubeconfig = settings.kubeconfig.clone().unwrap_or_else(|| settings.data_dir.join("kubeconfig"));
-    if !kubeconfig.exists() {
+fn ask_api(place: &Place, host: Option<&str>) -> Option<Told> {
+    if !place.is_there() {
         return None;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    let asked = runtime.block_on(async { tokio::time::timeout(API_TIMEOUT, told(&kubeconfig, settings, host)).await });
+    let asked = runtime.block_on(async { tokio::time::timeout(API_TIMEOUT, told(place, host)).await });
     match asked.unwrap_or_else(|_| Err("it takes too long".to_owned())) {
         Ok(told) => Some(told),
         Err(why) => {
-            note(format_args!("note: the API of {} is left out: {why}", kubeconfig.display()));
+            note(format_args!("note: the API is left out: {why}"));
             None
         }
     }
 }
 
-async fn told(kubeconfig: &Path, settings: &Settings, host: Option<&str>) -> Result<Told, String> {
-    let client = crate::client::from_kubeconfig(kubeconfig).await.map_err(|error| error.to_string())?;
-    let routers: Api<Router> = Api::all(client.clone());
-    let routers = routers.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+async fn told(place: &Place, host: Option<&str>) -> Result<Told, String> {
+    let access = place.connect().await?;
     let zone = |router: Router| {
         let name = router.metadata.name.unwrap_or_default();
         let dns = router.spec.dns.filter(|dns| !dns.is_empty());
-        absolute(&dns.unwrap_or_else(|| format!("{name}.{}", settings.domain)))
+        absolute(&dns.unwrap_or_else(|| format!("{name}.{}", place.settings.domain)))
     };
-    let shards = routers.items.into_iter().map(zone).collect::<BTreeSet<_>>().into_iter().collect();
+    let routers: Vec<Router> = access.all().await?;
+    let shards = routers.into_iter().map(zone).collect::<BTreeSet<_>>().into_iter().collect();
     let mut target = None;
     if let Some(host) = host {
-        let routes: Api<Route> = Api::all(client);
-        let routes = routes.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        // Whoever may not list all routes can give --target.
+        let routes: Vec<Route> = access.all_permitted().await?.unwrap_or_default();
         let has = |route: &&Route| route.spec.host.as_deref().is_some_and(|given| absolute(given) == host);
-        let route = routes.items.iter().find(has);
+        let route = routes.iter().find(has);
         target = route.and_then(|route| route.status.as_ref()?.canonical_name.as_deref()).map(absolute);
     }
     Ok(Told { shards, target })

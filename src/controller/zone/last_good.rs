@@ -9,7 +9,6 @@
 //! more than what it began with. So a process killed at any moment finds what it did milliseconds before, and a machine
 //! that loses power what it did a second before: the API tells the rest.
 
-use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -19,7 +18,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::record::{self, Loaded};
+use super::record::{self, Live, Loaded};
 use crate::zone::journal::{self, Entry, JournalError, Recovered};
 
 /// Name of the file in the state directory.
@@ -47,7 +46,7 @@ pub struct LastGood {
 }
 
 /// What was found at the start.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Opened {
     /// The state; `None` if there is none that can be used.
     pub loaded: Option<Loaded>,
@@ -148,7 +147,7 @@ enum LoadError {
 }
 
 fn load(octets: &[u8], domain: &str) -> Result<(Loaded, Recovered), LoadError> {
-    let mut live: HashMap<&[u8], &[u8]> = HashMap::new();
+    let mut live = Live::default();
     let recovered = journal::read(octets, |entry| match entry.value {
         Some(value) => drop(live.insert(entry.key, value)),
         None => drop(live.remove(entry.key)),
@@ -301,7 +300,7 @@ impl Writer {
     /// Writes the file anew with what is live in it.
     fn compact(&mut self) -> io::Result<()> {
         let octets = fs::read(&self.path)?;
-        let mut live: HashMap<&[u8], &[u8]> = HashMap::new();
+        let mut live = Live::default();
         let found = journal::read(&octets, |entry| match entry.value {
             Some(value) => drop(live.insert(entry.key, value)),
             None => drop(live.remove(entry.key)),
@@ -373,11 +372,13 @@ mod tests {
             ("v3.example.".parse().expect("a name"), "gone.v3.example.".parse().expect("a name"));
         let (state, opened) = LastGood::open(folder.path(), "v3.example").expect("usable");
         assert!(opened.loaded.is_none() && opened.problem.is_none());
-        state.write(vec![record::zone(&gone, Some(&published(1)))]);
+        state.write(vec![record::zone(&gone, Some(&published(1)), None)]);
         for batch in 0..100 {
-            state.write((0..1000).map(|number| record::zone(&apex, Some(&published(batch * 1000 + number)))).collect());
+            state.write(
+                (0..1000).map(|number| record::zone(&apex, Some(&published(batch * 1000 + number)), None)).collect(),
+            );
         }
-        state.write(vec![record::zone(&gone, None)]);
+        state.write(vec![record::zone(&gone, None, None)]);
         drop(state);
         let path = folder.path().join(FILE);
         let octets = fs::metadata(&path).expect("it is there").len();
@@ -385,7 +386,7 @@ mod tests {
 
         let (state, opened) = LastGood::open(folder.path(), "v3.example").expect("usable");
         assert_eq!((serial(&opened, &apex), serial(&opened, &gone)), (Some(99_999), None));
-        state.write(vec![record::zone(&apex, Some(&published(100_000)))]);
+        state.write(vec![record::zone(&apex, Some(&published(100_000)), None)]);
         drop(state);
 
         // Half a frame at the end, as a crash leaves one, is cut off and told, and what follows is read again.
@@ -395,7 +396,7 @@ mod tests {
         let (state, opened) = LastGood::open(folder.path(), "v3.example").expect("usable");
         assert_eq!(serial(&opened, &apex), Some(100_000));
         assert!(opened.problem.is_some());
-        state.write(vec![record::zone(&apex, Some(&published(100_001)))]);
+        state.write(vec![record::zone(&apex, Some(&published(100_001)), None)]);
         drop(state);
         let (state, opened) = LastGood::open(folder.path(), "v3.example").expect("usable");
         assert_eq!((serial(&opened, &apex), opened.problem), (Some(100_001), None));
