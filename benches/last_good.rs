@@ -87,6 +87,7 @@ fn router(number: usize) -> RouterInput {
         mode: Mode::ActiveActive,
         addresses: [address(0), address(1)].into(),
         records: Box::default(),
+        trails: Default::default(),
     }
 }
 

@@ -42,6 +42,7 @@ fn router(number: u32, last_octet: u8) -> Arc<RouterInput> {
         mode: Mode::ActiveActive,
         addresses: Box::from([address(1), address(last_octet)]),
         records: Box::default(),
+        trails: Arc::default(),
     })
 }
 
@@ -51,6 +52,7 @@ fn binding(number: u32, shard: u32) -> Arc<BindingInput> {
         created: 0,
         label: format!("namespace-route{number}").into(),
         shard: format!("shard{shard}.v3.example").into(),
+        trails: Box::default(),
     })
 }
 

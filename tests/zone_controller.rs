@@ -11,8 +11,9 @@ use signpost::api::v1alpha1::router::Router;
 use signpost::api::v1alpha1::zone::Zone as LedgerZone;
 use signpost::client::reflector::{Applied, Change, ObjectKey};
 use signpost::compiler::inputs::{BindingInput, RouterInput};
-use signpost::compiler::{Digest, Settings};
+use signpost::compiler::{Digest, Settings, alias, shard};
 use signpost::controller::ledger::{BaseSerial, Event, Ledger, Outcome, Write};
+use signpost::controller::live::feed::{ZoneFeed, ZoneNews};
 use signpost::controller::zone::record::Loaded;
 use signpost::controller::zone::restore::Restored;
 use signpost::controller::zone::timeline::Published;
@@ -44,6 +45,11 @@ fn binding(number: u8, shard: u8) -> Arc<BindingInput> {
         created: 0,
         label: format!("ns-b{number}").into(),
         shard: format!("r{shard}.v3.example").into(),
+        // Every other one has come from elsewhere.
+        trails: (0..4)
+            .filter(|left| number.is_multiple_of(2) && *left != shard)
+            .map(|left| format!("r{left}.v3.example").parse().expect("a name"))
+            .collect(),
     })
 }
 
@@ -100,6 +106,9 @@ struct World {
 
 struct Leader {
     ledger: Ledger,
+    feed: Arc<ZoneFeed>,
+    /// All that it told of zones.
+    told: ZoneNews,
     edits: usize,
     events: usize,
 }
@@ -123,9 +132,10 @@ impl World {
     fn new() -> Self {
         let now = Instant::now();
         let leader = || {
-            let mut ledger = Ledger::new(&settings(), BaseSerial::None);
+            let feed = Arc::new(ZoneFeed::default());
+            let mut ledger = Ledger::new(&settings(), BaseSerial::None, feed.clone());
             ledger.set_synced();
-            Leader { ledger, edits: 0, events: 0 }
+            Leader { ledger, feed, told: ZoneNews::default(), edits: 0, events: 0 }
         };
         let replica = || Replica {
             zones: Zones::new(settings(), HashMap::new(), now),
@@ -189,6 +199,10 @@ impl World {
     fn leader_writes(&mut self, who: usize, lost: bool) -> bool {
         let unix_now = self.unix_now();
         let writes = self.leaders[who].ledger.due(self.now, unix_now, 64);
+        let leader = &mut self.leaders[who];
+        let news = leader.feed.take();
+        leader.told.shards.extend(news.shards);
+        leader.told.aliases.extend(news.aliases);
         let any = !writes.is_empty();
         for write in writes {
             let (name, outcome) = self.write(write);
@@ -340,6 +354,52 @@ impl World {
         Ok(())
     }
 
+    /// Where a name server has the very version in which a leader says that something appeared, it is there.
+    fn what_was_told_is_served(&self) -> Result<(), TestCaseError> {
+        for (told, replica) in
+            self.leaders.iter().flat_map(|leader| self.replicas.iter().map(|one| (&leader.told, one)))
+        {
+            let serves = |apex: &Name, serial: Serial| {
+                let published = replica.published.get(apex);
+                let same = published.is_some_and(|published| published.serial == serial && !published.provisional);
+                replica.served.get(apex).filter(|_| same)
+            };
+            for (label, alias) in told.aliases.iter().filter_map(|(label, alias)| Some((label, alias.as_ref()?))) {
+                let change = alias::change(label, Some(&alias.binding.shard), &settings());
+                if let Some(zone) = serves(settings().alias_apex(), alias.serial) {
+                    prop_assert_eq!(zone.owner(&change.owner), change.rrsets, "{}", label);
+                }
+            }
+            for (apex, shard) in told.shards.iter().filter_map(|(apex, shard)| Some((apex, shard.as_ref()?))) {
+                if let Some(zone) = serves(apex, shard.serial) {
+                    let made = shard::compile(&shard.router, &mut Vec::new()).records;
+                    let wildcard = apex.wildcard().expect("a short name");
+                    prop_assert_eq!(zone.owner(&wildcard), made.owner(&wildcard), "{}", apex);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// In the end a leader has told of all there is, and of nothing else.
+    fn all_was_told(&self) -> Result<(), TestCaseError> {
+        let platform = self.replicas[0].zones.platform();
+        let told = &self.leaders[0].told;
+        let mut aliases: Vec<_> = told.aliases.values().flatten().map(|alias| alias.binding.clone()).collect();
+        let mut expected: Vec<_> = platform.aliases().cloned().collect();
+        aliases.sort_by(|a, b| a.key.cmp(&b.key));
+        expected.sort_by(|a, b| a.key.cmp(&b.key));
+        prop_assert_eq!(aliases, expected);
+        let mut shards: Vec<_> = told.shards.iter().filter_map(|(apex, shard)| Some((apex, shard.as_ref()?))).collect();
+        shards.sort_by_key(|(apex, _)| *apex);
+        prop_assert_eq!(shards.len(), platform.shards().count());
+        for ((apex, shard), (expected, router)) in shards.into_iter().zip(platform.shards()) {
+            let named = &self.zones[&signpost::compiler::settings::text_of(apex)].spec.versions[0];
+            prop_assert_eq!((apex, &shard.router, shard.serial.0), (expected, router, named.serial));
+        }
+        Ok(())
+    }
+
     /// Everyone hears everything, until nothing happens any more.
     ///
     /// Each version of a zone takes its serial up to eight seconds ahead of the clock, and a Zone is deleted only when the
@@ -401,9 +461,12 @@ proptest! {
         let mut world = World::new();
         for step in &history {
             world.step(step)?;
+            world.what_was_told_is_served()?;
         }
         world.settle()?;
         world.all_serve_what_the_objects_say()?;
+        world.what_was_told_is_served()?;
+        world.all_was_told()?;
         // A name server that published on its own while no one led, and found the objects back in the ledger's state after
         // that, is ahead of the ledger. The next change of the zone brings all together.
         world.now += Duration::from_secs(1);

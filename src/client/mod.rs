@@ -6,7 +6,7 @@
 //! - [`in_cluster`]: over TLS with a Kubernetes service account.
 //!
 //! Above it stand [`reflector`], which mirrors a kind of objects and tells what changed, and [`lease`], which elects one
-//! leader among several processes. Nothing here knows what the objects mean.
+//! leader among several processes; [`status`] and [`events`] tell people what became of an object.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,6 +23,7 @@ use tower::util::MapRequestLayer;
 use crate::api::identity::Identity;
 
 pub mod backoff;
+pub mod events;
 pub mod lease;
 pub mod metrics;
 pub mod reflector;

@@ -5,9 +5,11 @@
 //! last-good state keeps on disk.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::trails::Trails;
 use super::verdict::Verdict;
 use crate::api::names;
 use crate::api::v1alpha1::route_binding::RouteBinding;
@@ -32,6 +34,9 @@ pub struct RouterInput {
     pub addresses: Box<[AddressInput]>,
     /// `spec.records`, as they are.
     pub records: Box<[Box<str>]>,
+    /// What routes that have left the shard leave in its zone. A Router as read has none: they stand on RouteBindings, and
+    /// [`Platform`](super::Platform) brings the two together.
+    pub trails: Arc<Trails>,
 }
 
 /// One address of a Router.
@@ -93,6 +98,7 @@ impl RouterInput {
             mode: spec.mode,
             addresses: addresses.into_boxed_slice(),
             records: spec.records.iter().map(|record| record.as_str().into()).collect(),
+            trails: Arc::default(),
         })
     }
 
@@ -119,6 +125,8 @@ pub struct BindingInput {
     pub label: Box<str>,
     /// The Router's zone, in lower case and without a dot at the end.
     pub shard: Box<str>,
+    /// The zones that the Route has left, in which its former names lead to it; `shard` is none of them.
+    pub trails: Box<[Name]>,
 }
 
 impl BindingInput {
@@ -135,19 +143,50 @@ impl BindingInput {
             verdicts.push(Verdict::binding(&key, "spec.label", message));
             return None;
         }
-        let target = shard.parse::<Name>().and_then(|shard| shard.prepend(label.as_bytes()));
-        if let Err(error) = target {
-            let message = format!("no name can be made of {label:?} below {:?}: {error}", binding.spec.dns);
-            verdicts.push(Verdict::binding(&key, "spec.dns", message));
-            return None;
-        }
+        let apex = shard.parse::<Name>().and_then(|shard| shard.prepend(label.as_bytes()).map(|_| shard));
+        let apex = match apex {
+            Ok(apex) => apex,
+            Err(error) => {
+                let message = format!("no name can be made of {label:?} below {:?}: {error}", binding.spec.dns);
+                verdicts.push(Verdict::binding(&key, "spec.dns", message));
+                return None;
+            }
+        };
+        let trails = left_zones(binding, &label, &apex, &key, verdicts);
         Some(BindingInput {
             key,
             created: created(metadata),
             label: label.into(),
             shard: shard.trim_end_matches('.').into(),
+            trails,
         })
     }
+}
+
+/// The zones in which a binding has trails, each once, in canonical order.
+fn left_zones(
+    binding: &RouteBinding,
+    label: &str,
+    shard: &Name,
+    key: &str,
+    verdicts: &mut Vec<Verdict>,
+) -> Box<[Name]> {
+    let mut zones = Vec::with_capacity(binding.spec.trails.len());
+    for (at, trail) in binding.spec.trails.iter().enumerate() {
+        let former = trail.name.to_ascii_lowercase().parse::<Name>().ok();
+        let zone = former.as_ref().and_then(|former| former.parent().filter(|zone| !zone.is_root()));
+        let own = zone.as_ref().and_then(|zone| zone.prepend(label.as_bytes()).ok());
+        match zone {
+            Some(zone) if own == former && zone != *shard => zones.push(zone),
+            _ => {
+                let message = format!("{:?} is no former name of the label {label}; it is left out", trail.name);
+                verdicts.push(Verdict::binding(key, format!("spec.trails[{at}].name"), message));
+            }
+        }
+    }
+    zones.sort_unstable();
+    zones.dedup();
+    zones.into_boxed_slice()
 }
 
 /// The key of a binding: `<namespace>/<name>`.

@@ -254,6 +254,40 @@ pub static KEYS: &[Key] = &[
                outside the domain may go without addresses. All processes need the same list.",
     },
     Key {
+        name: "verify-names",
+        shape: Shape::Text,
+        value_name: "SWITCH",
+        default: "on",
+        reloads: false,
+        help: "`on`: the listed name servers are asked for every route's names before `Resolvable` is said of it, and again from \
+               time to time; `off`: nobody is asked, and nothing is said of that. See docs/live.md.",
+    },
+    Key {
+        name: "verify-server",
+        shape: WORDS,
+        value_name: "[NAME=]ADDR[:PORT]",
+        default: "the addresses of every `nameserver` at port 53; without any, `dns-listen`",
+        reloads: false,
+        help: "A name server that is asked whether names are live, at most 32; port 53 if none is given. For name servers that \
+               answer at another address or port than resolvers are told.",
+    },
+    Key {
+        name: "verify-timeout",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "1s",
+        reloads: false,
+        help: "How long a name server may take to answer one question before it is asked once more.",
+    },
+    Key {
+        name: "verify-interval",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "30s",
+        reloads: false,
+        help: "About how long after a right answer a zone is checked again on a name server.",
+    },
+    Key {
         name: "strategy",
         shape: Shape::Text,
         value_name: "NAME",
@@ -296,6 +330,24 @@ pub static KEYS: &[Key] = &[
         reloads: true,
         help: "The strategy that decides when the webhook gives no answer to go by: `round-robin`, `least-routes`, `weighted` \
                or `rendezvous`. The explanation of the route says why it did.",
+    },
+    Key {
+        name: "drain-rate",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "10",
+        reloads: false,
+        help: "Routes that are moved in a second from Routers whose state is `draining`, all of them together, 1 to 10000. Each \
+               move changes the name of a route and sends its users to another Router.",
+    },
+    Key {
+        name: "trail-minimum",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "7d",
+        reloads: false,
+        help: "How long the former name of a route that was moved leads to its new one, such as `30d`, `12h`, `15m` or `90s`; \
+               longer if caches may hold the former addresses for longer. Until then the Router that it left is not deleted.",
     },
     Key {
         name: "name-quarantine",

@@ -20,6 +20,7 @@ use std::time::Duration;
 use crate::api::names;
 use crate::apiserver::audit;
 use crate::apiserver::auth::jwt::IssuerSettings;
+use crate::controller::live::proofs::SERVERS_MAX;
 use crate::nameserver::cookie::{Secret, SecretError};
 use crate::nameserver::prefix::PrefixError;
 use crate::nameserver::rrl::RateLimit;
@@ -30,6 +31,9 @@ use crate::scheduler::webhook;
 use crate::telemetry::Format;
 use crate::zone::numbers::NUMBERS_MAX;
 use layers::{Given, Layer, LayerError, Source};
+
+/// Where name servers answer, unless something else is said (RFC 1035 §4.2).
+pub const DNS_PORT: u16 = 53;
 
 /// A thing that a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -136,6 +140,28 @@ pub struct QueryLog {
     pub clients: LogClients,
 }
 
+/// How name servers are asked whether names are live.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verify {
+    /// `verify-names`.
+    pub is_on: bool,
+    /// `verify-server`; empty: those of `nameserver`, or of `dns-listen`.
+    pub servers: Vec<VerifyServer>,
+    /// `verify-timeout`, at least a second.
+    pub timeout: Duration,
+    /// `verify-interval`, at least a second.
+    pub interval: Duration,
+}
+
+/// A name server that is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifyServer {
+    /// Its name, without a dot at the end, if one was given.
+    pub name: Option<String>,
+    /// Where it answers.
+    pub address: SocketAddr,
+}
+
 /// How Routers are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
@@ -193,10 +219,16 @@ pub struct Settings {
     pub domain: String,
     /// `nameserver`; empty until the daemon knows its own addresses, if none was given.
     pub nameservers: Vec<NameServer>,
+    /// `verify-names` and the keys whose names begin alike.
+    pub verify: Verify,
     /// `strategy`; what chooses then follows from [`chooser`](Settings::chooser).
     pub strategy: Strategy,
     /// `webhook-url` and the keys whose names begin alike.
     pub webhook: Webhook,
+    /// `drain-rate`, at least 1.
+    pub drain_rate: u32,
+    /// `trail-minimum`.
+    pub trail_minimum: Duration,
     /// `name-quarantine`.
     pub name_quarantine: Duration,
     /// `server-id`, if one was given.
@@ -364,11 +396,17 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "tcp-write-timeout" => old.tcp.write != new.tcp.write,
         "domain" => old.domain != new.domain,
         "nameserver" => old.nameservers != new.nameservers,
+        "verify-names" => old.verify.is_on != new.verify.is_on,
+        "verify-server" => old.verify.servers != new.verify.servers,
+        "verify-timeout" => old.verify.timeout != new.verify.timeout,
+        "verify-interval" => old.verify.interval != new.verify.interval,
         "strategy" => old.strategy != new.strategy,
         "webhook-url" => old.webhook.url != new.webhook.url,
         "webhook-timeout" => old.webhook.timeout != new.webhook.timeout,
         "webhook-ca" => old.webhook.ca != new.webhook.ca,
         "webhook-fallback" => old.webhook.fallback != new.webhook.fallback,
+        "drain-rate" => old.drain_rate != new.drain_rate,
+        "trail-minimum" => old.trail_minimum != new.trail_minimum,
         "name-quarantine" => old.name_quarantine != new.name_quarantine,
         "server-id" => old.server_id != new.server_id,
         "dns-cookies" => old.dns_cookies != new.dns_cookies,
@@ -434,6 +472,12 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         },
         nameservers: reader.list("nameserver", &[], |text| name_server(text, &domain)),
         domain,
+        verify: Verify {
+            is_on: reader.one("verify-names", "on", switch),
+            servers: reader.at_most("verify-server", SERVERS_MAX, verify_server),
+            timeout: reader.one("verify-timeout", "1s", timeout),
+            interval: reader.one("verify-interval", "30s", timeout),
+        },
         strategy: reader.one("strategy", "round-robin", strategy::strategy),
         webhook: Webhook {
             url: reader.optional("webhook-url", strategy::url),
@@ -441,6 +485,8 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
             ca: reader.optional("webhook-ca", path),
             fallback: reader.one("webhook-fallback", "round-robin", strategy::fallback),
         },
+        drain_rate: reader.one("drain-rate", "10", |text| number(text, 1..=10_000)),
+        trail_minimum: reader.one("trail-minimum", "7d", duration),
         name_quarantine: reader.one("name-quarantine", "30d", duration),
         server_id: reader.optional("server-id", server_id),
         dns_cookies: reader.one("dns-cookies", "on", cookie_mode),
@@ -746,6 +792,23 @@ fn name_server(text: &str, domain: &str) -> Result<NameServer, String> {
         return Err(format!("a name server inside {domain} needs its addresses: {name}=ADDR[,ADDR]"));
     }
     Ok(NameServer { name, addresses })
+}
+
+/// `[NAME=]ADDR[:PORT]`.
+fn verify_server(text: &str) -> Result<VerifyServer, String> {
+    let (name, address) = match text.split_once('=') {
+        Some((name, address)) => (Some(domain_name(name)?), address),
+        None => (None, text),
+    };
+    let plain = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
+    let parsed: Option<SocketAddr> =
+        address.parse().ok().or_else(|| plain.parse::<IpAddr>().ok().map(|address| (address, DNS_PORT).into()));
+    match parsed {
+        Some(address) if address.ip().is_unspecified() => Err(format!("{} is no address to ask", address.ip())),
+        Some(address) if address.port() == 0 => Err("port 0 is no port to ask".to_owned()),
+        Some(address) => Ok(VerifyServer { name, address }),
+        None => Err("must be [NAME=]ADDR[:PORT] with an IP address, such as ns1.example.com=127.0.0.1:5301".to_owned()),
+    }
 }
 
 fn log_level(text: &str) -> Result<String, String> {

@@ -9,6 +9,7 @@
 //! mended by looking again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -23,8 +24,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::claim::{self, ClaimView};
+use super::live::{self, feed::RouteFeed};
 use super::route::{self, BindingView, RouteView};
-use super::router::{self, RouterView};
+use super::router::{self, Load, RouterView};
 use crate::api::v1alpha1::name_claim::NameClaim;
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
@@ -99,9 +101,12 @@ pub struct Placement {
     claims_of: HashMap<ObjectKey, HashSet<String>>,
     /// How many routes are bound to each Router.
     counts: HashMap<String, u32>,
+    /// The trails in each Router's zone, the last to end last.
+    trails: HashMap<String, BTreeSet<(Timestamp, ObjectKey)>>,
     agenda: Agenda,
     failures: HashMap<Subject, u32>,
     term: Option<Term>,
+    feed: Arc<RouteFeed>,
 }
 
 struct Watched {
@@ -154,10 +159,17 @@ impl Placement {
             namespaces,
             claims_of: HashMap::new(),
             counts: HashMap::new(),
+            trails: HashMap::new(),
             agenda: Agenda::default(),
             failures: HashMap::new(),
             term: None,
+            feed: Arc::default(),
         }
+    }
+
+    /// What those are given who prove the names of Routes.
+    pub fn routes(&self) -> live::Routes {
+        live::Routes { routes: self.routes.clone(), bindings: self.bindings.clone(), feed: Arc::clone(&self.feed) }
     }
 
     /// The health of each mirror, for metrics and readiness.
@@ -253,8 +265,8 @@ impl Placement {
             }
             Subject::Route(key) => self.route_statements(key).is_some_and(|statements| !statements.is_empty()),
             Subject::Router(name) => {
-                let routes = self.counts.get(name).copied().unwrap_or(0);
-                self.routers.get(&ObjectKey::cluster(name)).is_some_and(|router| router.is_stale(routes))
+                let load = self.load(name);
+                self.routers.get(&ObjectKey::cluster(name)).is_some_and(|router| router.is_stale(load))
             }
         }
     }
@@ -282,8 +294,8 @@ impl Placement {
                 Box::pin(async move { route::write(&client, &key, &uid, &statements).await })
             }
             Subject::Router(name) => {
-                let routes = self.counts.get(&name).copied().unwrap_or(0);
-                Box::pin(async move { router::write(&client, &name, routes).await })
+                let load = self.load(&name);
+                Box::pin(async move { router::write(&client, &name, load).await })
             }
         }
     }
@@ -336,12 +348,19 @@ impl Placement {
         if before.as_ref().is_some_and(|before| before.host != now.host) {
             self.look_at_claims_of(key);
         }
-        if now.bound && before.as_ref().is_none_or(|before| before != now) {
+        if now.bound && before.as_ref().is_none_or(|before| !before.is_placed_as(now)) {
             self.soon(Subject::Route(key.clone()));
+        }
+        let known = before.as_ref().filter(|_| !recreated);
+        if now.bound && known.is_none_or(|before| before != now) {
+            self.feed.changed(key);
+        } else if !now.bound && known.is_none() {
+            self.feed.appeared(key, Instant::now());
         }
     }
 
     fn on_route_gone(&mut self, key: ObjectKey) {
+        self.feed.gone(&key);
         self.look_at_claims_of(&key);
         self.soon(Subject::Binding(key));
     }
@@ -363,6 +382,10 @@ impl Placement {
             self.on_binding_gone(key, before);
         }
         *self.counts.entry(applied.now.router.clone()).or_default() += 1;
+        for (router, until) in &applied.now.trails {
+            self.trails.entry(router.clone()).or_default().insert((*until, key.clone()));
+            self.count_changed(router);
+        }
         self.count_changed(&applied.now.router);
         self.soon(Subject::Binding(key.clone()));
         self.soon(Subject::Route(key.clone()));
@@ -372,7 +395,16 @@ impl Placement {
         }
     }
 
-    fn on_binding_gone(&mut self, _key: &ObjectKey, last: &BindingView) {
+    fn on_binding_gone(&mut self, key: &ObjectKey, last: &BindingView) {
+        for (router, until) in &last.trails {
+            if let Some(trails) = self.trails.get_mut(router) {
+                trails.remove(&(*until, key.clone()));
+                if trails.is_empty() {
+                    self.trails.remove(router);
+                }
+            }
+            self.count_changed(router);
+        }
         if let Some(count) = self.counts.get_mut(&last.router) {
             *count = count.saturating_sub(1);
             if *count == 0 {
@@ -380,6 +412,16 @@ impl Placement {
             }
         }
         self.count_changed(&last.router);
+    }
+
+    /// What is on a Router.
+    fn load(&self, router: &str) -> Load {
+        let trails = self.trails.get(router);
+        Load {
+            routes: self.counts.get(router).copied().unwrap_or(0),
+            trails: trails.map_or(0, |trails| u32::try_from(trails.len()).unwrap_or(u32::MAX)),
+            trails_until: trails.and_then(|trails| trails.last()).map(|(until, _)| *until),
+        }
     }
 
     fn count_changed(&mut self, router: &str) {

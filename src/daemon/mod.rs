@@ -219,7 +219,8 @@ impl Process {
             let controller = client_as(settings, api.as_ref(), USER_CONTROLLER).await?;
             let clients = scheduling::Clients { scheduler, controller };
             let instance = data_dir.instance()?;
-            let started = scheduling::start(settings, clients, platform, base, &instance, &mut control, &admin);
+            let started =
+                scheduling::start(settings, clients, (platform, &listened), base, &instance, &mut control, &admin);
             mirrors = started.mirrors;
             switch = Some(started.switch);
         }

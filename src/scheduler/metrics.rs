@@ -9,6 +9,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use super::queue::Depths;
+use crate::client::events::Counters;
 
 type Label = [(&'static str, &'static str); 1];
 
@@ -19,11 +20,11 @@ pub struct Metrics {
     attempt_seconds: Histogram,
     decision_seconds: Histogram,
     routes: Family<Label, Gauge>,
+    draining: Family<Label, Gauge>,
     pub(super) woken: Counter,
     pub(super) missed: Counter,
     pub(super) status_writes: Counter,
-    pub(super) events: Counter,
-    pub(super) events_dropped: Counter,
+    pub(super) events: Counters,
     leading: Gauge<i64, AtomicI64>,
     webhook_calls: Family<Label, Counter>,
     webhook_seconds: Histogram,
@@ -55,11 +56,11 @@ impl Default for Metrics {
             // 1 µs to 4 ms.
             decision_seconds: Histogram::new(exponential_buckets(0.000_001, 2.0, 13)),
             routes: Family::default(),
+            draining: Family::default(),
             woken: Counter::default(),
             missed: Counter::default(),
             status_writes: Counter::default(),
-            events: Counter::default(),
-            events_dropped: Counter::default(),
+            events: Counters::default(),
             leading: Gauge::default(),
             webhook_calls: from_zero("result", &WEBHOOK_RESULTS),
             // 0.5 ms to 16 s.
@@ -85,11 +86,16 @@ impl Metrics {
             self.decision_seconds.clone(),
         );
         registry.register("waiting_routes", "Routes without a Router, by where they are", self.routes.clone());
+        registry.register(
+            "draining_routes",
+            "Routes on Routers that are draining, by whether they wait for their turn or have nowhere to go",
+            self.draining.clone(),
+        );
         registry.register("woken_routes", "Routes looked at again since a change could help", self.woken.clone());
         registry.register("missed_routes", "Routes that only the periodic search found", self.missed.clone());
         registry.register("status_writes", "Writes of conditions to Routes", self.status_writes.clone());
-        registry.register("events", "Events recorded", self.events.clone());
-        registry.register("events_dropped", "Events not recorded since too many waited", self.events_dropped.clone());
+        registry.register("events", "Events recorded", self.events.recorded.clone());
+        registry.register("events_dropped", "Events not recorded since too many waited", self.events.dropped.clone());
         registry.register("leading", "Whether this process leads (1) or not (0)", self.leading.clone());
         registry.register("webhook_calls", "Requests to the webhook, by how they ended", self.webhook_calls.clone());
         registry.register(
@@ -132,6 +138,12 @@ impl Metrics {
             ("in_flight", depths.in_flight),
         ] {
             self.routes.get_or_create(&[("place", place)]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+
+    pub(super) fn drain(&self, (waiting, stuck): (usize, usize)) {
+        for (place, count) in [("waiting", waiting), ("stuck", stuck)] {
+            self.draining.get_or_create(&[("place", place)]).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 

@@ -1,12 +1,15 @@
 //! A Router: one shard of the platform's routers.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Condition of a Router: it can take and serve routes.
 pub const READY: &str = "Ready";
+/// Condition of a Router whose state is `draining`: no route is left on it and no former name leads through its zone, so that
+/// it can be deleted.
+pub const DRAINED: &str = "Drained";
 /// Condition of a Router: its zone is published on the name servers.
 pub const ZONE_PUBLISHED: &str = "ZonePublished";
 
@@ -63,7 +66,7 @@ pub struct RouterSpec {
     #[schemars(range(min = 0, max = 86400))]
     pub ttl: u32,
     /// Whether new routes come here: `active` takes them, `cordoned` keeps its routes and takes no new ones, `draining`
-    /// is being emptied.
+    /// takes none and its routes are moved to other Routers.
     #[serde(default)]
     pub state: RouterState,
     /// Further records of the shard's zone in zone-file syntax, relative to `dns`, such as `@ CAA 0 issue "ca.example"`.
@@ -150,11 +153,23 @@ pub struct RouterStatus {
     /// The `metadata.generation` that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What is true of the Router at the moment: `Ready`, `ZonePublished`.
+    /// What is true of the Router at the moment: `Ready`, `ZonePublished`, `Drained`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// How many routes are bound to the shard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes: Option<u32>,
+    /// SOA serial under which the zone's records of now appeared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<u32>,
+    /// How many routes have left the shard whose former names in its zone still lead to them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trails: Option<u32>,
+    /// Until when the last of these does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trails_until: Option<Time>,
+    /// Until when resolvers may hold addresses of the shard for longer than `spec.ttl`, since that was lowered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_horizon: Option<Time>,
 }

@@ -150,7 +150,8 @@ const VIEWER: Role = Role {
     ],
 };
 
-/// What a tenant may do in its namespaces.
+/// What a tenant may do in its namespaces. Not `move` its routes (the verb that the annotation `signpost.dev/move-to` takes):
+/// which shard carries what is the operator's affair, who says by selectors whose routes go where.
 const TENANT: Role = Role {
     name: "tenant",
     rules: &[
@@ -239,7 +240,7 @@ pub enum Decision {
 }
 
 const BINDINGS_ARE_THE_SCHEDULERS: &str = "only the scheduler creates and changes RouteBindings, since that sets the status \
-     of the Route; to place a Route by hand, let the selectors and states of the Routers decide";
+     of the Route; to move a Route by hand, run \"signpost move route\" or set its annotation signpost.dev/move-to";
 
 fn is_scheduler(identity: &Identity) -> bool {
     identity.user == USER_SCHEDULER || identity.groups.iter().any(|group| group == GROUP_SCHEDULERS)
@@ -417,6 +418,10 @@ mod tests {
                 Some("l"),
                 false,
             ),
+            (masters(), "move", GROUP, "routes", Some("a"), Some("r"), true),
+            (member(GROUP_ADMINS), "move", GROUP, "routes", None, None, true),
+            (tenant(), "move", GROUP, "routes", Some("shop"), Some("r"), false),
+            (member(GROUP_SCHEDULERS), "move", GROUP, "routes", Some("shop"), Some("r"), false),
             (tenant(), "create", GROUP, "routes", Some("shop"), None, true),
             (tenant(), "create", GROUP, "routes", Some("other"), None, false),
             (tenant(), "list", GROUP, "routes", None, None, false),

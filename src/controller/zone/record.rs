@@ -76,6 +76,11 @@ pub fn binding(name: &str, binding: Option<&BindingInput>) -> Change {
         fields.number(binding.created as u64);
         fields.octets(binding.label.as_bytes());
         fields.octets(binding.shard.as_bytes());
+        // Nearly all bindings have none, and are written as they were before there were any.
+        if !binding.trails.is_empty() {
+            fields.number(binding.trails.len() as u64);
+            binding.trails.iter().for_each(|zone| fields.octets(zone.as_wire()));
+        }
         fields.0
     });
     (key(BINDING, name.as_bytes()), value)
@@ -121,6 +126,7 @@ pub fn load(live: Live<'_>) -> Option<Loaded> {
                 created: fields.number()? as i64,
                 label: text(fields.octets()?)?,
                 shard: text(fields.octets()?)?,
+                trails: read_trails(&mut fields)?,
             }),
             _ => return None,
         }
@@ -158,7 +164,16 @@ fn read_router(name: Box<str>, fields: &mut Reader<'_>) -> Option<RouterInput> {
         .collect();
     let count = fields.number()?;
     let records: Option<Box<[_]>> = (0..count).map(|_| text(fields.octets()?)).collect();
-    Some(RouterInput { name, created, apex, ttl, mode, addresses: addresses?, records: records? })
+    let (addresses, records) = (addresses?, records?);
+    Some(RouterInput { name, created, apex, ttl, mode, addresses, records, trails: Arc::default() })
+}
+
+fn read_trails(fields: &mut Reader<'_>) -> Option<Box<[Name]>> {
+    if fields.0.is_empty() {
+        return Some(Box::default());
+    }
+    let count = fields.number()?;
+    (0..count).map(|_| Name::from_wire(fields.octets()?).ok()).collect()
 }
 
 fn key(kind: u8, name: &[u8]) -> Vec<u8> {
@@ -223,9 +238,15 @@ mod tests {
             mode: Mode::ActivePassive,
             addresses: Box::from([address("192.0.2.1", true), address("2001:db8::1", false)]),
             records: Box::from(["@ TXT x".into()]),
+            trails: Arc::default(),
         };
-        let binding_in =
-            BindingInput { key: "ns/r".into(), created: 9, label: "ns-r".into(), shard: "shard1.v3.example".into() };
+        let binding_in = BindingInput {
+            key: "ns/r".into(),
+            created: 9,
+            label: "ns-r".into(),
+            shard: "shard1.v3.example".into(),
+            trails: Box::from([name("shard0.v3.example."), name("old.example.")]),
+        };
         let published =
             Published { serial: Serial(u32::MAX), digest: Digest(u128::MAX), config: Digest(1), provisional: true };
         let soa = [name("ns.example.").as_wire(), name("admin.example.").as_wire(), &[7; 20]].concat().into();
