@@ -1,6 +1,6 @@
-//! The doctor at a delegation that is built of other makers' servers: one that is as it should be, and one that is broken in
-//! every way. The root is Knot's, the parent NSD's, the resolver Unbound; of the platform's two name servers one is BIND's
-//! where it must do what ours never does.
+//! The doctor at a delegation that is built of other makers' servers: one that is as it should be, and one that is
+//! broken in every way. The root is Knot's, the parent NSD's, the resolver Unbound; of the platform's two name servers
+//! one is BIND's where it must do what ours never does.
 //!
 //! Each server has a loopback address of its own, and all of them one port.
 
@@ -87,8 +87,8 @@ impl Stage {
     fn named(&mut self, address: &str, options: &str, zones: &[(&str, &str)]) {
         let folder = self.write(address, zones);
         let mut configuration = format!(
-            "options {{ directory \"{folder}\"; pid-file none; session-keyfile none; listen-on port {} {{ {address}; }}; \
-             listen-on-v6 {{ none; }}; dnssec-validation no; notify no; {options} }};\ncontrols {{ }};\n",
+            "options {{ directory \"{folder}\"; pid-file none; session-keyfile none; listen-on port {} \
+             {{ {address}; }}; listen-on-v6 {{ none; }}; dnssec-validation no; notify no; {options} }};\ncontrols {{ }};\n",
             self.port
         );
         for (apex, _) in zones {
@@ -105,8 +105,8 @@ impl Stage {
         let folder = self.write(address, &[(apex, text)]);
         let file = format!("{}.zone", apex.trim_end_matches('.'));
         let configuration = format!(
-            "server:\n  listen: {address}@{}\n  rundir: {folder}\n  user: root\ndatabase:\n  storage: {folder}/db\nzone:\n  - domain: \
-             {apex}\n    file: {folder}/{file}\n    zonefile-sync: -1\n",
+            "server:\n  listen: {address}@{}\n  rundir: {folder}\n  user: root\ndatabase:\n  \
+             storage: {folder}/db\nzone:\n  - domain: {apex}\n    file: {folder}/{file}\n    zonefile-sync: -1\n",
             self.port
         );
         let file = format!("{folder}/knot.conf");
@@ -119,9 +119,9 @@ impl Stage {
         let folder = self.write(address, &[(apex, text)]);
         let file = format!("{}.zone", apex.trim_end_matches('.'));
         let configuration = format!(
-            "server:\n  ip-address: {address}@{}\n  server-count: 1\n  username: \"\"\n  chroot: \"\"\n  database: \"\"\n  pidfile: \
-             \"\"\n  zonesdir: \"{folder}\"\n  xfrdfile: \"{folder}/xfrd\"\n  zonelistfile: \"{folder}/list\"\n  xfrdir: \
-             \"{folder}\"\nremote-control:\n  control-enable: no\nzone:\n  name: \"{apex}\"\n  zonefile: \"{file}\"\n",
+            "server:\n  ip-address: {address}@{}\n  server-count: 1\n  username: \"\"\n  chroot: \"\"\n  \
+             database: \"\"\n  pidfile: \"\"\n  zonesdir: \"{folder}\"\n  xfrdfile: \"{folder}/xfrd\"\n  \
+             zonelistfile: \"{folder}/list\"\n  xfrdir: \"{folder}\"\nremote-control:\n  control-enable: no\nzone:\n  name: \"{apex}\"\n  zonefile: \"{file}\"\n",
             self.port
         );
         let file = format!("{folder}/nsd.conf");
@@ -141,8 +141,8 @@ impl Stage {
     fn unbound(&mut self, server: &str, zones: &[&str]) {
         let folder = self.write(RESOLVER, &[]);
         let mut configuration = format!(
-            "server:\n  directory: \"{folder}\"\n  chroot: \"\"\n  username: \"\"\n  pidfile: \"\"\n  interface: {RESOLVER}\n  port: \
-             {}\n  do-daemonize: no\n  use-syslog: no\n  do-not-query-localhost: no\n  module-config: \"iterator\"\n\
+            "server:\n  directory: \"{folder}\"\n  chroot: \"\"\n  username: \"\"\n  pidfile: \"\"\n  \
+             interface: {RESOLVER}\n  port: {}\n  do-daemonize: no\n  use-syslog: no\n  do-not-query-localhost: no\n  module-config: \"iterator\"\n\
              remote-control:\n  control-enable: no\n",
             self.port
         );
@@ -286,7 +286,7 @@ fn a_broken_delegation_is_found_broken_with_the_records_that_mend_it() {
     assert_eq!(records(&report, "ns-missing", "add"), third);
     assert_eq!(records(&report, "ns-extra", "remove"), ["apps.example. 3600 IN NS ns9.apps.example."]);
 
-    // A domain that nobody delegates gets the whole delegation, and loopback addresses are told where they are not meant.
+    // A domain that nobody delegates gets the whole delegation; loopback addresses are told where they are not meant.
     let hints = stage.path().join("hints");
     let mut command = Command::new(program());
     command.args(["doctor", "--domain", "new.example", "--nameserver", &format!("ns1.new.example={NS1}"), "--root"]);

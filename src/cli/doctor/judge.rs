@@ -76,8 +76,8 @@ fn delegation(survey: &Survey, intended: &NameServers, findings: &mut Vec<Findin
     let zone = survey.parent_zone.as_deref().map_or("the parent zone".to_owned(), |zone| format!("the zone {zone}"));
     if let Some(why) = &survey.lost {
         let message = format!(
-            "the way from the root does not lead to {domain}: {why}; if this machine may not ask the root's servers, give \
-             --parent ADDRESS"
+            "the way from the root does not lead to {domain}: {why}; if this machine may not ask the root's servers, \
+             give --parent ADDRESS"
         );
         findings.push(Finding::new(Error, "parent-not-found", domain, message).add(whole_delegation(domain, intended)));
         return;
@@ -178,8 +178,8 @@ fn addresses(survey: &Survey, intended: &NameServers, findings: &mut Vec<Finding
         for (address, name) in &seen {
             if let Some(kind) = not_public(*address) {
                 let message = format!(
-                    "{address} is {kind}: resolvers elsewhere cannot reach it; give its public address in \"nameserver\" and in \
-                     the parent, or --private if that is meant"
+                    "{address} is {kind}: resolvers elsewhere cannot reach it; give its public address in \
+                     \"nameserver\" and in the parent, or --private if that is meant"
                 );
                 findings.push(Finding::new(Error, "address-not-public", *name, message));
             }
@@ -324,7 +324,7 @@ fn edns(udp: &Start, server: &Server) -> Vec<(&'static str, String)> {
     }
     if server.unknown_option.as_deref() != Ok("NOERROR") {
         let found = word(&server.unknown_option);
-        let message = format!("an unknown EDNS option makes it answer {found}; it should be ignored (RFC 6891 §6.1.2)");
+        let message = format!("an unknown EDNS option makes it answer {found}; it should ignore it (RFC 6891 §6.1.2)");
         faults.push(("edns-option", message));
     }
     if server.unknown_version.as_deref() != Ok("BADVERS") {

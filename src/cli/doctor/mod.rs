@@ -1,8 +1,8 @@
-//! `signpost doctor`: goes the way of a resolver, from the root or a given parent to the name servers of the domain, and says
-//! what is wrong on it, with the exact records to add.
+//! `signpost doctor`: goes the way of a resolver, from the root or a given parent to the name servers of the domain, and
+//! says what is wrong on it, with the exact records to add.
 //!
-//! [`walk`] looks, [`survey`] is what was seen, [`judge`] makes [`finding`]s of it. It asks with [`ask`], from this machine:
-//! what it finds is what a resolver here would.
+//! [`walk`] looks, [`survey`] is what was seen, [`judge`] makes [`finding`]s of it. It asks with [`ask`], from this
+//! machine: what it finds is what a resolver here would.
 
 mod ask;
 mod finding;
@@ -106,9 +106,10 @@ pub(super) fn command() -> Command {
     Command::new("doctor")
         .about("Goes the way of a resolver to the platform's domain and says what is wrong, with the records to add")
         .after_help(
-            "Looks at the parent's delegation and glue, addresses, UDP and TCP, EDNS, authority, equal serials, recursion, \
-             transfers and the shards' wildcards; with --name at a custom host. It changes nothing. docs/delegate.md explains \
-             each finding. Exit codes: 0 no errors (warnings may be there, but for --strict), 1 errors found, 2 called wrongly.",
+            "Looks at the parent's delegation and glue, addresses, UDP and TCP, EDNS, authority, equal serials, \
+             recursion, transfers and the shards' wildcards; with --name at a custom host. It changes nothing. \
+             docs/delegate.md explains each finding. Exit codes: 0 no errors (warnings may be there, but for \
+             --strict), 1 errors found, 2 called wrongly.",
         )
         .args([parent, root, port, name, target, resolver, shard, timeout, private, strict, output::argument()])
         .args(serve::arguments_of(KEYS))

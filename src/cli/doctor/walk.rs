@@ -1,4 +1,5 @@
-//! The way that a resolver goes: from the root, or from a given parent, to the servers of the domain; and the look at each.
+//! The way that a resolver goes: from the root, or from a given parent, to the servers of the domain; and the look at
+//! each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
