@@ -27,6 +27,7 @@ use super::claim::{self, ClaimView};
 use super::live::{self, feed::RouteFeed};
 use super::route::{self, BindingView, RouteView};
 use super::router::{self, Load, RouterView};
+use super::router_metrics::RouterMetrics;
 use crate::api::v1alpha1::name_claim::NameClaim;
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
@@ -170,6 +171,11 @@ impl Placement {
     /// What those are given who prove the names of Routes.
     pub fn routes(&self) -> live::Routes {
         live::Routes { routes: self.routes.clone(), bindings: self.bindings.clone(), feed: Arc::clone(&self.feed) }
+    }
+
+    /// How many routes each Router has, for `/metrics`.
+    pub fn router_metrics(&self) -> RouterMetrics {
+        RouterMetrics(self.routers.clone())
     }
 
     /// The health of each mirror, for metrics and readiness.

@@ -66,6 +66,11 @@ impl RouterView {
         view
     }
 
+    /// How many routes its status says it has.
+    pub fn routes_told(&self) -> Option<u32> {
+        self.told.routes
+    }
+
     /// Whether a route with these labels, in a namespace with those, may be placed on it by its selectors.
     pub fn selects(&self, route: &Labels, namespace: &Labels) -> bool {
         let matches = |selector: &Option<Selector>, labels| selector.as_ref().is_some_and(|s| s.matches(labels));

@@ -66,6 +66,7 @@ pub fn start(
     let keeping = placement::Settings { quarantine: config.name_quarantine, ..placement::Settings::default() };
     let placement = placement::Placement::new(controller.clone(), keeping, counters);
     let routes = placement.routes();
+    admin.metrics.collect(placement.router_metrics());
     let of = |owner: &'static str, probes: Vec<HealthProbe>| probes.into_iter().map(move |probe| (owner, probe));
     let mirrors: Vec<_> = of("scheduler", loops.mirrors()).chain(of("placement", placement.mirrors())).collect();
     let watched = mirrors.clone();

@@ -8,7 +8,8 @@
 use serde_json::{Value, json};
 
 use crate::api::identity::{
-    GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
+    GROUP_AUTHENTICATED, GROUP_MASTERS, GROUP_TENANT_PREFIX, Identity, USER_CONTROLLER, USER_NAME_SERVER,
+    USER_SCHEDULER,
 };
 use crate::api::v1alpha1::GROUP;
 use crate::apiserver::error::ApiError;
@@ -24,8 +25,6 @@ pub const GROUP_SCHEDULERS: &str = "signpost:schedulers";
 pub const GROUP_NAME_SERVERS: &str = "signpost:name-servers";
 /// The group of agents beside the proxies of routers: they follow routes and keep a Lease.
 pub const GROUP_ROUTER_AGENTS: &str = "signpost:router-agents";
-/// Groups of this prefix and a namespace: their members manage the routes of that namespace.
-pub const GROUP_TENANT_PREFIX: &str = "signpost:tenant:";
 /// The namespace in which router agents keep their Leases. It is always there, and it is not the one in which schedulers
 /// elect their leader.
 pub const AGENT_NAMESPACE: &str = "default";
