@@ -4,6 +4,7 @@
 //! command line or the configuration cannot be used). What a command is asked for goes to standard output, all else to
 //! standard error.
 
+mod brake;
 mod check;
 mod completion;
 mod crds;
@@ -54,6 +55,7 @@ const COMMANDS: &[Entry] = &[
     Entry { command: check::command, run: check::run },
     Entry { command: zone::command, run: zone::run },
     Entry { command: explain::command, run: explain::run },
+    Entry { command: brake::command, run: brake::run },
     Entry { command: user::command, run: user::run },
     Entry { command: kubeconfig::command, run: kubeconfig::run },
     Entry { command: crds::command, run: crds::run },

@@ -429,6 +429,16 @@ pub static KEYS: &[Key] = &[
                /48 of an IPv6 address; `none`.",
     },
     Key {
+        name: "brake-share",
+        shape: Shape::Count,
+        value_name: "PERCENT",
+        default: "25",
+        reloads: false,
+        help: "How many of a hundred RouteBindings may be missing at once from the API's list, or deleted within a minute, before \
+               a name server holds them: it serves them on until someone approves the loss (`signpost brake`). From 1 to 100; \
+               with 100 only a list that has none of them is held. Of Routers, each that is missing from a list is held.",
+    },
+    Key {
         name: "metrics-zones",
         shape: Shape::Count,
         value_name: "N",

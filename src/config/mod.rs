@@ -206,6 +206,8 @@ pub struct Settings {
     pub dns_rate_limit: RateLimit,
     /// `query-log` and its companions.
     pub query_log: QueryLog,
+    /// `brake-share`, from 1 to 100.
+    pub brake_share: u32,
     /// `metrics-zones`, at most [`NUMBERS_MAX`].
     pub metrics_zones: usize,
     /// `api-name`.
@@ -379,6 +381,7 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "query-log-file" => old.query_log.file != new.query_log.file,
         "query-log-format" => old.query_log.format != new.query_log.format,
         "query-log-clients" => old.query_log.clients != new.query_log.clients,
+        "brake-share" => old.brake_share != new.brake_share,
         "metrics-zones" => old.metrics_zones != new.metrics_zones,
         "api-name" => old.api_names != new.api_names,
         "api-tls-certificate" | "api-tls-key" => old.api_tls != new.api_tls,
@@ -446,6 +449,7 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
             format: reader.one("query-log-format", "json", query_log_format),
             clients: reader.one("query-log-clients", "full", query_log_clients),
         },
+        brake_share: reader.one("brake-share", "25", |text| number(text, 1..=100)),
         metrics_zones: reader.one("metrics-zones", "200", metrics_zones),
         api_names: reader.list("api-name", &[], api_name),
         api_tls: reader.optional("api-tls-certificate", path).zip(reader.optional("api-tls-key", path)),

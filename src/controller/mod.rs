@@ -5,6 +5,8 @@ pub mod export;
 pub mod static_zones;
 pub mod zone;
 
+pub mod brake;
+
 pub mod claim;
 pub mod ledger;
 pub mod placement;

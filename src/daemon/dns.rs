@@ -20,6 +20,7 @@ use crate::client::reflector::HealthProbe;
 use crate::compiler::{self, apex::serial_of};
 use crate::config::{self, Settings, Tcp};
 use crate::controller::apexes::Apexes;
+use crate::controller::brake::Reporter;
 use crate::controller::ledger::BaseSerial;
 use crate::controller::static_zones::{self, Reloader, StaticZones};
 use crate::controller::zone;
@@ -96,6 +97,8 @@ pub struct Follow {
     pub platform: Arc<compiler::Settings>,
     /// Folder of the last-good state; `None` where the API is in this process.
     pub state: Option<PathBuf>,
+    /// This process's name, the same after a restart.
+    pub instance: String,
 }
 
 impl Dns {
@@ -142,7 +145,10 @@ impl Dns {
                 let status = Arc::new(Status::default());
                 metrics.status(status.clone());
                 mirrors.extend(dns_metrics::mirrors(&status));
-                follow_api(follow, db, apexes.clone(), status, tasks, admin);
+                let reporter = Reporter::new(follow.client.clone(), follow.instance.clone(), status.clone());
+                mirrors.push(("dns", reporter.mirror()));
+                tasks.spawn("brake", reporter.run(tasks.stop_token()));
+                follow_api(settings, follow, db, apexes.clone(), status, tasks, admin);
             }
         }
         // Told last: whoever sees it must not meet "not ready" in an answer.
@@ -199,6 +205,7 @@ impl Dns {
 }
 
 fn follow_api(
+    settings: &Settings,
     follow: Follow,
     db: Arc<ZoneDb>,
     apexes: Arc<Apexes>,
@@ -209,8 +216,9 @@ fn follow_api(
     let check =
         admin.health.add("dns", "zones", "the objects have not been listed yet, and there is no last-good state");
     tasks.spawn("readiness of zones", ready_when_published(status.clone(), check, tasks.stop_token()));
+    let brake_share = settings.brake_share;
     let (sender, settings) = watch::channel(follow.platform);
-    let options = zone::Options { settings, state: follow.state, apexes, status };
+    let options = zone::Options { settings, state: follow.state, apexes, brake_share, status };
     let stop = tasks.stop_token();
     tasks.spawn("zones", async move {
         let _sender = sender;

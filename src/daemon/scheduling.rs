@@ -57,7 +57,11 @@ pub fn start(
     let switch = loops.switch();
     let counters = placement::Metrics::default();
     admin.metrics.register(|registry| counters.register(registry));
-    let keeping = placement::Settings { quarantine: config.name_quarantine, ..placement::Settings::default() };
+    let keeping = placement::Settings {
+        quarantine: config.name_quarantine,
+        platform: Some(platform.clone()),
+        ..placement::Settings::default()
+    };
     let placement = placement::Placement::new(controller.clone(), keeping, counters);
     let of = |owner: &'static str, probes: Vec<HealthProbe>| probes.into_iter().map(move |probe| (owner, probe));
     let mirrors: Vec<_> = of("scheduler", loops.mirrors()).chain(of("placement", placement.mirrors())).collect();

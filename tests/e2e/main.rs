@@ -4,6 +4,7 @@
 //! Each file is one journey. Nothing here looks inside: what is asserted is what a user would see.
 
 mod bad_input;
+mod brake;
 mod export;
 mod guard;
 mod manual;

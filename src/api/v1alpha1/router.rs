@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// Condition of a Router: it can take and serve routes.
 pub const READY: &str = "Ready";
+/// Condition of a Router: all of its spec is used; if not, the message says what its zone is served without.
+pub const ACCEPTED: &str = "Accepted";
 /// Condition of a Router: its zone is published on the name servers.
 pub const ZONE_PUBLISHED: &str = "ZonePublished";
 
@@ -150,7 +152,7 @@ pub struct RouterStatus {
     /// The `metadata.generation` that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What is true of the Router at the moment: `Ready`, `ZonePublished`.
+    /// What is true of the Router at the moment: `Ready`, `Accepted`, `ZonePublished`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

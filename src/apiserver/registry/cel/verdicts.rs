@@ -96,7 +96,7 @@ fn both_give_the_same_verdicts() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-const KINDS: [&str; 5] = ["Router", "Route", "RouteBinding", "NameClaim", "Zone"];
+const KINDS: [&str; 6] = ["Router", "Route", "RouteBinding", "NameClaim", "Zone", "Brake"];
 
 #[test]
 fn every_rule_compiles_at_its_place_and_is_cheap() {
@@ -202,6 +202,7 @@ fn cases() -> Vec<Case> {
     cases.extend(bindings());
     cases.extend(claims());
     cases.extend(zones());
+    cases.extend(brakes());
     cases
 }
 
@@ -625,5 +626,37 @@ fn zones() -> Vec<Case> {
     let update = |kind: &str| spec(json!({"type": kind}));
     cases.push(("Zone", Some(update("parent")), update("parent"), true));
     cases.push(("Zone", Some(update("parent")), update("alias"), false));
+    cases
+}
+
+fn brakes() -> Vec<Case> {
+    let brake = |more: Value| {
+        let mut spec = json!({"type": "Router", "objects": 3, "known": 3, "cause": "list", "names": ["a", "b", "c"]});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"spec": spec})
+    };
+    let mut cases: Vec<Case> = Vec::new();
+    for (change, good) in [
+        (json!({}), true),
+        (json!({"names": vec!["a"; 20]}), true),
+        (json!({"names": vec!["a"; 21]}), false),
+        (json!({"type": "Zone"}), false),
+        (json!({"cause": "whim"}), false),
+        (json!({"objects": -1}), false),
+        (json!({"decision": "perhaps"}), false),
+    ] {
+        cases.push(("Brake", None, brake(change), good));
+    }
+    for (change, good) in [
+        (json!({"decision": "approve", "decidedAt": NOW}), true),
+        (json!({"decision": "reject"}), true),
+        (json!({"type": "RouteBinding"}), false),
+        (json!({"objects": 4}), false),
+        (json!({"known": 4}), false),
+        (json!({"cause": "burst"}), false),
+        (json!({"names": ["a", "b"]}), false),
+    ] {
+        cases.push(("Brake", Some(brake(json!({}))), brake(change), good));
+    }
     cases
 }
