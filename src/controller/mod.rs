@@ -6,6 +6,7 @@ pub mod static_zones;
 pub mod zone;
 
 pub mod brake;
+pub mod health;
 
 pub mod claim;
 pub mod ledger;

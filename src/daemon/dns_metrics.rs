@@ -203,6 +203,8 @@ fn synced(page: &mut Page<'_>, status: &Status) -> Result<(), fmt::Error> {
     let provisional = [(vec![], counters.provisional)];
     page.counter("zones_provisional", "Of these, under a serial that the ledger did not name", &provisional)?;
     page.counter("zones_removed", "Zones taken away", &[(vec![], counters.removed)])?;
+    let stale = [(vec![], i64::from(status.is_stale()))];
+    page.gauge("dns_stale", "Whether answers are marked as stale, since the API was not heard for long (1)", &stale)?;
     let held = status.held();
     let sum = |count: fn(&Held) -> usize| -> Rows<'_, i64> {
         let row = |kind: BrakeKind| {

@@ -13,6 +13,7 @@ use crate::client::lease::{self, Leadership, Lease};
 use crate::client::reflector::HealthProbe;
 use crate::compiler;
 use crate::config;
+use crate::controller::health;
 use crate::controller::ledger::{self, BaseSerial};
 use crate::controller::placement;
 use crate::scheduler::chooser::Chooser;
@@ -89,6 +90,21 @@ pub fn start(
             }
         }
     });
+    let probes = health::metrics::Metrics::default();
+    admin.metrics.register(|registry| probes.register(registry));
+    let probing = health::Settings {
+        domain: platform.domain_text(),
+        probes_max: config.health_probes_max,
+        panic_percent: config.health_panic_percent,
+        instance: instance.to_owned(),
+    };
+    let prober = controller.clone();
+    tasks.spawn(
+        "health of addresses",
+        while_leading(leadership.clone(), stop.clone(), move |stop| {
+            health::run(prober.clone(), probing.clone(), probes.clone(), stop)
+        }),
+    );
     tasks.spawn(
         "ledger of serials",
         while_leading(leadership, stop, move |stop| {

@@ -147,6 +147,21 @@ fn router(domain: Option<&str>) -> Vec<Rule> {
             "self.all(a, !isIP(a.ip) || self.exists_one(b, isIP(b.ip) && ip(b.ip) == ip(a.ip)))",
             "no address may be there twice, in whatever way it is written",
         ),
+        rule(
+            "spec.healthCheck.path",
+            "self.matches(r'^/[!-~]*$')",
+            "must begin with / and hold no spaces and nothing but ASCII",
+        ),
+        rule(
+            "spec.healthCheck.expectedStatuses",
+            "self.matches(r'^[1-5][0-9]{2}(-[1-5][0-9]{2})?(,[1-5][0-9]{2}(-[1-5][0-9]{2})?){0,15}$')",
+            "must be HTTP status codes from 100 to 599, or ranges of them, parted by commas, such as 200-399",
+        ),
+        rule(
+            "spec.healthCheck.host",
+            format!("self.matches(r'{}')", domain_pattern("", '*')),
+            "must be a host name: labels of letters, digits and inner dashes, without a dot at the end",
+        ),
         about(
             "spec.capacity",
             ".soft",

@@ -15,6 +15,7 @@ use crate::compiler::Verdict;
 pub struct Status {
     ready: AtomicBool,
     synced: AtomicBool,
+    stale: AtomicBool,
     told: Mutex<Told>,
     mirrors: OnceLock<Box<dyn Fn() -> Vec<Health> + Send + Sync>>,
     held: watch::Sender<Vec<Held>>,
@@ -33,6 +34,7 @@ impl Default for Status {
         Status {
             ready: AtomicBool::new(false),
             synced: AtomicBool::new(false),
+            stale: AtomicBool::new(false),
             told: Mutex::default(),
             mirrors: OnceLock::new(),
             held: watch::Sender::default(),
@@ -56,6 +58,16 @@ impl Status {
     /// Whether everything was listed from the API since the start.
     pub fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Acquire)
+    }
+
+    /// Whether answers are marked as stale, since the API was not heard for long.
+    pub fn is_stale(&self) -> bool {
+        self.stale.load(Ordering::Acquire)
+    }
+
+    /// Says whether answers are marked as stale; whether that is news.
+    pub fn set_stale(&self, stale: bool) -> bool {
+        self.stale.swap(stale, Ordering::AcqRel) != stale
     }
 
     /// Counts since the start.

@@ -291,6 +291,36 @@ fn routers() -> Vec<Case> {
     for (length, character, good) in [(8192, "x", true), (8193, "x", false), (4096, "ä", true), (4097, "ä", false)] {
         cases.push(("Router", None, spec(json!({"records": [character.repeat(length)]})), good));
     }
+    for (check, good) in [
+        (json!({"port": 80}), true),
+        (json!({}), false),
+        (json!({"port": 0}), false),
+        (json!({"port": 65_536}), false),
+        (json!({"port": 1, "type": "https", "insecure": true, "rise": 10, "fall": 1}), true),
+        (json!({"port": 1, "type": "udp"}), false),
+        (json!({"port": 1, "intervalSeconds": 0}), false),
+        (json!({"port": 1, "timeoutSeconds": 61}), false),
+        (json!({"port": 1, "panicThreshold": 101}), false),
+        (json!({"port": 1, "path": "/a?b=%20"}), true),
+        (json!({"port": 1, "path": "a"}), false),
+        (json!({"port": 1, "path": ""}), false),
+        (json!({"port": 1, "path": "/a b"}), false),
+        (json!({"port": 1, "path": "/\n"}), false),
+        (json!({"port": 1, "path": "/ä"}), false),
+        (json!({"port": 1, "expectedStatuses": "200,301-399"}), true),
+        (json!({"port": 1, "expectedStatuses": vec!["200-299"; 16].join(",")}), true),
+        (json!({"port": 1, "expectedStatuses": vec!["200"; 17].join(",")}), false),
+        (json!({"port": 1, "expectedStatuses": "600"}), false),
+        (json!({"port": 1, "expectedStatuses": "200-"}), false),
+        (json!({"port": 1, "expectedStatuses": "2xx"}), false),
+        (json!({"port": 1, "host": "www.Shop.test"}), true),
+        (json!({"port": 1, "host": "localhost"}), true),
+        (json!({"port": 1, "host": "a b"}), false),
+        (json!({"port": 1, "host": "a."}), false),
+        (json!({"port": 1, "host": ""}), false),
+    ] {
+        cases.push(("Router", None, spec(json!({"healthCheck": check})), good));
+    }
     for (capacity, good) in [
         (json!({"soft": 5, "hard": 10}), true),
         (json!({"soft": 10, "hard": 10}), true),
