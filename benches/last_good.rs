@@ -63,7 +63,7 @@ fn write_state(directory: &Path, shards: usize) {
     // Without anything published a state says nothing.
     let published = Published { serial: Serial(1), digest: Digest(0), config: Digest(0), provisional: true };
     let apex: Name = format!("{DOMAIN}.").parse().expect("a name");
-    state.write(vec![record::zone(&apex, Some(&published))]);
+    state.write(vec![record::zone(&apex, Some(&published), None)]);
     for first in (0..shards).step_by(1_000) {
         let changes = (first..shards.min(first + 1_000)).map(|number| {
             let router = router(number);

@@ -16,6 +16,7 @@ use signpost::compiler::settings::text_of;
 use signpost::compiler::{Platform, Settings};
 use signpost::controller::zone::last_good::LastGood;
 use signpost::controller::zone::record;
+use signpost::controller::zone::restore::Restored;
 use signpost::controller::zone::zones::{Output, Zones};
 use signpost::zone::{Serial, Ttl, ZoneDb};
 
@@ -137,24 +138,30 @@ fn from_last_good(settings: &Arc<Settings>, shards: u32) {
         let mut zones = Zones::with_platform(platform(settings, shards, 0), settings.clone(), HashMap::new(), start);
         let output = zones.publish_due(start + Duration::from_secs(3600), 1_800_000_000);
         let routers = zones.platform().routers().map(|router| record::router(&router.name, Some(router)));
-        let serials = output.serials.iter().map(|(apex, published)| record::zone(apex, published.as_ref()));
+        let serials = output.serials.iter();
+        let serials = serials.map(|(apex, published, zone)| record::zone(apex, published.as_ref(), zone.as_deref()));
         state.write(routers.chain(serials).collect());
     }
     let octets = std::fs::metadata(folder.join("last-good")).map_or(0, |metadata| metadata.len());
     let start = Instant::now();
     let db = ZoneDb::new();
     let (state, opened) = LastGood::open(&folder, &domain).expect("the folder is there");
-    let loaded = opened.loaded.expect("it was written");
+    let mut loaded = opened.loaded.expect("it was written");
     let read = start.elapsed();
+    let restored = Restored::take(&mut loaded, settings);
+    let made = start.elapsed();
+    db.apply(restored.changes(settings));
+    let served = start.elapsed();
+    assert_eq!(db.zone_count(), shards as usize + 2);
     let mut platform = Platform::new(settings);
     let mut ignored = Vec::new();
     for router in loaded.routers {
         platform.set_router(Arc::new(router), &mut ignored);
     }
-    let mut zones = Zones::with_platform(platform, settings.clone(), loaded.published, Instant::now());
+    let mut zones = Zones::with_restored(platform, settings.clone(), loaded.published, restored, Instant::now());
     carry_out(zones.resume(1_800_000_000), &db);
     println!(
-        "{shards} shards from the last-good state of {octets} octets: read {read:?}, served {:?} (bar 1 s)",
+        "{shards} shards from the last-good state of {octets} octets: read {read:?}, made {made:?}, served {served:?} (bar 1 s), objects known {:?}",
         start.elapsed()
     );
     assert_eq!(db.zone_count(), shards as usize + 2);

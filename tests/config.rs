@@ -116,6 +116,11 @@ fn faults_say_where_and_what() {
         ("", &[], &[("nameserver", "ns1.v3.rhcloud.com")], &["needs its addresses"]),
         ("", &[], &[("nameserver", "ns1.v3.rhcloud.com=0.0.0.0")], &["no address that anyone can ask"]),
         ("", &[], &[("nameserver", "ns1.v3.rhcloud.com=ns2")], &["must be NAME=ADDR[,ADDR]"]),
+        ("", &[], &[("verify-server", "ns1.example")], &["must be [NAME=]ADDR[:PORT] with an IP address"]),
+        ("", &[], &[("verify-server", "ns1.example=0.0.0.0:53")], &["0.0.0.0 is no address to ask"]),
+        ("", &[], &[("verify-server", "127.0.0.1:0")], &["port 0 is no port to ask"]),
+        ("", &[], &[("verify-server", "a..b=127.0.0.1")], &["\"verify-server\" is \"a..b=127.0.0.1\""]),
+        ("verify-interval = \"0s\"", &[], &[], &["\"verify-interval\" is \"0s\": must be a second at least"]),
         ("domain = \"*.example\"", &[], &[], &["signpost.toml:1:10: \"domain\" is \"*.example\""]),
         ("dns-listen = []", &[], &[], &["signpost.toml:1:14: \"dns-listen\" is \"\": give at least one"]),
         ("api-listen = [\"127.0.0.1:9\", \"127.0.0.1:9\"]", &[], &[], &["the address is given twice"]),
@@ -216,6 +221,28 @@ fn cookies_and_rate_limit() {
     let all = ["dns-cookies", "dns-cookie-secret", "dns-rate-limit", "dns-rate-limit-mode", "dns-rate-limit-slip"];
     assert_eq!(now, [&all[..], &["dns-rate-limit-exempt"]].concat());
     assert!(restart.is_empty());
+}
+
+#[test]
+fn servers_to_verify_have_port_53_unless_they_say_so() {
+    let text = "192.0.2.1,ns2.example=127.0.0.1:5302,[2001:db8::1],2001:db8::2,ns5.example.=[2001:db8::3]:5305";
+    let settings = load("", &[("SIGNPOST_VERIFY_SERVER", text)], &[]).expect("loads");
+    let told: Vec<String> =
+        settings.verify.servers.iter().map(|server| format!("{:?} {}", server.name, server.address)).collect();
+    assert_eq!(
+        told,
+        [
+            "None 192.0.2.1:53",
+            "Some(\"ns2.example\") 127.0.0.1:5302",
+            "None [2001:db8::1]:53",
+            "None [2001:db8::2]:53",
+            "Some(\"ns5.example\") [2001:db8::3]:5305",
+        ]
+    );
+    let many: Vec<String> = (0..33).map(|number| format!("127.0.0.{number}")).collect();
+    assert!(
+        load("", &[("SIGNPOST_VERIFY_SERVER", &many.join(","))], &[]).expect_err("too many").contains("32 at most")
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use signpost::store::backup::{REVISION_JUMP, RestoreError, backup, restore};
+use signpost::store::backup::{REVISION_JUMP, RestoreError, backup, restore, verify};
 use signpost::store::embedded::{Embedded, Options};
 use signpost::store::{Error, Expect, Key, Outcome, Revision, Store, Txn, Write};
 
@@ -43,12 +43,15 @@ async fn a_restored_store_holds_one_revision_and_moves_on() {
     let newest = store.revision().await.unwrap();
     drop(store);
 
-    assert_eq!(restore(new.path(), &mut file.as_slice()).unwrap(), Revision(at.0 + REVISION_JUMP));
+    let summary = verify(&mut file.as_slice()).unwrap();
+    assert_eq!((summary.revision, summary.first), (at, Revision(at.0 + REVISION_JUMP)));
+    assert_eq!(restore(new.path(), &mut file.as_slice()).unwrap(), summary.first);
     let store = Embedded::open(new.path(), Options::default()).unwrap();
     let first = store.revision().await.unwrap();
     assert!(first > newest, "no number that a client holds is given out again");
     let items = store.list(&key("/"), None, None, None).await.unwrap().items;
     assert!(items.iter().all(|item| item.modified <= at));
+    assert_eq!(items.len() as u64, summary.values);
     let value = |name: &str| items.iter().find(|item| &*item.key.0 == name).map(|item| item.value.clone());
     assert_eq!(value("/a"), value("/z"));
     assert_eq!(value("/m").as_deref(), Some(b"kept".as_slice()));
@@ -82,6 +85,7 @@ async fn what_is_not_a_whole_backup_leaves_nothing() {
     for length in (0..whole.len()).step_by(7) {
         let error = restore(new.path(), &mut &whole[..length]).unwrap_err();
         assert!(matches!(error, RestoreError::Damaged(_)), "{length}: {error}");
+        assert_eq!(verify(&mut &whole[..length]).unwrap_err().to_string(), error.to_string());
     }
     for changed in [3, 40, whole.len() / 2, whole.len() - 1] {
         let mut damaged = whole.clone();

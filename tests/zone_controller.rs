@@ -11,14 +11,19 @@ use signpost::api::v1alpha1::router::Router;
 use signpost::api::v1alpha1::zone::Zone as LedgerZone;
 use signpost::client::reflector::{Applied, Change, ObjectKey};
 use signpost::compiler::inputs::{BindingInput, RouterInput};
-use signpost::compiler::{Digest, Settings};
+use signpost::compiler::{Digest, Settings, alias, shard};
 use signpost::controller::ledger::{BaseSerial, Event, Ledger, Outcome, Write};
+use signpost::controller::live::feed::{ZoneFeed, ZoneNews};
+use signpost::controller::zone::record::Loaded;
+use signpost::controller::zone::restore::Restored;
 use signpost::controller::zone::timeline::Published;
 use signpost::controller::zone::zones::{Output, Zones};
 use signpost::wire::Name;
-use signpost::zone::{Contents, Serial, db};
+use signpost::zone::{Contents, Serial, Zone, db};
 
 const UNIX_START: u64 = 1_800_000_000;
+/// A history has at most 120 steps, a write is one of them and writes at most eight zones.
+const SETTLING_STEPS_MAX: usize = 120 * 8 * 8;
 
 fn settings() -> Arc<Settings> {
     Arc::new(
@@ -96,6 +101,9 @@ struct World {
 
 struct Leader {
     ledger: Ledger,
+    feed: Arc<ZoneFeed>,
+    /// All that it told of zones.
+    told: ZoneNews,
     edits: usize,
     events: usize,
 }
@@ -105,6 +113,8 @@ struct Replica {
     edits: usize,
     events: usize,
     published: HashMap<Name, Published>,
+    /// The zones of the last-good state.
+    images: HashMap<Name, Arc<Zone>>,
     /// What a map of zones would hold.
     served: BTreeMap<Name, Contents>,
 }
@@ -117,15 +127,17 @@ impl World {
     fn new() -> Self {
         let now = Instant::now();
         let leader = || {
-            let mut ledger = Ledger::new(&settings(), BaseSerial::None);
+            let feed = Arc::new(ZoneFeed::default());
+            let mut ledger = Ledger::new(&settings(), BaseSerial::None, feed.clone());
             ledger.set_synced();
-            Leader { ledger, edits: 0, events: 0 }
+            Leader { ledger, feed, told: ZoneNews::default(), edits: 0, events: 0 }
         };
         let replica = || Replica {
             zones: Zones::new(settings(), HashMap::new(), now),
             edits: 0,
             events: 0,
             published: HashMap::new(),
+            images: HashMap::new(),
             served: BTreeMap::new(),
         };
         World {
@@ -182,6 +194,10 @@ impl World {
     fn leader_writes(&mut self, who: usize, lost: bool) -> bool {
         let unix_now = self.unix_now();
         let writes = self.leaders[who].ledger.due(self.now, unix_now, 64);
+        let leader = &mut self.leaders[who];
+        let news = leader.feed.take();
+        leader.told.shards.extend(news.shards);
+        leader.told.aliases.extend(news.aliases);
         let any = !writes.is_empty();
         for write in writes {
             let (name, outcome) = self.write(write);
@@ -260,8 +276,16 @@ impl World {
         let (now, unix_now) = (self.now, self.unix_now());
         let replica = &mut self.replicas[who];
         let platform = replica.zones.platform().clone();
-        replica.zones = Zones::with_platform(platform, settings(), replica.published.clone(), now);
-        replica.served.clear();
+        let mut loaded = Loaded {
+            published: replica.published.clone(),
+            zones: replica.images.clone(),
+            bindings: platform.bindings().map(|binding| BindingInput::clone(binding)).collect(),
+            ..Loaded::default()
+        };
+        let restored = Restored::take(&mut loaded, &settings());
+        let zones = restored.shards.values().chain(&restored.parent).chain(&restored.alias);
+        replica.served = zones.map(|zone| (zone.apex().clone(), zone.contents())).collect();
+        replica.zones = Zones::with_restored(platform, settings(), loaded.published, restored, now);
         let output = replica.zones.resume(unix_now);
         // The whole ledger is listed again.
         replica.events = 0;
@@ -285,12 +309,20 @@ impl World {
                 db::Change::Remove(apex) => drop(replica.served.remove(&apex)),
             }
         }
-        for (apex, published) in output.serials {
+        for (apex, published, zone) in output.serials {
+            match zone {
+                Some(zone) => drop(replica.images.insert(apex.clone(), zone)),
+                None => drop(replica.images.remove(&apex)),
+            }
             let Some(published) = published else {
                 replica.published.remove(&apex);
                 continue;
             };
-            let served = signpost::compiler::apex::serial_of(&replica.served[&apex]);
+            let Some(served) = replica.served.get(&apex) else {
+                prop_assert_eq!(replica.published.get(&apex), Some(&published), "{} is gone, its serial is kept", apex);
+                continue;
+            };
+            let served = signpost::compiler::apex::serial_of(served);
             prop_assert_eq!(served, Some(published.serial.0), "{} is served under what was decided", apex);
             if let Some(before) = replica.published.insert(apex.clone(), published) {
                 let same = before.serial == published.serial && before.digest == published.digest;
@@ -317,18 +349,69 @@ impl World {
         Ok(())
     }
 
+    /// Where a name server has the very version in which a leader says that something appeared, it is there.
+    fn what_was_told_is_served(&self) -> Result<(), TestCaseError> {
+        for (told, replica) in
+            self.leaders.iter().flat_map(|leader| self.replicas.iter().map(|one| (&leader.told, one)))
+        {
+            let serves = |apex: &Name, serial: Serial| {
+                let published = replica.published.get(apex);
+                let same = published.is_some_and(|published| published.serial == serial && !published.provisional);
+                replica.served.get(apex).filter(|_| same)
+            };
+            for (label, alias) in told.aliases.iter().filter_map(|(label, alias)| Some((label, alias.as_ref()?))) {
+                let change = alias::change(label, Some(&alias.binding.shard), &settings());
+                if let Some(zone) = serves(settings().alias_apex(), alias.serial) {
+                    prop_assert_eq!(zone.owner(&change.owner), change.rrsets, "{}", label);
+                }
+            }
+            for (apex, shard) in told.shards.iter().filter_map(|(apex, shard)| Some((apex, shard.as_ref()?))) {
+                if let Some(zone) = serves(apex, shard.serial) {
+                    let made = shard::compile(&shard.router, &mut Vec::new()).records;
+                    let wildcard = apex.wildcard().expect("a short name");
+                    prop_assert_eq!(zone.owner(&wildcard), made.owner(&wildcard), "{}", apex);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// In the end a leader has told of all there is, and of nothing else.
+    fn all_was_told(&self) -> Result<(), TestCaseError> {
+        let platform = self.replicas[0].zones.platform();
+        let told = &self.leaders[0].told;
+        let mut aliases: Vec<_> = told.aliases.values().flatten().map(|alias| alias.binding.clone()).collect();
+        let mut expected: Vec<_> = platform.aliases().cloned().collect();
+        aliases.sort_by(|a, b| a.key.cmp(&b.key));
+        expected.sort_by(|a, b| a.key.cmp(&b.key));
+        prop_assert_eq!(aliases, expected);
+        let mut shards: Vec<_> = told.shards.iter().filter_map(|(apex, shard)| Some((apex, shard.as_ref()?))).collect();
+        shards.sort_by_key(|(apex, _)| *apex);
+        prop_assert_eq!(shards.len(), platform.shards().count());
+        for ((apex, shard), (expected, router)) in shards.into_iter().zip(platform.shards()) {
+            let named = &self.zones[&signpost::compiler::settings::text_of(apex)].spec.versions[0];
+            prop_assert_eq!((apex, &shard.router, shard.serial.0), (expected, router, named.serial));
+        }
+        Ok(())
+    }
+
     /// Everyone hears everything, until nothing happens any more.
+    ///
+    /// Each version of a zone takes its serial up to eight seconds ahead of the clock, and a Zone is deleted only when the
+    /// clock has passed its serial: so many steps at most, for the versions that a history can write.
     fn settle(&mut self) -> Result<(), TestCaseError> {
-        for _ in 0..200 {
+        for _ in 0..SETTLING_STEPS_MAX {
             self.leader_hears(0, usize::MAX, usize::MAX);
             let any = self.leader_writes(0, false);
             for who in 0..self.replicas.len() {
                 self.replica_hears(who, usize::MAX, usize::MAX)?;
             }
-            self.now += Duration::from_millis(100);
-            let waits = self.replicas.iter().any(|replica| replica.zones.next_deadline().is_some());
-            if !any && !waits && self.leaders[0].ledger.next_deadline().is_none() {
-                return Ok(());
+            let waits = self.replicas.iter().filter_map(|replica| replica.zones.next_deadline());
+            let next = waits.chain(self.leaders[0].ledger.next_deadline()).min();
+            match next {
+                None if !any => return Ok(()),
+                None => self.now += Duration::from_millis(100),
+                Some(next) => self.now = next.max(self.now + Duration::from_millis(100)),
             }
         }
         Err(TestCaseError::fail("it does not settle"))
@@ -373,9 +456,12 @@ proptest! {
         let mut world = World::new();
         for step in &history {
             world.step(step)?;
+            world.what_was_told_is_served()?;
         }
         world.settle()?;
         world.all_serve_what_the_objects_say()?;
+        world.what_was_told_is_served()?;
+        world.all_was_told()?;
         // A name server that published on its own while no one led, and found the objects back in the ledger's state after
         // that, is ahead of the ledger. The next change of the zone brings all together.
         world.now += Duration::from_secs(1);

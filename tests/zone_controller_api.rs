@@ -61,7 +61,7 @@ impl Platform {
         server.ready().await;
         let platform = Platform { server, _stop: stop.clone().drop_guard() };
         let base = tokio::sync::watch::channel(Some(ledger::BaseSerial::None)).1;
-        tokio::spawn(ledger::run(platform.client(USER_CONTROLLER), settings(), base, stop));
+        tokio::spawn(ledger::run(platform.client(USER_CONTROLLER), settings(), base, Arc::default(), stop));
         platform
     }
 

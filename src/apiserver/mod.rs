@@ -14,6 +14,7 @@
 pub mod apply;
 pub mod audit;
 pub mod auth;
+pub mod backup;
 pub mod continue_token;
 pub mod discovery;
 pub mod engine;
@@ -104,6 +105,7 @@ pub(crate) struct Shared {
     pub(crate) domain: String,
     pub(crate) authenticator: Arc<Authenticator>,
     audit: OnceLock<Arc<Audit>>,
+    pub(crate) backup: backup::Place,
     /// Fires when the server stops; ends watches.
     pub(crate) stopping: CancellationToken,
     requests: Arc<Shares>,
@@ -120,6 +122,7 @@ impl ApiServer {
             domain: settings.domain,
             authenticator: settings.authenticator,
             audit: OnceLock::new(),
+            backup: backup::Place::default(),
             stopping: CancellationToken::new(),
             requests: Shares::new(REQUESTS_MAX),
             watches: Shares::new(WATCHES_MAX),
@@ -132,6 +135,11 @@ impl ApiServer {
     pub fn audit_to(&self, audit: Arc<Audit>) {
         // A second log would split the story in two; the first one keeps it.
         let _ = self.shared.audit.set(audit);
+    }
+
+    /// Serves backups that `source` writes from now on. To be called once, before the first request.
+    pub fn back_up_with(&self, source: backup::Source) {
+        self.shared.backup.set(source);
     }
 
     /// Keeps the cache, collects garbage and ends namespaces until `cancel` fires; then watches end, too.
@@ -307,6 +315,7 @@ impl Shared {
     /// Everything that is no object.
     fn path(&self, path: &str, query: &Query, parts: &Parts) -> Result<Response, ApiError> {
         let found = health::answer(self, path, query)
+            .or_else(|| backup::answer(&self.backup, path, &parts.method))
             .or_else(|| discovery::answer(path, &parts.headers))
             .or_else(|| openapi::answer(path, query, &parts.headers));
         match found {

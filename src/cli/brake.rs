@@ -1,58 +1,47 @@
 //! `signpost brake`: what the name servers hold back, and what is decided of it.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use clap::{Arg, ArgMatches, Command};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Exit, complain, note, print, serve};
+use super::access::{self, API_TIMEOUT, Access, Place};
+use super::output::{self, Format};
+use super::style::{Painter, Style};
+use super::table::{Cell, Table};
+use super::{Exit, note};
 use crate::api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeKind, Decision};
-use crate::client;
-use crate::config;
 
-/// The keys of the configuration that say where the API is.
-const KEYS: &[&str] = &["kubeconfig", "data-dir"];
-/// How long the API may take, all in all.
-const API_TIMEOUT: Duration = Duration::from_secs(20);
 /// Most names of a hold in a row of the table.
 const NAMES_SHOWN: usize = 3;
+/// What is added when the API does not answer.
+const WITHOUT_API: &str = "the log and signpost_brake_held_objects of each name server say what it holds";
 
 pub(super) fn command() -> Command {
-    let output = Arg::new("output")
-        .long("output")
-        .short('o')
-        .value_name("FORMAT")
-        .value_parser(["table", "json", "yaml"])
-        .default_value("table")
-        .help("How to print it");
     let id =
         || Arg::new("id").value_name("ID").required(true).help("The hold's ID, as \"signpost brake list\" shows it");
     let list = Command::new("list")
         .about("Shows what is held: objects that are missing in the API, and still served")
-        .arg(output)
-        .args(serve::arguments_of(KEYS));
+        .arg(output::argument())
+        .args(access::arguments());
     let approve = Command::new("approve")
         .about("Says that a loss is meant: the objects are no longer served")
         .after_help("It counts for the name servers that hold at this moment, and for these objects alone.")
         .arg(id())
-        .args(serve::arguments_of(KEYS));
+        .args(access::arguments());
     let reject = Command::new("reject")
         .about("Says that a loss is an accident: the objects stay served, and no alarm is rung until others are missing, too")
         .after_help("Restore the objects in the API; the hold ends by itself when they are there again.")
         .arg(id())
-        .args(serve::arguments_of(KEYS));
+        .args(access::arguments());
     Command::new("brake")
         .about("Shows and decides what name servers hold back when many objects are missing at once")
         .after_help(
-            "The API is the one of --kubeconfig, else of <data-dir>/kubeconfig. While it is away, the log and /metrics of each \
-             name server say what it holds. Exit codes: 0 done, 1 nothing is held under that ID or the API does not answer, 2 \
-             called wrongly.",
+            "While the API is away, the log and /metrics of each name server say what it holds. Exit codes: 0 done, 1 \
+             nothing is held under that ID or the API does not answer, 2 called wrongly.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -61,27 +50,41 @@ pub(super) fn command() -> Command {
 
 pub(super) fn run(matches: &ArgMatches) -> Exit {
     let Some((command, matches)) = matches.subcommand() else { return Exit::Usage };
-    let settings = match config::read(&serve::places(matches)) {
-        Ok(settings) => settings,
-        Err(errors) => {
-            errors.0.iter().for_each(complain);
-            return Exit::Usage;
-        }
+    let place = match Place::of(matches) {
+        Ok(place) => place,
+        Err(exit) => return exit,
     };
-    let kubeconfig = settings.kubeconfig.clone().unwrap_or_else(|| settings.data_dir.join("kubeconfig"));
-    let text = |name: &str| matches.get_one::<String>(name).expect("clap knows it").as_str();
-    let work = async {
-        match command {
-            "list" => list(&kubeconfig, text("output")).await.map(|text| print(&text)),
-            "approve" => decide(&kubeconfig, text("id"), Decision::Approve).await.map(note),
-            _ => decide(&kubeconfig, text("id"), Decision::Reject).await.map(note),
-        }
+    let decision = match command {
+        "list" => None,
+        "approve" => Some(Decision::Approve),
+        _ => Some(Decision::Reject),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    super::exit_of(runtime.map_err(|error| error.to_string()).and_then(|runtime| {
-        let done = runtime.block_on(async { tokio::time::timeout(API_TIMEOUT, work).await });
-        done.unwrap_or_else(|_| Err(unanswered(&kubeconfig, "it takes too long")))
+    let done = access::run(API_TIMEOUT, async {
+        let access = place.connect().await?;
+        match decision {
+            None => {
+                let brakes = access.all::<Brake>().await.map_err(|error| format!("{error}; {WITHOUT_API}"))?;
+                Ok(Done::Listed(brakes.into_iter().map(Row::new).collect()))
+            }
+            Some(decision) => {
+                let id = matches.get_one::<String>("id").expect("clap demands it");
+                Ok(Done::Decided(decide(&access, id, decision).await?))
+            }
+        }
+    });
+    super::exit_of(done.and_then(|done| match done {
+        Done::Listed(rows) => Format::of(matches).show(&rows, |painter| table(&rows, painter)),
+        Done::Decided(told) => {
+            note(told);
+            Ok(())
+        }
     }))
+}
+
+/// What a command came to.
+enum Done {
+    Listed(Vec<Row>),
+    Decided(String),
 }
 
 /// A hold as it is printed.
@@ -134,59 +137,40 @@ impl Row {
         }
     }
 
-    fn cells(&self) -> [String; 6] {
+    fn cells(&self) -> [Cell; 6] {
         let cause = match self.cause {
             BrakeCause::List => "missing from a list",
             BrakeCause::Burst => "burst of deletions",
         };
         let decided = self.holders.iter().filter(|holder| holder.decided).count();
         let decision = match self.decision {
-            None => "-".to_owned(),
-            Some(decision) if decided == self.holders.len() => decision.word().to_owned(),
-            Some(decision) => format!("{} (for {decided} of {})", decision.word(), self.holders.len()),
+            None => Cell::styled(Style::Bad, "none"),
+            Some(decision) if decided == self.holders.len() => Cell::from(decision.word()),
+            Some(decision) => Cell::from(format!("{} (for {decided} of {})", decision.word(), self.holders.len())),
         };
         let mut names = self.names.iter().take(NAMES_SHOWN).cloned().collect::<Vec<_>>().join(" ");
         if self.objects as usize > NAMES_SHOWN {
             names.push_str(" …");
         }
         let missing = format!("{} of {} {}s", self.objects, self.known, self.kind.word());
-        [self.id.clone(), missing, cause.to_owned(), decision, self.holders.len().to_string(), names]
+        let holders = self.holders.len().to_string();
+        [self.id.as_str().into(), missing.into(), cause.into(), decision, holders.into(), names.into()]
     }
 }
 
-async fn list(kubeconfig: &PathBuf, format: &str) -> Result<String, String> {
-    let brakes = brakes(kubeconfig).await?.list(&ListParams::default()).await;
-    let rows: Vec<Row> = brakes.map_err(|error| told(kubeconfig, error))?.items.into_iter().map(Row::new).collect();
-    render(&rows, format)
-}
-
-fn render(rows: &[Row], format: &str) -> Result<String, String> {
-    match format {
-        "json" => serde_json::to_string_pretty(rows).map(|text| text + "\n").map_err(|error| error.to_string()),
-        "yaml" => {
-            // By way of JSON, so that both say the same.
-            let value = serde_json::to_value(rows).map_err(|error| error.to_string())?;
-            let text = serde_saphyr::to_string(&value).map_err(|error| error.to_string())?;
-            Ok(if text.ends_with('\n') { text } else { text + "\n" })
-        }
-        _ if rows.is_empty() => Ok("nothing is held\n".to_owned()),
-        _ => {
-            let head = ["ID", "MISSING", "HOW", "DECISION", "NAME SERVERS", "NAMES"].map(str::to_owned);
-            let table: Vec<[String; 6]> = std::iter::once(head).chain(rows.iter().map(Row::cells)).collect();
-            let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-            let widths: [usize; 6] = std::array::from_fn(width);
-            let line = |row: &[String; 6]| {
-                let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-                cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-            };
-            Ok(table.iter().map(line).collect())
-        }
+fn table(rows: &[Row], painter: Painter) -> String {
+    if rows.is_empty() {
+        return "nothing is held\n".to_owned();
     }
+    let mut table = Table::new(["ID", "MISSING", "HOW", "DECISION", "NAME SERVERS", "NAMES"]);
+    rows.iter().for_each(|row| table.row(row.cells()));
+    table.text(painter)
 }
 
-async fn decide(kubeconfig: &PathBuf, id: &str, decision: Decision) -> Result<String, String> {
-    let api = brakes(kubeconfig).await?;
-    let brake = api.get_opt(id).await.map_err(|error| told(kubeconfig, error))?;
+async fn decide(access: &Access, id: &str, decision: Decision) -> Result<String, String> {
+    let told = |error: kube::Error| format!("{}; {WITHOUT_API}", access.unanswered(error));
+    let api: Api<Brake> = Api::all(access.client.clone());
+    let brake = api.get_opt(id).await.map_err(told)?;
     let brake = brake.ok_or_else(|| format!("nothing is held under {id:?}; \"signpost brake list\" shows what is"))?;
     // The set that was shown, or none: were the object made anew since, its uid would be another one.
     let patch = json!({
@@ -194,38 +178,18 @@ async fn decide(kubeconfig: &PathBuf, id: &str, decision: Decision) -> Result<St
         "spec": {"decision": decision, "decidedAt": Time(Timestamp::now())},
     });
     let patched = api.patch(id, &PatchParams::default(), &Patch::Merge(patch)).await;
-    let row = Row::new(patched.map_err(|error| told(kubeconfig, error))?);
+    let row = Row::new(patched.map_err(told)?);
     let (objects, kind, servers) = (row.objects, row.kind.word(), row.holders.len());
     Ok(match decision {
         Decision::Approve => format!(
-            "approved: {objects} {kind}s are no longer served by the {servers} name server(s) that hold {id}; \"signpost brake \
-             list\" shows who still does"
+            "approved: {objects} {kind}s are no longer served by the {servers} name server(s) that hold {id}; \"signpost \
+             brake list\" shows who still does"
         ),
         Decision::Reject => format!(
-            "rejected: {objects} {kind}s stay served by the {servers} name server(s) that hold {id}, without alarm, until others \
-             are missing, too; restore them in the API"
+            "rejected: {objects} {kind}s stay served by the {servers} name server(s) that hold {id}, without alarm, until \
+             others are missing, too; restore them in the API"
         ),
     })
-}
-
-async fn brakes(kubeconfig: &PathBuf) -> Result<Api<Brake>, String> {
-    let client: Client = client::from_kubeconfig(kubeconfig).await.map_err(|error| error.to_string())?;
-    Ok(Api::all(client))
-}
-
-fn told(kubeconfig: &PathBuf, error: kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => unanswered(kubeconfig, &status.message),
-        error => unanswered(kubeconfig, &error.to_string()),
-    }
-}
-
-fn unanswered(kubeconfig: &PathBuf, why: &str) -> String {
-    format!(
-        "the API of {} does not answer as needed: {why}; the log and signpost_brake_held_objects of each name server say what \
-         it holds",
-        kubeconfig.display()
-    )
 }
 
 #[cfg(test)]
@@ -254,18 +218,16 @@ mod tests {
     fn a_table_and_its_json() {
         let rows = [row(json!(null), &[1, 1]), row(json!("reject"), &[1, 2]), row(json!("approve"), &[1])];
         let lines = [
-            "ID                        MISSING         HOW                  DECISION             NAME SERVERS  NAMES",
-            "routers-0123456789abcdef  4 of 5 Routers  missing from a list  -                    2             a b c …",
-            "routers-0123456789abcdef  4 of 5 Routers  missing from a list  reject (for 1 of 2)  2             a b c …",
-            "routers-0123456789abcdef  4 of 5 Routers  missing from a list  approve              1             a b c …",
+            "ID                         MISSING          HOW                   DECISION              NAME SERVERS   NAMES",
+            "routers-0123456789abcdef   4 of 5 Routers   missing from a list   none                  2              a b c …",
+            "routers-0123456789abcdef   4 of 5 Routers   missing from a list   reject (for 1 of 2)   2              a b c …",
+            "routers-0123456789abcdef   4 of 5 Routers   missing from a list   approve               1              a b c …",
         ];
-        let table = render(&rows, "table").expect("it renders");
-        assert_eq!(table.lines().collect::<Vec<_>>(), lines);
-        assert_eq!(render(&[], "table").as_deref(), Ok("nothing is held\n"));
-        let json: serde_json::Value = serde_json::from_str(&render(&rows, "json").expect("it renders")).expect("JSON");
+        let text = table(&rows, Painter::PLAIN);
+        assert_eq!(text.lines().collect::<Vec<_>>(), lines);
+        assert_eq!(table(&[], Painter::PLAIN), "nothing is held\n");
+        let json: serde_json::Value = serde_json::to_value(&rows).expect("JSON");
         assert_eq!(json[1]["holders"][1], json!({"server": "ns1", "since": "2026-01-01T00:00:00Z", "decided": false}));
         assert_eq!((&json[0]["type"], &json[0]["decision"]), (&json!("Router"), &json!(null)));
-        assert_eq!(render(&[], "json").as_deref(), Ok("[]\n"));
-        assert!(render(&rows, "yaml").expect("it renders").contains("cause: list"));
     }
 }

@@ -1,7 +1,7 @@
 //! The zones folder for a command that looks at it once: all zones and all findings.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::wire::Name;
 use crate::zone::Contents;
@@ -11,7 +11,7 @@ use crate::zonefile::{Finding, Severity};
 /// The zones of a folder, in the order of their files.
 #[derive(Debug, Default)]
 pub(super) struct StaticZones {
-    zones: Vec<Contents>,
+    zones: Vec<(PathBuf, Contents)>,
     findings: Vec<Finding>,
 }
 
@@ -25,8 +25,8 @@ impl StaticZones {
             .rescan(
                 |contents| contents,
                 |change| match change {
-                    Change::Serve { zone, findings, .. } => {
-                        all.zones.push(zone);
+                    Change::Serve { path, zone, findings, .. } => {
+                        all.zones.push((path.to_path_buf(), zone));
                         all.findings.extend(findings);
                     }
                     Change::Refuse { findings, .. } => all.findings.extend(findings),
@@ -45,12 +45,12 @@ impl StaticZones {
     /// Takes out the zone at `apex`, a name without a dot at the end.
     pub(super) fn take(&mut self, apex: &str) -> Option<Contents> {
         let apex: Name = apex.parse().ok()?;
-        let at = self.zones.iter().position(|zone| *zone.apex() == apex)?;
-        Some(self.zones.remove(at))
+        let at = self.zones.iter().position(|(_, zone)| *zone.apex() == apex)?;
+        Some(self.zones.remove(at).1)
     }
 
-    /// The zones.
-    pub(super) fn into_zones(self) -> Vec<Contents> {
+    /// The zones, each with its file.
+    pub(super) fn into_zones(self) -> Vec<(PathBuf, Contents)> {
         self.zones
     }
 }

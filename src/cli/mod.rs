@@ -1,19 +1,41 @@
 //! The command line: a file a command.
 //!
-//! Exit codes: [`Exit::Success`] 0, [`Exit::Failure`] 1 (it did not work, or a check found errors), [`Exit::Usage`] 2 (the
-//! command line or the configuration cannot be used). What a command is asked for goes to standard output, all else to
-//! standard error.
+//! Exit codes: [`Exit::Success`] 0, [`Exit::Failure`] 1 (it did not work, or a check found errors), [`Exit::Usage`] 2
+//! (the command line or the configuration cannot be used). What a command is asked for goes to standard output, all
+//! else to standard error.
 
+// What commands share.
+mod access;
+mod age;
+mod output;
+mod progress;
+mod rates;
+mod scrape;
+mod style;
+mod table;
+mod zones;
+
+mod backup;
 mod brake;
 mod check;
 mod completion;
 mod crds;
+mod dig;
+mod events;
 mod explain;
 mod folder;
 mod kubeconfig;
+mod man;
+mod reference;
+mod routers;
+mod routes;
 mod serve;
+mod status;
+mod top;
+mod topology;
 mod user;
 mod version;
+mod wait;
 mod zone;
 
 use std::ffi::OsString;
@@ -52,14 +74,25 @@ struct Entry {
 /// The commands, in the order in which help lists them.
 const COMMANDS: &[Entry] = &[
     Entry { command: serve::command, run: serve::run },
+    Entry { command: status::command, run: status::run },
+    Entry { command: routes::command, run: routes::run },
+    Entry { command: routers::command, run: routers::run },
+    Entry { command: topology::command, run: topology::run },
+    Entry { command: events::command, run: events::run },
+    Entry { command: wait::command, run: wait::run },
+    Entry { command: explain::command, run: explain::run },
+    Entry { command: top::command, run: top::run },
+    Entry { command: dig::command, run: dig::run },
     Entry { command: check::command, run: check::run },
     Entry { command: zone::command, run: zone::run },
-    Entry { command: explain::command, run: explain::run },
     Entry { command: brake::command, run: brake::run },
     Entry { command: user::command, run: user::run },
     Entry { command: kubeconfig::command, run: kubeconfig::run },
+    Entry { command: backup::command, run: backup::run },
+    Entry { command: backup::restore_command, run: backup::run_restore },
     Entry { command: crds::command, run: crds::run },
     Entry { command: completion::command, run: completion::run },
+    Entry { command: man::command, run: man::run },
     Entry { command: version::command, run: version::run },
 ];
 

@@ -2,11 +2,11 @@
 //!
 //! - [`in_process`]: in one process with the API server the client calls its dispatcher directly, without a socket. The
 //!   caller's [`Identity`] travels as an extension of the HTTP request, which no request from a network can carry.
-//! - [`from_kubeconfig`]: over TLS with what a kubeconfig file says.
+//! - [`from_kubeconfig`], [`from_context`]: over TLS with what a kubeconfig file says.
 //! - [`in_cluster`]: over TLS with a Kubernetes service account.
 //!
 //! Above it stand [`reflector`], which mirrors a kind of objects and tells what changed, and [`lease`], which elects one
-//! leader among several processes. Nothing here knows what the objects mean.
+//! leader among several processes; [`status`] and [`events`] tell people what became of an object.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,6 +23,7 @@ use tower::util::MapRequestLayer;
 use crate::api::identity::Identity;
 
 pub mod backoff;
+pub mod events;
 pub mod lease;
 pub mod metrics;
 pub mod reflector;
@@ -54,8 +55,19 @@ pub fn in_process(service: Router, identity: Identity) -> kube::Client {
 pub async fn from_kubeconfig(path: &Path) -> Result<kube::Client, ClientError> {
     let unusable = |source| ClientError::Kubeconfig { path: path.to_owned(), source };
     let kubeconfig = Kubeconfig::read_from(path).map_err(unusable)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(unusable)?;
-    connect(config).map_err(|source| ClientError::Build { from: path.display().to_string(), source: Box::new(source) })
+    from_context(kubeconfig, None, &path.display().to_string()).await
+}
+
+/// As [`from_kubeconfig`], of one that was read already from `origin`, by that context of it instead of the current one.
+pub async fn from_context(
+    kubeconfig: Kubeconfig,
+    context: Option<&str>,
+    origin: &str,
+) -> Result<kube::Client, ClientError> {
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    let config = config.map_err(|source| ClientError::Kubeconfig { path: origin.into(), source })?;
+    connect(config).map_err(|source| ClientError::Build { from: origin.to_owned(), source: Box::new(source) })
 }
 
 /// A client of the Kubernetes API server of the cluster whose pod this process runs in, by the pod's service account.

@@ -188,6 +188,11 @@ impl<V> Store<V> {
         self.shared.objects().get(key).map(|entry| Arc::clone(&entry.value))
     }
 
+    /// The value at `key`, with the object's resourceVersion.
+    pub fn get_versioned(&self, key: &ObjectKey) -> Option<(Arc<V>, Box<str>)> {
+        self.shared.objects().get(key).map(|entry| (Arc::clone(&entry.value), entry.version.clone()))
+    }
+
     /// How many objects there are.
     pub fn len(&self) -> usize {
         self.shared.objects().len()

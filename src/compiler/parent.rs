@@ -42,6 +42,11 @@ impl Delegations {
         self.0.remove(apex)
     }
 
+    /// The delegations of shards with these apexes, all of which are to be delegated.
+    pub fn of(apexes: impl IntoIterator<Item = Name>) -> Self {
+        Delegations(apexes.into_iter().collect())
+    }
+
     /// All of them, in canonical order.
     pub fn iter(&self) -> impl Iterator<Item = &Name> {
         self.0.iter()

@@ -254,6 +254,40 @@ pub static KEYS: &[Key] = &[
                outside the domain may go without addresses. All processes need the same list.",
     },
     Key {
+        name: "verify-names",
+        shape: Shape::Text,
+        value_name: "SWITCH",
+        default: "on",
+        reloads: false,
+        help: "`on`: the listed name servers are asked for every route's names before `Resolvable` is said of it, and again from \
+               time to time; `off`: nobody is asked, and nothing is said of that. See docs/live.md.",
+    },
+    Key {
+        name: "verify-server",
+        shape: WORDS,
+        value_name: "[NAME=]ADDR[:PORT]",
+        default: "the addresses of every `nameserver` at port 53; without any, `dns-listen`",
+        reloads: false,
+        help: "A name server that is asked whether names are live, at most 32; port 53 if none is given. For name servers that \
+               answer at another address or port than resolvers are told.",
+    },
+    Key {
+        name: "verify-timeout",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "1s",
+        reloads: false,
+        help: "How long a name server may take to answer one question before it is asked once more.",
+    },
+    Key {
+        name: "verify-interval",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "30s",
+        reloads: false,
+        help: "About how long after a right answer a zone is checked again on a name server.",
+    },
+    Key {
         name: "strategy",
         shape: Shape::Text,
         value_name: "NAME",
@@ -554,6 +588,15 @@ pub static KEYS: &[Key] = &[
         default: "4",
         reloads: false,
         help: "How many files of the audit log are kept, the newest included, 1 to 1000.",
+    },
+    Key {
+        name: "lame-duck",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "0s",
+        reloads: true,
+        help: "How long the process goes on answering after SIGTERM or SIGINT, at most 10m: /readyz says 503 at once, so that \
+               balancers and routing turn to others before it ends. A second signal ends it without waiting.",
     },
     Key {
         name: "log-level",

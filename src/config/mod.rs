@@ -20,6 +20,7 @@ use std::time::Duration;
 use crate::api::names;
 use crate::apiserver::audit;
 use crate::apiserver::auth::jwt::IssuerSettings;
+use crate::controller::live::proofs::SERVERS_MAX;
 use crate::nameserver::cookie::{Secret, SecretError};
 use crate::nameserver::prefix::PrefixError;
 use crate::nameserver::rrl::RateLimit;
@@ -30,6 +31,9 @@ use crate::scheduler::webhook;
 use crate::telemetry::Format;
 use crate::zone::numbers::NUMBERS_MAX;
 use layers::{Given, Layer, LayerError, Source};
+
+/// Where name servers answer, unless something else is said (RFC 1035 §4.2).
+pub const DNS_PORT: u16 = 53;
 
 /// A thing that a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,6 +93,9 @@ const COOKIE_SECRETS_MAX: usize = 4;
 /// Most prefixes without rate limit: each is looked at for every answer over it.
 const EXEMPT_MAX: usize = 256;
 
+/// Longest `lame-duck`: whoever waits longer for a process to end has forgotten it.
+const LAME_DUCK_MAX: Duration = Duration::from_secs(600);
+
 /// What is done with DNS cookies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CookieMode {
@@ -131,6 +138,28 @@ pub struct QueryLog {
     pub format: LogFormat,
     /// `query-log-clients`.
     pub clients: LogClients,
+}
+
+/// How name servers are asked whether names are live.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verify {
+    /// `verify-names`.
+    pub is_on: bool,
+    /// `verify-server`; empty: those of `nameserver`, or of `dns-listen`.
+    pub servers: Vec<VerifyServer>,
+    /// `verify-timeout`, at least a second.
+    pub timeout: Duration,
+    /// `verify-interval`, at least a second.
+    pub interval: Duration,
+}
+
+/// A name server that is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifyServer {
+    /// Its name, without a dot at the end, if one was given.
+    pub name: Option<String>,
+    /// Where it answers.
+    pub address: SocketAddr,
 }
 
 /// How Routers are chosen.
@@ -190,6 +219,8 @@ pub struct Settings {
     pub domain: String,
     /// `nameserver`; empty until the daemon knows its own addresses, if none was given.
     pub nameservers: Vec<NameServer>,
+    /// `verify-names` and the keys whose names begin alike.
+    pub verify: Verify,
     /// `strategy`; what chooses then follows from [`chooser`](Settings::chooser).
     pub strategy: Strategy,
     /// `webhook-url` and the keys whose names begin alike.
@@ -230,6 +261,8 @@ pub struct Settings {
     pub audit_log: Option<PathBuf>,
     /// `audit-log-size` and `audit-log-files`.
     pub audit_bounds: audit::log::Bounds,
+    /// `lame-duck`, at most [`LAME_DUCK_MAX`].
+    pub lame_duck: Duration,
     /// `log-level`.
     pub log_level: String,
     /// `log-format`.
@@ -367,6 +400,10 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "tcp-write-timeout" => old.tcp.write != new.tcp.write,
         "domain" => old.domain != new.domain,
         "nameserver" => old.nameservers != new.nameservers,
+        "verify-names" => old.verify.is_on != new.verify.is_on,
+        "verify-server" => old.verify.servers != new.verify.servers,
+        "verify-timeout" => old.verify.timeout != new.verify.timeout,
+        "verify-interval" => old.verify.interval != new.verify.interval,
         "strategy" => old.strategy != new.strategy,
         "webhook-url" => old.webhook.url != new.webhook.url,
         "webhook-timeout" => old.webhook.timeout != new.webhook.timeout,
@@ -399,6 +436,7 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "audit" => old.audit != new.audit,
         "audit-log" => old.audit_log != new.audit_log,
         "audit-log-size" | "audit-log-files" => old.audit_bounds != new.audit_bounds,
+        "lame-duck" => old.lame_duck != new.lame_duck,
         "log-level" => old.log_level != new.log_level,
         "log-format" => old.log_format != new.log_format,
         _ => unreachable!("a key of the table without a setting: {name}"),
@@ -440,6 +478,12 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         },
         nameservers: reader.list("nameserver", &[], |text| name_server(text, &domain)),
         domain,
+        verify: Verify {
+            is_on: reader.one("verify-names", "on", switch),
+            servers: reader.at_most("verify-server", SERVERS_MAX, verify_server),
+            timeout: reader.one("verify-timeout", "1s", timeout),
+            interval: reader.one("verify-interval", "30s", timeout),
+        },
         strategy: reader.one("strategy", "round-robin", strategy::strategy),
         webhook: Webhook {
             url: reader.optional("webhook-url", strategy::url),
@@ -473,6 +517,7 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
             octets: reader.one("audit-log-size", "64", |text| number(text, 1..=65_536)) << 20,
             files: reader.one("audit-log-files", "4", |text| number(text, 1..=1_000)) as usize,
         },
+        lame_duck: reader.one("lame-duck", "0s", lame_duck),
         log_level: reader.one("log-level", "info", log_level),
         log_format: reader.one("log-format", "human", log_format),
     };
@@ -641,6 +686,11 @@ fn timeout(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn lame_duck(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if time > LAME_DUCK_MAX { Err("must be 10m at most".to_owned()) } else { Ok(time) }
+}
+
 /// A whole number within `range`.
 fn number<T>(text: &str, range: RangeInclusive<T>) -> Result<T, String>
 where
@@ -750,6 +800,23 @@ fn name_server(text: &str, domain: &str) -> Result<NameServer, String> {
         return Err(format!("a name server inside {domain} needs its addresses: {name}=ADDR[,ADDR]"));
     }
     Ok(NameServer { name, addresses })
+}
+
+/// `[NAME=]ADDR[:PORT]`.
+fn verify_server(text: &str) -> Result<VerifyServer, String> {
+    let (name, address) = match text.split_once('=') {
+        Some((name, address)) => (Some(domain_name(name)?), address),
+        None => (None, text),
+    };
+    let plain = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
+    let parsed: Option<SocketAddr> =
+        address.parse().ok().or_else(|| plain.parse::<IpAddr>().ok().map(|address| (address, DNS_PORT).into()));
+    match parsed {
+        Some(address) if address.ip().is_unspecified() => Err(format!("{} is no address to ask", address.ip())),
+        Some(address) if address.port() == 0 => Err("port 0 is no port to ask".to_owned()),
+        Some(address) => Ok(VerifyServer { name, address }),
+        None => Err("must be [NAME=]ADDR[:PORT] with an IP address, such as ns1.example.com=127.0.0.1:5301".to_owned()),
+    }
 }
 
 fn log_level(text: &str) -> Result<String, String> {

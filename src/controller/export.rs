@@ -1,4 +1,4 @@
-//! The platform's zones as they should be by the API's objects at this moment, for `signpost zone export`.
+//! The platform's zones as they should be by the API's objects at this moment, for the command line.
 //!
 //! A zone has the serial that the ledger names for its state; where the ledger does not name it yet, one that comes after
 //! what it names. So a secondary that is fed from an export stays in step with the name servers.
@@ -29,6 +29,10 @@ pub struct Export {
     pub zones: Vec<ExportedZone>,
     /// What is wrong with objects.
     pub verdicts: Vec<Verdict>,
+    /// The Routers that they were made from.
+    pub routers: Vec<Router>,
+    /// The RouteBindings.
+    pub bindings: Vec<RouteBinding>,
 }
 
 /// One zone.
@@ -36,6 +40,8 @@ pub struct Export {
 pub struct ExportedZone {
     /// What it is made for.
     pub kind: ZoneKind,
+    /// The Router, for a shard.
+    pub router: Option<Box<str>>,
     /// Its records, SOA included; [`crate::zone::Contents::apex`] names it.
     pub contents: Contents,
     /// Whether the ledger names its serial; otherwise it is ours.
@@ -64,9 +70,9 @@ pub async fn export(client: Client, settings: &Settings) -> Result<Export, kube:
         }
     }
     let ledger = ledger.iter().filter_map(ledger_entry).collect();
-    let mut export = assemble(&platform, &ledger, settings, unix_now());
-    verdicts.append(&mut export.verdicts);
-    Ok(Export { verdicts, ..export })
+    let (zones, mut more) = assemble(&platform, &ledger, settings, unix_now());
+    verdicts.append(&mut more);
+    Ok(Export { zones, verdicts, routers, bindings })
 }
 
 /// Makes the zones under their serials.
@@ -75,7 +81,7 @@ fn assemble(
     ledger: &HashMap<Name, Arc<[(Serial, Digest)]>>,
     settings: &Settings,
     unix_now: u64,
-) -> Export {
+) -> (Vec<ExportedZone>, Vec<Verdict>) {
     let compiled = compile_platform(platform, settings);
     let zones = compiled.zones.into_iter().map(|zone| {
         let mut contents = zone.contents;
@@ -84,9 +90,9 @@ fn assemble(
         let newest = versions.first().map(|(serial, _)| *serial);
         let own = || newest.map_or(Serial(unix_now as u32), |newest| Serial::next(newest, unix_now));
         apex::set_serial(&mut contents, named.unwrap_or_else(own).0);
-        ExportedZone { kind: zone.kind, contents, in_ledger: named.is_some() }
+        ExportedZone { kind: zone.kind, router: zone.router, contents, in_ledger: named.is_some() }
     });
-    Export { zones: zones.collect(), verdicts: compiled.verdicts }
+    (zones.collect(), compiled.verdicts)
 }
 
 async fn list<K>(client: Client) -> Result<Vec<K>, kube::Error>
@@ -125,8 +131,8 @@ mod tests {
             (vec![], 100, false),
         ] {
             let versions = versions.into_iter().map(|(serial, digest)| (Serial(serial), digest)).collect();
-            let export = assemble(&platform, &HashMap::from([(alias.clone(), versions)]), &settings, 100);
-            let zone = &export.zones[1];
+            let (zones, _) = assemble(&platform, &HashMap::from([(alias.clone(), versions)]), &settings, 100);
+            let zone = &zones[1];
             assert_eq!((apex::serial_of(&zone.contents), zone.in_ledger), (Some(serial), in_ledger));
         }
     }

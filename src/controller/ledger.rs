@@ -16,7 +16,7 @@
 //! first serial is the clock's, and newer. At a start, when most Zones have no Router, nothing is deleted: that is how an
 //! API looks that has lost its objects.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ use kube::api::{DeleteParams, PostParams, Preconditions};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::live::feed::{AliasNews, ShardNews, ZoneFeed};
 use super::zone::{each_object, ledger_name, unix_now};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
@@ -56,6 +57,9 @@ const WRITES_MAX: usize = 64;
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 /// Most events that one batch takes in before it writes.
 const BATCH_MAX: usize = 4096;
+
+/// Changed aliases that wait for a version, from which on several changes of one count as one.
+const ALIASES_MAX: usize = 65_536;
 
 /// What is known here of the serial in the parent zone's file, under which that zone may have been served so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,11 +96,12 @@ fn date_serial(unix_now: u64) -> Option<Serial> {
 }
 
 /// Writes the ledger until `stop`, which the end of this process's leadership is, too. It begins when `base` is there:
-/// until the zone files were read, that is.
+/// until the zone files were read, that is. `feed` is told what is in which zone since when.
 pub async fn run(
     client: kube::Client,
     settings: Arc<Settings>,
     mut base: watch::Receiver<Option<BaseSerial>>,
+    feed: Arc<ZoneFeed>,
     stop: CancellationToken,
 ) {
     let base = tokio::select! {
@@ -115,7 +120,7 @@ pub async fn run(
         });
     let (zones, mut zone_changes) = reflector::reflect(client.clone(), reflect_settings(), |zone: Zone| zone);
     let api: Api<Zone> = Api::all(client);
-    let mut ledger = Ledger::new(&settings, base);
+    let mut ledger = Ledger::new(&settings, base, feed);
     let mut writes: FuturesUnordered<BoxFuture<'static, (Name, Outcome)>> = FuturesUnordered::new();
     loop {
         let mut taken = 0;
@@ -232,8 +237,8 @@ pub struct Ledger {
     domain: Name,
     alias_apex: Name,
     platform: Platform,
-    /// Digest of each shard's zone.
-    shards: HashMap<Name, (Box<str>, Digest)>,
+    /// Router and digest of each shard's zone.
+    shards: HashMap<Name, (Arc<RouterInput>, Digest)>,
     known: HashMap<Name, Known>,
     /// Zones to look at. In canonical order, so that the parent comes before its shards.
     dirty: BTreeSet<Name>,
@@ -241,6 +246,11 @@ pub struct Ledger {
     synced: bool,
     /// Zones without a Router that are left alone, since there were too many at once.
     orphans: HashSet<Name>,
+    feed: Arc<ZoneFeed>,
+    /// Changed aliases that no version is known to hold yet, oldest first, each with the zone's digest after it.
+    aliases: VecDeque<(Digest, Box<str>, Option<Arc<BindingInput>>)>,
+    /// From this many on, several changes of one alias count as one.
+    aliases_max: usize,
 }
 
 #[derive(Default)]
@@ -254,8 +264,11 @@ struct Known {
 
 impl Ledger {
     /// A ledger for the platform's domain, of which nothing is known yet.
-    pub fn new(settings: &Settings, base: BaseSerial) -> Self {
+    pub fn new(settings: &Settings, base: BaseSerial, feed: Arc<ZoneFeed>) -> Self {
         Ledger {
+            feed,
+            aliases: VecDeque::new(),
+            aliases_max: ALIASES_MAX,
             base,
             domain: settings.domain().clone(),
             alias_apex: settings.alias_apex().clone(),
@@ -313,7 +326,7 @@ impl Ledger {
                     match router {
                         Some(router) => {
                             let digest = shard::compile(&router, &mut Vec::new()).digest;
-                            self.shards.insert(apex.clone(), (router.name.clone(), digest));
+                            self.shards.insert(apex.clone(), (router, digest));
                         }
                         None => drop(self.shards.remove(&apex)),
                     }
@@ -321,7 +334,10 @@ impl Ledger {
                     self.dirty.insert(apex);
                 }
                 platform::Change::Delegation { .. } => drop(self.dirty.insert(self.domain.clone())),
-                platform::Change::Alias { .. } => drop(self.dirty.insert(self.alias_apex.clone())),
+                platform::Change::Alias { label, binding, digest } => {
+                    self.aliases.push_back((digest, label, binding));
+                    self.dirty.insert(self.alias_apex.clone());
+                }
             }
         }
     }
@@ -389,6 +405,7 @@ impl Ledger {
 
     fn due_for(&mut self, apex: Name, now: Instant, unix_now: u64) -> Option<Write> {
         let wanted = self.wanted(&apex);
+        self.tell(&apex);
         if wanted.is_none() && !self.known.contains_key(&apex) {
             return None;
         }
@@ -442,6 +459,53 @@ impl Ledger {
         Some(if exists { Write::Replace(Box::new(zone)) } else { Write::Create(Box::new(zone)) })
     }
 
+    /// Tells the feed what a zone holds by now.
+    fn tell(&mut self, apex: &Name) {
+        let versions = self.known.get(apex).and_then(|known| known.zone.as_ref()).map(|zone| &zone.spec.versions);
+        let mut versions = versions.into_iter().flatten().filter_map(read_version);
+        if *apex == self.alias_apex {
+            let newest = versions.clone().next().map(|(serial, _)| serial);
+            // A version holds what was changed before its state was reached.
+            let held = versions.find_map(|(serial, digest)| {
+                self.aliases.iter().rposition(|(after, ..)| *after == digest).map(|last| (serial, last))
+            });
+            if let Some((serial, last)) = held {
+                let changes = self.aliases.drain(..=last);
+                self.feed.tell(|news| {
+                    news.alias_serial = newest;
+                    for (_, label, binding) in changes {
+                        news.aliases.insert(label, binding.map(|binding| AliasNews { binding, serial }));
+                    }
+                });
+            }
+            self.merge_aliases();
+        } else if *apex != self.domain {
+            match self.shards.get(apex) {
+                None => self.feed.tell(|news| drop(news.shards.insert(apex.clone(), None))),
+                Some((router, digest)) => {
+                    if let Some((serial, _)) = versions.next().filter(|(_, newest)| newest == digest) {
+                        let router = Arc::clone(router);
+                        self.feed
+                            .tell(|news| drop(news.shards.insert(apex.clone(), Some(ShardNews { router, serial }))));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Bounds what waits for a version by the number of aliases, and some: what is held by none of the states between is held
+    /// by the last.
+    fn merge_aliases(&mut self) {
+        if self.aliases.len() < self.aliases_max {
+            return;
+        }
+        let Some((digest, ..)) = self.aliases.back() else { return };
+        let digest = *digest;
+        let changes: HashMap<_, _> = self.aliases.drain(..).map(|(_, label, binding)| (label, binding)).collect();
+        self.aliases = changes.into_iter().map(|(label, binding)| (digest, label, binding)).collect();
+        self.aliases_max = self.aliases.len() + ALIASES_MAX;
+    }
+
     /// What the ledger should say of a zone: its kind, its Router, its digest. `None`: there is no such zone.
     fn wanted(&self, apex: &Name) -> Option<(ZoneKind, Option<String>, Digest)> {
         if *apex == self.domain {
@@ -450,13 +514,16 @@ impl Ledger {
         if *apex == self.alias_apex {
             return Some((ZoneKind::Alias, None, self.platform.alias_digest()));
         }
-        self.shards.get(apex).map(|(router, digest)| (ZoneKind::Shard, Some(router.to_string()), *digest))
+        self.shards.get(apex).map(|(router, digest)| (ZoneKind::Shard, Some(router.name.to_string()), *digest))
     }
 }
 
 /// A Zone's newest version.
 fn newest(zone: &Zone) -> Option<(Serial, Digest)> {
-    let version = zone.spec.versions.first()?;
+    zone.spec.versions.first().and_then(read_version)
+}
+
+fn read_version(version: &ZoneVersion) -> Option<(Serial, Digest)> {
     Some((Serial(version.serial), version.digest.parse().ok()?))
 }
 

@@ -10,6 +10,7 @@ pub mod health;
 
 pub mod claim;
 pub mod ledger;
+pub mod live;
 pub mod placement;
 pub mod route;
 pub mod router;

@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::claim::{self, ClaimView};
+use super::live::{self, feed::RouteFeed};
 use super::route::{self, BindingView, RouteView};
 use super::router::{self, RouterView};
 use crate::api::v1alpha1::name_claim::NameClaim;
@@ -107,6 +108,7 @@ pub struct Placement {
     agenda: Agenda,
     failures: HashMap<Subject, u32>,
     term: Option<Term>,
+    feed: Arc<RouteFeed>,
 }
 
 struct Watched {
@@ -164,7 +166,13 @@ impl Placement {
             agenda: Agenda::default(),
             failures: HashMap::new(),
             term: None,
+            feed: Arc::default(),
         }
+    }
+
+    /// What those are given who prove the names of Routes.
+    pub fn routes(&self) -> live::Routes {
+        live::Routes { routes: self.routes.clone(), bindings: self.bindings.clone(), feed: Arc::clone(&self.feed) }
     }
 
     /// The health of each mirror, for metrics and readiness.
@@ -344,12 +352,19 @@ impl Placement {
         if before.as_ref().is_some_and(|before| before.host != now.host) {
             self.look_at_claims_of(key);
         }
-        if now.bound && before.as_ref().is_none_or(|before| before != now) {
+        if now.bound && before.as_ref().is_none_or(|before| !before.is_placed_as(now)) {
             self.soon(Subject::Route(key.clone()));
+        }
+        let known = before.as_ref().filter(|_| !recreated);
+        if now.bound && known.is_none_or(|before| before != now) {
+            self.feed.changed(key);
+        } else if !now.bound && known.is_none() {
+            self.feed.appeared(key, Instant::now());
         }
     }
 
     fn on_route_gone(&mut self, key: ObjectKey) {
+        self.feed.gone(&key);
         self.look_at_claims_of(&key);
         self.soon(Subject::Binding(key));
     }

@@ -16,6 +16,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 use serde_json::json;
 
+use super::live::verdict::Told;
 use super::router::RouterView;
 use crate::api::v1alpha1::route::{ADMITTED, Phase, Route};
 use crate::api::v1alpha1::route_binding::RouteBinding;
@@ -43,6 +44,10 @@ pub struct RouteView {
     pub admitted: Option<bool>,
     /// What its condition [`SELECTOR_MISMATCH`] says.
     pub mismatch: Option<bool>,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// What its conditions say of its names.
+    pub told: Told,
 }
 
 impl RouteView {
@@ -60,7 +65,17 @@ impl RouteView {
             bound: status.is_some_and(|status| status.phase == Phase::Scheduled),
             admitted: says(ADMITTED),
             mismatch: says(SELECTOR_MISMATCH),
+            generation: route.metadata.generation,
+            told: status.map_or(Told::default(), |status| Told::of(&status.conditions)),
         }
+    }
+
+    /// Whether both are the same but for what is said of names.
+    pub fn is_placed_as(&self, other: &RouteView) -> bool {
+        let RouteView { uid, labels, host, bound, admitted, mismatch, generation: _, told: _ } = self;
+        let same = (uid, host, bound, admitted, mismatch)
+            == (&other.uid, &other.host, &other.bound, &other.admitted, &other.mismatch);
+        same && *labels == other.labels
     }
 }
 

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::hold::{Decisions, Held, Hold, Losses, Rules};
 use self::last_good::{LastGood, Opened, StateError};
+use self::restore::Restored;
 use self::status::Status;
 use self::zones::{Output, Zones};
 use super::apexes::Apexes;
@@ -40,7 +41,9 @@ use crate::zone::{Serial, ZoneDb, db};
 
 pub mod hold;
 pub mod last_good;
+pub mod parallel;
 pub mod record;
+pub mod restore;
 pub mod status;
 pub mod timeline;
 pub mod zones;
@@ -213,11 +216,14 @@ impl Run {
         let Some(directory) = state else { return Ok(run) };
         let current = run.current_settings();
         let (state, Opened { loaded, problem }) = LastGood::open(&directory, &current.domain_text())?;
+        run.status.set_last_good(state.failing());
         run.state = Some(state);
         if let Some(problem) = problem {
             tracing::error!("last-good state: {problem}");
         }
-        let Some(loaded) = loaded else { return Ok(run) };
+        let Some(mut loaded) = loaded else { return Ok(run) };
+        let restored = Restored::take(&mut loaded, &current);
+        run.serve_restored(&restored, &current);
         let mut platform = Platform::new(&current);
         let mut ignored = Vec::new();
         for router in loaded.routers {
@@ -226,7 +232,7 @@ impl Run {
         for binding in loaded.bindings {
             platform.set_binding(Arc::new(binding), &mut ignored);
         }
-        let mut zones = Zones::with_platform(platform, current, loaded.published, Instant::now());
+        let mut zones = Zones::with_restored(platform, current, loaded.published, restored, Instant::now());
         zones.set_files(run.apexes.files());
         let output = zones.resume(unix_now());
         let (routers, bindings) = zones.platform().counts();
@@ -235,6 +241,18 @@ impl Run {
         run.set_ready();
         tracing::info!(routers, bindings, "serving the last-good state until the API is heard");
         Ok(run)
+    }
+
+    /// Answers from what was served before a restart, while the objects are still to be looked at.
+    fn serve_restored(&self, restored: &Restored, settings: &Settings) {
+        if restored.is_empty() {
+            return;
+        }
+        self.apexes.publish_platform(restored.changes(settings), &self.db);
+        self.db.set_ready();
+        if restored.is_whole() {
+            self.status.set_ready();
+        }
     }
 
     /// The configuration of now, with the base of the parent zone.
@@ -350,7 +368,9 @@ impl Run {
             self.status.set_counters(zones.counters, zones.count());
         }
         let Some(state) = &self.state else { return self.journal.clear() };
-        self.journal.extend(serials.iter().map(|(apex, published)| record::zone(apex, published.as_ref())));
+        let serials = serials.iter();
+        let records = serials.map(|(apex, published, zone)| record::zone(apex, published.as_ref(), zone.as_deref()));
+        self.journal.extend(records);
         state.write(std::mem::take(&mut self.journal));
     }
 

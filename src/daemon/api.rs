@@ -19,7 +19,7 @@ use crate::apiserver::{self, ApiServer};
 use crate::client;
 use crate::config::Settings;
 use crate::httpd::{self, Limits};
-use crate::store::Engine;
+use crate::store::{self, Engine};
 
 /// How long the API may take to fill its cache from the store at the start.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -49,7 +49,13 @@ impl Api {
         let store = opened.expect("opening a store does not panic")?;
         let authenticator = access.authenticator();
         let server_settings = apiserver::Settings { domain: settings.domain.clone(), authenticator };
-        let server = ApiServer::new(Arc::new(store), server_settings);
+        let server = ApiServer::new(Arc::new(store.clone()), server_settings);
+        if let Engine::Embedded(store) = store {
+            let write = move |mut to: &mut dyn std::io::Write| {
+                store::backup::backup(&store, &mut to).map(|_| ()).map_err(|error| error.to_string())
+            };
+            server.back_up_with(Arc::new(write));
+        }
         if let Some(audit) = &audit {
             server.audit_to(audit.clone());
         }

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::api::Api;
 use super::manifests::Report;
+use super::scheduling::reachable;
 use crate::config::{Role, Settings};
 
 /// What is told.
@@ -89,15 +90,6 @@ fn tries(facts: &Facts<'_>) -> Vec<String> {
         }
     }
     lines
-}
-
-/// An address to ask, for one that is listened on.
-fn reachable(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(address) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        other => other,
-    }
 }
 
 fn list(addresses: &[SocketAddr]) -> String {

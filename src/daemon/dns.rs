@@ -25,6 +25,7 @@ use crate::controller::ledger::BaseSerial;
 use crate::controller::static_zones::{self, Reloader, StaticZones};
 use crate::controller::zone;
 use crate::controller::zone::status::Status;
+use crate::transport::given::Given;
 use crate::transport::{self, Bound, Running};
 use crate::zone::{Serial, ZoneDb};
 
@@ -37,8 +38,8 @@ const READINESS_INTERVAL: Duration = Duration::from_millis(50);
 /// Where an operator has set that higher, a stop does not wait for it.
 const LISTENERS_END: Duration = Duration::from_secs(7);
 
-/// Binds the sockets, where `files_max` files may be open at once.
-pub fn bind(settings: &Settings, files_max: u64) -> Result<Bound, transport::BindError> {
+/// Binds the sockets that are not `given`, where `files_max` files may be open at once.
+pub fn bind(settings: &Settings, files_max: u64, given: &mut Given) -> Result<Bound, transport::BindError> {
     let streams = stream_limits(settings, files_max);
     if streams.connections_max < settings.tcp.connections_max {
         tracing::warn!(
@@ -59,7 +60,7 @@ pub fn bind(settings: &Settings, files_max: u64) -> Result<Bound, transport::Bin
     if settings.dns_workers > 0 {
         config.udp_workers = settings.dns_workers;
     }
-    transport::bind(&config)
+    transport::bind_with(&config, given)
 }
 
 /// What TCP clients may take. Of the files a quarter is left to all else: the store, the API's connections, the sockets.

@@ -205,6 +205,8 @@ fn synced(page: &mut Page<'_>, status: &Status) -> Result<(), fmt::Error> {
     page.counter("zones_removed", "Zones taken away", &[(vec![], counters.removed)])?;
     let stale = [(vec![], i64::from(status.is_stale()))];
     page.gauge("dns_stale", "Whether answers are marked as stale, since the API was not heard for long (1)", &stale)?;
+    let failing = [(vec![], i64::from(status.is_last_good_failing()))];
+    page.gauge("last_good_failing", "Whether the last-good state cannot be written", &failing)?;
     let held = status.held();
     let sum = |count: fn(&Held) -> usize| -> Rows<'_, i64> {
         let row = |kind: BrakeKind| {

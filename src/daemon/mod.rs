@@ -12,12 +12,14 @@ pub mod data_dir;
 pub mod dns;
 pub mod dns_metrics;
 pub mod engine;
+pub mod inherited;
 pub mod manifests;
 pub mod platform;
 pub mod query_log;
 pub mod scheduling;
 pub mod signals;
 pub mod sockets;
+pub mod supervisor;
 pub mod tasks;
 
 use std::net::SocketAddr;
@@ -34,6 +36,7 @@ use self::data_dir::DataDir;
 use self::dns::{Dns, Follow};
 use self::signals::{Signal, Signals};
 use self::tasks::Tasks;
+use crate::admin::health::Health;
 use crate::admin::{self, Admin};
 use crate::api::identity::{
     GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_ADMIN, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
@@ -46,12 +49,15 @@ use crate::httpd::{self, Limits};
 use crate::scheduler::chooser::Chooser;
 use crate::sys::files;
 use crate::telemetry::{self, Log};
+use crate::transport::given::Given;
 use crate::{client, compiler, controller, store, tls, transport};
 
 /// How many files may be open where the system does not say: what it is nearly everywhere.
 const FILES_MAX_ASSUMED: u64 = 1_024;
 /// How long the loops may take to end.
 const DRAIN: Duration = Duration::from_secs(4);
+/// How long all of a stop takes at most, the lame duck apart: the loops, the listeners, the rest.
+const STOP_LONGEST: Duration = Duration::from_secs(15);
 
 /// Why a process did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +68,9 @@ pub enum Error {
     /// An address of the name server cannot be listened on.
     #[error("cannot listen: {0}")]
     ListenDns(#[from] transport::BindError),
+    /// The service manager passes sockets that cannot be used.
+    #[error(transparent)]
+    Inherited(#[from] inherited::InheritedError),
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] data_dir::DataDirError),
@@ -110,7 +119,9 @@ fn lines(errors: &[manifests::ManifestError]) -> String {
 }
 
 /// Runs a process from its first step to its last. Returns when it was told to end, or when it cannot go on.
-pub fn run(places: Places, settings: Settings) -> Result<(), Error> {
+pub fn run(places: Places, mut settings: Settings) -> Result<(), Error> {
+    // First, while there is but one thread: it takes variables out of the environment.
+    let given = inherited::from_environment()?;
     let log = telemetry::init(&settings.log_level, settings.log_format);
     for (variable, nearest) in config::layers::unknown_variables(&places.environment) {
         let hint = nearest.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
@@ -121,18 +132,25 @@ pub fn run(places: Places, settings: Settings) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Workers)?;
     let outcome = runtime.block_on(async {
         let mut signals = Signals::new().map_err(Error::Workers)?;
+        let alive = supervisor::keep_alive();
         let mut process = tokio::select! {
-            started = Process::start(&settings) => started?,
+            started = Process::start(&settings, given) => started?,
             () = signals.end() => return Ok(()),
         };
         process.announce(&settings);
-        let outcome = process.serve(&mut signals, places, settings, log).await;
+        supervisor::ready(&roles(&settings));
+        let outcome = process.serve(&mut signals, places, &mut settings, log).await;
+        supervisor::stopping("stopping", settings.lame_duck + STOP_LONGEST);
+        if outcome.is_ok() {
+            process.lame_duck(settings.lame_duck, &mut signals).await;
+        }
         tracing::info!("stopping");
         tokio::select! {
             () = process.drain() => {}
             // Whoever asks twice means now.
             () = signals.end() => {}
         }
+        alive.abort();
         outcome
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
@@ -142,6 +160,7 @@ pub fn run(places: Places, settings: Settings) -> Result<(), Error> {
 /// A running process.
 struct Process {
     admin_addresses: Vec<SocketAddr>,
+    health: Arc<Health>,
     api: Option<Api>,
     dns: Option<Dns>,
     /// Changes what chooses Routers, if this process has the role `scheduler`.
@@ -156,17 +175,18 @@ struct Process {
 }
 
 impl Process {
-    /// Builds all roles, or none.
-    async fn start(settings: &Settings) -> Result<Self, Error> {
+    /// Builds all roles, or none, on sockets that are `given` where there are any.
+    async fn start(settings: &Settings, mut given: Given) -> Result<Self, Error> {
         let documents = manifests::read(&settings.manifests).map_err(Error::Manifests)?;
-        let admin_sockets = listen(settings, Role::Admin, &settings.admin_listen, "--admin-listen")?;
-        let api_sockets = listen(settings, Role::Api, &settings.api_listen, "--api-listen")?;
+        let admin_sockets = listen(settings, Role::Admin, &settings.admin_listen, "--admin-listen", &mut given)?;
+        let api_sockets = listen(settings, Role::Api, &settings.api_listen, "--api-listen", &mut given)?;
         // The usual soft limit of 1,024 files is for programs that use `select`.
         let files_max = files::raise_open_files_max().unwrap_or_else(|error| {
             tracing::warn!(%error, "the limit of open files could not be raised");
             FILES_MAX_ASSUMED
         });
-        let dns_sockets = settings.has(Role::Dns).then(|| dns::bind(settings, files_max)).transpose()?;
+        let dns_sockets = settings.has(Role::Dns).then(|| dns::bind(settings, files_max, &mut given)).transpose()?;
+        inherited::all_taken(&given)?;
         let listened = dns_sockets.as_ref().map_or_else(|| settings.dns_listen.clone(), transport::Bound::addresses);
         let data_dir = settings.needs_data_dir().then(|| DataDir::open(&settings.data_dir)).transpose()?;
         let admin = Admin { health: Arc::default(), metrics: Arc::default() };
@@ -199,7 +219,8 @@ impl Process {
             let controller = client_as(settings, api.as_ref(), USER_CONTROLLER).await?;
             let clients = scheduling::Clients { scheduler, controller };
             let instance = data_dir.instance()?;
-            let started = scheduling::start(settings, clients, platform, base, &instance, &mut control, &admin);
+            let started =
+                scheduling::start(settings, clients, (platform, &listened), base, &instance, &mut control, &admin);
             mirrors = started.mirrors;
             switch = Some(started.switch);
         }
@@ -221,8 +242,9 @@ impl Process {
         if !mirrors.is_empty() {
             admin.metrics.collect(MirrorMetrics::new(mirrors));
         }
+        let health = admin.health.clone();
         let mut process =
-            Process { admin_addresses, api, dns, switch, applied: None, control, edge, _data_dir: data_dir };
+            Process { admin_addresses, health, api, dns, switch, applied: None, control, edge, _data_dir: data_dir };
         if let (Some(api), Some(check)) = (&process.api, applied) {
             let groups = vec![GROUP_MASTERS.to_owned(), GROUP_AUTHENTICATED.to_owned()];
             let client = api.client(Identity { user: USER_ADMIN.to_owned(), groups });
@@ -257,18 +279,38 @@ impl Process {
         &mut self,
         signals: &mut Signals,
         places: Places,
-        mut settings: Settings,
+        settings: &mut Settings,
         log: Option<Log>,
     ) -> Result<(), Error> {
         loop {
             tokio::select! {
                 signal = signals.next() => match signal {
                     Signal::End => return Ok(()),
-                    Signal::Reload => self.reload(&places, &mut settings, log.as_ref()).await,
+                    Signal::Reload => {
+                        supervisor::reloading();
+                        self.reload(&places, settings, log.as_ref()).await;
+                        supervisor::ready(&roles(settings));
+                    }
                 },
                 what = self.control.failure() => return Err(Error::Failed(what)),
                 what = self.edge.failure() => return Err(Error::Failed(what)),
             }
+        }
+    }
+
+    /// Says that it is not ready any more, and goes on as before for `time`, in which balancers and resolvers turn to others.
+    /// A second signal to end, or something that fails, cuts it short.
+    async fn lame_duck(&mut self, time: Duration, signals: &mut Signals) {
+        let _ = self.health.add("process", "stop", "it was told to end and answers for a while yet (lame-duck)");
+        if time.is_zero() {
+            return;
+        }
+        tracing::info!(seconds = time.as_secs(), "told to end: not ready from now on, still answering (lame-duck)");
+        tokio::select! {
+            () = tokio::time::sleep(time) => {}
+            () = signals.end() => {}
+            what = self.control.failure() => tracing::error!("{what}"),
+            what = self.edge.failure() => tracing::error!("{what}"),
         }
     }
 
@@ -291,6 +333,7 @@ impl Process {
             }
         };
         let (now, restart) = config::changed(settings, &new);
+        settings.lame_duck = new.lame_duck;
         if now.contains(&"log-level") {
             settings.log_level.clone_from(&new.log_level);
             if let Some(Err(error)) = log.map(|log| log.set_level(&new.log_level)) {
@@ -342,8 +385,15 @@ fn listen(
     role: Role,
     addresses: &[SocketAddr],
     flag: &'static str,
+    given: &mut Given,
 ) -> Result<Vec<TcpListener>, sockets::ListenError> {
-    if settings.has(role) { sockets::listen(addresses, flag) } else { Ok(Vec::new()) }
+    if settings.has(role) { sockets::listen(addresses, flag, given) } else { Ok(Vec::new()) }
+}
+
+/// What the process does, for the service manager's status line.
+fn roles(settings: &Settings) -> String {
+    let words: Vec<&str> = settings.roles.iter().map(|role| role.word()).collect();
+    format!("running as {}", words.join(", "))
 }
 
 /// A client of the API: in this process as `user`, else as whoever the kubeconfig says.

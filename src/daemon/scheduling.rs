@@ -1,5 +1,6 @@
 //! The role `scheduler`: leadership, and the loops that only the leader runs.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use kube::Client;
@@ -15,7 +16,9 @@ use crate::compiler;
 use crate::config;
 use crate::controller::health;
 use crate::controller::ledger::{self, BaseSerial};
-use crate::controller::placement;
+use crate::controller::live::feed::ZoneFeed;
+use crate::controller::live::proofs::Server;
+use crate::controller::{live, placement};
 use crate::scheduler::chooser::Chooser;
 use crate::scheduler::{Scheduler, Settings};
 
@@ -36,10 +39,11 @@ pub struct Started {
 }
 
 /// Starts the loops in `tasks`. `instance` is this process's name, the same after a restart. The ledger waits for `base`.
+/// `listened` is where the name server of this process answers.
 pub fn start(
     config: &config::Settings,
     clients: Clients,
-    platform: Arc<compiler::Settings>,
+    (platform, listened): (Arc<compiler::Settings>, &[SocketAddr]),
     base: watch::Receiver<Option<BaseSerial>>,
     instance: &str,
     tasks: &mut Tasks,
@@ -64,6 +68,7 @@ pub fn start(
         ..placement::Settings::default()
     };
     let placement = placement::Placement::new(controller.clone(), keeping, counters);
+    let routes = placement.routes();
     let of = |owner: &'static str, probes: Vec<HealthProbe>| probes.into_iter().map(move |probe| (owner, probe));
     let mirrors: Vec<_> = of("scheduler", loops.mirrors()).chain(of("placement", placement.mirrors())).collect();
     let watched = mirrors.clone();
@@ -105,13 +110,72 @@ pub fn start(
             health::run(prober.clone(), probing.clone(), probes.clone(), stop)
         }),
     );
+    let proving = live::Settings {
+        servers: config.verify.is_on.then(|| servers_to_ask(config, &platform, listened)),
+        timeout: config.verify.timeout,
+        interval: config.verify.interval,
+        instance: instance.to_owned(),
+    };
+    let proofs = live::metrics::Metrics::default();
+    admin.metrics.register(|registry| proofs.register(registry));
     tasks.spawn(
-        "ledger of serials",
+        "ledger of serials and proof of names",
         while_leading(leadership, stop, move |stop| {
-            ledger::run(controller.clone(), platform.clone(), base.clone(), stop)
+            let feed = Arc::new(ZoneFeed::default());
+            let ledger =
+                ledger::run(controller.clone(), platform.clone(), base.clone(), Arc::clone(&feed), stop.clone());
+            let feeds = (routes.clone(), feed);
+            let proofs = live::run(controller.clone(), platform.clone(), proving.clone(), feeds, proofs.clone(), stop);
+            async {
+                tokio::join!(ledger, proofs);
+            }
         }),
     );
     Started { mirrors, switch }
+}
+
+/// The name servers that are asked whether names are live: those of `verify-server`; else those of `nameserver` where
+/// resolvers find them; else the one that a platform without any has, where it listens.
+fn servers_to_ask(config: &config::Settings, platform: &compiler::Settings, listened: &[SocketAddr]) -> Vec<Server> {
+    if !config.verify.servers.is_empty() {
+        let server = |server: &config::VerifyServer| Server {
+            name: server.name.clone().unwrap_or_default(),
+            address: server.address,
+        };
+        return config.verify.servers.iter().map(server).collect();
+    }
+    let mut servers = Vec::new();
+    if config.nameservers.is_empty() {
+        let name = platform.name_servers().first().map(|server| compiler::settings::text_of(&server.name));
+        let name = name.unwrap_or_default();
+        let ask = |address: &SocketAddr| SocketAddr::new(reachable(address.ip()), address.port());
+        servers.extend(listened.iter().map(|address| Server { name: name.clone(), address: ask(address) }));
+        servers.dedup();
+    }
+    for server in &config.nameservers {
+        if server.addresses.is_empty() {
+            tracing::warn!(
+                server = %server.name,
+                "the name server has no address here, so it is not asked whether names are live; give verify-server"
+            );
+        }
+        let address = |address: &IpAddr| SocketAddr::new(*address, config::DNS_PORT);
+        servers.extend(server.addresses.iter().map(|ip| Server { name: server.name.clone(), address: address(ip) }));
+    }
+    if servers.len() > live::proofs::SERVERS_MAX {
+        let (listed, asked) = (servers.len(), live::proofs::SERVERS_MAX);
+        tracing::warn!(listed, asked, "not all addresses of name servers are asked whether names are live");
+    }
+    servers
+}
+
+/// An address to ask, for one that is listened on.
+pub(super) fn reachable(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(address) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        other => other,
+    }
 }
 
 /// Runs what `start` makes whenever this process leads, and stops it when it no longer does, until `stop` fires.

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
+use crate::transport::given::Given;
+
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
@@ -32,9 +34,19 @@ fn why(error: &io::Error) -> String {
     }
 }
 
-/// Listens on all `addresses`, which `flag` names.
-pub fn listen(addresses: &[SocketAddr], flag: &'static str) -> Result<Vec<TcpListener>, ListenError> {
-    let one = |address: &SocketAddr| bind(*address).map_err(|source| ListenError { address: *address, flag, source });
+/// Listens on all `addresses`, which `flag` names; where a socket is `given`, with that one.
+pub fn listen(
+    addresses: &[SocketAddr],
+    flag: &'static str,
+    given: &mut Given,
+) -> Result<Vec<TcpListener>, ListenError> {
+    let one = |address: &SocketAddr| {
+        let listener = match given.take_tcp(*address) {
+            None => bind(*address),
+            Some(listener) => listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)),
+        };
+        listener.map_err(|source| ListenError { address: *address, flag, source })
+    };
     addresses.iter().map(one).collect()
 }
 
@@ -63,9 +75,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_in_use_is_named_with_its_flag() {
-        let first = listen(&["127.0.0.1:0".parse().expect("an address")], "--api-listen").expect("listens");
+        let first = listen(&["127.0.0.1:0".parse().expect("an address")], "--api-listen", &mut Given::default())
+            .expect("listens");
         let taken = addresses(&first)[0];
-        let error = listen(&[taken], "--api-listen").expect_err("is taken").to_string();
+        let error = listen(&[taken], "--api-listen", &mut Given::default()).expect_err("is taken").to_string();
         assert!(error.contains(&taken.to_string()) && error.contains("--api-listen"), "{error}");
         assert!(error.contains("in use by another process"), "{error}");
     }

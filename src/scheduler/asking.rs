@@ -20,13 +20,13 @@ use tokio::task::{self, JoinError};
 use tokio::time::{Instant, timeout};
 
 use super::decision::{Unfit, decide_as_answered, survivors};
-use super::events::Events;
 use super::facts::RouteFacts;
 use super::webhook::message::{Answer, AskedRouter, AskedSnapshot, Question};
 use super::webhook::{AskError, Webhook};
 use super::{Scheduler, Subject, UnderWay};
 use crate::api::v1alpha1::route::Route;
 use crate::client::backoff::random;
+use crate::client::events::Events;
 use crate::client::lease::Term;
 
 /// How often a route is asked about in a row, when the Router named cannot take it any more by the time of the answer.

@@ -9,6 +9,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use super::queue::Depths;
+use crate::client::events::Counters;
 
 type Label = [(&'static str, &'static str); 1];
 
@@ -22,8 +23,7 @@ pub struct Metrics {
     pub(super) woken: Counter,
     pub(super) missed: Counter,
     pub(super) status_writes: Counter,
-    pub(super) events: Counter,
-    pub(super) events_dropped: Counter,
+    pub(super) events: Counters,
     leading: Gauge<i64, AtomicI64>,
     webhook_calls: Family<Label, Counter>,
     webhook_seconds: Histogram,
@@ -58,8 +58,7 @@ impl Default for Metrics {
             woken: Counter::default(),
             missed: Counter::default(),
             status_writes: Counter::default(),
-            events: Counter::default(),
-            events_dropped: Counter::default(),
+            events: Counters::default(),
             leading: Gauge::default(),
             webhook_calls: from_zero("result", &WEBHOOK_RESULTS),
             // 0.5 ms to 16 s.
@@ -88,8 +87,8 @@ impl Metrics {
         registry.register("woken_routes", "Routes looked at again since a change could help", self.woken.clone());
         registry.register("missed_routes", "Routes that only the periodic search found", self.missed.clone());
         registry.register("status_writes", "Writes of conditions to Routes", self.status_writes.clone());
-        registry.register("events", "Events recorded", self.events.clone());
-        registry.register("events_dropped", "Events not recorded since too many waited", self.events_dropped.clone());
+        registry.register("events", "Events recorded", self.events.recorded.clone());
+        registry.register("events_dropped", "Events not recorded since too many waited", self.events.dropped.clone());
         registry.register("leading", "Whether this process leads (1) or not (0)", self.leading.clone());
         registry.register("webhook_calls", "Requests to the webhook, by how they ended", self.webhook_calls.clone());
         registry.register(

@@ -35,7 +35,6 @@ use self::bind::{Binder, Outcome, Plan};
 use self::chooser::{Chooser, InUse};
 use self::claim::{CLAIM_LABEL, CLAIM_LABEL_HOST};
 use self::decision::{Nowhere, Placement, decide};
-use self::events::{Events, Notice};
 use self::facts::{BindingFacts, HostClaimFacts, NamespaceFacts, RouteFacts, RouterFacts};
 use self::filter::{Wish, is_own_name};
 use self::metrics::Metrics;
@@ -51,6 +50,7 @@ use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
 use crate::client::backoff::random;
+use crate::client::events::{self, Events, Notice};
 use crate::client::lease::{Leadership, Term};
 use crate::client::reflector::{self, Changes, HealthProbe, ObjectKey, Store, reflect};
 
@@ -60,7 +60,6 @@ mod changes;
 pub mod chooser;
 pub mod claim;
 pub mod decision;
-pub mod events;
 pub mod explain;
 pub mod facts;
 pub mod filter;
@@ -253,8 +252,9 @@ impl Scheduler {
     /// Schedules whenever `leadership` says that this process leads, until `stop`; then waits for what is under way, for
     /// at most five seconds.
     pub async fn run(mut self, mut leadership: watch::Receiver<Leadership>, stop: CancellationToken) {
-        let (events, recording) =
-            Events::new(self.client.clone(), self.settings.instance.clone(), self.metrics.clone());
+        let instance = self.settings.instance.clone();
+        let reporter = events::Reporter { controller: "signpost.dev/scheduler", action: "Scheduling", instance };
+        let (events, recording) = Events::new(self.client.clone(), reporter, self.metrics.events.clone());
         let mut beside = JoinSet::new();
         beside.spawn(recording);
         let mut under_way = UnderWay::default();

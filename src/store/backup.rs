@@ -148,24 +148,88 @@ pub fn restore(data_dir: &Path, from: &mut impl Read) -> Result<Revision, Restor
 
 /// Makes the file of a backup. One transaction, so that a cut-off backup leaves nothing.
 fn fill(path: &Path, from: &mut impl Read) -> Result<Revision, RestoreError> {
-    let mut from = Hashing { inner: from, hash: Context::new(&SHA256) };
-    if from.take(MAGIC.len())? != MAGIC {
-        return Err(RestoreError::Damaged("it does not begin as one"));
-    }
-    let format = from.number()?;
-    if format > FORMAT {
-        return Err(RestoreError::NewerFormat { found: format, supported: FORMAT });
-    }
-    let revision = from.number()?;
-    let first = revision.checked_add(REVISION_JUMP).ok_or(RestoreError::Damaged("its revision is out of range"))?;
-
+    // What is no backup makes no file.
+    let mut from = Contents::begin(from)?;
     let database = open_database(path, 0)?;
     tables::prepare(&database).map_err(|error| error.at(path))?;
     let transaction = database.begin_write().map_err(redb::Error::from)?;
     let mut tables = WriteTables::open(&transaction)?;
-    loop {
+    while let Some((item, deadline)) = from.next_value()? {
+        tables.restore(&item, deadline)?;
+    }
+    let first = from.first();
+    tables.start_at(first.0)?;
+    drop(tables);
+    transaction.commit().map_err(redb::Error::from)?;
+    Ok(first)
+}
+
+/// What a backup holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Summary {
+    /// The revision that it is.
+    pub revision: Revision,
+    /// The first revision of a store that is restored from it.
+    pub first: Revision,
+    /// How many values.
+    pub values: u64,
+}
+
+/// Reads a whole backup and checks its hash, without making anything of it.
+///
+/// # Errors
+///
+/// See [`RestoreError`].
+pub fn verify(from: &mut impl Read) -> Result<Summary, RestoreError> {
+    let mut from = Contents::begin(from)?;
+    let mut values = 0;
+    while from.next_value()?.is_some() {
+        values += 1;
+    }
+    Ok(Summary { revision: from.revision, first: from.first(), values })
+}
+
+/// The values of a backup, one after the other.
+struct Contents<'a, T> {
+    from: Hashing<'a, T>,
+    revision: Revision,
+}
+
+impl<'a, T: Read> Contents<'a, T> {
+    fn begin(from: &'a mut T) -> Result<Self, RestoreError> {
+        let mut from = Hashing { inner: from, hash: Context::new(&SHA256) };
+        if from.take(MAGIC.len())? != MAGIC {
+            return Err(RestoreError::Damaged("it does not begin as one"));
+        }
+        let format = from.number()?;
+        if format > FORMAT {
+            return Err(RestoreError::NewerFormat { found: format, supported: FORMAT });
+        }
+        let revision = Revision(from.number()?);
+        if revision.0.checked_add(REVISION_JUMP).is_none() {
+            return Err(RestoreError::Damaged("its revision is out of range"));
+        }
+        Ok(Contents { from, revision })
+    }
+
+    /// The first revision of a store that is restored from it.
+    fn first(&self) -> Revision {
+        Revision(self.revision.0 + REVISION_JUMP)
+    }
+
+    /// The next value and its deadline; `None` at the end, when the hash was found to be right.
+    fn next_value(&mut self) -> Result<Option<(KeyValue, u64)>, RestoreError> {
+        let from = &mut self.from;
         match from.take(1)?[0] {
-            0 => break,
+            0 => {
+                let hash = from.hash.clone().finish();
+                let stated = from.take(hash.as_ref().len())?;
+                return if stated == hash.as_ref() {
+                    Ok(None)
+                } else {
+                    Err(RestoreError::Damaged("its hash is wrong"))
+                };
+            }
             1 => {}
             _ => return Err(RestoreError::Damaged("a record of unknown kind")),
         }
@@ -173,7 +237,7 @@ fn fill(path: &Path, from: &mut impl Read) -> Result<Revision, RestoreError> {
         let key = String::from_utf8(key).map_err(|_| RestoreError::Damaged("a key that is not text"))?;
         let (created, modified, deadline) = (from.number()?, from.number()?, from.number()?);
         let value = from.counted(TXN_OCTETS_MAX)?;
-        if modified > revision || created > modified {
+        if modified > self.revision.0 || created > modified {
             return Err(RestoreError::Damaged("a value newer than the backup"));
         }
         let item = KeyValue {
@@ -182,16 +246,8 @@ fn fill(path: &Path, from: &mut impl Read) -> Result<Revision, RestoreError> {
             created: Revision(created),
             modified: Revision(modified),
         };
-        tables.restore(&item, deadline)?;
+        Ok(Some((item, deadline)))
     }
-    let hash = from.hash.clone().finish();
-    if from.take(hash.as_ref().len())? != hash.as_ref() {
-        return Err(RestoreError::Damaged("its hash is wrong"));
-    }
-    tables.start_at(first)?;
-    drop(tables);
-    transaction.commit().map_err(redb::Error::from)?;
-    Ok(Revision(first))
 }
 
 /// A reader or writer that hashes what passes.

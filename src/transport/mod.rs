@@ -9,6 +9,7 @@ mod clock;
 mod counters;
 mod desk;
 pub mod durations;
+pub mod given;
 pub mod query_log;
 mod stream;
 mod tcp;
@@ -25,6 +26,7 @@ use tokio_util::task::TaskTracker;
 use self::counters::Counters;
 use self::desk::{Desk, Desks};
 use self::durations::DurationCounts;
+use self::given::Given;
 use self::query_log::{Lost, Tap};
 use self::stream::Service;
 use crate::nameserver::Stats;
@@ -129,13 +131,22 @@ const PORT_TRIES: usize = 16;
 ///
 /// See [`BindError`], for the first address that cannot be had.
 pub fn bind(config: &Config) -> Result<Bound, BindError> {
+    bind_with(config, &mut Given::default())
+}
+
+/// The same, but for addresses on which sockets are `given`, which are taken.
+///
+/// # Errors
+///
+/// See [`BindError`], for the first address that cannot be had.
+pub fn bind_with(config: &Config, given: &mut Given) -> Result<Bound, BindError> {
     let cpus = if config.pin { cpu::allowed().unwrap_or_default() } else { Vec::new() };
     let mut bound = Bound { listeners: Vec::new(), limits: config.streams.clone() };
     for address in &config.addresses {
         let mut tries = 0;
         let listener = loop {
             tries += 1;
-            match bind_one(*address, config, &cpus) {
+            match bind_one(*address, config, &cpus, given) {
                 Err(BindError::InUse { .. }) if address.port() == 0 && tries < PORT_TRIES => {}
                 other => break other?,
             }
@@ -145,9 +156,16 @@ pub fn bind(config: &Config) -> Result<Bound, BindError> {
     Ok(bound)
 }
 
-fn bind_one(address: SocketAddr, config: &Config, cpus: &[usize]) -> Result<Listener, BindError> {
-    let (address, workers) = udp::bind(address, config, cpus)?;
-    let tcp = tcp::bind(address)?;
+fn bind_one(address: SocketAddr, config: &Config, cpus: &[usize], given: &mut Given) -> Result<Listener, BindError> {
+    let sockets = given.take_udp(address);
+    let (address, workers) = match sockets.is_empty() {
+        true => udp::bind(address, config, cpus)?,
+        false => (address, udp::adopt(address, sockets, config, cpus)?),
+    };
+    let tcp = match given.take_tcp(address) {
+        None => tcp::bind(address)?,
+        Some(listener) => tcp::adopt(address, listener)?,
+    };
     Ok(Listener { address, workers, tcp })
 }
 

@@ -46,6 +46,16 @@ pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     open().map_err(|source| BindError::new(address, "TCP", source))
 }
 
+/// Uses a socket that listens on `address` already.
+pub(super) fn adopt(address: SocketAddr, listener: TcpListener) -> Result<TcpListener, BindError> {
+    let tune = || {
+        SockRef::from(&listener).set_send_buffer_size(SEND_BUFFER_OCTETS)?;
+        listener.set_nonblocking(true)
+    };
+    tune().map_err(|source| BindError::new(address, "TCP", source))?;
+    Ok(listener)
+}
+
 /// Accepts connections until told to stop.
 pub(super) async fn accept(
     listener: tokio::net::TcpListener,

@@ -8,7 +8,7 @@
 //! go of zones that have been replaced. When it is told to stop it answers what has already arrived and ends.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,11 +64,37 @@ pub(super) fn bind(
         another.bind(&bound.into()).map_err(fault)?;
         sockets.push(another);
     }
+    Ok((bound, workers_of(bound, sockets, config, cpus)))
+}
+
+/// Makes workers of sockets that are bound to `address` already: one each at least, so that none goes unheard; where there
+/// are fewer sockets than workers, some share one.
+pub(super) fn adopt(
+    address: SocketAddr,
+    given: Vec<UdpSocket>,
+    config: &Config,
+    cpus: &[usize],
+) -> Result<Vec<Worker>, BindError> {
+    let open = || -> io::Result<Vec<Socket>> {
+        let given: Vec<Socket> = given.into_iter().map(Socket::from).collect();
+        for socket in &given {
+            socket.set_nonblocking(false)?;
+            tune(socket, address, config)?;
+        }
+        let more = config.udp_workers.saturating_sub(given.len());
+        let shared = given.iter().cycle().take(more).map(Socket::try_clone).collect::<io::Result<Vec<_>>>()?;
+        Ok(given.into_iter().chain(shared).collect())
+    };
+    let sockets = open().map_err(|source| BindError::new(address, "UDP", source))?;
+    Ok(workers_of(address, sockets, config, cpus))
+}
+
+fn workers_of(address: SocketAddr, sockets: Vec<Socket>, config: &Config, cpus: &[usize]) -> Vec<Worker> {
     let place = |(number, socket)| {
         let cpu = cpus.get(number % cpus.len().max(1)).copied();
-        Worker { socket, address: bound, cpu, trains: config.udp_trains }
+        Worker { socket, address, cpu, trains: config.udp_trains }
     };
-    Ok((bound, sockets.into_iter().enumerate().map(place).collect()))
+    sockets.into_iter().enumerate().map(place).collect()
 }
 
 fn socket(address: SocketAddr, config: &Config) -> io::Result<Socket> {
@@ -77,6 +103,12 @@ fn socket(address: SocketAddr, config: &Config) -> io::Result<Socket> {
         // The two families are two sockets: an address has one meaning, and 0.0.0.0 and [::] can both be listened on.
         socket.set_only_v6(true)?;
     }
+    tune(&socket, address, config)?;
+    Ok(socket)
+}
+
+/// What is set on every socket, whoever has opened it.
+fn tune(socket: &Socket, address: SocketAddr, config: &Config) -> io::Result<()> {
     if address.ip().is_unspecified() {
         packet_info::enable(socket.as_fd(), address)?;
     }
@@ -90,8 +122,7 @@ fn socket(address: SocketAddr, config: &Config) -> io::Result<Socket> {
     socket.set_read_timeout(Some(IDLE))?;
     // Sending waits for room, which is milliseconds at worst. A device that never drains must not hold a worker: the first
     // reply of a batch that waits in vain takes the rest along, so it is held for this long once a batch.
-    socket.set_write_timeout(Some(IDLE))?;
-    Ok(socket)
+    socket.set_write_timeout(Some(IDLE))
 }
 
 impl Worker {

@@ -180,7 +180,7 @@ fn adopt(parent: &mut [u8], child: &mut [u8], child_is_wildcard: bool) {
 }
 
 /// A zone of these nodes, the apex among them.
-fn assemble(apex: &Name, mut nodes: Vec<Vec<u8>>, denial: Option<Arc<Denial>>) -> Result<Zone, BuildError> {
+pub(super) fn assemble(apex: &Name, mut nodes: Vec<Vec<u8>>, denial: Option<Arc<Denial>>) -> Result<Zone, BuildError> {
     let no_soa = || BuildError::NoSoa { apex: apex.clone() };
     let too_large = |_: TooLarge| BuildError::TooLarge { apex: apex.clone() };
     let qname = Qname::of(apex.as_wire());

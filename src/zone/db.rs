@@ -89,6 +89,32 @@ pub enum Change {
     Remove(Name),
 }
 
+/// A change with the hash of its apex.
+struct Step {
+    hash: NameHash,
+    change: Change,
+}
+
+impl Step {
+    fn new(change: Change) -> Step {
+        match change {
+            Change::Publish(zone) => Step { hash: zone.apex_hash(), change: Change::Publish(zone) },
+            Change::Remove(apex) => {
+                let apex = apex.to_lowercase().into_owned();
+                Step { hash: Qname::of(apex.as_wire()).hash(0), change: Change::Remove(apex) }
+            }
+        }
+    }
+
+    /// The apex in lower case, in wire form.
+    fn apex(&self) -> &[u8] {
+        match &self.change {
+            Change::Publish(zone) => zone.apex_octets(),
+            Change::Remove(apex) => apex.as_wire(),
+        }
+    }
+}
+
 /// What [`ZoneDb::apply`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Applied {
@@ -265,34 +291,27 @@ impl ZoneDb {
 
     /// Applies all `changes` in one step: readers see none or all of them. Of several changes of one apex the last counts.
     pub fn apply(&self, changes: impl IntoIterator<Item = Change>) -> Applied {
-        let mut by_part: Vec<(Qname, Change)> = Vec::new();
-        for change in changes {
-            let apex = match &change {
-                Change::Publish(zone) => zone.apex(),
-                Change::Remove(apex) => apex,
-            };
-            by_part.push((Qname::of(apex.as_wire()), change));
-        }
+        let mut steps: Vec<Step> = changes.into_iter().map(Step::new).collect();
         // Stable, so that of two changes of one apex the later stays the later.
-        by_part.sort_by_key(|(qname, _)| part_index(qname.hash(0)));
+        steps.sort_by_key(|step| part_index(step.hash));
 
         let mut publisher = self.lock();
-        publisher.numbers.assign(by_part.iter().filter_map(|(_, change)| match change {
+        publisher.numbers.assign(steps.iter().filter_map(|step| match &step.change {
             Change::Publish(zone) => Some(&**zone),
             Change::Remove(_) => None,
         }));
         let mut next = Snapshot::clone(&self.current.load());
         let mut applied = Applied::default();
-        for changes in by_part.chunk_by(|(a, _), (b, _)| part_index(a.hash(0)) == part_index(b.hash(0))) {
-            let part = &mut next.parts[part_index(changes[0].0.hash(0))];
-            let zones_after = part.zone_count + changes.len();
+        for steps in steps.chunk_by(|a, b| part_index(a.hash) == part_index(b.hash)) {
+            let part = &mut next.parts[part_index(steps[0].hash)];
+            let zones_after = part.zone_count + steps.len();
             let mut changed = if zones_after > 2 * BUCKET_ZONES * part.buckets.len() {
                 part.laid_out_for(zones_after)
             } else {
                 Part::clone(part)
             };
-            for (qname, change) in changes {
-                changed.change(qname, change, &mut applied, &mut publisher.depth_counts);
+            for step in steps {
+                changed.change(step, &mut applied, &mut publisher.depth_counts);
             }
             *part = Arc::new(changed);
         }
@@ -411,13 +430,13 @@ impl Publisher {
 }
 
 impl Part {
-    fn change(&mut self, qname: &Qname, change: &Change, applied: &mut Applied, depth_counts: &mut [usize]) {
-        let hash = qname.hash(0);
+    fn change(&mut self, step: &Step, applied: &mut Applied, depth_counts: &mut [usize]) {
+        let hash = step.hash;
         let index = bucket_index(hash, self.buckets.len());
         let Some(bucket) = self.buckets.get_mut(index) else { return };
         let mut entries: Vec<Entry> = bucket.as_deref().unwrap_or_default().to_vec();
-        let at = entries.iter().position(|entry| entry.hash == hash && entry.zone.apex_octets() == qname.octets());
-        match (change, at) {
+        let at = entries.iter().position(|entry| entry.hash == hash && entry.zone.apex_octets() == step.apex());
+        match (&step.change, at) {
             (Change::Publish(zone), Some(at)) => {
                 entries[at].zone = Arc::clone(zone);
                 applied.replaced += 1;
@@ -426,13 +445,13 @@ impl Part {
                 entries.push(Entry { hash, zone: Arc::clone(zone) });
                 applied.added += 1;
                 self.zone_count += 1;
-                depth_counts[qname.labels()] += 1;
+                depth_counts[zone.apex_labels()] += 1;
             }
             (Change::Remove(_), Some(at)) => {
-                entries.swap_remove(at);
+                let removed = entries.swap_remove(at).zone;
                 applied.removed += 1;
                 self.zone_count -= 1;
-                depth_counts[qname.labels()] -= 1;
+                depth_counts[removed.apex_labels()] -= 1;
             }
             (Change::Remove(_), None) => return,
         }

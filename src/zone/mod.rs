@@ -22,6 +22,7 @@ pub mod diff;
 pub mod journal;
 pub mod numbers;
 pub mod serial;
+pub mod stored;
 
 pub use builder::OwnerChange;
 pub use contents::Contents;

@@ -21,6 +21,7 @@
 
 use super::qname::{NameHash, Qname};
 use super::rrset::{Rdata, Rrset, Ttl};
+use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::question::QUESTION_AT;
 use crate::wire::{Class, Name, RecordType};
 
@@ -82,6 +83,12 @@ impl<'z> Node<'z> {
     #[inline]
     pub(super) fn at(octets: &'z [u8]) -> Self {
         Node { head: octets.first_chunk().expect("every node has a head"), octets }
+    }
+
+    /// How many of `octets` are the node at their start; `None` if they are too few for a node's head.
+    pub(super) fn stored_length(octets: &[u8]) -> Option<usize> {
+        let head: &[u8; HEAD] = octets.first_chunk()?;
+        Some(u32_at(head, 8) as usize).filter(|length| *length >= HEAD)
     }
 
     /// All octets of this node.
@@ -371,6 +378,32 @@ pub(super) fn set_flags(node: &mut [u8], flags: u8, on: bool) {
     } else {
         node[17] &= !flags;
     }
+}
+
+/// Makes the hashes in a node of the zone `apex` those of this process, the node having been compiled in another one.
+pub(super) fn rehash(node: &mut [u8], apex: &Name) {
+    let view = Node::at(node);
+    let mut hashes = vec![(0, hash_below(view.relative(), apex))];
+    for records in view.rrsets().filter(Records::has_targets) {
+        let data_at = u32_at(records.entry, 8) as usize;
+        let annotations_at = data_at + (u32_at(records.entry, 12) + u32_at(records.entry, 16)) as usize;
+        let targets_at = annotations_at + records.patch_octets();
+        for (index, target) in records.targets().enumerate().filter(|(_, target)| !target.is_owner) {
+            hashes.push((targets_at + TARGET * index, hash_below(target.relative, apex)));
+        }
+    }
+    for (at, hash) in hashes {
+        node[at..at + 8].copy_from_slice(&hash.to_le_bytes());
+    }
+}
+
+/// The hash of the name of these labels below `apex`.
+fn hash_below(relative: &[u8], apex: &Name) -> NameHash {
+    let mut name = [0; NAME_OCTETS_MAX];
+    let length = relative.len() + apex.as_wire().len();
+    name[..relative.len()].copy_from_slice(relative);
+    name[relative.len()..length].copy_from_slice(apex.as_wire());
+    Qname::of(&name[..length]).hash(0)
 }
 
 /// An RRset with the signatures that cover it.

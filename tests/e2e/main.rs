@@ -5,9 +5,11 @@
 
 mod bad_input;
 mod brake;
+mod commands;
 mod export;
 mod guard;
 mod health;
+mod live;
 mod manual;
 mod metrics;
 mod platform;
@@ -15,6 +17,7 @@ mod query_log;
 mod resolver;
 mod scheduling;
 mod server;
+mod service;
 mod split;
 mod stale;
 mod tools;

@@ -48,6 +48,13 @@ impl Ports {
     pub fn free() -> Ports {
         Ports { dns: free_dns_address(), api: free_address(), admin: free_address() }
     }
+
+    /// The flags that say so.
+    pub fn arguments(&self) -> [String; 6] {
+        let flags = [("--dns-listen", self.dns), ("--api-listen", self.api), ("--admin-listen", self.admin)];
+        let mut arguments = flags.into_iter().flat_map(|(flag, address)| [flag.to_owned(), address.to_string()]);
+        std::array::from_fn(|_| arguments.next().expect("three flags with a value each"))
+    }
 }
 
 /// A loopback address with a TCP port that nobody uses at the moment.
@@ -78,20 +85,23 @@ impl Server {
     /// Starts it without waiting.
     pub fn spawn(ports: Ports, arguments: &[&str]) -> Server {
         let mut command = Command::new(program());
-        command.arg("serve").args(arguments);
-        command.args(["--dns-listen", &ports.dns.to_string()]);
-        command.args(["--api-listen", &ports.api.to_string()]);
-        command.args(["--admin-listen", &ports.admin.to_string()]);
+        command.arg("serve").args(arguments).args(ports.arguments()).stdin(Stdio::null()).stdout(Stdio::piped());
+        Server::spawn_as(ports, command)
+    }
+
+    /// Starts what `command` says, without waiting. It must listen on `ports`.
+    pub fn spawn_as(ports: Ports, mut command: Command) -> Server {
         // Nothing of the developer's own settings reaches the server under test.
         for (key, _) in std::env::vars_os() {
             if key.to_string_lossy().starts_with("SIGNPOST_") || key == "KUBECONFIG" {
                 command.env_remove(key);
             }
         }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the program starts");
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
         let log = Arc::new(Mutex::new(VecDeque::new()));
-        collect(child.stdout.take().expect("was piped"), Arc::clone(&log));
+        if let Some(stdout) = child.stdout.take() {
+            collect(stdout, Arc::clone(&log));
+        }
         collect(child.stderr.take().expect("was piped"), Arc::clone(&log));
         Server { child, log, dns: ports.dns, admin: ports.admin }
     }

@@ -252,6 +252,9 @@ pub struct RouterStatus {
     /// How many routes are bound to the shard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes: Option<u32>,
+    /// SOA serial under which the zone's records of now appeared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<u32>,
     /// What probes found of each address, for a Router with a health check.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["ip"]))]

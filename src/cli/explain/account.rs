@@ -7,6 +7,8 @@ use serde::Serialize;
 
 use crate::api::v1alpha1::route::{AssignedName, Phase, Route};
 use crate::api::v1alpha1::route_binding::{Explanation, RouteBinding, RouterVerdict};
+use crate::cli::style::{Painter, Style};
+use crate::cli::table::{Cell, Facts, Table};
 
 /// What is told of one route. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
@@ -159,31 +161,19 @@ impl Account {
                 format!("{router} was not there yet when the route was placed")
             }
             None => format!(
-                "{router} is not among the {} of {} Routers that the explanation kept: others were better, or it could not \
-                 take the route",
+                "{router} is not among the {} of {} Routers that the explanation kept: others were better, or it \
+                 could not take the route",
                 explanation.routers.len(),
                 explanation.considered
             ),
         }
     }
 
-    /// The text of that format: `text`, `json` or `yaml`.
-    pub(super) fn render(&self, format: &str) -> Result<String, String> {
-        match format {
-            "json" => serde_json::to_string_pretty(self).map(|text| text + "\n").map_err(|error| error.to_string()),
-            "yaml" => {
-                // By way of JSON, so that both say the same.
-                let value = serde_json::to_value(self).map_err(|error| error.to_string())?;
-                let text = serde_saphyr::to_string(&value).map_err(|error| error.to_string())?;
-                Ok(if text.ends_with('\n') { text } else { text + "\n" })
-            }
-            _ => Ok(self.text()),
-        }
-    }
-
-    fn text(&self) -> String {
-        let mut facts: Vec<(String, String)> = vec![("route".to_owned(), format!("{}/{}", self.namespace, self.name))];
-        let mut fact = |name: &str, text: String| facts.push((name.to_owned(), text));
+    /// For people.
+    pub(super) fn text(&self, painter: Painter) -> String {
+        let mut facts = Facts::default();
+        let mut fact = |name: &str, text: String| facts.add(name, text);
+        fact("route", format!("{}/{}", self.namespace, self.name));
         match &self.placement {
             Some(placement) => {
                 fact("router", format!("{} ({})", placement.router, placement.dns));
@@ -216,25 +206,19 @@ impl Account {
         if let Some(why_not) = &self.why_not {
             fact("why not", why_not.answer.clone());
         }
-        let width = facts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-        let mut text = String::new();
-        for (name, fact) in facts {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{name:width$}   {}", fact.trim_end());
-        }
+        let mut text = facts.text(painter);
         let explanation = self.placement.as_ref().and_then(|placement| placement.explanation.as_ref());
         if let Some(explanation) = explanation.filter(|explanation| !explanation.routers.is_empty()) {
             text.push('\n');
-            text.push_str(&table(explanation));
+            text.push_str(&table(explanation, painter));
         }
         text
     }
 }
 
 /// The Routers with their verdicts, as columns.
-fn table(explanation: &Explanation) -> String {
-    let number = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
-    let mut rows = vec![["ROUTER", "VERDICT", "SCORE", "ROUTES", "WHY"].map(str::to_owned)];
+fn table(explanation: &Explanation, painter: Painter) -> String {
+    let mut table = Table::new(["ROUTER", "VERDICT", "SCORE", "ROUTES", "WHY"]);
     for (at, verdict) in explanation.routers.iter().enumerate() {
         let word = match (&verdict.reason, verdict.eligible) {
             _ if at == 0 => "Chosen",
@@ -242,22 +226,20 @@ fn table(explanation: &Explanation) -> String {
             (None, true) => "Eligible",
             (None, false) => "FilteredOut",
         };
-        rows.push([
-            verdict.name.clone(),
-            word.to_owned(),
-            number(verdict.score.map(|score| score.to_string())),
-            number(verdict.routes.map(|routes| routes.to_string())),
-            verdict.message.clone().unwrap_or_default(),
+        let style = match verdict.eligible {
+            _ if at == 0 => Style::Good,
+            true => Style::Dim,
+            false => Style::Warning,
+        };
+        table.row([
+            Cell::from(verdict.name.as_str()),
+            Cell::styled(style, word),
+            Cell::or_dash(verdict.score.map(|score| score.to_string())),
+            Cell::or_dash(verdict.routes.map(|routes| routes.to_string())),
+            Cell::from(verdict.message.clone().unwrap_or_default()),
         ]);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 5] = std::array::from_fn(width);
-    let mut text = String::new();
-    for row in &rows {
-        let line: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        text.push_str(line.join("   ").trim_end());
-        text.push('\n');
-    }
+    let mut text = table.text(painter);
     let kept = u32::try_from(explanation.routers.len()).unwrap_or(u32::MAX);
     if let Some(others) = explanation.considered.checked_sub(kept).filter(|others| *others > 0) {
         let _ = writeln!(text, "and {others} more");
@@ -327,16 +309,7 @@ shard4   AboveSoftCapacity   -       9        others are below their soft capaci
 shard5   Cordoned            -       0        is cordoned
 and 15 more
 ";
-        assert_eq!(placed().render("text").expect("text"), expected);
-    }
-
-    #[test]
-    fn the_formats_say_the_same() {
-        let account = placed();
-        let of_json: Value = serde_json::from_str(&account.render("json").expect("text")).expect("JSON");
-        let of_yaml: Value = serde_saphyr::from_str(&account.render("yaml").expect("text")).expect("YAML");
-        assert_eq!(of_json, of_yaml);
-        assert_eq!(of_json["placement"]["explanation"]["routers"][2]["score"], -12);
+        assert_eq!(placed().text(Painter::PLAIN), expected);
     }
 
     #[test]
@@ -351,15 +324,15 @@ and 15 more
                 "shard2",
                 None,
                 Some(fine()),
-                "shard2 was as good as shard1, by the score -3; a tie goes to the first by name; by now it could take the \
-                 route, but a placed route is not moved",
+                "shard2 was as good as shard1, by the score -3; a tie goes to the first by name; by now it could \
+                 take the route, but a placed route is not moved",
             ),
             (
                 "shard3",
                 None,
                 Some(cordoned()),
-                "shard3 could have taken the route, but least-routes chose shard1, whose score -3 was above -12; as things \
-                 are now, it is cordoned",
+                "shard3 could have taken the route, but least-routes chose shard1, whose score -3 was above -12; as \
+                 things are now, it is cordoned",
             ),
             (
                 "shard4",
@@ -378,21 +351,21 @@ and 15 more
                 "shard6",
                 at("2024-01-01T00:00:00Z"),
                 Some(cordoned()),
-                "shard6 is not among the 5 of 20 Routers that the explanation kept: others were better, or it could not \
-                 take the route; as things are now, it is cordoned",
+                "shard6 is not among the 5 of 20 Routers that the explanation kept: others were better, or it could \
+                 not take the route; as things are now, it is cordoned",
             ),
             (
                 "shard7",
                 at("2026-01-01T00:00:00Z"),
                 Some(fine()),
-                "shard7 was not there yet when the route was placed; by now it could take the route, but a placed route is \
-                 not moved",
+                "shard7 was not there yet when the route was placed; by now it could take the route, but a placed \
+                 route is not moved",
             ),
         ] {
             let mut account = placed();
             account.answer_why_not(router, created, now);
             assert_eq!(account.why_not.as_ref().map(|why| why.answer.as_str()), Some(answer));
-            assert!(account.render("text").expect("text").contains(&format!("why not     {answer}\n")));
+            assert!(account.text(Painter::PLAIN).contains(&format!("why not     {answer}\n")));
         }
         assert!(placed().tells_of("shard5") && !placed().tells_of("shard6"));
     }
@@ -410,8 +383,8 @@ router      none
 Scheduled   False, NoRouter: there is no Router yet
 why not     shard1 is cordoned
 ";
-        assert_eq!(account.render("text").expect("text"), expected);
+        assert_eq!(account.text(Painter::PLAIN), expected);
         let unseen = Account::new(&route(json!({})), None);
-        assert!(unseen.render("text").expect("text").contains("no scheduler has looked at the route yet"));
+        assert!(unseen.text(Painter::PLAIN).contains("no scheduler has looked at the route yet"));
     }
 }

@@ -1,34 +1,29 @@
 //! `signpost explain route`: why a route is on its Router, why not on another one, or why on none.
 //!
-//! A placed route's explanation is the one that was kept on its RouteBinding when it was placed; that of a route that waits
-//! are its conditions. What `--why-not` says of this moment is judged by the scheduler's own filter.
+//! A placed route's explanation is the one that was kept on its RouteBinding when it was placed; that of a route that
+//! waits are its conditions. What `--why-not` says of this moment is judged by the scheduler's own filter.
 
 mod account;
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
 use clap::{Arg, ArgMatches, Command};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client};
+use kube::Api;
 
 use self::account::{Account, Now};
-use super::{Exit, complain, print, serve};
+use super::access::{self, API_TIMEOUT, Access, Place};
+use super::output::{self, Format};
+use super::{Exit, serve};
 use crate::api::names::is_at_or_below;
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
-use crate::client;
 use crate::client::reflector::ObjectKey;
-use crate::config;
 use crate::scheduler::facts::{NamespaceFacts, RouteFacts, RouterFacts};
 use crate::scheduler::filter::{Wish, judge};
 use crate::scheduler::snapshot::Shard;
 
 /// The keys of the configuration that say where the API is, and which names are the platform's.
 const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain"];
-/// How long the API may take, all in all.
-const API_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) fn command() -> Command {
     let route = Arg::new("route")
@@ -43,22 +38,15 @@ pub(super) fn command() -> Command {
         .help("The Route");
     let why_not =
         Arg::new("why-not").long("why-not").value_name("ROUTER").help("Says why the route is not on this Router, too");
-    let output = Arg::new("output")
-        .long("output")
-        .short('o')
-        .value_name("FORMAT")
-        .value_parser(["text", "json", "yaml"])
-        .default_value("text")
-        .help("How to print it");
     let route = Command::new("route")
         .about("Says why a route is on its Router, why not on another one, or why on none")
         .after_help(
-            "The API is the one of --kubeconfig, else of <data-dir>/kubeconfig. Exit codes: 0 explained, 1 there is no such \
-             Route or Router or the API does not answer, 2 called wrongly.",
+            "Exit codes: 0 explained, 1 there is no such Route or Router or the API does not answer, 2 called wrongly.",
         )
         .arg(route)
-        .args([why_not, output])
-        .args(serve::arguments_of(KEYS));
+        .args([why_not, output::argument()])
+        .args(serve::arguments_of(KEYS))
+        .arg(access::context_argument());
     Command::new("explain")
         .about("Says why things are as they are")
         .subcommand_required(true)
@@ -68,29 +56,18 @@ pub(super) fn command() -> Command {
 
 pub(super) fn run(matches: &ArgMatches) -> Exit {
     let Some(("route", matches)) = matches.subcommand() else { return Exit::Usage };
-    let settings = match config::read(&serve::places(matches)) {
-        Ok(settings) => settings,
-        Err(errors) => {
-            errors.0.iter().for_each(complain);
-            return Exit::Usage;
-        }
+    let place = match Place::of(matches) {
+        Ok(place) => place,
+        Err(exit) => return exit,
     };
-    let kubeconfig = settings.kubeconfig.clone().unwrap_or_else(|| settings.data_dir.join("kubeconfig"));
     let (namespace, name) = matches.get_one::<(String, String)>("route").expect("clap demands it");
-    let question = Question {
-        namespace,
-        name,
-        why_not: matches.get_one::<String>("why-not").map(String::as_str),
-        domain: &settings.domain,
-        kubeconfig: &kubeconfig,
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let account = runtime.map_err(|error| error.to_string()).and_then(|runtime| {
-        let asked = runtime.block_on(async { tokio::time::timeout(API_TIMEOUT, question.answer()).await });
-        asked.unwrap_or_else(|_| Err(question.unanswered("it takes too long")))
+    let why_not = matches.get_one::<String>("why-not").map(String::as_str);
+    let account = access::run(API_TIMEOUT, async {
+        let access = place.connect().await?;
+        Question { namespace, name, why_not, domain: &place.settings.domain, access: &access }.answer().await
     });
-    let output = matches.get_one::<String>("output").expect("it has a default").as_str();
-    super::exit_of(account.and_then(|account| account.render(output)).map(|text| print(&text)))
+    let format = Format::of(matches);
+    super::exit_of(account.and_then(|account| format.show(&account, |painter| account.text(painter))))
 }
 
 /// What is asked, and whom.
@@ -99,17 +76,13 @@ struct Question<'a> {
     name: &'a str,
     why_not: Option<&'a str>,
     domain: &'a str,
-    kubeconfig: &'a PathBuf,
+    access: &'a Access,
 }
 
 impl Question<'_> {
     async fn answer(&self) -> Result<Account, String> {
-        let path: &Path = self.kubeconfig;
-        let client = client::from_kubeconfig(path).await.map_err(|error| error.to_string())?;
-        let told = |error: kube::Error| match error {
-            kube::Error::Api(status) => self.unanswered(&status.message),
-            error => self.unanswered(&error.to_string()),
-        };
+        let client = &self.access.client;
+        let told = |error: kube::Error| self.access.unanswered(error);
         let routes: Api<Route> = Api::namespaced(client.clone(), self.namespace);
         let route = routes.get_opt(self.name).await.map_err(told)?;
         let route = route.ok_or_else(|| format!("there is no Route {}/{}", self.namespace, self.name))?;
@@ -123,7 +96,7 @@ impl Question<'_> {
             let router = routers.get_opt(name).await.map_err(told)?;
             let created = router.as_ref().and_then(|router| router.metadata.creation_timestamp.clone());
             let now = match router {
-                Some(router) => Some(self.judge(&client, route, router).await),
+                Some(router) => Some(self.judge(route, router).await),
                 None => None,
             };
             if now.is_none() && !account.tells_of(name) {
@@ -134,13 +107,9 @@ impl Question<'_> {
         Ok(account)
     }
 
-    fn unanswered(&self, why: &str) -> String {
-        format!("the API of {} does not answer as needed: {why}", self.kubeconfig.display())
-    }
-
     /// Whether the Router could take the Route as things are now.
-    async fn judge(&self, client: &Client, route: Route, router: Router) -> Now {
-        let namespaces: Api<Namespace> = Api::all(client.clone());
+    async fn judge(&self, route: Route, router: Router) -> Now {
+        let namespaces: Api<Namespace> = Api::all(self.access.client.clone());
         // Not everyone who may see a Route may see its Namespace; then a selector of namespaces is left out of account.
         let namespace = namespaces.get_opt(self.namespace).await.ok().flatten();
         let sees_namespace = namespace.is_some();

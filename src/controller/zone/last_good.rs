@@ -9,15 +9,16 @@
 //! more than what it began with. So a process killed at any moment finds what it did milliseconds before, and a machine
 //! that loses power what it did a second before: the API tells the rest.
 
-use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::record::{self, Loaded};
+use super::record::{self, Live, Loaded};
 use crate::zone::journal::{self, Entry, JournalError, Recovered};
 
 /// Name of the file in the state directory.
@@ -41,10 +42,11 @@ pub type Change = (Vec<u8>, Option<Vec<u8>>);
 pub struct LastGood {
     sender: Option<SyncSender<Vec<Change>>>,
     thread: Option<JoinHandle<()>>,
+    failing: Arc<AtomicBool>,
 }
 
 /// What was found at the start.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Opened {
     /// The state; `None` if there is none that can be used.
     pub loaded: Option<Loaded>,
@@ -98,9 +100,16 @@ impl LastGood {
         };
         let writer = writer.map_err(fault)?;
         let (sender, receiver) = sync_channel(QUEUE_MAX);
-        let thread = std::thread::Builder::new().name("last-good".into()).spawn(move || run(writer, &receiver));
+        let failing = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&failing);
+        let thread = std::thread::Builder::new().name("last-good".into()).spawn(move || run(writer, &receiver, &told));
         let thread = thread.map_err(fault)?;
-        Ok((LastGood { sender: Some(sender), thread: Some(thread) }, opened))
+        Ok((LastGood { sender: Some(sender), thread: Some(thread), failing }, opened))
+    }
+
+    /// Whether the file cannot be written at the moment: shared with the thread, which keeps it true.
+    pub fn failing(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.failing)
     }
 
     /// Writes changes, in order. If the disk is so slow that the queue is full, it waits: no change is left out.
@@ -138,7 +147,7 @@ enum LoadError {
 }
 
 fn load(octets: &[u8], domain: &str) -> Result<(Loaded, Recovered), LoadError> {
-    let mut live: HashMap<&[u8], &[u8]> = HashMap::new();
+    let mut live = Live::default();
     let recovered = journal::read(octets, |entry| match entry.value {
         Some(value) => drop(live.insert(entry.key, value)),
         None => drop(live.remove(entry.key)),
@@ -158,7 +167,7 @@ fn move_aside(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Runs until there is nothing more to come.
-fn run(mut writer: Writer, receiver: &Receiver<Vec<Change>>) {
+fn run(mut writer: Writer, receiver: &Receiver<Vec<Change>>, failing: &AtomicBool) {
     let mut sync_at: Option<Instant> = None;
     loop {
         let wait = sync_at.map(|at| at.saturating_duration_since(Instant::now()));
@@ -174,9 +183,16 @@ fn run(mut writer: Writer, receiver: &Receiver<Vec<Change>>) {
                     frames.put(Entry { key: &key, value: value.as_deref() });
                 }
                 writer.take(frames.finish());
+                if writer.fails() {
+                    failing.store(true, Ordering::Relaxed);
+                }
                 sync_at.get_or_insert_with(|| Instant::now() + SYNC_AFTER);
             }
-            Err(RecvTimeoutError::Timeout) => sync_at = writer.settle().then(|| Instant::now() + RETRY_AFTER),
+            Err(RecvTimeoutError::Timeout) => {
+                let again = writer.settle();
+                failing.store(again || writer.fails(), Ordering::Relaxed);
+                sync_at = again.then(|| Instant::now() + RETRY_AFTER);
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 writer.settle();
                 return;
@@ -238,6 +254,11 @@ impl Writer {
         }
     }
 
+    /// Whether what was given to it is not all in the file.
+    fn fails(&self) -> bool {
+        self.failing || self.given_up
+    }
+
     fn write_backlog(&mut self) {
         match self.file.write_all(&self.backlog) {
             Ok(()) => {
@@ -279,7 +300,7 @@ impl Writer {
     /// Writes the file anew with what is live in it.
     fn compact(&mut self) -> io::Result<()> {
         let octets = fs::read(&self.path)?;
-        let mut live: HashMap<&[u8], &[u8]> = HashMap::new();
+        let mut live = Live::default();
         let found = journal::read(&octets, |entry| match entry.value {
             Some(value) => drop(live.insert(entry.key, value)),
             None => drop(live.remove(entry.key)),
@@ -329,17 +350,35 @@ mod tests {
     }
 
     #[test]
+    fn a_full_disk_is_told_and_so_is_its_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut writer = Writer::create(&folder.path().join(FILE), "v3.example").expect("written");
+        let good =
+            std::mem::replace(&mut writer.file, OpenOptions::new().write(true).open("/dev/full").expect("a device"));
+        let mut frames = journal::Writer::append();
+        frames.put(Entry { key: b"key", value: None });
+        writer.take(frames.finish());
+        assert!(writer.fails());
+        assert!(writer.settle(), "it is tried again");
+        writer.file = good;
+        assert!(!writer.settle());
+        assert!(!writer.fails());
+    }
+
+    #[test]
     fn what_was_written_is_there_and_the_file_stays_small() {
         let folder = tempfile::tempdir().expect("a folder");
         let (apex, gone): (Name, Name) =
             ("v3.example.".parse().expect("a name"), "gone.v3.example.".parse().expect("a name"));
         let (state, opened) = LastGood::open(folder.path(), "v3.example").expect("usable");
         assert!(opened.loaded.is_none() && opened.problem.is_none());
-        state.write(vec![record::zone(&gone, Some(&published(1)))]);
+        state.write(vec![record::zone(&gone, Some(&published(1)), None)]);
         for batch in 0..100 {
-            state.write((0..1000).map(|number| record::zone(&apex, Some(&published(batch * 1000 + number)))).collect());
+            state.write(
+                (0..1000).map(|number| record::zone(&apex, Some(&published(batch * 1000 + number)), None)).collect(),
+            );
         }
-        state.write(vec![record::zone(&gone, None)]);
+        state.write(vec![record::zone(&gone, None, None)]);
         drop(state);
         let path = folder.path().join(FILE);
         let octets = fs::metadata(&path).expect("it is there").len();
@@ -347,7 +386,7 @@ mod tests {
 
         let (state, opened) = LastGood::open(folder.path(), "v3.example").expect("usable");
         assert_eq!((serial(&opened, &apex), serial(&opened, &gone)), (Some(99_999), None));
-        state.write(vec![record::zone(&apex, Some(&published(100_000)))]);
+        state.write(vec![record::zone(&apex, Some(&published(100_000)), None)]);
         drop(state);
 
         // Half a frame at the end, as a crash leaves one, is cut off and told, and what follows is read again.
@@ -357,7 +396,7 @@ mod tests {
         let (state, opened) = LastGood::open(folder.path(), "v3.example").expect("usable");
         assert_eq!(serial(&opened, &apex), Some(100_000));
         assert!(opened.problem.is_some());
-        state.write(vec![record::zone(&apex, Some(&published(100_001)))]);
+        state.write(vec![record::zone(&apex, Some(&published(100_001)), None)]);
         drop(state);
         let (state, opened) = LastGood::open(folder.path(), "v3.example").expect("usable");
         assert_eq!((serial(&opened, &apex), opened.problem), (Some(100_001), None));

@@ -1,27 +1,32 @@
 //! The entries of the last-good state: reduced objects and published serials as keys and values.
 //!
 //! A key is one letter for the kind and the object's name; a value is its fields, numbers little-endian, texts and lists
-//! after their length.
+//! after their length. The entry of a shard's zone that is served holds the zone too, compiled.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::last_good::Change;
+use super::parallel::in_parallel;
 use super::timeline::Published;
 use crate::api::v1alpha1::router::Mode;
 use crate::compiler::Digest;
 use crate::compiler::health::Health;
 use crate::compiler::inputs::{AddressInput, BindingInput, RouterInput};
 use crate::wire::Name;
-use crate::zone::{Serial, Ttl};
+use crate::zone::{Serial, Ttl, Zone, stored};
 
 const DOMAIN: u8 = b'd';
 const ROUTER: u8 = b'r';
 const BINDING: u8 = b'b';
 const ZONE: u8 = b'z';
 
+/// The entries that are not gone: hundreds of thousands of them are gathered while no name is answered.
+pub type Live<'a> = HashMap<&'a [u8], &'a [u8], foldhash::fast::RandomState>;
+
 /// What a state holds.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Default)]
 pub struct Loaded {
     /// The platform's domain, without a dot at the end.
     pub domain: String,
@@ -31,6 +36,8 @@ pub struct Loaded {
     pub bindings: Vec<BindingInput>,
     /// What was published of each zone.
     pub published: HashMap<Name, Published>,
+    /// Zones as they were served, those that this program can still use.
+    pub zones: HashMap<Name, Arc<Zone>>,
 }
 
 /// The entry of the platform's domain.
@@ -80,27 +87,40 @@ pub fn binding(name: &str, binding: Option<&BindingInput>) -> Change {
     (key(BINDING, name.as_bytes()), value)
 }
 
-/// The change to the entry of what is published of a zone.
-pub fn zone(apex: &Name, published: Option<&Published>) -> Change {
+/// The change to the entry of what is published of a zone: with the zone, if it is to be served from it after a restart.
+pub fn zone(apex: &Name, published: Option<&Published>, zone: Option<&Zone>) -> Change {
     let value = published.map(|published| {
         let mut fields = Fields(Vec::with_capacity(64));
         fields.number(u64::from(published.serial.0));
         fields.octets(&published.digest.0.to_le_bytes());
         fields.octets(&published.config.0.to_le_bytes());
         fields.number(u64::from(published.provisional));
+        if let Some(octets) = zone.and_then(stored::store) {
+            fields.octets(&octets);
+        }
         fields.0
     });
     (key(ZONE, apex.to_lowercase().as_wire()), value)
 }
 
 /// Reads all entries; `None` if one is not what this program writes.
-pub fn load(live: HashMap<&[u8], &[u8]>) -> Option<Loaded> {
-    let mut loaded = Loaded::default();
+pub fn load(live: Live<'_>) -> Option<Loaded> {
+    let (mut zones, mut objects) = (Vec::new(), Vec::new());
     for (key, value) in live {
         let (kind, name) = key.split_first()?;
-        let mut fields = Reader(value);
-        match *kind {
-            DOMAIN => loaded.domain = String::from_utf8(value.to_vec()).ok()?,
+        let entries = if *kind == ZONE { &mut zones } else { &mut objects };
+        entries.push((*kind, name, Reader(value)));
+    }
+    let mut loaded = Loaded::default();
+    let zones = in_parallel(&zones, |(_, name, fields)| read_zone(name, fields.clone()));
+    for (_, zone) in zones {
+        let (apex, published, zone) = zone?;
+        loaded.zones.extend(zone.map(|zone| (apex.clone(), Arc::new(zone))));
+        loaded.published.insert(apex, published);
+    }
+    for (kind, name, mut fields) in objects {
+        match kind {
+            DOMAIN => loaded.domain = String::from_utf8(fields.0.to_vec()).ok()?,
             ROUTER => loaded.routers.push(read_router(text(name)?, &mut fields)?),
             BINDING => loaded.bindings.push(BindingInput {
                 key: text(name)?,
@@ -108,19 +128,22 @@ pub fn load(live: HashMap<&[u8], &[u8]>) -> Option<Loaded> {
                 label: text(fields.octets()?)?,
                 shard: text(fields.octets()?)?,
             }),
-            ZONE => {
-                let published = Published {
-                    serial: Serial(u32::try_from(fields.number()?).ok()?),
-                    digest: fields.digest()?,
-                    config: fields.digest()?,
-                    provisional: fields.number()? != 0,
-                };
-                loaded.published.insert(Name::from_wire(name).ok()?, published);
-            }
             _ => return None,
         }
     }
     Some(loaded)
+}
+
+fn read_zone(name: &[u8], mut fields: Reader<'_>) -> Option<(Name, Published, Option<Zone>)> {
+    let apex = Name::from_wire(name).ok()?;
+    let published = Published {
+        serial: Serial(u32::try_from(fields.number()?).ok()?),
+        digest: fields.digest()?,
+        config: fields.digest()?,
+        provisional: fields.number()? != 0,
+    };
+    let zone = if fields.0.is_empty() { None } else { stored::restore(fields.octets()?) };
+    Some((apex, published, zone))
 }
 
 fn read_router(name: Box<str>, fields: &mut Reader<'_>) -> Option<RouterInput> {
@@ -182,6 +205,7 @@ impl Fields {
     }
 }
 
+#[derive(Clone)]
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -206,6 +230,8 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::RecordType;
+    use crate::zone::Contents;
 
     #[test]
     fn entries_read_back() {
@@ -236,25 +262,34 @@ mod tests {
             BindingInput { key: "ns/r".into(), created: 9, label: "ns-r".into(), shard: "shard1.v3.example".into() };
         let published =
             Published { serial: Serial(u32::MAX), digest: Digest(u128::MAX), config: Digest(1), provisional: true };
+        let soa = [name("ns.example.").as_wire(), name("admin.example.").as_wire(), &[7; 20]].concat().into();
+        let mut contents = Contents::new(name("Shard1.v3.example."));
+        let ttl = Ttl::new(30).expect("small");
+        contents.add(name("shard1.v3.example."), RecordType::SOA, ttl, soa).expect("in the zone");
+        let image = Zone::build(&contents).expect("it has a SOA");
         let (domain_key, domain_value) = domain("v3.example");
         let changes = [
             router("shard1", Some(&router_in)),
             router("plain", Some(&plain)),
             binding("ns/r", Some(&binding_in)),
-            zone(&name("V3.example."), Some(&published)),
+            zone(&name("V3.example."), Some(&published), None),
+            zone(&name("Shard1.v3.example."), Some(&published), Some(&image)),
             (domain_key, Some(domain_value)),
         ];
-        let live: HashMap<&[u8], &[u8]> =
+        let live: Live<'_> =
             changes.iter().map(|(key, value)| (&key[..], value.as_deref().expect("it is put"))).collect();
         let mut loaded = load(live.clone()).expect("it was written here");
         loaded.routers.sort_by(|a, b| a.name.cmp(&b.name));
         assert_eq!(loaded.domain, "v3.example");
         assert_eq!(loaded.routers, [plain, router_in]);
         assert_eq!(loaded.bindings, [binding_in]);
-        assert_eq!(loaded.published, HashMap::from([(name("v3.example."), published)]));
+        let apexes = ["v3.example.", "shard1.v3.example."].map(|apex| (name(apex), published));
+        assert_eq!(loaded.published, HashMap::from(apexes));
+        let zone = &loaded.zones[&name("shard1.v3.example.")];
+        assert_eq!((loaded.zones.len(), zone.contents()), (1, contents));
         for (key, value) in live {
             if key[0] != b'd' {
-                assert_eq!(load(HashMap::from([(key, &value[..value.len() - 1])])), None, "a value cut short");
+                assert!(load(Live::from_iter([(key, &value[..value.len() - 1])])).is_none(), "a value cut short");
             }
         }
     }

@@ -20,6 +20,7 @@ pub struct Status {
     mirrors: OnceLock<Box<dyn Fn() -> Vec<Health> + Send + Sync>>,
     held: watch::Sender<Vec<Held>>,
     decisions: watch::Sender<Arc<Decisions>>,
+    last_good_failing: OnceLock<Arc<AtomicBool>>,
 }
 
 #[derive(Default)]
@@ -39,6 +40,7 @@ impl Default for Status {
             mirrors: OnceLock::new(),
             held: watch::Sender::default(),
             decisions: watch::Sender::default(),
+            last_good_failing: OnceLock::new(),
         }
     }
 }
@@ -68,6 +70,11 @@ impl Status {
     /// Says whether answers are marked as stale; whether that is news.
     pub fn set_stale(&self, stale: bool) -> bool {
         self.stale.swap(stale, Ordering::AcqRel) != stale
+    }
+
+    /// Whether there is a last-good state on disk that cannot be written.
+    pub fn is_last_good_failing(&self) -> bool {
+        self.last_good_failing.get().is_some_and(|failing| failing.load(Ordering::Relaxed))
     }
 
     /// Counts since the start.
@@ -113,6 +120,11 @@ impl Status {
 
     pub(super) fn decisions(&self) -> watch::Receiver<Arc<Decisions>> {
         self.decisions.subscribe()
+    }
+
+    pub(super) fn set_last_good(&self, failing: Arc<AtomicBool>) {
+        // As for the mirrors: one loop over one status.
+        let _ = self.last_good_failing.set(failing);
     }
 
     pub(super) fn set_ready(&self) {

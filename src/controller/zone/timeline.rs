@@ -124,6 +124,11 @@ impl<S> Timeline<S> {
         self.served
     }
 
+    /// What was published before a restart is answered from already.
+    pub fn set_served(&mut self) {
+        self.served = true;
+    }
+
     /// What was published is not answered from any more.
     pub fn unserve(&mut self) {
         self.served = false;
@@ -182,6 +187,7 @@ impl<S> Timeline<S> {
     /// What is to be done at once after a restart: what was served then is served again, changed or not.
     pub fn resume(&self, config: Digest) -> Decision {
         match &self.published {
+            Some(last) if last.config == config && last.digest == self.digest() && self.served => Decision::Nothing,
             Some(last) if last.config == config && last.digest == self.digest() => {
                 Decision::Publish { steps: self.steps.len(), serial: last.serial, provisional: last.provisional }
             }

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::parallel::in_parallel;
+use super::restore::Restored;
 use super::timeline::{Decision, Published, Timeline};
 use crate::api::v1alpha1::router::Router;
 use crate::compiler::inputs::{BindingInput, RouterInput};
@@ -16,10 +18,8 @@ use crate::compiler::platform::{Change, Platform};
 use crate::compiler::{Digest, Settings, Verdict, alias, parent, shard};
 use crate::wire::Name;
 use crate::zone::check::{self, Severity};
-use crate::zone::{Contents, OwnerChange, Serial, Zone, db};
+use crate::zone::{OwnerChange, Serial, Zone, db};
 
-/// From this many shards on, they are compiled by several threads: starting one costs about as much as this many zones.
-const PARALLEL_MIN: usize = 64;
 /// From this many serials of zones that are gone, those that the clock has passed are forgotten.
 const REMEMBERED_MAX: usize = 1024;
 
@@ -84,8 +84,8 @@ struct Large {
 pub struct Output {
     /// For the map of zones, in one step.
     pub changes: Vec<db::Change>,
-    /// For the last-good state: what was published, or `None` for what can be forgotten.
-    pub serials: Vec<(Name, Option<Published>)>,
+    /// For the last-good state: what was published, or `None` for what can be forgotten; of a shard with its zone.
+    pub serials: Vec<(Name, Option<Published>, Option<Arc<Zone>>)>,
     /// New verdicts, for the log.
     pub verdicts: Vec<Verdict>,
 }
@@ -103,9 +103,24 @@ impl Zones {
         remembered: HashMap<Name, Published>,
         now: Instant,
     ) -> Self {
+        Self::with_restored(platform, settings, remembered, Restored::default(), now)
+    }
+
+    /// The zones of what was known before a restart, of which `restored` is answered from already.
+    pub fn with_restored(
+        platform: Platform,
+        settings: Arc<Settings>,
+        remembered: HashMap<Name, Published>,
+        mut restored: Restored,
+        now: Instant,
+    ) -> Self {
         let last = |apex: &Name| remembered.get(apex).copied();
         let (domain, alias_apex) = (settings.domain().clone(), settings.alias_apex().clone());
-        let (parent_image, alias_image) = large_images(&platform, &settings);
+        let is_last = |apex, digest| last(apex).is_some_and(|last| last.digest == digest);
+        let restored_parent = restored.parent.filter(|_| is_last(&domain, platform.parent_digest()));
+        let parent_image = restored_parent.unwrap_or_else(|| parent_image(&platform, &settings));
+        let restored_alias = restored.alias.filter(|_| is_last(&alias_apex, platform.alias_digest()));
+        let alias_image = restored_alias.unwrap_or_else(|| alias_image(&platform, &settings));
         let mut zones = Zones {
             config: settings.digest(),
             // What its file was served under before is set below.
@@ -134,18 +149,35 @@ impl Zones {
         zones.parent.timeline.set_before(zones.settings.base_serial());
         let routers: Vec<_> = zones.platform.shards().map(|(_, router)| Arc::clone(router)).collect();
         let (remembered, config, settings) = (&zones.remembered, zones.config, &zones.settings);
+        let served = &restored.shards;
         let made = in_parallel(&routers, |router| {
             let mut verdicts = Vec::new();
             let made = shard::compile(router, &mut verdicts);
             let digest = made.digest;
-            // What is as it was will be served again under its serial: make the zone while its records are at hand.
             let last = remembered.get(&router.apex).filter(|last| last.config == config && last.digest == digest);
-            (digest, last.map(|last| build_shard(router, made, verdicts, settings, last.serial)))
+            // What is wrong with further records is found by making the zone.
+            if last.is_some() && router.records.is_empty() && served.contains_key(&router.apex) {
+                return (digest, AsBefore::Served);
+            }
+            // What is as it was will be served again under its serial: make the zone while its records are at hand.
+            match last.map(|last| build_shard(router, made, verdicts, settings, last.serial)) {
+                Some(built) => (digest, AsBefore::Built(Box::new(built))),
+                None => (digest, AsBefore::Not),
+            }
         });
-        for (router, (digest, built)) in made {
-            zones.restored.extend(built.map(|built| (router.apex.clone(), built)));
-            zones.add_shard(router.apex.clone(), Arc::clone(router), digest, now);
+        for (router, (digest, as_before)) in made {
+            let apex = &router.apex;
+            zones.add_shard(apex.clone(), Arc::clone(router), digest, now);
+            match as_before {
+                AsBefore::Served => zones.shards.get_mut(apex).expect("it was added").timeline.set_served(),
+                AsBefore::Built(built) => drop(zones.restored.insert(apex.clone(), *built)),
+                AsBefore::Not => {}
+            }
+            restored.shards.remove(apex);
         }
+        // Zones of Routers that went before the restart, and whose end was not published any more.
+        zones.dirty.extend(restored.shards.keys().cloned());
+        zones.gone.extend(restored.shards.into_keys());
         zones
     }
 
@@ -215,7 +247,8 @@ impl Zones {
             return;
         }
         (self.settings, self.config) = (settings, config);
-        let (parent_image, alias_image) = large_images(&self.platform, &self.settings);
+        let (parent_image, alias_image) =
+            (parent_image(&self.platform, &self.settings), alias_image(&self.platform, &self.settings));
         for (large, image, digest, apex) in [
             (&mut self.parent, parent_image, self.platform.parent_digest(), self.settings.domain()),
             (&mut self.alias, alias_image, self.platform.alias_digest(), self.settings.alias_apex()),
@@ -359,8 +392,9 @@ impl Zones {
         shard.timeline.publish(job.steps, published).for_each(drop);
         shard.router = Arc::clone(&job.router);
         self.gone.remove(apex);
-        output.changes.push(db::Change::Publish(Arc::new(built.zone)));
-        output.serials.push((apex.clone(), Some(published)));
+        let zone = Arc::new(built.zone);
+        output.serials.push((apex.clone(), Some(published), Some(Arc::clone(&zone))));
+        output.changes.push(db::Change::Publish(zone));
         if built.verdicts.is_empty() {
             self.verdicts.remove(apex);
         } else if self.verdicts.get(apex) != Some(&built.verdicts) {
@@ -375,11 +409,14 @@ impl Zones {
         let is_past = |last: &Published| Serial(unix_now as u32).is_after(last.serial);
         if self.remembered.get(apex).is_some_and(is_past) {
             self.remembered.remove(apex);
-            output.serials.push((apex.clone(), None));
+            output.serials.push((apex.clone(), None, None));
+        } else if let Some(last) = self.remembered.get(apex) {
+            // Its serial is kept, its zone is not served any more.
+            output.serials.push((apex.clone(), Some(*last), None));
         }
         if self.remembered.len() > REMEMBERED_MAX {
             let past = self.remembered.extract_if(|_, last| is_past(last));
-            output.serials.extend(past.map(|(apex, _)| (apex, None)));
+            output.serials.extend(past.map(|(apex, _)| (apex, None, None)));
         }
     }
 
@@ -446,7 +483,7 @@ impl Large {
         let changes: Vec<OwnerChange> = changes.into_values().collect();
         self.image = Arc::new(self.image.with_changes(&changes).expect("the change of the apex brings a SOA"));
         output.changes.push(db::Change::Publish(Arc::clone(&self.image)));
-        output.serials.push((self.image.apex().clone(), Some(published)));
+        output.serials.push((self.image.apex().clone(), Some(published), None));
     }
 }
 
@@ -481,6 +518,16 @@ impl When {
             When::Due(now) => timeline.decide(config, now, unix_now),
         }
     }
+}
+
+/// What is known of a shard's zone that is as it was before a restart.
+enum AsBefore {
+    /// It is not.
+    Not,
+    /// It is answered from.
+    Served,
+    /// It has been made anew.
+    Built(Box<Built>),
 }
 
 /// A shard's zone to be made and published.
@@ -529,10 +576,14 @@ pub fn examine(router: &Router, settings: &Settings) -> Vec<Verdict> {
     verdicts
 }
 
-fn large_images(platform: &Platform, settings: &Settings) -> (Arc<Zone>, Arc<Zone>) {
-    let build = |contents: &Contents| Arc::new(Zone::build(contents).expect("the zone has been given a SOA"));
-    let aliases = platform.aliases().map(|binding| &**binding);
-    (build(&parent::zone(platform.delegations(), settings, 0)), build(&alias::zone(aliases, settings, 0)))
+fn parent_image(platform: &Platform, settings: &Settings) -> Arc<Zone> {
+    let contents = parent::zone(platform.delegations(), settings, 0);
+    Arc::new(Zone::build(&contents).expect("the zone has been given a SOA"))
+}
+
+fn alias_image(platform: &Platform, settings: &Settings) -> Arc<Zone> {
+    let contents = alias::zone(platform.aliases().map(|binding| &**binding), settings, 0);
+    Arc::new(Zone::build(&contents).expect("the zone has been given a SOA"))
 }
 
 /// A Router and a zone file that want one apex: the file serves.
@@ -542,19 +593,4 @@ pub fn clash(router: &str, apex: &Name, path: &std::path::Path) -> Verdict {
         path.display()
     );
     Verdict::router(router, "spec.dns", message)
-}
-
-/// Does `work` on each item, by several threads if there are many; the results stand beside their items, in order.
-fn in_parallel<'a, T: Sync, R: Send>(items: &'a [T], work: impl Fn(&T) -> R + Sync) -> Vec<(&'a T, R)> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    if items.len() < PARALLEL_MIN || threads == 1 {
-        return items.iter().map(|item| (item, work(item))).collect();
-    }
-    let work = &work;
-    std::thread::scope(|scope| {
-        let parts = items.chunks(items.len().div_ceil(threads));
-        let part = |part: &'a [T]| scope.spawn(move || part.iter().map(|item| (item, work(item))).collect::<Vec<_>>());
-        let running: Vec<_> = parts.map(part).collect();
-        running.into_iter().flat_map(|thread| thread.join().expect("the work does not panic")).collect()
-    })
 }

@@ -1,8 +1,8 @@
 //! Kubernetes Events (`events.k8s.io/v1`) about Routes, recorded beside the work and never in its way.
 //!
 //! Events wait in a bounded line, and one task records them one after the other; what does not fit is dropped and counted.
-//! `kube`'s own recorder is not used: it looks through all events of the last six minutes for each new one. Nothing here
-//! repeats itself, since an event is recorded only when a route's condition changes.
+//! `kube`'s own recorder is not used: it looks through all events of the last six minutes for each new one. Those who tell
+//! repeat nothing: an event is told only when a route's condition changes.
 
 use std::time::Duration;
 
@@ -12,27 +12,45 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::metrics::Metrics;
+use super::reflector::ObjectKey;
 use crate::api::v1alpha1::{GROUP, VERSION};
-use crate::client::reflector::ObjectKey;
 
 /// Events that may wait. A thousand is a burst of half a second at the fastest; more would only be told later.
 const WAITING_MAX: usize = 1024;
 /// Longest note the API takes, in octets.
 const NOTE_OCTETS_MAX: usize = 1024;
-/// The controller named in events.
-const CONTROLLER: &str = "signpost.dev/scheduler";
 /// How long recording one event may take.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Who tells of events.
+#[derive(Debug, Clone)]
+pub struct Reporter {
+    /// The controller named in events, such as `signpost.dev/scheduler`.
+    pub controller: &'static str,
+    /// What it does, in one word, such as `Scheduling`.
+    pub action: &'static str,
+    /// Name of this process.
+    pub instance: String,
+}
+
+/// What becomes of events; clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Counters {
+    /// Events recorded.
+    pub recorded: Counter,
+    /// Events not recorded, since too many waited or the API did not take them.
+    pub dropped: Counter,
+}
 
 /// Where events are put to be recorded.
 #[derive(Debug, Clone)]
 pub struct Events {
     line: mpsc::Sender<Notice>,
-    metrics: Metrics,
+    counters: Counters,
 }
 
 /// Something to tell about a Route.
@@ -51,34 +69,38 @@ pub struct Notice {
 }
 
 impl Events {
-    /// A line, and the task that records what stands in it, as process `instance`, until every clone of the line is gone.
-    pub fn new(client: kube::Client, instance: String, metrics: Metrics) -> (Self, impl Future<Output = ()> + Send) {
+    /// A line, and the task that records what stands in it for `reporter`, until every clone of the line is gone.
+    pub fn new(
+        client: kube::Client,
+        reporter: Reporter,
+        counters: Counters,
+    ) -> (Self, impl Future<Output = ()> + Send) {
         let (line, waiting) = mpsc::channel(WAITING_MAX);
-        (Events { line, metrics: metrics.clone() }, record_all(client, instance, metrics, waiting))
+        (Events { line, counters: counters.clone() }, record_all(client, reporter, counters, waiting))
     }
 
     /// Tells of something, or counts that it could not.
     pub fn tell(&self, notice: Notice) {
         if self.line.try_send(notice).is_err() {
-            self.metrics.events_dropped.inc();
+            self.counters.dropped.inc();
         }
     }
 }
 
-async fn record_all(client: kube::Client, instance: String, metrics: Metrics, mut waiting: mpsc::Receiver<Notice>) {
+async fn record_all(client: kube::Client, reporter: Reporter, counters: Counters, mut waiting: mpsc::Receiver<Notice>) {
     while let Some(notice) = waiting.recv().await {
         let namespace = notice.route.namespace.clone().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-        let event = event(notice, &instance, Timestamp::now());
+        let event = event(notice, &reporter, Timestamp::now());
         match timeout(RECORD_TIMEOUT, api.create(&PostParams::default(), &event)).await {
-            Ok(Ok(_)) => metrics.events.inc(),
+            Ok(Ok(_)) => counters.recorded.inc(),
             // An event tells what status and logs tell too: it is not worth a second try.
-            Ok(Err(_)) | Err(_) => metrics.events_dropped.inc(),
+            Ok(Err(_)) | Err(_) => counters.dropped.inc(),
         };
     }
 }
 
-fn event(notice: Notice, instance: &str, now: Timestamp) -> Event {
+fn event(notice: Notice, reporter: &Reporter, now: Timestamp) -> Event {
     let ObjectKey { namespace, name } = notice.route;
     let mut note = notice.note;
     if note.len() > NOTE_OCTETS_MAX {
@@ -92,7 +114,7 @@ fn event(notice: Notice, instance: &str, now: Timestamp) -> Event {
         },
         event_time: Some(MicroTime(now)),
         type_: Some(if notice.is_warning { "Warning" } else { "Normal" }.to_owned()),
-        action: Some("Scheduling".to_owned()),
+        action: Some(reporter.action.to_owned()),
         reason: Some(notice.reason.to_owned()),
         note: Some(note),
         regarding: Some(ObjectReference {
@@ -103,8 +125,8 @@ fn event(notice: Notice, instance: &str, now: Timestamp) -> Event {
             uid: Some(notice.uid),
             ..ObjectReference::default()
         }),
-        reporting_controller: Some(CONTROLLER.to_owned()),
-        reporting_instance: Some(instance.to_owned()),
+        reporting_controller: Some(reporter.controller.to_owned()),
+        reporting_instance: Some(reporter.instance.clone()),
         ..Event::default()
     }
 }

@@ -1,0 +1,137 @@
+//! `GET /backup`: all that the store holds, as it is at this moment, for who may get that path: administrators.
+//!
+//! A thread writes it as fast as the client takes it; writers of the store go on meanwhile. One backup is made at a
+//! time. A backup that breaks off has no hash at its end, by which its reader knows that it is not whole.
+
+use std::io::{self, Write};
+use std::sync::{Arc, OnceLock};
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderValue, Method, StatusCode, header};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::error::ApiError;
+use super::respond;
+
+/// The path.
+pub const PATH: &str = "/backup";
+/// Octets of one piece of the answer.
+const PIECE_OCTETS: usize = 256 * 1024;
+/// Pieces that wait for the client.
+const PIECES_WAITING_MAX: usize = 4;
+
+/// Writes a backup. It may block, and ends with an error if the writer does.
+pub type Source = Arc<dyn Fn(&mut dyn Write) -> Result<(), String> + Send + Sync>;
+
+/// Where backups come from, and the one that may be under way.
+pub(crate) struct Place {
+    source: OnceLock<Source>,
+    turn: Arc<Semaphore>,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Place { source: OnceLock::new(), turn: Arc::new(Semaphore::new(1)) }
+    }
+}
+
+impl Place {
+    /// The first one counts.
+    pub(crate) fn set(&self, source: Source) {
+        let _ = self.source.set(source);
+    }
+}
+
+/// Answers the path; `None` for others, and where the store cannot be backed up.
+pub(crate) fn answer(place: &Place, path: &str, method: &Method) -> Option<Result<Response, ApiError>> {
+    let source = place.source.get().filter(|_| path == PATH)?.clone();
+    if *method != Method::GET {
+        return Some(Err(ApiError::method_not_allowed()));
+    }
+    let Ok(turn) = place.turn.clone().try_acquire_owned() else {
+        return Some(Err(ApiError::too_many_requests()));
+    };
+    let (sender, mut pieces) = mpsc::channel::<io::Result<Bytes>>(PIECES_WAITING_MAX);
+    tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        let mut to = Pieces { sender: sender.clone(), waiting: BytesMut::with_capacity(PIECE_OCTETS) };
+        let written = source(&mut to).and_then(|()| to.flush().map_err(|error| error.to_string()));
+        if let Err(error) = written {
+            tracing::warn!(%error, "a backup was not finished");
+            // The connection breaks, so that nobody takes the part for the whole.
+            let _ = sender.blocking_send(Err(io::Error::other(error)));
+        }
+    });
+    let stream = futures::stream::poll_fn(move |context| pieces.poll_recv(context));
+    let mut response = respond::text(StatusCode::OK, "").map(|_| Body::from_stream(stream));
+    let kind = HeaderValue::from_static("application/octet-stream");
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Some(Ok(response))
+}
+
+/// Hands on what is written to it, in pieces; fails when the client has gone.
+struct Pieces {
+    sender: mpsc::Sender<io::Result<Bytes>>,
+    waiting: BytesMut,
+}
+
+impl Write for Pieces {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        self.waiting.extend_from_slice(octets);
+        if self.waiting.len() >= PIECE_OCTETS {
+            self.flush()?;
+        }
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let piece = self.waiting.split().freeze();
+        self.sender.blocking_send(Ok(piece)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt as _;
+
+    fn place(source: impl Fn(&mut dyn Write) -> Result<(), String> + Send + Sync + 'static) -> Place {
+        let place = Place::default();
+        place.set(Arc::new(source));
+        place
+    }
+
+    #[tokio::test]
+    async fn what_is_written_arrives_in_order() {
+        let place = place(|to| {
+            (0..200_000_u32)
+                .try_for_each(|number| to.write_all(&number.to_be_bytes()))
+                .map_err(|error| error.to_string())
+        });
+        assert!(answer(&place, "/backups", &Method::GET).is_none());
+        assert!(answer(&Place::default(), PATH, &Method::GET).is_none());
+        assert!(answer(&place, PATH, &Method::POST).is_some_and(|answer| answer.is_err()));
+        let response = answer(&place, PATH, &Method::GET).expect("is there").expect("is served");
+        let second = answer(&place, PATH, &Method::GET).expect("is there");
+        assert!(second.is_err_and(|error| error.code == 429), "one at a time");
+        let body = response.into_body().collect().await.expect("whole").to_bytes();
+        assert_eq!(body.len(), 800_000);
+        assert!(body.chunks_exact(4).zip(0..).all(|(octets, number)| octets == u32::to_be_bytes(number)));
+    }
+
+    #[tokio::test]
+    async fn a_failure_breaks_the_answer_off() {
+        let place = place(|to| {
+            to.write_all(b"begun").and_then(|()| to.flush()).map_err(|error| error.to_string())?;
+            Err("the disk is gone".to_owned())
+        });
+        let response = answer(&place, PATH, &Method::GET).expect("is there").expect("is served");
+        assert!(response.into_body().collect().await.is_err());
+    }
+}

@@ -1,0 +1,308 @@
+//! Which API a command asks, as whom, and of which namespace: the kubeconfig that its user already has.
+//!
+//! The first that there is counts: `--kubeconfig` (or the setting), `<data-dir>/kubeconfig` if `--data-dir` is given,
+//! the files of `$KUBECONFIG`, `<data-dir>/kubeconfig`, `~/.kube/config`.
+
+use std::fmt::Debug;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches};
+use kube::api::ListParams;
+use kube::config::Kubeconfig;
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+
+use super::{Exit, complain, serve};
+use crate::client;
+use crate::config::{self, Settings};
+
+/// The keys of the configuration that say where the API is.
+pub(super) const KEYS: &[&str] = &["kubeconfig", "data-dir"];
+/// How long the API may take for all that one command asks.
+pub(super) const API_TIMEOUT: Duration = Duration::from_secs(60);
+/// Objects in one page of a list.
+const PAGE_SIZE: u32 = 500;
+
+/// `--context`.
+pub(super) fn context_argument() -> Arg {
+    Arg::new("context").long("context").value_name("NAME").help("Context of the kubeconfig instead of its current one")
+}
+
+/// `--config`, `--kubeconfig`, `--data-dir` and `--context`.
+pub(super) fn arguments() -> impl Iterator<Item = Arg> {
+    serve::arguments_of(KEYS).chain([context_argument()])
+}
+
+/// `--namespace`.
+pub(super) fn namespace_argument() -> Arg {
+    Arg::new("namespace")
+        .long("namespace")
+        .short('n')
+        .value_name("NAME")
+        .help("The namespace [default: that of the kubeconfig's context, else \"default\"]")
+}
+
+/// `--namespace` and `--all-namespaces`.
+pub(super) fn namespace_arguments() -> [Arg; 2] {
+    let all =
+        Arg::new("all-namespaces").long("all-namespaces").short('A').action(ArgAction::SetTrue).help("All namespaces");
+    [namespace_argument().conflicts_with("all-namespaces"), all]
+}
+
+/// `NAMESPACE/NAME`, or `NAME` in the namespace of the context.
+pub(super) fn object_name(text: &str) -> Result<(Option<String>, String), &'static str> {
+    let (namespace, name) = match text.split_once('/') {
+        Some((namespace, name)) => (Some(namespace), name),
+        None => (None, text),
+    };
+    if name.is_empty() || name.contains('/') || namespace.is_some_and(str::is_empty) {
+        return Err("must be NAMESPACE/NAME or NAME");
+    }
+    Ok((namespace.map(str::to_owned), name.to_owned()))
+}
+
+/// Where a command was told to look.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// All settings of the keys that the command takes.
+    pub(super) settings: Settings,
+    source: Source,
+    context: Option<String>,
+    namespace: Option<String>,
+    all: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Source {
+    /// One file.
+    File(PathBuf),
+    /// The files that `$KUBECONFIG` lists.
+    Variable,
+}
+
+impl Place {
+    /// What the arguments say. Complains if the configuration cannot be read.
+    pub(super) fn of(matches: &ArgMatches) -> Result<Place, Exit> {
+        let places = serve::places(matches);
+        let settings = config::read(&places).map_err(|errors| {
+            errors.0.iter().for_each(complain);
+            Exit::Usage
+        })?;
+        let text = |name: &str| matches.try_get_one::<String>(name).ok().flatten().cloned();
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let source = source(
+            &settings,
+            places.flags.contains_key("data-dir"),
+            set("KUBECONFIG").is_some(),
+            set("HOME").map(|home| PathBuf::from(home).join(".kube/config")),
+        );
+        Ok(Place {
+            settings,
+            source,
+            context: text("context"),
+            namespace: text("namespace"),
+            all: matches.try_get_one::<bool>("all-namespaces").ok().flatten().copied().unwrap_or(false),
+        })
+    }
+
+    /// The kubeconfig, as a message names it.
+    pub(super) fn origin(&self) -> String {
+        match &self.source {
+            Source::File(path) => path.display().to_string(),
+            Source::Variable => "$KUBECONFIG".to_owned(),
+        }
+    }
+
+    /// Whether the arguments or settings name an API.
+    pub(super) fn is_explicit(&self) -> bool {
+        self.settings.kubeconfig.is_some() || self.context.is_some()
+    }
+
+    /// Whether there is a kubeconfig.
+    pub(super) fn is_there(&self) -> bool {
+        match &self.source {
+            Source::File(path) => path.is_file(),
+            Source::Variable => true,
+        }
+    }
+
+    /// A client of the API. Nothing is sent yet.
+    pub(super) async fn connect(&self) -> Result<Access, String> {
+        let origin = self.origin();
+        let read = match &self.source {
+            Source::File(path) => Kubeconfig::read_from(path).map(Some),
+            Source::Variable => Kubeconfig::from_env(),
+        };
+        let kubeconfig = read.map_err(|error| format!("cannot use the kubeconfig {origin}: {error} (--kubeconfig)"))?;
+        let kubeconfig = kubeconfig.ok_or_else(|| format!("there is no file in {origin} (--kubeconfig)"))?;
+        let client = client::from_context(kubeconfig, self.context.as_deref(), &origin).await;
+        let client = client.map_err(|error| error.to_string())?;
+        let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+        Ok(Access { client, origin, namespace, all: self.all })
+    }
+}
+
+/// Which kubeconfig counts. `data_dir_given`: `--data-dir` stands on the command line; `variable`: `$KUBECONFIG` is
+/// set.
+fn source(settings: &Settings, data_dir_given: bool, variable: bool, home: Option<PathBuf>) -> Source {
+    let of_data_dir = settings.data_dir.join("kubeconfig");
+    match (&settings.kubeconfig, home) {
+        (Some(path), _) => Source::File(path.clone()),
+        _ if data_dir_given => Source::File(of_data_dir),
+        _ if variable => Source::Variable,
+        (None, Some(home)) if !of_data_dir.is_file() && home.is_file() => Source::File(home),
+        _ => Source::File(of_data_dir),
+    }
+}
+
+/// A way into the API.
+pub(super) struct Access {
+    /// The client.
+    pub(super) client: Client,
+    /// The namespace of objects that are named without one.
+    pub(super) namespace: String,
+    origin: String,
+    all: bool,
+}
+
+impl Access {
+    /// What is said when the API does not do as it was asked.
+    pub(super) fn unanswered(&self, error: impl Into<Trouble>) -> String {
+        format!("the API of {} does not answer as needed: {}", self.origin, error.into().0)
+    }
+
+    /// The namespaced objects of a kind that the arguments speak of.
+    pub(super) fn scoped<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        if self.all { Api::all(self.client.clone()) } else { Api::namespaced(self.client.clone(), &self.namespace) }
+    }
+
+    /// All objects of `api` that `parameters` select.
+    pub(super) async fn list<K>(&self, api: &Api<K>, parameters: ListParams) -> Result<Vec<K>, String>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        pages(api, parameters).await.map_err(|error| self.unanswered(error))
+    }
+
+    /// All objects of a kind, of all namespaces.
+    pub(super) async fn all<K>(&self) -> Result<Vec<K>, String>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+    {
+        self.list(&Api::all(self.client.clone()), ListParams::default()).await
+    }
+
+    /// The same; `None` if the user may not list them.
+    pub(super) async fn all_permitted<K>(&self) -> Result<Option<Vec<K>>, String>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+    {
+        match pages(&Api::all(self.client.clone()), ListParams::default()).await {
+            Ok(objects) => Ok(Some(objects)),
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+            Err(error) => Err(self.unanswered(error)),
+        }
+    }
+}
+
+/// All objects, a page after the other.
+async fn pages<K>(api: &Api<K>, parameters: ListParams) -> Result<Vec<K>, kube::Error>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let mut objects = Vec::new();
+    let mut parameters = parameters.limit(PAGE_SIZE);
+    // A page holds an object at least, or is the last.
+    loop {
+        let page = api.list(&parameters).await?;
+        let is_empty = page.items.is_empty();
+        objects.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty() && !is_empty) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => return Ok(objects),
+        }
+    }
+}
+
+/// What the API, or the way to it, says of a failure.
+pub(super) struct Trouble(String);
+
+impl From<kube::Error> for Trouble {
+    fn from(error: kube::Error) -> Self {
+        Trouble(match error {
+            kube::Error::Api(status) => status.message,
+            error => chain(&error),
+        })
+    }
+}
+
+impl From<&str> for Trouble {
+    fn from(text: &str) -> Self {
+        Trouble(text.to_owned())
+    }
+}
+
+/// An error with what it came from, each said once.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut at = error.source();
+    while let Some(source) = at {
+        let more = source.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        at = source.source();
+    }
+    text
+}
+
+/// Runs what a command does, for at most `limit`.
+pub(super) fn run<T>(limit: Duration, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let late = || format!("nothing came of it within {} seconds", limit.as_secs());
+    runtime.block_on(async { tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(late())) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_objects() {
+        let named = |namespace: Option<&str>, name: &str| Ok((namespace.map(str::to_owned), name.to_owned()));
+        assert_eq!(object_name("shop/front"), named(Some("shop"), "front"));
+        assert_eq!(object_name("front"), named(None, "front"));
+        for bad in ["", "/", "a/", "/b", "a/b/c"] {
+            assert!(object_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn which_kubeconfig_counts() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = folder.path().join("home");
+        let data = folder.path().join("data");
+        std::fs::create_dir(&data).expect("made");
+        let of_data_dir = data.join("kubeconfig");
+        let mut settings = config::read(&config::Places::default()).expect("defaults are valid");
+        settings.data_dir = data;
+        let source = |settings: &Settings, given, variable| source(settings, given, variable, Some(home.clone()));
+        let file = |path: &PathBuf| Source::File(path.clone());
+        // Nothing is there: what is complained of is the file that a server would have made.
+        assert_eq!(source(&settings, false, false), file(&of_data_dir));
+        std::fs::write(&home, "").expect("written");
+        assert_eq!(source(&settings, false, false), file(&home));
+        std::fs::write(&of_data_dir, "").expect("written");
+        assert_eq!(source(&settings, false, false), file(&of_data_dir));
+        assert_eq!(source(&settings, false, true), Source::Variable);
+        assert_eq!(source(&settings, true, true), file(&of_data_dir));
+        settings.kubeconfig = Some("given".into());
+        assert_eq!(source(&settings, true, true), Source::File("given".into()));
+    }
+}

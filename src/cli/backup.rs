@@ -1,0 +1,272 @@
+//! `signpost backup` and `signpost restore`: all objects of the API in one file, and back.
+//!
+//! A server that is stopped is backed up from its data directory; one that runs is asked by its API, and goes on
+//! meanwhile.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use serde::Serialize;
+
+use super::access::{self, Place, Trouble};
+use super::output::{self, Format};
+use super::style::Painter;
+use super::table::Facts;
+use super::{Exit, note, progress, serve};
+use crate::apiserver;
+use crate::config;
+use crate::store::backup::{self, RestoreError, Summary};
+use crate::store::embedded::{Embedded, FILE_NAME, OpenError, Options};
+
+/// How long a backup over the API may take.
+const LIMIT: Duration = Duration::from_secs(3_600);
+
+pub(super) fn command() -> Command {
+    let file = file_argument().help("Where to write it, with mode 0600; with --check, the backup to check");
+    let check = Arg::new("check")
+        .long("check")
+        .action(ArgAction::SetTrue)
+        .help("Reads a backup and says whether it is whole, and makes none");
+    let online = Arg::new("online")
+        .long("online")
+        .action(ArgAction::SetTrue)
+        .conflicts_with("check")
+        .help("Asks the API, even if there is a data directory that no process uses");
+    Command::new("backup")
+        .about("Writes all objects of the API into one file, from a running server or a stopped one")
+        .after_help(
+            "If <data-dir> holds a store that no process uses, it is read; else the API is asked, as an \
+             administrator. The backup is one moment, and is read again before it takes its place. It holds no keys \
+             and no tokens: keep <data-dir>/pki and the kubeconfigs beside it. Exit codes: 0 written (or whole), 1 \
+             not, 2 called wrongly.",
+        )
+        .arg(file)
+        .args([check, online])
+        .arg(output::argument())
+        .args(access::arguments())
+}
+
+/// `signpost restore`.
+pub(super) fn restore_command() -> Command {
+    Command::new("restore")
+        .about("Makes the store of a data directory from a backup")
+        .after_help(
+            "The data directory must hold no store yet (move store.redb away); what else it holds, such as pki/, \
+             stays. The backup is read whole before anything is made. Revisions go on a thousand million later than \
+             the backup's, so that clients which saw later ones list anew. Exit codes: 0 restored, 1 not, and \
+             nothing was changed, 2 called wrongly.",
+        )
+        .arg(file_argument().help("The backup"))
+        .arg(output::argument())
+        .args(serve::arguments_of(&["data-dir"]))
+}
+
+fn file_argument() -> Arg {
+    Arg::new("file")
+        .value_name("FILE")
+        .required(true)
+        .value_parser(ValueParser::path_buf())
+        .value_hint(ValueHint::FilePath)
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    let place = match Place::of(matches) {
+        Ok(place) => place,
+        Err(exit) => return exit,
+    };
+    let file = matches.get_one::<PathBuf>("file").expect("clap demands it");
+    let report = if matches.get_flag("check") {
+        check(file).map(|summary| Report::new(file, &summary, None))
+    } else {
+        make(&place, file, matches.get_flag("online"))
+    };
+    super::exit_of(report.and_then(|report| Format::of(matches).show(&report, |painter| report.text(painter))))
+}
+
+/// `signpost restore`.
+pub(super) fn run_restore(matches: &ArgMatches) -> Exit {
+    let settings = match config::read(&serve::places(matches)) {
+        Ok(settings) => settings,
+        Err(errors) => {
+            errors.0.iter().for_each(super::complain);
+            return Exit::Usage;
+        }
+    };
+    let file = matches.get_one::<PathBuf>("file").expect("clap demands it");
+    let restored = check(file).and_then(|summary| {
+        let mut from = open(file)?;
+        let told = |error: RestoreError| match &error {
+            RestoreError::Read(_) | RestoreError::Damaged(_) | RestoreError::NewerFormat { .. } => {
+                format!("{}: {error}", file.display())
+            }
+            _ => error.to_string(),
+        };
+        backup::restore(&settings.data_dir, &mut from).map_err(told)?;
+        Ok(Report::new(file, &summary, Some(&settings.data_dir)))
+    });
+    super::exit_of(restored.and_then(|report| Format::of(matches).show(&report, |painter| report.text(painter))))
+}
+
+fn open(file: &Path) -> Result<BufReader<File>, String> {
+    File::open(file).map(BufReader::new).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+fn check(file: &Path) -> Result<Summary, String> {
+    let mut from = open(file)?;
+    let summary = backup::verify(&mut from).map_err(|error| format!("{}: {error}", file.display()))?;
+    match from.read(&mut [0]) {
+        Ok(0) => Ok(summary),
+        Ok(_) => Err(format!("{}: not a whole backup: something follows its end", file.display())),
+        Err(error) => Err(format!("{}: {error}", file.display())),
+    }
+}
+
+/// Writes a backup beside `file`, checks it, and puts it in its place.
+fn make(place: &Place, file: &Path, online: bool) -> Result<Report, String> {
+    let mut name = file.file_name().ok_or_else(|| format!("{} is no file", file.display()))?.to_owned();
+    name.push(".new");
+    let beside = file.with_file_name(name);
+    let made = write(place, &beside, online).and_then(|source| {
+        let summary = check(&beside)?;
+        std::fs::rename(&beside, file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| format!("{}: {error}", folder.display()))?;
+        note(format_args!("read from {source}"));
+        Ok(Report::new(file, &summary, None))
+    });
+    made.inspect_err(|_| drop(std::fs::remove_file(&beside)))
+}
+
+/// Writes a backup; the answer is where it came from.
+fn write(place: &Place, beside: &Path, online: bool) -> Result<String, String> {
+    let fault = |error: io::Error| format!("{}: {error}", beside.display());
+    // The contents are everyone's objects.
+    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(beside).map_err(fault)?;
+    let mut to = BufWriter::new(file);
+    let store = if online || place.is_explicit() { None } else { stopped(&place.settings.data_dir)? };
+    let source = match store {
+        Some(store) => {
+            backup::backup(&store, &mut to).map_err(|error| error.to_string())?;
+            place.settings.data_dir.display().to_string()
+        }
+        None => {
+            access::run(LIMIT, progress::during("backing up", fetch(place, &mut to)))?;
+            format!("the API of {}", place.origin())
+        }
+    };
+    let file = to.into_inner().map_err(|error| fault(error.into_error()))?;
+    file.sync_all().map_err(fault)?;
+    Ok(source)
+}
+
+/// The store in a data directory, if there is one and no process uses it.
+fn stopped(data_dir: &Path) -> Result<Option<Embedded>, String> {
+    if !data_dir.join(FILE_NAME).is_file() {
+        return Ok(None);
+    }
+    // Nothing of it is forgotten meanwhile.
+    match Embedded::open(data_dir, Options { history: None, ..Options::default() }) {
+        Ok(store) => Ok(Some(store)),
+        Err(OpenError::InUse { .. }) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Asks a running server.
+async fn fetch(place: &Place, to: &mut impl io::Write) -> Result<(), String> {
+    let access = place.connect().await?;
+    let request = http::Request::get(apiserver::backup::PATH).body(Body::empty()).map_err(|error| error.to_string())?;
+    let response = access.client.send(request).await.map_err(|error| access.unanswered(Trouble::from(error)))?;
+    let status = response.status();
+    if !status.is_success() {
+        let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let told: Option<serde_json::Value> = serde_json::from_slice(&body).ok();
+        let message = told.as_ref().and_then(|status| status["message"].as_str()).unwrap_or("it has no backups");
+        return Err(access.unanswered(format!("{status}: {message}").as_str()));
+    }
+    let mut body = response.into_body();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| access.unanswered(error.to_string().as_str()))?;
+        if let Some(octets) = frame.data_ref() {
+            to.write_all(octets).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// What is told. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    file: String,
+    /// The revision that the backup is.
+    revision: u64,
+    objects: u64,
+    /// Where it was restored to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_dir: Option<String>,
+    /// With which revision the restored store begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_revision: Option<u64>,
+}
+
+impl Report {
+    fn new(file: &Path, summary: &Summary, restored: Option<&Path>) -> Report {
+        Report {
+            file: file.display().to_string(),
+            revision: summary.revision.0,
+            objects: summary.values,
+            data_dir: restored.map(|folder| folder.display().to_string()),
+            first_revision: restored.map(|_| summary.first.0),
+        }
+    }
+
+    fn text(&self, painter: Painter) -> String {
+        let mut facts = Facts::default();
+        facts.add("backup", self.file.as_str());
+        facts.add("objects", self.objects.to_string());
+        facts.add("revision", self.revision.to_string());
+        if let (Some(folder), Some(first)) = (&self.data_dir, self.first_revision) {
+            facts.add("restored", format!("to {folder}, which goes on with revision {first}"));
+        }
+        facts.text(painter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Revision;
+
+    #[test]
+    fn what_is_told() {
+        let summary = Summary { revision: Revision(42), first: Revision(1_000_000_042), values: 7 };
+        let report = Report::new(Path::new("b"), &summary, Some(Path::new("data")));
+        let expected = "\
+backup     b
+objects    7
+revision   42
+restored   to data, which goes on with revision 1000000042
+";
+        assert_eq!(report.text(Painter::PLAIN), expected);
+        let json = serde_json::to_value(Report::new(Path::new("b"), &summary, None)).expect("plain data");
+        assert_eq!(json, serde_json::json!({"file": "b", "revision": 42, "objects": 7}));
+    }
+
+    #[test]
+    fn a_damaged_file_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("b");
+        std::fs::write(&path, "signpost store backup\n").expect("written");
+        let error = check(&path).expect_err("it is cut off");
+        assert!(error.contains(&path.display().to_string()) && error.contains("cut off"), "{error}");
+    }
+}

@@ -1,0 +1,347 @@
+//! `signpost dig`: asks a name server, prints what it says, and why it says so.
+//!
+//! The answer comes from the server over the wire. Why, is told from the API's objects: the zones are compiled from
+//! them here, by the same pure code as in a name server, so that it works with roles in many processes, too.
+
+pub(super) mod exchange;
+pub(super) mod response;
+mod why;
+
+use std::net::SocketAddr;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde::Serialize;
+
+use self::exchange::{Exchange, Question};
+use self::response::{Record, error_name, rcode_name};
+use self::why::{Found, Step, Why, rdata_text};
+use super::access::{self, API_TIMEOUT, Place};
+use super::output::{self, Format};
+use super::style::{Painter, Style, harmless};
+use super::table::{Cell, Facts};
+use super::zones::{self, Zones};
+use super::{Exit, complain, progress, serve};
+use crate::api::v1alpha1::route::NameKind;
+use crate::wire::{Name, RecordType};
+
+/// The port of a server that is named without one.
+const DNS_PORT: u16 = 53;
+
+pub(super) fn command() -> Command {
+    let words = Arg::new("words").value_names(["@SERVER", "NAME", "TYPE"]).required(true).num_args(1..=3).help(
+        "The name, then the type [default: A], and before, between or after them @ADDRESS, @ADDRESS:PORT or @HOST",
+    );
+    let dnssec =
+        Arg::new("dnssec").long("dnssec").action(ArgAction::SetTrue).help("Asks for DNSSEC records, too (the DO bit)");
+    let tcp = Arg::new("tcp").long("tcp").action(ArgAction::SetTrue).help("Asks over TCP");
+    let only = Arg::new("answer-only").long("answer-only").action(ArgAction::SetTrue).help("Does not ask the API why");
+    Command::new("dig")
+        .about("Asks a name server, and says why it answers so: which zone, which wildcard, which objects")
+        .override_usage("signpost dig [OPTIONS] [@SERVER] <NAME> [TYPE]")
+        .after_help(
+            "Without @SERVER the first address of --dns-listen is asked; a server that is named without a port, at \
+             port 53. Give the same --domain, --nameserver and --zones as the name servers have. Exit codes: 0 \
+             answered and explained, whatever the answer; 1 the server or the API does not answer; 2 called \
+             wrongly.",
+        )
+        .arg(words)
+        .args([dnssec, tcp, only])
+        .arg(output::argument())
+        .args(serve::arguments_of(zones::KEYS))
+        .arg(access::context_argument())
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    let place = match Place::of(matches) {
+        Ok(place) => place,
+        Err(exit) => return exit,
+    };
+    let words = match Words::read(matches.get_many::<String>("words").expect("clap demands it")) {
+        Ok(words) => words,
+        Err(error) => {
+            complain(error);
+            return Exit::Usage;
+        }
+    };
+    let question = Question {
+        name: words.name,
+        rtype: words.rtype,
+        dnssec: matches.get_flag("dnssec"),
+        tcp: matches.get_flag("tcp"),
+    };
+    let explained = !matches.get_flag("answer-only");
+    let asked = access::run(API_TIMEOUT, async {
+        let server = server(words.server.as_deref(), &place).await?;
+        let (exchange, zones) = tokio::join!(question.ask(server), async {
+            match explained {
+                true => Some(progress::during("listing objects", Zones::gather(&place, asks(&place))).await),
+                false => None,
+            }
+        });
+        let exchange = exchange?;
+        let why = match zones {
+            None => None,
+            Some(Err(error)) => Some(Err(error)),
+            Some(Ok(zones)) => Some(Ok(explain(&zones, &question, &exchange).await)),
+        };
+        Ok((exchange, why))
+    });
+    let (exchange, why) = match asked {
+        Ok(asked) => asked,
+        Err(error) => return super::exit_of(Err(error)),
+    };
+    let (why, error) = match why {
+        None => (None, None),
+        Some(Ok(why)) => (Some(why), None),
+        Some(Err(error)) => (None, Some(error)),
+    };
+    let report = Report::new(&question, &exchange, why);
+    let shown = Format::of(matches).show(&report, |painter| report.text(painter));
+    super::exit_of(shown.and_then(|()| error.map_or(Ok(()), |error| Err(format!("why is not known: {error}")))))
+}
+
+/// Whether the API is asked: with zone files alone there may be none.
+fn asks(place: &Place) -> bool {
+    place.settings.zones.is_none() || place.is_there()
+}
+
+async fn explain(zones: &Zones, question: &Question, exchange: &Exchange) -> Why {
+    let mut why = Why::explain(zones, &question.name, question.rtype);
+    let serial = match zones.of(&question.name) {
+        Some(zone) => {
+            let name = zone.contents.apex().clone();
+            let soa = Question { name, rtype: RecordType::SOA, ..question.clone() };
+            soa.ask(exchange.server).await.ok().and_then(|exchange| exchange.response.serial())
+        }
+        None => None,
+    };
+    why.compare(zones, &question.name, &exchange.response, serial);
+    why
+}
+
+/// Who is asked.
+async fn server(given: Option<&str>, place: &Place) -> Result<SocketAddr, String> {
+    let Some(given) = given else {
+        let first = place.settings.dns_listen.first();
+        return first
+            .copied()
+            .ok_or_else(|| "there is no address in --dns-listen: name a server as @ADDRESS".to_owned());
+    };
+    if let Ok(address) = given.parse::<SocketAddr>() {
+        return Ok(address);
+    }
+    let bare = given.strip_prefix('[').and_then(|given| given.strip_suffix(']')).unwrap_or(given);
+    if let Ok(address) = bare.parse() {
+        return Ok(SocketAddr::new(address, DNS_PORT));
+    }
+    let with_port = if given.contains(':') { given.to_owned() } else { format!("{given}:{DNS_PORT}") };
+    let found = tokio::net::lookup_host(&with_port).await;
+    let mut found = found.map_err(|error| format!("@{given}: {error}"))?;
+    found.next().ok_or_else(|| format!("@{given}: the host has no address"))
+}
+
+/// What stands on the command line.
+#[derive(Debug, PartialEq)]
+struct Words {
+    server: Option<String>,
+    name: Name,
+    rtype: RecordType,
+}
+
+impl Words {
+    fn read<'a>(words: impl Iterator<Item = &'a String>) -> Result<Words, String> {
+        let (mut server, mut name, mut rtype) = (None, None, None);
+        for word in words {
+            if let Some(given) = word.strip_prefix('@') {
+                if server.replace(given.to_owned()).is_some() || given.is_empty() {
+                    return Err(format!("{word}: one server is asked, as @ADDRESS or @ADDRESS:PORT"));
+                }
+            } else if name.is_none() {
+                name = Some(word.parse::<Name>().map_err(|error| format!("{word} is not a domain name: {error}"))?);
+            } else if rtype.is_none() {
+                rtype = Some(word.parse().map_err(|_| format!("{word} is not a record type, such as A or TYPE65"))?);
+            } else {
+                return Err(format!("{word} is one word too many"));
+            }
+        }
+        Ok(Words { server, name: name.ok_or("a name is missing")?, rtype: rtype.unwrap_or(RecordType::A) })
+    }
+}
+
+/// What is told. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    name: String,
+    #[serde(rename = "type")]
+    rtype: String,
+    server: String,
+    transport: &'static str,
+    milliseconds: f64,
+    octets: usize,
+    status: String,
+    flags: Vec<&'static str>,
+    /// The server's identifier.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nsid: Option<String>,
+    extended_errors: Vec<ErrorFact>,
+    answer: Vec<RecordFact>,
+    authority: Vec<RecordFact>,
+    additional: Vec<RecordFact>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<Why>,
+}
+
+#[derive(Debug, Serialize)]
+struct ErrorFact {
+    code: u16,
+    name: &'static str,
+    text: String,
+}
+
+#[derive(Debug, Serialize)]
+struct RecordFact {
+    owner: String,
+    ttl: u32,
+    #[serde(rename = "type")]
+    rtype: String,
+    data: String,
+}
+
+impl RecordFact {
+    fn of(record: &Record) -> RecordFact {
+        RecordFact {
+            owner: record.owner.to_string(),
+            ttl: record.ttl,
+            rtype: record.rtype.to_string(),
+            data: rdata_text(record.rtype, &record.rdata),
+        }
+    }
+}
+
+impl Report {
+    fn new(question: &Question, exchange: &Exchange, why: Option<Why>) -> Report {
+        let response = &exchange.response;
+        let edns = response.edns.clone().unwrap_or_default();
+        let facts = |records: &[Record]| records.iter().map(RecordFact::of).collect();
+        let error =
+            |(code, text): &(u16, String)| ErrorFact { code: *code, name: error_name(*code), text: text.clone() };
+        Report {
+            name: question.name.to_string(),
+            rtype: question.rtype.to_string(),
+            server: exchange.server.to_string(),
+            transport: exchange.transport,
+            milliseconds: (exchange.took.as_secs_f64() * 100_000.0).round() / 100.0,
+            octets: response.octets,
+            status: rcode_name(response.rcode),
+            flags: response.flags(),
+            nsid: edns.nsid.map(|nsid| String::from_utf8_lossy(&nsid).into_owned()),
+            extended_errors: edns.errors.iter().map(error).collect(),
+            answer: facts(&response.answer),
+            authority: facts(&response.authority),
+            additional: facts(&response.additional),
+            why,
+        }
+    }
+
+    fn text(&self, painter: Painter) -> String {
+        let mut facts = Facts::default();
+        let Report { name, rtype, server, transport, milliseconds, octets, .. } = self;
+        facts.add("question", format!("{name} {rtype}"));
+        facts.add("server", format!("{server} ({transport}, {milliseconds} ms, {octets} octets)"));
+        let style = match self.status.as_str() {
+            "NOERROR" => Style::Good,
+            "NXDOMAIN" => Style::Warning,
+            _ => Style::Bad,
+        };
+        facts.add("status", Cell::styled(style, self.status.as_str()));
+        facts.add("flags", self.flags.join(" "));
+        if let Some(nsid) = &self.nsid {
+            facts.add("nsid", nsid.as_str());
+        }
+        for ErrorFact { code, name, text } in &self.extended_errors {
+            let more = if text.is_empty() { String::new() } else { format!(": {text}") };
+            facts.add("error", Cell::styled(Style::Warning, format!("{code} {name}{more}")));
+        }
+        let mut text = facts.text(painter);
+        for (name, records) in
+            [("answer", &self.answer), ("authority", &self.authority), ("additional", &self.additional)]
+        {
+            if !records.is_empty() {
+                text += &format!("\n{}\n", painter.paint(Style::Strong, name));
+                for RecordFact { owner, ttl, rtype, data } in records {
+                    text += &format!("{}\n", harmless(&format!("{owner} {ttl} IN {rtype} {data}")));
+                }
+            }
+        }
+        if let Some(why) = &self.why {
+            text += &format!("\n{}\n", painter.paint(Style::Strong, "why"));
+            for (at, step) in why.steps.iter().enumerate() {
+                if at > 0 {
+                    text.push('\n');
+                }
+                text += &step_facts(step).text(painter);
+            }
+            for difference in &why.differences {
+                text += &painter.paint(Style::Bad, &format!("\nbut: {}", harmless(difference)));
+                text.push('\n');
+            }
+            if !why.differences.is_empty() {
+                text += "The server may not have seen the latest change, or was given another --domain, --nameserver or --zones.\n";
+            }
+        }
+        text
+    }
+}
+
+/// What is told of one look-up.
+fn step_facts(step: &Step) -> Facts {
+    let mut facts = Facts::default();
+    facts.add("name", step.name.as_str());
+    let Some(zone) = &step.zone else {
+        facts.add("zone", Cell::styled(Style::Warning, "none here: the name is not ours to answer"));
+        return facts;
+    };
+    let serial = match (zone.serial, zone.served_serial) {
+        (Some(own), Some(served)) if own == served => format!(", serial {own}, as served"),
+        (Some(own), _) => format!(", serial {own}"),
+        _ => String::new(),
+    };
+    facts.add("zone", format!("{} ({}{serial}), made of {}", zone.apex, zone.kind, zone.made_of));
+    let owner = step.owner.as_deref().unwrap_or("nothing");
+    let found = match (step.found, step.wildcard) {
+        (Found::Answer, false) => format!("the records of {owner}"),
+        (Found::Answer, true) => format!("the records of the wildcard {owner}"),
+        (Found::Alias, false) => format!("an alias at {owner}"),
+        (Found::Alias, true) => format!("an alias by the wildcard {owner}"),
+        (Found::Referral, _) => format!("a delegation at {owner}"),
+        (Found::NoData, false) => format!("no such type: {owner} exists without it"),
+        (Found::NoData, true) => format!("no such type: the wildcard {owner} is without it"),
+        (Found::NoSuchName, _) => {
+            format!("no such name: the closest one there is {owner}, without a wildcard below it")
+        }
+        (Found::NotOurs, _) => "nothing".to_owned(),
+    };
+    facts.add("found", found);
+    for from in &step.from {
+        facts.add("from", from.as_str());
+    }
+    for route in &step.routes {
+        let kind = match route.kind {
+            NameKind::System => "its system name",
+            NameKind::Alias => "its stable alias",
+            NameKind::Custom => "its own host",
+        };
+        facts.add(
+            "route",
+            format!("Route {} on Router {} ({kind}; RouteBinding {})", route.route, route.router, route.route),
+        );
+    }
+    if step.routes.is_empty() && step.wildcard && matches!(step.found, Found::Answer) {
+        facts.add("route", Cell::styled(Style::Dim, "none has this name: the wildcard answers for every name"));
+    }
+    facts
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,279 @@
+//! What is told of answers, from fixed objects.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::response::Response;
+use super::*;
+use crate::api::v1alpha1::route_binding::RouteBinding;
+use crate::api::v1alpha1::router::Router;
+use crate::cli::zones::{Known, Source};
+use crate::compiler::inputs::{BindingInput, RouterInput};
+use crate::compiler::{self, Inputs};
+use crate::wire::header::Header;
+
+fn name(text: &str) -> Name {
+    text.parse().expect("a name of a test")
+}
+
+fn object<T: serde::de::DeserializeOwned>(kind: &str, metadata: Value, spec: Value) -> T {
+    let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec});
+    serde_json::from_value(object).expect("an object of a test")
+}
+
+/// A platform `v3.example` with one shard, one route on it, and one zone file.
+fn zones() -> Zones {
+    let records = json!(["_acme-challenge.app TXT \"x\"", "@ CAA 0 issue \"ca.example\""]);
+    let router: Router = object(
+        "Router",
+        json!({"name": "shard1"}),
+        json!({"addresses": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.2"}], "records": records}),
+    );
+    let names = json!([{"name": "shop-front.shard1.v3.example", "type": "system"}, {"name": "shop-front.routes.v3.example", "type": "alias"}]);
+    let binding: RouteBinding = object(
+        "RouteBinding",
+        json!({"namespace": "shop", "name": "front"}),
+        json!({"routeNamespace": "shop", "routeName": "front", "routeUID": "u", "router": "shard1", "dns": "shard1.v3.example",
+            "label": "shop-front", "names": names, "strategy": "weighted"}),
+    );
+    let settings = compiler::Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
+    let settings = settings.expect("good settings");
+    let mut verdicts = Vec::new();
+    let inputs = Inputs {
+        routers: RouterInput::read(&router, "v3.example", &mut verdicts).into_iter().collect(),
+        bindings: BindingInput::read(&binding, &mut verdicts).into_iter().collect(),
+    };
+    let compiled = compiler::compile(&inputs, &settings);
+    assert_eq!((verdicts.len(), compiled.verdicts.len()), (0, 0));
+    let source = |kind, router: Option<Box<str>>| match kind {
+        crate::api::v1alpha1::zone::ZoneKind::Parent => Source::Parent,
+        crate::api::v1alpha1::zone::ZoneKind::Alias => Source::Alias,
+        crate::api::v1alpha1::zone::ZoneKind::Shard => Source::Shard(router.expect("a shard has one").into()),
+    };
+    let mut all: Vec<Known> = compiled
+        .zones
+        .into_iter()
+        .map(|zone| Known { contents: zone.contents, source: source(zone.kind, zone.router), serial_is_sure: true })
+        .collect();
+    let text = b"$TTL 60\n@ SOA ns h 7 1 1 1 1\n@ NS ns.v3.example.\n*.w CNAME shop-front.routes.v3.example.\n";
+    let called: std::sync::Arc<std::path::Path> = std::sync::Arc::from(std::path::Path::new("own.example.zone"));
+    let read = crate::zonefile::read_zone_at(
+        text,
+        &called,
+        Some(name("own.example.")),
+        &mut crate::zonefile::include::FolderIncludes::new(std::path::Path::new("")),
+        None,
+    );
+    let contents = read.contents.expect("a good zone");
+    all.push(Known { contents, source: Source::File("own.example.zone".into()), serial_is_sure: true });
+    Zones { zones: all, routers: vec![router], bindings: vec![binding], platform: Some(settings) }
+}
+
+/// What is told of a name: each step without its name and zone.
+fn told(asked: &str, rtype: RecordType) -> String {
+    let why = Why::explain(&zones(), &name(asked), rtype);
+    let steps: Vec<String> = why
+        .steps
+        .iter()
+        .map(|step| {
+            let text = step_facts(step).text(Painter::PLAIN);
+            let lines = text.lines().filter(|line| !line.starts_with("name ") && !line.starts_with("zone "));
+            lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>().join(" | ")
+        })
+        .collect();
+    steps.join(" || ")
+}
+
+#[test]
+fn every_way_to_be_answered() {
+    use RecordType as T;
+    let route = "route Route shop/front on Router shard1";
+    for (asked, rtype, expected) in [
+        (
+            "shop-front.shard1.v3.example.",
+            T::A,
+            format!(
+                "found the records of the wildcard *.shard1.v3.example. | from Router shard1, spec.addresses | \
+                 {route} (its system name; RouteBinding shop/front)"
+            ),
+        ),
+        (
+            "other.shard1.v3.example.",
+            T::A,
+            "found the records of the wildcard *.shard1.v3.example. | from Router shard1, spec.addresses | route \
+             none has this name: the wildcard answers for every name"
+                .to_owned(),
+        ),
+        (
+            "a.b.shard1.v3.example.",
+            T::AAAA,
+            "found no such type: the wildcard *.shard1.v3.example. is without it | from Router shard1 has no active IPv6 address"
+                .to_owned(),
+        ),
+        (
+            "app.shard1.v3.example.",
+            T::A,
+            "found the records of app.shard1.v3.example. | from Router shard1, spec.addresses: copied from the \
+             wildcard, which this name blocks"
+                .to_owned(),
+        ),
+        (
+            "_acme-challenge.app.shard1.v3.example.",
+            T::TXT,
+            "found the records of _acme-challenge.app.shard1.v3.example. | from Router shard1, spec.records[0]: \
+             _acme-challenge.app TXT \"x\""
+                .to_owned(),
+        ),
+        (
+            "shard1.v3.example.",
+            T::CAA,
+            "found the records of shard1.v3.example. | from Router shard1, spec.records[1]: @ CAA 0 issue \"ca.example\"".to_owned(),
+        ),
+        (
+            "shard1.v3.example.",
+            T::SOA,
+            "found the records of shard1.v3.example. | from the configuration; the serial is that of Zone shard1.v3.example"
+                .to_owned(),
+        ),
+        (
+            "shop-front.routes.v3.example.",
+            T::A,
+            format!(
+                "found an alias at shop-front.routes.v3.example. | from RouteBinding shop/front | {route} (its \
+                 stable alias; RouteBinding shop/front) || found the records of the wildcard *.shard1.v3.example. | \
+                 from Router shard1, spec.addresses | {route} (its system name; RouteBinding shop/front)"
+            ),
+        ),
+        (
+            "gone.routes.v3.example.",
+            T::A,
+            "found no such name: the closest one there is routes.v3.example., without a wildcard below it | from no \
+             route has this alias"
+                .to_owned(),
+        ),
+        (
+            "ns1.v3.example.",
+            T::A,
+            "found the records of ns1.v3.example. | from a name server of the configuration (--nameserver)".to_owned(),
+        ),
+        (
+            "nothing.v3.example.",
+            T::A,
+            "found no such name: the closest one there is v3.example., without a wildcard below it | from neither a \
+             Router, nor the configuration, nor a zone file has this name"
+                .to_owned(),
+        ),
+        (
+            "shard1.v3.example.",
+            T::DS,
+            "found no such type: shard1.v3.example. exists without it | from the delegation to the shard of Router shard1".to_owned(),
+        ),
+        ("www.example.org.", T::A, String::new()),
+    ] {
+        assert_eq!(told(asked, rtype), expected, "{asked} {rtype}");
+    }
+    // From a file into the zones of objects.
+    let through = told("x.w.own.example.", T::A);
+    assert!(
+        through.starts_with("found an alias by the wildcard *.w.own.example. | from the file own.example.zone || "),
+        "{through}"
+    );
+    assert_eq!(through.matches(" || ").count(), 2, "{through}");
+}
+
+/// A response to `shop-front.shard1.v3.example. A` with these addresses.
+fn response(flags: u16, addresses: &[[u8; 4]]) -> Response {
+    let owner = name("shop-front.shard1.v3.example.");
+    let record =
+        |address: &[u8; 4]| Record { owner: owner.clone(), rtype: RecordType::A, ttl: 30, rdata: Box::new(*address) };
+    Response {
+        header: Header { flags, ..Header::default() },
+        rcode: crate::wire::header::Rcode(flags & 0xf),
+        answer: addresses.iter().map(record).collect(),
+        authority: Vec::new(),
+        additional: Vec::new(),
+        edns: None,
+        octets: 100,
+    }
+}
+
+#[test]
+fn differences_from_the_objects_are_found() {
+    let zones = zones();
+    let asked = name("shop-front.shard1.v3.example.");
+    for (response, serial, differences) in [
+        (response(0x8400, &[[192, 0, 2, 1], [192, 0, 2, 2]]), Some(0), vec![]),
+        // Weights leave some out.
+        (response(0x8400, &[[192, 0, 2, 2]]), None, vec![]),
+        (
+            response(0x8400, &[[192, 0, 2, 2], [192, 0, 2, 9]]),
+            Some(0),
+            vec!["the answer has A 192.0.2.9, which the objects do not"],
+        ),
+        (response(0x8400, &[]), Some(0), vec!["the objects come to 2 A records, and the answer has none"]),
+        (response(0x8403, &[]), Some(0), vec!["the server says NXDOMAIN, where the objects come to NOERROR"]),
+        (
+            response(0x8400, &[[192, 0, 2, 1]]),
+            Some(5),
+            vec!["the zone's serial is 0 by the objects, and 5 at the server"],
+        ),
+    ] {
+        let mut why = Why::explain(&zones, &asked, RecordType::A);
+        why.compare(&zones, &asked, &response, serial);
+        assert_eq!(why.differences, differences);
+    }
+}
+
+#[test]
+fn a_page() {
+    let zones = zones();
+    let question =
+        Question { name: name("shop-front.shard1.v3.example."), rtype: RecordType::A, dnssec: false, tcp: false };
+    let mut response = response(0x8400, &[[192, 0, 2, 1]]);
+    response.edns = Some(response::Opt {
+        errors: vec![(3, "old".to_owned())],
+        nsid: Some(b"ns1".as_slice().into()),
+        ..Default::default()
+    });
+    let mut why = Why::explain(&zones, &question.name, question.rtype);
+    why.compare(&zones, &question.name, &response, Some(0));
+    let server = "127.0.0.1:5300".parse().expect("an address");
+    let exchange = Exchange { server, transport: "udp", took: Duration::from_micros(412), response };
+    let report = Report::new(&question, &exchange, Some(why));
+    let expected = "\
+question   shop-front.shard1.v3.example. A
+server     127.0.0.1:5300 (udp, 0.41 ms, 100 octets)
+status     NOERROR
+flags      qr aa
+nsid       ns1
+error      3 Stale Answer: old
+
+answer
+shop-front.shard1.v3.example. 30 IN A 192.0.2.1
+
+why
+name    shop-front.shard1.v3.example.
+zone    shard1.v3.example. (shard, serial 0, as served), made of Router shard1
+found   the records of the wildcard *.shard1.v3.example.
+from    Router shard1, spec.addresses
+route   Route shop/front on Router shard1 (its system name; RouteBinding shop/front)
+";
+    assert_eq!(report.text(Painter::PLAIN), expected);
+    let json = serde_json::to_value(&report).expect("plain data");
+    assert_eq!(json["why"]["steps"][0]["routes"][0]["route"], "shop/front");
+    assert_eq!((&json["type"], &json["extendedErrors"][0]["code"]), (&json!("A"), &json!(3)));
+}
+
+#[test]
+fn words_in_any_order() {
+    let read = |words: &[&str]| Words::read(words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>().iter());
+    let words =
+        |server: Option<&str>, rtype| Words { server: server.map(str::to_owned), name: name("a.example."), rtype };
+    assert_eq!(read(&["a.example"]), Ok(words(None, RecordType::A)));
+    assert_eq!(read(&["a.example", "@::1", "aaaa"]), Ok(words(Some("::1"), RecordType::AAAA)));
+    assert_eq!(read(&["@ns1:53", "a.example.", "TYPE65"]), Ok(words(Some("ns1:53"), RecordType::HTTPS)));
+    for bad in [&["@x"][..], &["@", "a"], &["a..b"], &["a", "nonsense"], &["a", "A", "AAAA"], &["@x", "@y", "a"]] {
+        assert!(read(bad).is_err(), "{bad:?}");
+    }
+}

@@ -1,0 +1,360 @@
+//! Why a name is answered as it is: which zone, which owner or wildcard, and which objects that came from. The zones
+//! are compiled from the objects here, as a name server does it, and looked up with the name server's own look-up.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::response::Response;
+use crate::api::v1alpha1::route::NameKind;
+use crate::api::v1alpha1::router::Router;
+use crate::cli::zones::{Known, Source, Zones};
+use crate::compiler::apex;
+use crate::compiler::settings::text_of;
+use crate::wire::header::Rcode;
+use crate::wire::{Name, RecordType};
+use crate::zone::lookup::{Lookup, lookup};
+use crate::zone::qname::Qname;
+use crate::zone::rrset::Rdata;
+use crate::zone::{Rrset, Zone};
+use crate::zonefile::rdata_out;
+
+/// Aliases that are followed, as the server does at most.
+const ALIASES_MAX: usize = 8;
+
+/// Why. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Why {
+    /// The name, then each alias's target that is in a zone here.
+    pub(super) steps: Vec<Step>,
+    /// Where the server's answer is not what the objects come to.
+    pub(super) differences: Vec<String>,
+}
+
+/// One look-up.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Step {
+    pub(super) name: String,
+    pub(super) found: Found,
+    /// The zone that the name is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) zone: Option<ZoneFact>,
+    /// The owner that speaks for the name: itself, a wildcard, a zone cut, or the closest name that exists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) owner: Option<String>,
+    /// Whether that is a wildcard.
+    pub(super) wildcard: bool,
+    /// What the records there came from.
+    pub(super) from: Vec<String>,
+    /// The routes that have the name.
+    pub(super) routes: Vec<RouteFact>,
+    #[serde(skip)]
+    expected: Expected,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Found {
+    Answer,
+    Alias,
+    Referral,
+    NoData,
+    NoSuchName,
+    NotOurs,
+}
+
+/// A zone.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ZoneFact {
+    pub(super) apex: String,
+    pub(super) kind: &'static str,
+    /// What it is made of.
+    pub(super) made_of: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) serial: Option<u32>,
+    /// The serial that the server has; absent if it was not asked or did not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) served_serial: Option<u32>,
+}
+
+/// A route that has the name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RouteFact {
+    /// `namespace/name`, of the Route and of its RouteBinding.
+    pub(super) route: String,
+    pub(super) router: String,
+    /// Whether it is its system name, its alias, or its own.
+    #[serde(rename = "type")]
+    pub(super) kind: NameKind,
+}
+
+/// What the server should say.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Expected {
+    rcode: Option<Rcode>,
+    rrset: Option<Rrset>,
+}
+
+impl Why {
+    /// Why `name` and `rtype` are answered as they are.
+    pub(super) fn explain(zones: &Zones, name: &Name, rtype: RecordType) -> Why {
+        let mut why = Why::default();
+        let mut name = name.clone();
+        for _ in 0..=ALIASES_MAX {
+            let step = step(zones, &name, rtype);
+            let target = match (&step.found, &step.expected.rrset) {
+                (Found::Alias, Some(rrset)) => rrset.rdata.first().and_then(|rdata| Name::from_wire(rdata).ok()),
+                _ => None,
+            };
+            why.steps.push(step);
+            match target.filter(|target| zones.of(target).is_some()) {
+                Some(target) if why.steps.iter().all(|step| step.name != target.to_string()) => name = target,
+                _ => break,
+            }
+        }
+        why
+    }
+
+    /// Notes where the answer to `name` is not what the objects come to. `serial`: the one that the server has for
+    /// the first step's zone, if it was asked.
+    pub(super) fn compare(&mut self, zones: &Zones, name: &Name, response: &Response, serial: Option<u32>) {
+        let Some(step) = self.steps.first_mut() else { return };
+        if let Some(fact) = &mut step.zone {
+            fact.served_serial = serial;
+            let sure = zones.of(name).is_some_and(|zone| zone.serial_is_sure);
+            if let (Some(own), Some(served), true) = (fact.serial, serial, sure)
+                && own != served
+            {
+                self.differences.push(format!("the zone's serial is {own} by the objects, and {served} at the server"));
+            }
+        }
+        let Expected { rcode, rrset } = &step.expected;
+        if let Some(rcode) = rcode.filter(|rcode| *rcode != response.rcode) {
+            let (said, expected) = (super::response::rcode_name(response.rcode), super::response::rcode_name(rcode));
+            self.differences.push(format!("the server says {said}, where the objects come to {expected}"));
+            return;
+        }
+        let Some(rrset) = rrset.as_ref().filter(|rrset| rrset.rtype != RecordType::SOA) else { return };
+        let answered: Vec<&Rdata> = response
+            .answer
+            .iter()
+            .filter(|record| record.owner == *name && record.rtype == rrset.rtype)
+            .map(|record| &record.rdata)
+            .collect();
+        if answered.is_empty() && !rrset.rdata.is_empty() {
+            let many = rrset.rdata.len();
+            self.differences
+                .push(format!("the objects come to {many} {} records, and the answer has none", rrset.rtype));
+        }
+        for rdata in answered.into_iter().filter(|rdata| !rrset.rdata.contains(rdata)) {
+            let text = rdata_text(rrset.rtype, rdata);
+            self.differences.push(format!("the answer has {} {text}, which the objects do not", rrset.rtype));
+        }
+    }
+}
+
+/// The data of a record as zone files have it.
+pub(super) fn rdata_text(rtype: RecordType, rdata: &[u8]) -> String {
+    let mut text = Vec::new();
+    rdata_out::write(rtype, rdata, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn step(zones: &Zones, name: &Name, rtype: RecordType) -> Step {
+    let mut step = Step {
+        name: name.to_string(),
+        found: Found::NotOurs,
+        zone: None,
+        owner: None,
+        wildcard: false,
+        from: Vec::new(),
+        routes: routes(zones, name),
+        expected: Expected { rcode: Some(Rcode::REFUSED), rrset: None },
+    };
+    // DS belongs to the parent's side of a cut (RFC 4035 §3.1.4.1).
+    let above = name.parent().filter(|_| rtype == RecordType::DS && zones.at(name).is_some());
+    let Some(known) = above.and_then(|above| zones.of(&above)).or_else(|| zones.of(name)) else { return step };
+    let contents = &known.contents;
+    step.zone = Some(ZoneFact {
+        apex: contents.apex().to_string(),
+        kind: known.source.kind(),
+        made_of: made_of(&known.source, zones),
+        serial: apex::serial_of(contents),
+        served_serial: None,
+    });
+    let zone = match Zone::build(contents) {
+        Ok(zone) => zone,
+        Err(error) => {
+            step.from.push(format!("the zone cannot be served: {error}"));
+            step.expected.rcode = Some(Rcode::SERVFAIL);
+            return step;
+        }
+    };
+    let qname = Qname::of(name.as_wire());
+    let Some(found) = lookup(&zone, &qname, rtype) else { return step };
+    let (kind, owner, wildcard, rcode) = match found {
+        Lookup::Answer(found, _) => {
+            (Found::Answer, owner(name, found.synthesised), found.synthesised > 0, Rcode::NOERROR)
+        }
+        Lookup::Cname(found, _) => {
+            (Found::Alias, owner(name, found.synthesised), found.synthesised > 0, Rcode::NOERROR)
+        }
+        Lookup::Dname(at, _) => (Found::Alias, ancestor(name, at.above), false, Rcode::NOERROR),
+        Lookup::Referral(at, _) => (Found::Referral, ancestor(name, at.above), false, Rcode::NOERROR),
+        Lookup::NoData(found) => (Found::NoData, owner(name, found.synthesised), found.synthesised > 0, Rcode::NOERROR),
+        Lookup::NxDomain(at) => (Found::NoSuchName, ancestor(name, at.above), false, Rcode::NXDOMAIN),
+    };
+    let of_type = match kind {
+        Found::Answer => Some(rtype),
+        Found::Alias if contents.get(&owner, RecordType::CNAME).is_some() => Some(RecordType::CNAME),
+        _ => None,
+    };
+    // After an alias the code is that of the last name, which may be elsewhere.
+    let rcode = if kind == Found::Alias { None } else { Some(rcode) };
+    step.expected = Expected { rcode, rrset: of_type.and_then(|rtype| contents.get(&owner, rtype)).cloned() };
+    step.from = origins(zones, known, &owner, rtype, kind);
+    (step.found, step.owner, step.wildcard) = (kind, Some(owner.to_string()), wildcard);
+    step
+}
+
+/// The owner that speaks for `name`: the name itself, or the wildcard below its closest encloser.
+fn owner(name: &Name, synthesised: usize) -> Name {
+    if synthesised == 0 {
+        return name.clone();
+    }
+    let encloser = ancestor(name, synthesised);
+    encloser.wildcard().unwrap_or(encloser)
+}
+
+/// The name that many labels above.
+fn ancestor(name: &Name, above: usize) -> Name {
+    let mut at = name.clone();
+    for _ in 0..above {
+        at = at.parent().unwrap_or(at);
+    }
+    at
+}
+
+fn made_of(source: &Source, zones: &Zones) -> String {
+    match source {
+        Source::Parent if zones.platform.as_ref().is_some_and(|platform| platform.base.is_some()) => {
+            "the Routers, the configuration, and the domain's zone file".to_owned()
+        }
+        Source::Parent => "the Routers and the configuration".to_owned(),
+        Source::Alias => "the RouteBindings".to_owned(),
+        Source::Shard(router) => format!("Router {router}"),
+        Source::File(path) => format!("the file {}", path.display()),
+    }
+}
+
+/// The routes whose RouteBinding assigns them this name.
+fn routes(zones: &Zones, name: &Name) -> Vec<RouteFact> {
+    let text = text_of(name);
+    let has = |assigned: &str| assigned.eq_ignore_ascii_case(&text);
+    let mut routes = Vec::new();
+    for binding in &zones.bindings {
+        for assigned in binding.spec.names.iter().filter(|assigned| has(&assigned.name)) {
+            routes.push(RouteFact {
+                route: format!("{}/{}", binding.spec.route_namespace, binding.spec.route_name),
+                router: binding.spec.router.clone(),
+                kind: assigned.kind,
+            });
+        }
+    }
+    routes
+}
+
+/// What the records at `owner` came from.
+fn origins(zones: &Zones, known: &Known, owner: &Name, rtype: RecordType, found: Found) -> Vec<String> {
+    let is_apex = owner == known.contents.apex();
+    match &known.source {
+        Source::File(path) => vec![format!("the file {}", path.display())],
+        Source::Alias | Source::Shard(_) | Source::Parent if is_apex && rtype == RecordType::SOA => {
+            vec![format!("the configuration; the serial is that of Zone {}", text_of(owner))]
+        }
+        Source::Alias | Source::Shard(_) if is_apex && rtype == RecordType::NS => {
+            vec!["the name servers of the configuration (--nameserver)".to_owned()]
+        }
+        Source::Alias if found == Found::NoSuchName => vec!["no route has this alias".to_owned()],
+        Source::Alias => bindings_of_alias(zones, owner),
+        Source::Shard(router) => {
+            let router = zones.routers.iter().find(|known| known.metadata.name.as_ref() == Some(router));
+            router.map(|router| of_router(router, known, owner, rtype, found)).unwrap_or_default()
+        }
+        Source::Parent => of_parent(zones, known, owner, found),
+    }
+}
+
+fn bindings_of_alias(zones: &Zones, owner: &Name) -> Vec<String> {
+    let label = owner.labels().next().map(|label| String::from_utf8_lossy(label).to_ascii_lowercase());
+    let has = |binding: &&crate::api::v1alpha1::route_binding::RouteBinding| {
+        label.as_deref().is_some_and(|label| binding.spec.label.eq_ignore_ascii_case(label))
+    };
+    let named = |binding: &crate::api::v1alpha1::route_binding::RouteBinding| {
+        format!("RouteBinding {}/{}", binding.spec.route_namespace, binding.spec.route_name)
+    };
+    zones.bindings.iter().filter(has).map(named).collect()
+}
+
+fn of_router(router: &Router, known: &Known, owner: &Name, rtype: RecordType, found: Found) -> Vec<String> {
+    let name = router.metadata.name.as_deref().unwrap_or_default();
+    let called: Arc<Path> = Arc::from(Path::new("spec.records"));
+    let apex = known.contents.apex();
+    let mut from = Vec::new();
+    for (at, text) in router.spec.records.iter().enumerate() {
+        let (records, _) = crate::zonefile::read_records(text.as_bytes(), &called, apex);
+        // What is not of the type that was asked for is told if the name has nothing else to tell.
+        if records.iter().any(|record| record.owner == *owner && (found != Found::Answer || record.rtype == rtype)) {
+            from.push(format!("Router {name}, spec.records[{at}]: {text}"));
+        }
+    }
+    let addresses = || {
+        let family = if rtype == RecordType::AAAA { "IPv6" } else { "IPv4" };
+        match (found, rtype) {
+            (Found::Answer, _) => format!("Router {name}, spec.addresses"),
+            (_, RecordType::A | RecordType::AAAA) => format!("Router {name} has no active {family} address"),
+            _ => format!("Router {name}, spec.addresses and spec.records, none of type {rtype}"),
+        }
+    };
+    match from.is_empty() {
+        true if owner.is_wildcard() && owner.parent().as_ref() == Some(apex) => from.push(addresses()),
+        true if found == Found::Answer => {
+            from.push(format!("Router {name}, spec.addresses: copied from the wildcard, which this name blocks"));
+        }
+        true => from.push(format!("Router {name}")),
+        false => {}
+    }
+    from
+}
+
+fn of_parent(zones: &Zones, known: &Known, owner: &Name, found: Found) -> Vec<String> {
+    let platform = zones.platform.as_ref();
+    let mut from = Vec::new();
+    if let Some(Known { source, .. }) = zones.at(owner).filter(|zone| zone.contents.apex() != known.contents.apex()) {
+        from.push(match source {
+            Source::Shard(router) => format!("the delegation to the shard of Router {router}"),
+            Source::Alias => "the delegation to the zone of the aliases".to_owned(),
+            other => format!("the delegation to the zone of {}", made_of(other, zones)),
+        });
+    }
+    if platform.is_some_and(|platform| platform.name_servers().iter().any(|server| server.name == *owner)) {
+        from.push("a name server of the configuration (--nameserver)".to_owned());
+    }
+    let base = platform.and_then(|platform| platform.base.as_ref());
+    if base.is_some_and(|base| !base.owner(owner).is_empty()) {
+        from.push("the domain's zone file".to_owned());
+    }
+    if from.is_empty() {
+        from.push(match found {
+            Found::NoSuchName => "neither a Router, nor the configuration, nor a zone file has this name".to_owned(),
+            _ => "the configuration".to_owned(),
+        });
+    }
+    from
+}

@@ -1,0 +1,82 @@
+//! `signpost man`: manual pages, and the reference of the command line in Markdown, made from the same definitions as
+//! the program's help.
+
+use std::path::{Path, PathBuf};
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+
+use super::{Exit, print, reference};
+
+pub(super) fn command() -> Command {
+    let dir = Arg::new("dir")
+        .long("dir")
+        .value_name("DIR")
+        .value_parser(ValueParser::path_buf())
+        .value_hint(ValueHint::DirPath)
+        .help(
+            "Folder to write a page for each command into, made if it is not there; without it signpost(1) is printed",
+        );
+    let markdown = Arg::new("markdown")
+        .long("markdown")
+        .action(ArgAction::SetTrue)
+        .conflicts_with("dir")
+        .help("Prints the reference page of all commands instead (docs/cli.md)");
+    Command::new("man")
+        .about("Prints the manual page, or writes those of all commands")
+        .after_help(
+            "signpost man | man -l -\nsignpost man --dir /usr/local/share/man/man1\n\nExit codes: 0 written, 1 a \
+             file cannot be written, 2 called wrongly.",
+        )
+        .args([dir, markdown])
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    if matches.get_flag("markdown") {
+        print(&reference::page());
+        return Exit::Success;
+    }
+    let mut all = super::command();
+    all.build();
+    match matches.get_one::<PathBuf>("dir") {
+        None => super::exit_of(page(&all, "signpost").map(|page| print(&String::from_utf8_lossy(&page)))),
+        Some(folder) => super::exit_of(write_all(&all, "signpost", folder)),
+    }
+}
+
+/// Writes the page of a command, and of all below it.
+fn write_all(command: &Command, name: &str, folder: &Path) -> Result<(), String> {
+    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let path = folder.join(format!("{name}.1"));
+    std::fs::write(&path, page(command, name)?).map_err(|error| format!("{}: {error}", path.display()))?;
+    print(&format!("{}\n", path.display()));
+    for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
+        write_all(command, &format!("{name}-{}", command.get_name()), folder)?;
+    }
+    Ok(())
+}
+
+/// The page of one command.
+fn page(command: &Command, name: &str) -> Result<Vec<u8>, String> {
+    let mut page = Vec::new();
+    let man = clap_mangen::Man::new(command.clone().display_name(name.to_owned()));
+    man.render(&mut page).map_err(|error| error.to_string())?;
+    Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_for_every_command() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut all = crate::cli::command();
+        all.build();
+        write_all(&all, "signpost", folder.path()).expect("written");
+        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("is there");
+        assert!(read("signpost.1").contains(".SH SUBCOMMANDS"));
+        let page = read("signpost-zone-diff.1");
+        assert!(page.contains(".TH signpost-zone-diff 1") && page.contains("ignore\\-serial"), "{page}");
+    }
+}

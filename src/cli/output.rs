@@ -1,0 +1,92 @@
+//! In which form a command says what it found: for people, or for programs.
+//!
+//! The JSON of a command is an interface: fields are added, and none is renamed. The YAML says the same.
+
+use clap::builder::PossibleValue;
+use clap::{Arg, ArgMatches};
+use serde::Serialize;
+
+use super::print;
+use super::style::Painter;
+
+/// A form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// For people.
+    Table,
+    /// One JSON document.
+    Json,
+    /// The same as YAML.
+    Yaml,
+}
+
+/// `--output`.
+pub(super) fn argument() -> Arg {
+    let table = PossibleValue::new("table").alias("text");
+    Arg::new("output")
+        .long("output")
+        .short('o')
+        .value_name("FORMAT")
+        .value_parser([table, PossibleValue::new("json"), PossibleValue::new("yaml")])
+        .default_value("table")
+        .help("How to print it")
+}
+
+impl Format {
+    /// What `--output` says.
+    pub(super) fn of(matches: &ArgMatches) -> Format {
+        match matches.get_one::<String>("output").map(String::as_str) {
+            Some("json") => Format::Json,
+            Some("yaml") => Format::Yaml,
+            _ => Format::Table,
+        }
+    }
+
+    /// The text of `value`: by `table` for people.
+    pub(super) fn render(self, value: &impl Serialize, table: impl FnOnce() -> String) -> Result<String, String> {
+        match self {
+            Format::Table => Ok(table()),
+            Format::Json => {
+                serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(|error| error.to_string())
+            }
+            Format::Yaml => {
+                // By way of JSON, so that both say the same.
+                let value = serde_json::to_value(value).map_err(|error| error.to_string())?;
+                let text = serde_saphyr::to_string(&value).map_err(|error| error.to_string())?;
+                Ok(if text.ends_with('\n') { text } else { text + "\n" })
+            }
+        }
+    }
+
+    /// Prints `value`; by `table` for people, in colours if they can see them.
+    pub(super) fn show(self, value: &impl Serialize, table: impl FnOnce(Painter) -> String) -> Result<(), String> {
+        self.render(value, || table(Painter::of_stdout())).map(|text| print(&text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn the_formats_say_the_same() {
+        let value = json!({"name": "a: b", "list": [1, {"deep": null}], "text": "yes"});
+        let render = |format: Format| format.render(&value, || "a table\n".to_owned()).expect("plain data");
+        assert_eq!(render(Format::Table), "a table\n");
+        let of_json: Value = serde_json::from_str(&render(Format::Json)).expect("JSON");
+        let of_yaml: Value = serde_saphyr::from_str(&render(Format::Yaml)).expect("YAML");
+        assert_eq!((&of_json, &of_yaml), (&value, &value));
+    }
+
+    #[test]
+    fn the_former_word_for_a_table_is_understood() {
+        for (given, format) in
+            [("table", Format::Table), ("text", Format::Table), ("json", Format::Json), ("yaml", Format::Yaml)]
+        {
+            let command = clap::Command::new("x").arg(argument());
+            let matches = command.try_get_matches_from(["x", "-o", given]).expect("is understood");
+            assert_eq!(Format::of(&matches), format);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The numbers of running processes: `/metrics` and `/readyz` of their admin endpoints.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches};
+
+/// Where the admin endpoint is unless `--admin-listen` says otherwise.
+const ADMIN_DEFAULT: &str = "http://127.0.0.1:9453";
+/// How long one answer may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Largest answer in octets: a page with a hundred thousand series.
+const PAGE_OCTETS_MAX: usize = 32 * 1024 * 1024;
+
+/// `--admin`.
+pub(super) fn argument() -> Arg {
+    Arg::new("admin")
+        .long("admin")
+        .value_name("URL")
+        .action(ArgAction::Append)
+        .value_parser(ValueParser::new(|text: &str| {
+            let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+            match rest {
+                Some(rest) if !rest.is_empty() => Ok(text.trim_end_matches('/').to_owned()),
+                _ => Err("must be a URL, such as http://127.0.0.1:9453"),
+            }
+        }))
+        .help(format!("Admin endpoint of a process (repeats) [default: {ADMIN_DEFAULT}]"))
+}
+
+/// The endpoints that `--admin` names.
+pub(super) fn urls(matches: &ArgMatches) -> Vec<String> {
+    match matches.get_many::<String>("admin") {
+        Some(urls) => urls.cloned().collect(),
+        None => vec![ADMIN_DEFAULT.to_owned()],
+    }
+}
+
+/// A client of admin endpoints, which goes where it is sent and nowhere else.
+#[derive(Clone)]
+pub(super) struct Admin(reqwest::Client);
+
+impl Admin {
+    /// A client. Nothing is sent yet.
+    pub(super) fn new() -> Result<Admin, String> {
+        let builder = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .timeout(TIMEOUT)
+            .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")));
+        builder.build().map(Admin).map_err(|error| error.to_string())
+    }
+
+    /// The numbers of the process at `url`, with the moment at which they were asked for.
+    pub(super) async fn scrape(&self, url: &str) -> Result<Scrape, String> {
+        let asked = Instant::now();
+        let (status, text) = self.get(url, "/metrics").await?;
+        if status != 200 {
+            return Err(format!("{url}/metrics answers {status}"));
+        }
+        Ok(Scrape { at: asked, samples: parse(&text) })
+    }
+
+    /// Whether the process at `url` is ready, and the line of each thing that it needs.
+    pub(super) async fn ready(&self, url: &str) -> Result<(bool, Vec<String>), String> {
+        let (status, text) = self.get(url, "/readyz").await?;
+        if status != 200 && status != 503 {
+            return Err(format!("{url}/readyz answers {status}"));
+        }
+        Ok((status == 200, text.lines().filter(|line| line.starts_with('[')).map(str::to_owned).collect()))
+    }
+
+    async fn get(&self, url: &str, path: &str) -> Result<(u16, String), String> {
+        let told = |error: reqwest::Error| {
+            let error = error.without_url();
+            let mut cause: &dyn std::error::Error = &error;
+            while let Some(source) = cause.source() {
+                cause = source;
+            }
+            format!("{url} does not answer: {cause} (--admin)")
+        };
+        let mut response = self.0.get(format!("{url}{path}")).send().await.map_err(told)?;
+        let mut octets = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(told)? {
+            if octets.len() + chunk.len() > PAGE_OCTETS_MAX {
+                return Err(format!("{url}{path} is longer than {PAGE_OCTETS_MAX} octets"));
+            }
+            octets.extend_from_slice(&chunk);
+        }
+        Ok((response.status().as_u16(), String::from_utf8_lossy(&octets).into_owned()))
+    }
+}
+
+/// The numbers of a process at one moment.
+#[derive(Debug, Clone)]
+pub(super) struct Scrape {
+    /// When they were asked for.
+    pub(super) at: Instant,
+    samples: Vec<Sample>,
+}
+
+/// One number.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Sample {
+    /// Name of the series.
+    pub(super) name: String,
+    /// Its labels.
+    pub(super) labels: BTreeMap<String, String>,
+    /// Its value.
+    pub(super) value: f64,
+}
+
+impl Scrape {
+    /// Numbers from their text, for tests.
+    #[cfg(test)]
+    pub(super) fn of_text(at: Instant, text: &str) -> Scrape {
+        Scrape { at, samples: parse(text) }
+    }
+
+    /// The samples of this name.
+    pub(super) fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Sample> {
+        self.samples.iter().filter(move |sample| sample.name == name)
+    }
+
+    /// The sum of the samples of this name; `None` if there is none.
+    pub(super) fn sum(&self, name: &str) -> Option<f64> {
+        let mut samples = self.of(name).peekable();
+        samples.peek()?;
+        Some(samples.map(|sample| sample.value).sum())
+    }
+
+    /// The sums of the samples of this name, by one label.
+    pub(super) fn by(&self, name: &str, label: &str) -> BTreeMap<String, f64> {
+        let mut sums = BTreeMap::new();
+        for sample in self.of(name) {
+            if let Some(value) = sample.labels.get(label) {
+                *sums.entry(value.clone()).or_insert(0.0) += sample.value;
+            }
+        }
+        sums
+    }
+}
+
+/// Reads the Prometheus text format 0.0.4. Lines that are no samples are passed over.
+fn parse(text: &str) -> Vec<Sample> {
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
+}
+
+fn sample(line: &str) -> Option<Sample> {
+    let end = line.find(['{', ' '])?;
+    let name = line[..end].to_owned();
+    let mut labels = BTreeMap::new();
+    let mut rest = &line[end..];
+    if let Some(inside) = rest.strip_prefix('{') {
+        rest = inside;
+        // Each turn takes a label off the line.
+        loop {
+            rest = rest.trim_start_matches([',', ' ']);
+            if let Some(after) = rest.strip_prefix('}') {
+                rest = after;
+                break;
+            }
+            let (label, value) = rest.split_once("=\"")?;
+            let (value, after) = quoted(value)?;
+            labels.insert(label.to_owned(), value);
+            rest = after;
+        }
+    }
+    let value = rest.split_whitespace().next()?.parse().ok()?;
+    Some(Sample { name, labels, value })
+}
+
+/// The text up to the closing quote, and what follows it.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => match characters.next()?.1 {
+                'n' => value.push('\n'),
+                other => value.push(other),
+            },
+            other => value.push(other),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_format() {
+        let text = "# HELP a Some.\n# TYPE a counter\na_total{x=\"1\",y=\"q\\\"u\\\\o,t}e\"} 3\na_total{x=\"1\"} 1e1\n\
+                    a_total{x=\"2\"} 4 1700000000\nb 0.5\nc{} NaN\nnonsense\nd{x=\"unclosed 1\n";
+        let scrape = Scrape::of_text(Instant::now(), text);
+        assert_eq!(scrape.samples.len(), 5);
+        assert_eq!(scrape.samples[0].labels["y"], "q\"u\\o,t}e");
+        assert_eq!(scrape.sum("a_total"), Some(17.0));
+        assert_eq!(scrape.by("a_total", "x"), BTreeMap::from([("1".into(), 13.0), ("2".into(), 4.0)]));
+        assert_eq!((scrape.sum("b"), scrape.sum("absent")), (Some(0.5), None));
+    }
+}

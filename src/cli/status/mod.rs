@@ -1,0 +1,119 @@
+//! `signpost status`: one screen that says how the platform stands, from the API and from the admin endpoints of
+//! processes.
+
+mod report;
+
+use std::time::{Duration, Instant};
+
+use clap::{Arg, ArgMatches, Command};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+
+use self::report::{Asked, Objects, Platform, Process, Report};
+use super::access::{self, API_TIMEOUT, Access, Place, Trouble};
+use super::output::{self, Format};
+use super::rates::Rates;
+use super::scrape::{self, Admin};
+use super::{Exit, complain, progress};
+use crate::api::v1alpha1::route::Route;
+use crate::api::v1alpha1::router::Router;
+use crate::api::v1alpha1::zone::Zone;
+use crate::api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
+
+/// Longest time between the two looks at the counters, in seconds.
+const INTERVAL_MAX: f64 = 60.0;
+
+pub(super) fn command() -> Command {
+    let interval = Arg::new("interval")
+        .long("interval")
+        .value_name("SECONDS")
+        .default_value("1")
+        .value_parser(|text: &str| match text.parse::<f64>() {
+            Ok(seconds) if (0.0..=INTERVAL_MAX).contains(&seconds) => Ok(seconds),
+            _ => Err("must be a number of seconds from 0 to 60"),
+        })
+        .help("Over how long queries are counted; 0 leaves the count out");
+    Command::new("status")
+        .about("Says in one screen how the platform stands: API, leader, processes, zones, queries, and what is wrong")
+        .after_help(
+            "Give --admin once for each process. Exit codes: 0 the API and all processes answer and are ready (there \
+             may be warnings), 1 one does not, 2 called wrongly.",
+        )
+        .args([scrape::argument(), interval])
+        .arg(output::argument())
+        .args(access::arguments())
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    let place = match Place::of(matches) {
+        Ok(place) => place,
+        Err(exit) => return exit,
+    };
+    let interval = Duration::from_secs_f64(*matches.get_one::<f64>("interval").expect("it has a default"));
+    let urls = scrape::urls(matches);
+    let limit = API_TIMEOUT + interval + Duration::from_secs(60);
+    let asked = access::run(limit, async {
+        let admin = Admin::new()?;
+        let processes = futures::future::join_all(urls.iter().map(|url| process(&admin, url, interval)));
+        let asking = async { tokio::join!(platform(&place), processes) };
+        let (platform, processes) = progress::during("looking around", asking).await;
+        Ok(Asked { kubeconfig: place.origin(), platform, processes })
+    });
+    let report = match asked {
+        Ok(asked) => Report::new(asked, Timestamp::now()),
+        Err(error) => {
+            complain(error);
+            return Exit::Failure;
+        }
+    };
+    match Format::of(matches).show(&report, |painter| report.text(painter)) {
+        Ok(()) if report.healthy => Exit::Success,
+        Ok(()) => Exit::Failure,
+        Err(error) => super::exit_of(Err(error)),
+    }
+}
+
+/// What the API tells.
+async fn platform(place: &Place) -> Result<Platform, String> {
+    let access = place.connect().await?;
+    let started = Instant::now();
+    let version = access.client.apiserver_version().await.map_err(|error| access.unanswered(error))?.git_version;
+    let took = started.elapsed();
+    let (routers, routes, zones, lease) = tokio::try_join!(
+        access.all_permitted::<Router>(),
+        access.all_permitted::<Route>(),
+        access.all_permitted::<Zone>(),
+        lease(&access),
+    )?;
+    Ok(Platform { version, took, lease, objects: Objects { routers, routes, zones } })
+}
+
+/// The Lease of the schedulers. `None`: nobody has ever led, or the user may not see it.
+async fn lease(access: &Access) -> Result<Option<Lease>, String> {
+    let leases: Api<Lease> = Api::namespaced(access.client.clone(), SCHEDULER_LEASE_NAMESPACE);
+    match leases.get_opt(SCHEDULER_LEASE).await {
+        Ok(lease) => Ok(lease),
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+        Err(error) => Err(access.unanswered(Trouble::from(error))),
+    }
+}
+
+/// What a process tells of itself.
+async fn process(admin: &Admin, url: &str, interval: Duration) -> Process {
+    let look = async {
+        let (ready, checks) = admin.ready(url).await?;
+        let first = admin.scrape(url).await?;
+        if interval.is_zero() {
+            return Ok((ready, checks, first, None));
+        }
+        tokio::time::sleep_until((first.at + interval).into()).await;
+        let second = admin.scrape(url).await?;
+        let rates = Rates::between(&first, &second);
+        Ok((ready, checks, second, Some(rates)))
+    };
+    match look.await {
+        Ok((ready, checks, scrape, rates)) => Process::answered(url, ready, &checks, &scrape, rates, Timestamp::now()),
+        Err(error) => Process::silent(url, error),
+    }
+}

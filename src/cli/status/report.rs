@@ -1,0 +1,427 @@
+//! What `signpost status` tells, and how it is written.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use serde::Serialize;
+
+use crate::api::v1alpha1::route::Route;
+use crate::api::v1alpha1::router::{Router, RouterState};
+use crate::api::v1alpha1::zone::{Zone, ZoneKind};
+use crate::cli::age;
+use crate::cli::rates::{self, Rates};
+use crate::cli::routers;
+use crate::cli::routes::{Row, State};
+use crate::cli::scrape::Scrape;
+use crate::cli::style::{Painter, Style, harmless};
+use crate::cli::table::{Cell, Facts};
+
+/// How many objects a warning names.
+const NAMED: usize = 3;
+/// A watch that has been silent for longer than this has lost the API: one that is idle hears of it about every minute.
+const SYNC_AGE_MAX_SECONDS: f64 = 180.0;
+
+/// What was found out.
+pub(super) struct Asked {
+    pub(super) kubeconfig: String,
+    pub(super) platform: Result<Platform, String>,
+    pub(super) processes: Vec<Process>,
+}
+
+/// What the API tells.
+pub(super) struct Platform {
+    pub(super) version: String,
+    /// How long one request took.
+    pub(super) took: Duration,
+    pub(super) lease: Option<Lease>,
+    pub(super) objects: Objects,
+}
+
+/// The objects; `None` of a kind that the user may not list.
+pub(super) struct Objects {
+    pub(super) routers: Option<Vec<Router>>,
+    pub(super) routes: Option<Vec<Route>>,
+    pub(super) zones: Option<Vec<Zone>>,
+}
+
+/// How the platform stands. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    /// Whether the API and all processes answer, and the processes are ready.
+    pub(super) healthy: bool,
+    api: Api,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    domain: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leader: Option<Leader>,
+    processes: Vec<Process>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    routers: Option<Counts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    routes: Option<Counts>,
+    /// Zones that the ledger of serials knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ledger_zones: Option<usize>,
+    warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Api {
+    kubeconfig: String,
+    reachable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    milliseconds: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Leader {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    renewed_seconds: Option<u64>,
+    /// How often the leader has changed, which is the fencing number.
+    term: i32,
+    /// Whether its Lease is over.
+    expired: bool,
+}
+
+/// How many objects of a kind there are, and how many of them in each state.
+#[derive(Debug, Default, Serialize)]
+struct Counts {
+    total: usize,
+    #[serde(flatten)]
+    states: BTreeMap<&'static str, usize>,
+}
+
+/// What a process tells of itself.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Process {
+    url: String,
+    reachable: bool,
+    ready: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// What it needs and lacks.
+    missing: Vec<String>,
+    roles: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uptime_seconds: Option<u64>,
+    /// Whether its scheduler leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leading: Option<bool>,
+    /// Zones that it serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zones: Option<u64>,
+    /// How long ago the API was heard on the watch that was silent longest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sync_age_seconds: Option<f64>,
+    /// Watches that are not connected or not complete, as `owner/kind`.
+    broken_watches: Vec<String>,
+    /// Objects missing from the API's list whose names are still served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_losses: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    broken_zone_files: Option<u64>,
+    /// Faults of objects that zones are made from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdicts: Option<u64>,
+    /// By the second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rates: Option<Rates>,
+}
+
+impl Process {
+    /// One that does not answer.
+    pub(super) fn silent(url: &str, error: String) -> Process {
+        Process { url: url.to_owned(), error: Some(error), ..Process::default() }
+    }
+
+    /// One that answers, with the lines of its readiness and its numbers.
+    pub(super) fn answered(
+        url: &str,
+        ready: bool,
+        checks: &[String],
+        scrape: &Scrape,
+        rates: Option<Rates>,
+        now: Timestamp,
+    ) -> Process {
+        let mut roles: Vec<String> = Vec::new();
+        for role in checks.iter().filter_map(|check| check.get(4..)?.split('/').next()) {
+            if role != "process" && !roles.iter().any(|known| known == role) {
+                roles.push(role.to_owned());
+            }
+        }
+        let missing = checks.iter().filter_map(|check| check.strip_prefix("[-] ")).map(str::to_owned).collect();
+        let count = |name: &str| scrape.sum(name).map(|value| value as u64);
+        let started = scrape.sum("signpost_start_time_seconds");
+        let version = scrape.of("signpost_build_info").find_map(|sample| sample.labels.get("version")).cloned();
+        let ages = scrape.of("signpost_mirror_age_seconds").map(|sample| sample.value);
+        let mut broken = Vec::new();
+        for name in ["signpost_mirror_synced", "signpost_mirror_connected"] {
+            for sample in scrape.of(name).filter(|sample| sample.value == 0.0) {
+                let label = |label: &str| sample.labels.get(label).map_or("", String::as_str);
+                let watch = format!("{}/{}", label("owner"), label("kind"));
+                if !broken.contains(&watch) {
+                    broken.push(watch);
+                }
+            }
+        }
+        Process {
+            url: url.to_owned(),
+            reachable: true,
+            ready,
+            error: None,
+            missing,
+            roles,
+            version,
+            uptime_seconds: started.map(|started| (now.as_second() as f64 - started).max(0.0) as u64),
+            leading: scrape.sum("signpost_scheduler_leading").map(|leading| leading > 0.0),
+            zones: count("signpost_dns_zones"),
+            sync_age_seconds: ages.max_by(f64::total_cmp),
+            broken_watches: broken,
+            held_losses: count("signpost_brake_held_objects"),
+            broken_zone_files: count("signpost_zone_files_broken"),
+            verdicts: count("signpost_verdicts"),
+            rates: rates.filter(|_| scrape.sum("signpost_dns_requests_total").is_some()),
+        }
+    }
+
+    fn warn(&self, warnings: &mut Vec<String>) {
+        let Process { url, .. } = self;
+        if let Some(error) = &self.error {
+            warnings.push(error.clone());
+        }
+        warnings.extend(self.missing.iter().map(|missing| format!("{url}: {missing}")));
+        if !self.broken_watches.is_empty() {
+            warnings.push(format!("{url}: the API is not followed by {}", self.broken_watches.join(", ")));
+        } else if let Some(age) = self.sync_age_seconds.filter(|age| *age > SYNC_AGE_MAX_SECONDS) {
+            warnings.push(format!("{url}: the API was not heard for {}", age::of_seconds(age as u64)));
+        }
+        for (count, what) in [
+            (self.held_losses, "objects are missing from the API; their names are still served"),
+            (self.broken_zone_files, "zone files are broken and never had a good version; see the log"),
+            (self.verdicts, "faults in objects that zones are made from; see the log"),
+        ] {
+            if let Some(count) = count.filter(|count| *count > 0) {
+                warnings.push(format!("{url}: {count} {what}"));
+            }
+        }
+    }
+}
+
+impl Report {
+    /// Puts together what was found out.
+    pub(super) fn new(asked: Asked, now: Timestamp) -> Report {
+        let Asked { kubeconfig, platform, processes } = asked;
+        let mut warnings = Vec::new();
+        let reachable = platform.is_ok();
+        let mut report = Report {
+            healthy: reachable && processes.iter().all(|process| process.ready),
+            api: Api { kubeconfig, reachable, version: None, milliseconds: None },
+            domain: None,
+            leader: None,
+            processes,
+            routers: None,
+            routes: None,
+            ledger_zones: None,
+            warnings: Vec::new(),
+        };
+        match platform {
+            Ok(platform) => report.take(platform, &mut warnings, now),
+            Err(error) => warnings.push(error),
+        }
+        report.processes.iter().for_each(|process| process.warn(&mut warnings));
+        report.warnings = warnings;
+        report
+    }
+
+    fn take(&mut self, platform: Platform, warnings: &mut Vec<String>, now: Timestamp) {
+        self.api.version = Some(platform.version);
+        self.api.milliseconds = Some((platform.took.as_secs_f64() * 10_000.0).round() / 10.0);
+        self.leader = platform.lease.as_ref().map(|lease| leader(lease, now));
+        match &self.leader {
+            Some(Leader { holder: Some(holder), expired: true, renewed_seconds, .. }) => warnings.push(format!(
+                "no scheduler leads: {holder} has not renewed its Lease for {}",
+                age::of_seconds(renewed_seconds.unwrap_or(0))
+            )),
+            Some(Leader { holder: None, .. }) => warnings.push("no scheduler leads: new routes wait".to_owned()),
+            _ => {}
+        }
+        let Objects { routers, routes, zones } = platform.objects;
+        if let Some(zones) = &zones {
+            self.ledger_zones = Some(zones.len());
+            let parent = zones.iter().find(|zone| zone.spec.kind == ZoneKind::Parent);
+            self.domain = parent.and_then(|zone| zone.metadata.name.clone());
+        }
+        if let Some(routers) = routers {
+            let rows = routers::rows(&routers, zones.as_deref().unwrap_or_default());
+            let mut counts = Counts { total: rows.len(), ..Counts::default() };
+            for row in &rows {
+                let state = match row.state {
+                    RouterState::Active => "active",
+                    RouterState::Cordoned => "cordoned",
+                    RouterState::Draining => "draining",
+                };
+                *counts.states.entry(state).or_default() += 1;
+            }
+            let not_ready: Vec<&routers::Row> = rows.iter().filter(|row| row.ready == Some(false)).collect();
+            for row in not_ready.iter().take(NAMED) {
+                warnings.push(format!("Router {} is not ready: {}", row.name, row.why.join("; ")));
+            }
+            if not_ready.len() > NAMED {
+                warnings.push(format!("and {} more Routers are not ready", not_ready.len() - NAMED));
+            }
+            self.routers = Some(counts);
+        }
+        if let Some(routes) = routes {
+            let mut counts = Counts { total: routes.len(), ..Counts::default() };
+            let mut stuck: BTreeMap<(&'static str, String), Vec<String>> = BTreeMap::new();
+            for row in routes.iter().map(|route| Row::of(route, now)) {
+                *counts.states.entry(row.state.word()).or_default() += 1;
+                if matches!(row.state, State::Waiting | State::Refused) {
+                    let reason = row.reason.unwrap_or_else(|| "not looked at yet".to_owned());
+                    let named = format!("{}/{}", row.namespace, row.name);
+                    stuck.entry((row.state.word(), reason)).or_default().push(named);
+                }
+            }
+            for ((state, reason), mut names) in stuck {
+                names.sort_unstable();
+                let count = names.len();
+                let more = if count > NAMED { ", …" } else { "" };
+                names.truncate(NAMED);
+                let routes = if count == 1 { "route" } else { "routes" };
+                warnings.push(format!("{count} {routes} {state}, {reason}: {}{more}", names.join(", ")));
+            }
+            self.routes = Some(counts);
+        }
+    }
+
+    /// The screen.
+    pub(super) fn text(&self, painter: Painter) -> String {
+        let mut facts = Facts::default();
+        facts.add(
+            "api",
+            match (&self.api.version, self.api.milliseconds) {
+                (Some(version), Some(milliseconds)) => Cell::styled(
+                    Style::Good,
+                    format!("{version}, answers in {milliseconds} ms ({})", self.api.kubeconfig),
+                ),
+                _ => Cell::styled(Style::Bad, format!("does not answer ({})", self.api.kubeconfig)),
+            },
+        );
+        if let Some(domain) = &self.domain {
+            facts.add("domain", domain.as_str());
+        }
+        if let Some(leader) = &self.leader {
+            let renewed =
+                leader.renewed_seconds.map_or("never".to_owned(), |seconds| age::of_seconds(seconds) + " ago");
+            let text = match &leader.holder {
+                Some(holder) => format!("{holder}, renewed {renewed}, term {}", leader.term),
+                None => format!("nobody, term {}", leader.term),
+            };
+            let bad = leader.expired || leader.holder.is_none();
+            facts.add("leader", if bad { Cell::styled(Style::Bad, text) } else { Cell::from(text) });
+        }
+        for process in &self.processes {
+            process_facts(&mut facts, process);
+        }
+        for (name, counts) in [("routers", &self.routers), ("routes", &self.routes)] {
+            if let Some(counts) = counts {
+                let states: Vec<String> =
+                    counts.states.iter().map(|(state, count)| format!("{count} {state}")).collect();
+                let states = if states.is_empty() { String::new() } else { format!(": {}", states.join(", ")) };
+                facts.add(name, format!("{}{states}", counts.total));
+            }
+        }
+        if let Some(zones) = self.ledger_zones {
+            facts.add("ledger", format!("{zones} zones"));
+        }
+        if self.warnings.is_empty() {
+            facts.add("warnings", Cell::styled(Style::Good, "none"));
+            return facts.text(painter);
+        }
+        facts.add("warnings", Cell::styled(Style::Warning, self.warnings.len().to_string()));
+        let mut text = facts.text(painter);
+        text.push('\n');
+        for warning in &self.warnings {
+            text.push_str(&painter.paint(Style::Warning, &format!("- {}", harmless(warning))));
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn leader(lease: &Lease, now: Timestamp) -> Leader {
+    let spec = lease.spec.clone().unwrap_or_default();
+    let renewed = spec.renew_time.map(|time| u64::try_from(now.as_second() - time.0.as_second()).unwrap_or(0));
+    let duration = u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
+    Leader {
+        holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
+        renewed_seconds: renewed,
+        term: spec.lease_transitions.unwrap_or(0),
+        // The leader's clock and ours may differ a little.
+        expired: renewed.is_none_or(|renewed| renewed > 2 * duration),
+    }
+}
+
+/// The lines of one process.
+fn process_facts(facts: &mut Facts, process: &Process) {
+    if !process.reachable {
+        facts.add("process", Cell::styled(Style::Bad, format!("{} does not answer", process.url)));
+        return;
+    }
+    let roles: Vec<String> = process
+        .roles
+        .iter()
+        .map(|role| match (role.as_str(), process.leading) {
+            ("scheduler", Some(true)) => "scheduler (leading)".to_owned(),
+            _ => role.clone(),
+        })
+        .collect();
+    let mut text = format!("{} {}", process.url, if process.ready { "ready" } else { "not ready" });
+    if !roles.is_empty() {
+        text += &format!(": {}", roles.join(", "));
+    }
+    if let Some(version) = &process.version {
+        text += &format!("; version {version}");
+    }
+    if let Some(uptime) = process.uptime_seconds {
+        text += &format!(", up {}", age::of_seconds(uptime));
+    }
+    facts.add("process", Cell::styled(if process.ready { Style::Good } else { Style::Bad }, text));
+    if let Some(age) = process.sync_age_seconds {
+        let text = format!("the API was heard {} ago", age::of_seconds(age as u64));
+        let late = age > SYNC_AGE_MAX_SECONDS || !process.broken_watches.is_empty();
+        facts.add("  sync", if late { Cell::styled(Style::Bad, text) } else { Cell::from(text) });
+    }
+    if let Some(zones) = process.zones {
+        facts.add("  zones", format!("{zones} served"));
+    }
+    if let Some(rates) = &process.rates {
+        let answered: f64 = rates.rcodes.values().sum();
+        let parts: Vec<String> = rates::largest(&rates.rcodes)
+            .into_iter()
+            .map(|(rcode, rate)| format!("{rcode} {:.0}%", 100.0 * rate / answered))
+            .collect();
+        let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
+        facts.add("  queries", format!("{}/s{parts}", rates::number(rates.queries)));
+    }
+    match process.held_losses {
+        Some(0) => facts.add("  brake", "nothing is held"),
+        Some(held) => facts.add("  brake", Cell::styled(Style::Warning, format!("{held} losses are held"))),
+        None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! What `signpost status` tells, from fixed objects and numbers.
+
+use super::*;
+use serde_json::{Value, json};
+use std::time::Instant;
+
+const METRICS: &str = "signpost_build_info{version=\"0.1.0\"} 1\nsignpost_start_time_seconds 1735689000.5\n\
+        signpost_dns_zones 5\nsignpost_mirror_synced{owner=\"dns\",kind=\"Router\"} 1\n\
+        signpost_mirror_connected{owner=\"dns\",kind=\"Router\"} 1\nsignpost_mirror_age_seconds{owner=\"dns\",kind=\"Router\"} 0.4\n\
+        signpost_mirror_age_seconds{owner=\"dns\",kind=\"Zone\"} 12.5\nsignpost_brake_held_objects{kind=\"Router\"} 0\n\
+        signpost_scheduler_leading 1\nsignpost_dns_requests_total{transport=\"udp\"} 10\nsignpost_verdicts 0\n";
+
+fn object<T: serde::de::DeserializeOwned>(kind: &str, metadata: Value, spec: Value, status: Value) -> T {
+    let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec, "status": status});
+    serde_json::from_value(object).expect("an object")
+}
+
+fn now() -> Timestamp {
+    "2025-01-01T00:00:00Z".parse().expect("a time")
+}
+
+fn platform() -> Platform {
+    let lease = json!({"metadata": {}, "spec": {"holderIdentity": "host-1", "renewTime": "2024-12-31T23:59:58.000000Z",
+            "leaseDurationSeconds": 15, "leaseTransitions": 3}});
+    let scheduled = |name: &str| {
+        object("Route", json!({"namespace": "shop", "name": name}), json!({}), json!({"phase": "scheduled"}))
+    };
+    let condition = json!([{"type": "Scheduled", "status": "False", "reason": "NoRouter", "message": "none",
+            "lastTransitionTime": "2025-01-01T00:00:00Z"}]);
+    let waits =
+        object("Route", json!({"namespace": "shop", "name": "vault"}), json!({}), json!({"conditions": condition}));
+    let ready = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "NoActiveAddress", "message": "none is",
+            "lastTransitionTime": "2025-01-01T00:00:00Z"}]});
+    Platform {
+        version: "v1.33.0+signpost".to_owned(),
+        took: Duration::from_micros(2_340),
+        lease: Some(serde_json::from_value(lease).expect("a Lease")),
+        objects: Objects {
+            routers: Some(vec![
+                object("Router", json!({"name": "shard1"}), json!({}), Value::Null),
+                object("Router", json!({"name": "shard2"}), json!({"state": "cordoned"}), ready),
+            ]),
+            routes: Some(vec![scheduled("a"), scheduled("b"), waits]),
+            zones: Some(vec![object(
+                "Zone",
+                json!({"name": "v3.example"}),
+                json!({"type": "parent", "versions": []}),
+                Value::Null,
+            )]),
+        },
+    }
+}
+
+#[test]
+fn a_screen() {
+    let scrape = Scrape::of_text(Instant::now(), METRICS);
+    let rcodes = BTreeMap::from([("NOERROR".to_owned(), 90.0), ("NXDOMAIN".to_owned(), 30.0)]);
+    let rates = Rates { queries: 120.0, rcodes, ..Rates::default() };
+    let checks = ["[+] process/start", "[+] api/store", "[+] scheduler/objects", "[+] dns/zones"].map(str::to_owned);
+    let process = Process::answered("http://127.0.0.1:9453", true, &checks, &scrape, Some(rates), now());
+    let asked = Asked { kubeconfig: "kubeconfig".to_owned(), platform: Ok(platform()), processes: vec![process] };
+    let report = Report::new(asked, now());
+    let expected = "\
+api         v1.33.0+signpost, answers in 2.3 ms (kubeconfig)
+domain      v3.example
+leader      host-1, renewed 2s ago, term 3
+process     http://127.0.0.1:9453 ready: api, scheduler (leading), dns; version 0.1.0, up 9m59s
+  sync      the API was heard 12s ago
+  zones     5 served
+  queries   120.0/s: NOERROR 75%, NXDOMAIN 25%
+  brake     nothing is held
+routers     2: 1 active, 1 cordoned
+routes      3: 2 scheduled, 1 waiting
+ledger      1 zones
+warnings    2
+
+- Router shard2 is not ready: NoActiveAddress: none is
+- 1 route waiting, NoRouter: shop/vault
+";
+    assert_eq!(report.text(Painter::PLAIN), expected);
+    assert!(report.healthy);
+    let json = serde_json::to_value(&report).expect("plain data");
+    assert_eq!((&json["routes"]["scheduled"], &json["processes"][0]["zones"]), (&json!(2), &json!(5)));
+}
+
+#[test]
+fn what_does_not_answer_is_said() {
+    let broken =
+        "signpost_mirror_connected{owner=\"dns\",kind=\"Zone\"} 0\nsignpost_brake_held_objects{kind=\"Router\"} 2\n";
+    let scrape = Scrape::of_text(Instant::now(), broken);
+    let checks = ["[-] dns/zones: not listed yet".to_owned()];
+    let processes = vec![
+        Process::answered("http://a", false, &checks, &scrape, None, now()),
+        Process::silent("http://b", "http://b does not answer: refused (--admin)".to_owned()),
+    ];
+    let asked = Asked { kubeconfig: "k".to_owned(), platform: Err("the API is away".to_owned()), processes };
+    let report = Report::new(asked, now());
+    assert!(!report.healthy);
+    assert_eq!(
+        report.warnings,
+        [
+            "the API is away",
+            "http://a: dns/zones: not listed yet",
+            "http://a: the API is not followed by dns/Zone",
+            "http://a: 2 objects are missing from the API; their names are still served",
+            "http://b does not answer: refused (--admin)",
+        ]
+    );
+    let text = report.text(Painter::PLAIN);
+    assert!(text.contains("api        does not answer (k)\n") && text.contains("http://b does not answer\n"), "{text}");
+}
+
+#[test]
+fn a_leader_that_is_gone() {
+    let mut platform = platform();
+    let lease = json!({"metadata": {}, "spec": {"holderIdentity": "host-1", "renewTime": "2024-12-31T23:58:00.000000Z",
+            "leaseDurationSeconds": 15}});
+    platform.lease = Some(serde_json::from_value(lease).expect("a Lease"));
+    let report = Report::new(Asked { kubeconfig: "k".into(), platform: Ok(platform), processes: Vec::new() }, now());
+    assert_eq!(report.warnings[0], "no scheduler leads: host-1 has not renewed its Lease for 2m");
+}

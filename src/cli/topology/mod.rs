@@ -1,0 +1,84 @@
+//! `signpost topology`: namespace → route → shard → address, as a text tree or as a drawing.
+//!
+//! However many routes there are, what is printed stays of a size that can be looked at: routes are grouped by
+//! namespace and shard, and of each group as many are named as there is room for ([`plan`]).
+
+mod drawing;
+mod model;
+mod plan;
+mod tree;
+
+use clap::{Arg, ArgMatches, Command, value_parser};
+use kube::Api;
+use kube::api::ListParams;
+
+use self::model::Topology;
+use self::plan::Plan;
+use super::access::{self, API_TIMEOUT, Access, Place};
+use super::output::{self, Format};
+use super::{Exit, print, progress};
+use crate::api::v1alpha1::route::Route;
+use crate::api::v1alpha1::router::Router;
+
+pub(super) fn command() -> Command {
+    let format = Arg::new("format")
+        .long("format")
+        .value_name("FORMAT")
+        .value_parser(["text", "dot", "mermaid"])
+        .default_value("text")
+        .help("How to draw it: a text tree, Graphviz, or Mermaid");
+    let filter = Arg::new("filter")
+        .long("filter")
+        .value_name("TEXT")
+        .action(clap::ArgAction::Append)
+        .help("Only routes with this text in namespace, name, host or Router (repeats: all must be there)");
+    let size = Arg::new("size")
+        .long("size")
+        .value_name("N")
+        .value_parser(value_parser!(usize))
+        .default_value("200")
+        .help("About how many lines or nodes it may have; 0 names every route");
+    Command::new("topology")
+        .about("Draws which namespaces' routes are on which shards, and the shards' addresses")
+        .after_help(
+            "Of all namespaces, unless one is named. Where there are more routes than --size has room for, they are \
+             counted by namespace and shard. -o json and -o yaml always tell of all. Exit codes: 0 drawn, 1 the API \
+             does not answer, 2 called wrongly.\n\nsignpost topology --format dot | dot -Tsvg > topology.svg",
+        )
+        .args([format, filter, size])
+        .arg(access::namespace_argument().help("Only routes of this namespace"))
+        .arg(output::argument())
+        .args(access::arguments())
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    let place = match Place::of(matches) {
+        Ok(place) => place,
+        Err(exit) => return exit,
+    };
+    let namespace = matches.get_one::<String>("namespace");
+    let filters: Vec<String> = matches.get_many("filter").unwrap_or_default().cloned().collect();
+    let listed = access::run(API_TIMEOUT, async {
+        let access = place.connect().await?;
+        progress::during("listing Routers and routes", list(&access, namespace.map(String::as_str))).await
+    });
+    super::exit_of(listed.and_then(|(routers, routes)| {
+        let topology = Topology::new(&routers, &routes, &filters);
+        let format = Format::of(matches);
+        let plan = Plan::new(&topology, *matches.get_one::<usize>("size").expect("it has a default"));
+        match matches.get_one::<String>("format").map(String::as_str) {
+            Some("dot") if format == Format::Table => print(&drawing::dot(&topology, &plan)),
+            Some("mermaid") if format == Format::Table => print(&drawing::mermaid(&topology, &plan)),
+            _ => return format.show(&topology, |painter| tree::text(&topology, &plan, painter)),
+        }
+        Ok(())
+    }))
+}
+
+async fn list(access: &Access, namespace: Option<&str>) -> Result<(Vec<Router>, Vec<Route>), String> {
+    let routes: Api<Route> = match namespace {
+        Some(namespace) => Api::namespaced(access.client.clone(), namespace),
+        None => Api::all(access.client.clone()),
+    };
+    tokio::try_join!(access.all(), access.list(&routes, ListParams::default()))
+}

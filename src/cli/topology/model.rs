@@ -1,0 +1,204 @@
+//! What is drawn: namespaces with their routes by shard, and shards with their addresses.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::api::v1alpha1::route::Route;
+use crate::api::v1alpha1::router::{AddressState, Router, RouterState};
+use crate::cli::routes::Row;
+
+/// All there is. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Serialize)]
+pub(super) struct Topology {
+    /// By name.
+    pub(super) namespaces: Vec<Namespace>,
+    /// By name; with a filter only those that have a route which it lets through.
+    pub(super) shards: Vec<Shard>,
+    /// How many routes there are that the filter lets through.
+    pub(super) routes: usize,
+}
+
+/// A namespace.
+#[derive(Debug, Serialize)]
+pub(super) struct Namespace {
+    pub(super) name: String,
+    pub(super) routes: usize,
+    /// By Router; those without one last.
+    pub(super) groups: Vec<Group>,
+}
+
+/// The routes of a namespace that are on one shard, or on none.
+#[derive(Debug, Serialize)]
+pub(super) struct Group {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) router: Option<String>,
+    /// By name.
+    pub(super) routes: Vec<Leaf>,
+}
+
+/// A route.
+#[derive(Debug, Serialize)]
+pub(super) struct Leaf {
+    pub(super) name: String,
+    /// The name by which it is reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) host: Option<String>,
+    /// Why it has no Router.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+}
+
+/// A shard.
+#[derive(Debug, Serialize)]
+pub(super) struct Shard {
+    pub(super) name: String,
+    pub(super) state: RouterState,
+    /// How many of the routes here are on it.
+    pub(super) routes: usize,
+    pub(super) addresses: Vec<Address>,
+}
+
+/// An address of a shard.
+#[derive(Debug, Serialize)]
+pub(super) struct Address {
+    pub(super) ip: String,
+    pub(super) state: AddressState,
+}
+
+impl Topology {
+    /// Of these objects, with the routes that have every one of `filters` in their namespace, name, host or Router.
+    pub(super) fn new(routers: &[Router], routes: &[Route], filters: &[String]) -> Topology {
+        let filters: Vec<String> = filters.iter().map(|filter| filter.to_ascii_lowercase()).collect();
+        let passes = |row: &Row| {
+            let fields = [Some(&row.namespace), Some(&row.name), row.host.as_ref(), row.router.as_ref()];
+            filters
+                .iter()
+                .all(|filter| fields.iter().flatten().any(|field| field.to_ascii_lowercase().contains(filter.as_str())))
+        };
+        // The last place for routes without a Router: no name sorts after it.
+        let mut by_namespace: BTreeMap<String, BTreeMap<(bool, String), Vec<Leaf>>> = BTreeMap::new();
+        let mut on: BTreeMap<String, usize> = BTreeMap::new();
+        let mut count = 0;
+        for row in routes.iter().map(|route| Row::of(route, Timestamp::UNIX_EPOCH)).filter(passes) {
+            count += 1;
+            if let Some(router) = &row.router {
+                *on.entry(router.clone()).or_default() += 1;
+            }
+            let group = (row.router.is_none(), row.router.clone().unwrap_or_default());
+            let reason = if row.router.is_none() { row.reason } else { None };
+            let leaf = Leaf { name: row.name, host: row.host, reason };
+            by_namespace.entry(row.namespace).or_default().entry(group).or_default().push(leaf);
+        }
+        let namespaces = by_namespace.into_iter().map(|(name, groups)| Namespace {
+            name,
+            routes: groups.values().map(Vec::len).sum(),
+            groups: groups
+                .into_iter()
+                .map(|((waits, router), mut routes)| {
+                    routes.sort_by(|a, b| a.name.cmp(&b.name));
+                    Group { router: (!waits).then_some(router), routes }
+                })
+                .collect(),
+        });
+        let namespaces = namespaces.collect();
+        let mut shards: Vec<Shard> = routers
+            .iter()
+            .map(|router| {
+                let name = router.metadata.name.clone().unwrap_or_default();
+                let address = |address: &crate::api::v1alpha1::router::Address| Address {
+                    ip: address.ip.clone(),
+                    state: address.state,
+                };
+                Shard {
+                    routes: on.remove(&name).unwrap_or(0),
+                    state: router.spec.state,
+                    addresses: router.spec.addresses.iter().map(address).collect(),
+                    name,
+                }
+            })
+            .filter(|shard| filters.is_empty() || shard.routes > 0)
+            .collect();
+        shards.sort_by(|a, b| a.name.cmp(&b.name));
+        Topology { namespaces, shards, routes: count }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod fixture {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// A route on a Router, or waiting.
+    pub(in super::super) fn route(namespace: &str, name: &str, router: Option<&str>) -> Route {
+        let status = match router {
+            Some(router) => {
+                json!({"phase": "scheduled", "router": router, "dns": format!("{namespace}-{name}.{router}.example")})
+            }
+            None => {
+                json!({"conditions": [{"type": "Scheduled", "status": "False", "reason": "NoRouter", "message": "none",
+                "lastTransitionTime": "2025-01-01T00:00:00Z"}]})
+            }
+        };
+        let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "spec": {}, "status": status,
+            "metadata": {"namespace": namespace, "name": name}});
+        serde_json::from_value(object).expect("a Route")
+    }
+
+    /// A Router with this spec.
+    pub(in super::super) fn router(name: &str, spec: &Value) -> Router {
+        let object =
+            json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": spec});
+        serde_json::from_value(object).expect("a Router")
+    }
+
+    /// Two shards, two namespaces, five routes.
+    pub(in super::super) fn small() -> Topology {
+        let routers = [
+            router("shard2", &json!({"state": "cordoned"})),
+            router("shard1", &json!({"addresses": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.2", "state": "drained"}]})),
+        ];
+        let routes = [
+            route("shop", "front", Some("shard1")),
+            route("shop", "cart", Some("shard1")),
+            route("shop", "vault", None),
+            route("blog", "www", Some("shard1")),
+            route("blog", "old", Some("shard2")),
+        ];
+        Topology::new(&routers, &routes, &[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixture::{route, router};
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn filters_look_everywhere_and_all_must_pass() {
+        let routers = [router("shard1", &json!({})), router("shard2", &json!({}))];
+        let routes = [
+            route("shop", "front", Some("shard1")),
+            route("shop", "cart", Some("shard2")),
+            route("blog", "front", Some("shard2")),
+        ];
+        for (filters, routes_left, shards) in [
+            (&[][..], 3, &["shard1", "shard2"][..]),
+            (&["FRONT"], 2, &["shard1", "shard2"]),
+            (&["front", "shop"], 1, &["shard1"]),
+            (&["cart.shard2.ex"], 1, &["shard2"]),
+            (&["nothing"], 0, &[]),
+        ] {
+            let filters: Vec<String> = filters.iter().map(|filter| (*filter).to_owned()).collect();
+            let topology = Topology::new(&routers, &routes, &filters);
+            assert_eq!(topology.routes, routes_left, "{filters:?}");
+            assert_eq!(
+                topology.shards.iter().map(|shard| shard.name.as_str()).collect::<Vec<_>>(),
+                shards,
+                "{filters:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! `signpost zone diff`: what differs between two zone files, or a zone file and the zone as it is now.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use serde::Serialize;
+
+use crate::cli::output::{self, Format};
+use crate::cli::style::{Painter, Style, harmless};
+use crate::cli::{Exit, complain};
+use crate::compiler::apex;
+use crate::wire::{Name, RecordType};
+use crate::zone::{Contents, Rrset, diff};
+use crate::zonefile::include::FolderIncludes;
+use crate::zonefile::{Severity, rdata_out, read_zone_at};
+
+pub(super) fn command() -> Command {
+    let files = Arg::new("files")
+        .value_names(["BEFORE", "AFTER"])
+        .required(true)
+        .num_args(1..=2)
+        .help("Zone files; with one alone, it is compared with the zone of its apex as it is now")
+        .value_parser(ValueParser::path_buf())
+        .value_hint(ValueHint::FilePath);
+    let origin = super::apex_argument()
+        .long("origin")
+        .value_name("NAME")
+        .help("The first origin of the files instead of their names");
+    let serial = Arg::new("ignore-serial")
+        .long("ignore-serial")
+        .action(ArgAction::SetTrue)
+        .help("Two SOA records that differ in their serial alone are no difference");
+    Command::new("diff")
+        .about("Prints what differs between two zone files, or between a zone file and the zone as it is now")
+        .override_usage("signpost zone diff [OPTIONS] <BEFORE> [AFTER]")
+        .after_help(
+            "The order of records, and how they are written, do not count. Exit codes: 0 no difference, 1 there are \
+             differences, 2 they cannot be compared or the command was called wrongly.",
+        )
+        .arg(files)
+        .args([origin, serial])
+        .arg(output::argument())
+        .args(super::arguments())
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    let origin = matches.get_one::<Name>("apex");
+    let mut contents = Vec::new();
+    for file in matches.get_many::<PathBuf>("files").expect("clap demands it") {
+        match read(file, origin.cloned()) {
+            Ok(zone) => contents.push(zone),
+            Err(error) => {
+                complain(error);
+                return Exit::Usage;
+            }
+        }
+    }
+    let before = contents.remove(0);
+    let after = match contents.pop() {
+        Some(after) => after,
+        None => match super::gather(matches) {
+            Ok((_, mut zones)) => match zones.zones.iter().position(|zone| zone.contents.apex() == before.apex()) {
+                Some(at) => zones.zones.swap_remove(at).contents,
+                None => {
+                    complain(format_args!("there is no zone {} now to compare with", before.apex()));
+                    return Exit::Usage;
+                }
+            },
+            // As diff(1) has it: 1 says that there are differences, and nothing else does.
+            Err(_) => return Exit::Usage,
+        },
+    };
+    if before.apex() != after.apex() {
+        complain(format_args!("{} and {} are different zones", before.apex(), after.apex()));
+        return Exit::Usage;
+    }
+    let changes = Changes::new(before, after, matches.get_flag("ignore-serial"));
+    match Format::of(matches).show(&changes, |painter| changes.text(painter)) {
+        Ok(()) if changes.removed.is_empty() && changes.added.is_empty() => Exit::Success,
+        Ok(()) => Exit::Failure,
+        Err(error) => {
+            complain(error);
+            Exit::Usage
+        }
+    }
+}
+
+/// Reads a zone file; every error of it in one text.
+fn read(file: &Path, origin: Option<Name>) -> Result<Contents, String> {
+    let text = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let by_name = || Name::parse(file.file_stem()?.as_encoded_bytes(), &Name::root()).ok();
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
+    let read = read_zone_at(&text, &Arc::from(file), origin.or_else(by_name), &mut FolderIncludes::new(folder), now);
+    read.contents.ok_or_else(|| {
+        let errors = read.findings.iter().filter(|finding| finding.severity == Severity::Error);
+        errors.map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// The records that are not in both. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Serialize)]
+struct Changes {
+    zone: String,
+    removed: Vec<Line>,
+    added: Vec<Line>,
+}
+
+/// A record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Line {
+    owner: String,
+    ttl: u32,
+    #[serde(rename = "type")]
+    rtype: String,
+    data: String,
+}
+
+impl Changes {
+    fn new(before: Contents, mut after: Contents, ignore_serial: bool) -> Changes {
+        if ignore_serial && let Some(serial) = apex::serial_of(&before) {
+            apex::set_serial(&mut after, serial);
+        }
+        let (mut removed, mut added) = (Vec::new(), Vec::new());
+        for change in diff::rrsets(&before, &after) {
+            let old = lines(&change.owner, change.before.as_ref());
+            let new = lines(&change.owner, change.after.as_ref());
+            removed.extend(old.iter().filter(|line| !new.contains(line)).cloned());
+            added.extend(new.into_iter().filter(|line| !old.contains(line)));
+        }
+        Changes { zone: before.apex().to_string(), removed, added }
+    }
+
+    /// By owner and type, what goes before what comes.
+    fn text(&self, painter: Painter) -> String {
+        let mut all: Vec<(bool, &Line)> = self.removed.iter().map(|line| (false, line)).collect();
+        all.extend(self.added.iter().map(|line| (true, line)));
+        // Both lists are in canonical order of their owners; the sort is stable and only merges them.
+        let place = |line: &Line| line.owner.parse::<Name>().unwrap_or_else(|_| Name::root());
+        all.sort_by_cached_key(|(is_new, line)| (place(line), line.rtype.clone(), *is_new));
+        let mut text = String::new();
+        for (is_new, Line { owner, ttl, rtype, data }) in all {
+            let (sign, style) = if is_new { ("+", Style::Good) } else { ("-", Style::Bad) };
+            text.push_str(&painter.paint(style, &harmless(&format!("{sign} {owner} {ttl} IN {rtype} {data}"))));
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn lines(owner: &Name, rrset: Option<&Rrset>) -> Vec<Line> {
+    let Some(rrset) = rrset else { return Vec::new() };
+    let line = |rdata: &[u8]| Line {
+        owner: owner.to_string(),
+        ttl: rrset.ttl.seconds(),
+        rtype: rrset.rtype.to_string(),
+        data: data(rrset.rtype, rdata),
+    };
+    rrset.rdata.iter().map(|rdata| line(rdata)).collect()
+}
+
+fn data(rtype: RecordType, rdata: &[u8]) -> String {
+    let mut text = Vec::new();
+    rdata_out::write(rtype, rdata, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zone(text: &str) -> Contents {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("z.example.zone");
+        std::fs::write(&path, text).expect("written");
+        read(&path, None).expect("a good zone")
+    }
+
+    const BEFORE: &str = "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.1\nns A 192.0.2.2\nold TXT \"a b\"\n";
+
+    #[test]
+    fn records_that_are_not_in_both() {
+        let after =
+            "$TTL 60\n@ SOA ns h 2 2 3 4 5\n@ NS ns\nns A 192.0.2.3\nns A 192.0.2.1\nnew 5 TXT x\nnew 5 A 192.0.2.9\n";
+        let changes = Changes::new(zone(BEFORE), zone(after), false);
+        let expected = "\
+- z.example. 60 IN SOA ns.z.example. h.z.example. 1 2 3 4 5
++ z.example. 60 IN SOA ns.z.example. h.z.example. 2 2 3 4 5
++ new.z.example. 5 IN A 192.0.2.9
++ new.z.example. 5 IN TXT \"x\"
+- ns.z.example. 60 IN A 192.0.2.2
++ ns.z.example. 60 IN A 192.0.2.3
+- old.z.example. 60 IN TXT \"a b\"
+";
+        assert_eq!(changes.text(Painter::PLAIN), expected);
+        let ignored = Changes::new(zone(BEFORE), zone(after), true).text(Painter::PLAIN);
+        assert!(!ignored.contains("SOA") && ignored.lines().count() == 5, "{ignored}");
+        assert_eq!(Changes::new(zone(BEFORE), zone(&BEFORE.replace("h 1", "h 9")), true).text(Painter::PLAIN), "");
+    }
+
+    #[test]
+    fn a_bad_file_says_where() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("z.example.zone");
+        std::fs::write(&path, "@ SOA nonsense\n").expect("written");
+        let error = read(&path, None).expect_err("it is bad");
+        assert!(error.contains("z.example.zone:1:"), "{error}");
+    }
+}

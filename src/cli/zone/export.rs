@@ -1,0 +1,67 @@
+//! `signpost zone export`: the zones as ordinary master files, which BIND, Knot and NSD load.
+//!
+//! The generated zones are made from the API's objects the way a name server makes them, under the serials that the
+//! Zone objects record; zone files given by `--zones` are read and written again in the same form.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgMatches, Command, ValueHint};
+
+use crate::cli::zones::Zones;
+use crate::cli::{Exit, exit_of, print};
+use crate::zonefile;
+
+pub(super) fn command() -> Command {
+    let out = Arg::new("out")
+        .long("out")
+        .value_name("DIR")
+        .help("Folder to write <apex>.zone files into, made if it is not there; without it all go to standard output")
+        .value_parser(ValueParser::path_buf())
+        .value_hint(ValueHint::DirPath);
+    Command::new("export")
+        .about("Writes zones as master files: those made from the API's objects, and those of --zones")
+        .after_help(
+            "Exit codes: 0 written, 1 the API does not answer, a zone file has errors or a file cannot be written, 2 \
+             called wrongly.",
+        )
+        .arg(out)
+        .args(super::arguments())
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    let out = matches.get_one::<PathBuf>("out");
+    match super::gather(matches) {
+        Ok((_, zones)) => exit_of(write(&zones, out.map(PathBuf::as_path))),
+        Err(exit) => exit,
+    }
+}
+
+fn write(zones: &Zones, out: Option<&Path>) -> Result<(), String> {
+    let zones = zones.zones.iter().map(|zone| &zone.contents);
+    let Some(folder) = out else {
+        for zone in zones {
+            print(&String::from_utf8_lossy(&zonefile::write::to_text(zone)));
+            print("\n");
+        }
+        return Ok(());
+    };
+    let fault = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
+    std::fs::create_dir_all(folder).map_err(|error| fault(folder, error))?;
+    for zone in zones {
+        let apex = zone.apex().to_string();
+        let stem = match apex.trim_end_matches('.') {
+            "" => "root",
+            name => name,
+        };
+        let path = folder.join(format!("{}.zone", stem.replace('/', "\\047")));
+        let beside = path.with_extension("zone.new");
+        // Whoever loads the folder meanwhile sees whole files alone.
+        std::fs::write(&beside, zonefile::write::to_text(zone))
+            .and_then(|()| std::fs::rename(&beside, &path))
+            .map_err(|error| fault(&path, error))?;
+        print(&format!("{}\n", path.display()));
+    }
+    Ok(())
+}

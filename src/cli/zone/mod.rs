@@ -1,0 +1,64 @@
+//! `signpost zone`: the zones as they are by the API's objects and the zone files, as text, and as name servers have
+//! them.
+
+mod difference;
+mod export;
+mod list;
+mod show;
+mod status;
+
+use clap::{Arg, ArgMatches, Command};
+
+use super::access::{self, API_TIMEOUT, Place};
+use super::zones::{self, Zones};
+use super::{Exit, progress, serve};
+use crate::wire::Name;
+
+pub(super) fn command() -> Command {
+    Command::new("zone")
+        .about("Looks at zones")
+        .after_help(
+            "The zones are those made from the API's objects, and those of --zones; with --zones and no --kubeconfig \
+             no API is asked. Give the same --domain and --nameserver as the name servers have.",
+        )
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands([list::command(), show::command(), difference::command(), status::command(), export::command()])
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    match matches.subcommand() {
+        Some(("list", matches)) => list::run(matches),
+        Some(("show", matches)) => show::run(matches),
+        Some(("diff", matches)) => difference::run(matches),
+        Some(("status", matches)) => status::run(matches),
+        Some(("export", matches)) => export::run(matches),
+        _ => Exit::Usage,
+    }
+}
+
+/// Where the zones are.
+fn arguments() -> impl Iterator<Item = Arg> {
+    serve::arguments_of(zones::KEYS).chain([access::context_argument()])
+}
+
+/// All zones that the arguments speak of, and where they were looked for.
+fn gather(matches: &ArgMatches) -> Result<(Place, Zones), Exit> {
+    let place = Place::of(matches)?;
+    let ask = place.settings.zones.is_none() || place.settings.kubeconfig.is_some();
+    let gathered = access::run(API_TIMEOUT, progress::during("listing objects", Zones::gather(&place, ask)));
+    match gathered {
+        Ok(zones) => Ok((place, zones)),
+        Err(error) => {
+            super::complain(error);
+            Err(Exit::Failure)
+        }
+    }
+}
+
+/// An apex on the command line.
+fn apex_argument() -> Arg {
+    Arg::new("apex")
+        .value_name("ZONE")
+        .value_parser(|text: &str| text.parse::<Name>().map_err(|error| error.to_string()))
+}

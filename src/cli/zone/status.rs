@@ -1,0 +1,225 @@
+//! `signpost zone status`: which serial each name server has of each zone, by asking them.
+
+use std::net::{IpAddr, SocketAddr};
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use futures::StreamExt as _;
+use serde::Serialize;
+
+use crate::cli::access::{self, Place};
+use crate::cli::dig::exchange::{Exchange, Question};
+use crate::cli::dig::response::rcode_name;
+use crate::cli::output::{self, Format};
+use crate::cli::style::{Painter, Style};
+use crate::cli::table::Table;
+use crate::cli::zones::Zones;
+use crate::cli::{Exit, complain, progress, table::Cell};
+use crate::compiler::apex;
+use crate::wire::header::{FLAG_AA, Rcode};
+use crate::wire::{Name, RecordType};
+use crate::zone::Serial;
+
+/// The port of name servers.
+const DNS_PORT: u16 = 53;
+/// Questions under way at a time.
+const ASKED_AT_A_TIME: usize = 32;
+/// How long asking may take: a thousand zones at a server that is silent.
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(600);
+
+pub(super) fn command() -> Command {
+    let server = Arg::new("server")
+        .long("server")
+        .value_name("ADDR[:PORT]")
+        .action(ArgAction::Append)
+        .value_parser(|text: &str| {
+            let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+            let with_port = || bare.parse::<IpAddr>().map(|address| SocketAddr::new(address, DNS_PORT));
+            text.parse::<SocketAddr>()
+                .or_else(|_| with_port())
+                .map_err(|_| "must be an address, with or without a port")
+        })
+        .help("A name server to ask (repeats) [default: those of --nameserver, else the addresses of --dns-listen]");
+    let port = Arg::new("port")
+        .long("port")
+        .value_name("PORT")
+        .value_parser(value_parser!(u16))
+        .help("Port of the servers of --nameserver [default: 53]");
+    Command::new("status")
+        .about("Asks the name servers which serial of each zone they have, and compares")
+        .after_help(
+            "Exit codes: 0 all have the serial that the zone has by the API's objects, 1 one has not or does not \
+             answer, or the API does not answer, 2 called wrongly.",
+        )
+        .arg(super::apex_argument().num_args(0..).help("Only these zones"))
+        .args([server, port])
+        .arg(output::argument())
+        .args(super::arguments())
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    let (place, zones) = match super::gather(matches) {
+        Ok(gathered) => gathered,
+        Err(exit) => return exit,
+    };
+    let given: Vec<SocketAddr> = matches.get_many("server").unwrap_or_default().copied().collect();
+    let servers = if given.is_empty() { listed(&place, matches.get_one("port").copied()) } else { given };
+    let apexes: Vec<&Name> = matches.get_many("apex").unwrap_or_default().collect();
+    if let Some(unknown) = apexes.iter().find(|apex| zones.at(apex).is_none()) {
+        complain(format_args!("there is no zone {unknown}; \"signpost zone list\" names all"));
+        return Exit::Failure;
+    }
+    let asked =
+        access::run(LIMIT, async { Ok(progress::during("asking name servers", ask(&zones, &apexes, &servers)).await) });
+    let rows = match asked {
+        Ok(rows) => rows,
+        Err(error) => return crate::cli::exit_of(Err(error)),
+    };
+    match Format::of(matches).show(&rows, |painter| table(&rows, &servers, painter)) {
+        Ok(()) if rows.iter().all(|row| row.in_step) => Exit::Success,
+        Ok(()) => Exit::Failure,
+        Err(error) => crate::cli::exit_of(Err(error)),
+    }
+}
+
+/// The servers of the configuration.
+fn listed(place: &Place, port: Option<u16>) -> Vec<SocketAddr> {
+    let servers = &place.settings.nameservers;
+    if servers.is_empty() {
+        return place.settings.dns_listen.clone();
+    }
+    let addresses = servers.iter().flat_map(|server| &server.addresses);
+    addresses.map(|address| SocketAddr::new(*address, port.unwrap_or(DNS_PORT))).collect()
+}
+
+/// A zone. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    zone: String,
+    /// By the API's objects, or the zone's file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    serial: Option<u32>,
+    /// Whether that serial is given out.
+    published: bool,
+    /// Whether every server has it.
+    in_step: bool,
+    servers: Vec<Held>,
+}
+
+/// What a server has of a zone.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Held {
+    server: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    serial: Option<u32>,
+    /// Why it told none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+async fn ask(zones: &Zones, apexes: &[&Name], servers: &[SocketAddr]) -> Vec<Row> {
+    let wanted = |apex: &Name| apexes.is_empty() || apexes.iter().any(|wanted| **wanted == *apex);
+    let asked: Vec<_> = zones.zones.iter().filter(|zone| wanted(zone.contents.apex())).collect();
+    let questions = asked.iter().flat_map(|zone| servers.iter().map(|server| (zone.contents.apex().clone(), *server)));
+    let answers = futures::stream::iter(questions).map(|(name, server)| async move {
+        let question = Question { name, rtype: RecordType::SOA, dnssec: false, tcp: false };
+        held(server, question.ask(server).await)
+    });
+    let mut answers: Vec<Held> = answers.buffered(ASKED_AT_A_TIME).collect().await;
+    let mut rows = Vec::with_capacity(asked.len());
+    for zone in asked {
+        let rest = answers.split_off(servers.len().min(answers.len()));
+        rows.push(row(zone.contents.apex(), apex::serial_of(&zone.contents), zone.serial_is_sure, answers));
+        answers = rest;
+    }
+    rows
+}
+
+fn held(server: SocketAddr, answer: Result<Exchange, String>) -> Held {
+    let (serial, error) = match answer {
+        Err(error) => (None, Some(error)),
+        Ok(Exchange { response, .. }) => match response.serial() {
+            Some(serial) if response.header.flags & FLAG_AA != 0 => (Some(serial), None),
+            Some(_) => (None, Some("its answer is not authoritative".to_owned())),
+            None if response.rcode == Rcode::NOERROR => (None, Some("it has no such zone".to_owned())),
+            None => (None, Some(rcode_name(response.rcode))),
+        },
+    };
+    Held { server: server.to_string(), serial, error }
+}
+
+fn row(apex: &Name, serial: Option<u32>, published: bool, servers: Vec<Held>) -> Row {
+    // A serial that is not given out yet is a guess: then the servers shall have one and the same.
+    let reference = if published { serial } else { servers.first().and_then(|held| held.serial) };
+    let in_step = servers.iter().all(|held| held.serial.is_some() && held.serial == reference);
+    Row { zone: apex.to_string(), serial, published, in_step, servers }
+}
+
+fn table(rows: &[Row], servers: &[SocketAddr], painter: Painter) -> String {
+    if rows.is_empty() {
+        return "no zones\n".to_owned();
+    }
+    let mut text = String::new();
+    let mut table = Table::new(["ZONE", "SERIAL", "STATUS", "SERVERS"]);
+    for row in rows {
+        let serial = match row.serial {
+            Some(serial) if row.published => Cell::from(serial.to_string()),
+            Some(serial) => Cell::styled(Style::Warning, format!("({serial})")),
+            None => Cell::or_dash(None::<String>),
+        };
+        let status = match row.in_step {
+            true => Cell::styled(Style::Good, "in step"),
+            false => Cell::styled(Style::Bad, "differs"),
+        };
+        let others: Vec<String> = row
+            .servers
+            .iter()
+            .filter(|held| held.serial != row.serial || held.serial.is_none())
+            .map(|held| match (held.serial, row.serial, &held.error) {
+                (Some(has), Some(serial), _) if Serial(serial).is_after(Serial(has)) => {
+                    format!("{}: {has}, behind by {}", held.server, serial.wrapping_sub(has))
+                }
+                (Some(has), ..) => format!("{}: {has}", held.server),
+                (None, _, error) => format!("{}: {}", held.server, error.as_deref().unwrap_or("no serial")),
+            })
+            .collect();
+        let others = if others.is_empty() { format!("all {}", servers.len()) } else { others.join("; ") };
+        table.row([Cell::from(row.zone.as_str()), serial, status, Cell::from(others)]);
+    }
+    text.push_str(&table.text(painter));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serials_side_by_side() {
+        let servers: Vec<SocketAddr> =
+            ["192.0.2.1:53", "192.0.2.2:53"].map(|server| server.parse().expect("an address")).to_vec();
+        let row = |zone: &str, serial, published, has: [Option<u32>; 2]| {
+            let held = servers.iter().zip(has).map(|(server, serial)| Held {
+                server: server.to_string(),
+                serial,
+                error: serial.is_none().then(|| "REFUSED".to_owned()),
+            });
+            super::row(&zone.parse().expect("a name"), Some(serial), published, held.collect())
+        };
+        let rows = [
+            row("a.example.", 5, true, [Some(5), Some(5)]),
+            row("b.example.", 5, true, [Some(5), Some(3)]),
+            row("c.example.", 5, true, [None, Some(6)]),
+            row("d.example.", 5, false, [Some(4), Some(4)]),
+        ];
+        let expected = "\
+ZONE         SERIAL   STATUS    SERVERS
+a.example.   5        in step   all 2
+b.example.   5        differs   192.0.2.2:53: 3, behind by 2
+c.example.   5        differs   192.0.2.1:53: REFUSED; 192.0.2.2:53: 6
+d.example.   (5)      in step   192.0.2.1:53: 4, behind by 1; 192.0.2.2:53: 4, behind by 1
+";
+        assert_eq!(table(&rows, &servers, Painter::PLAIN), expected);
+    }
+}

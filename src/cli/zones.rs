@@ -1,0 +1,129 @@
+//! The zones of a platform for a command that looks at them once: made from the API's objects the way a name server
+//! makes them, under the serials that the Zone objects record, and read from zone files.
+
+use std::path::PathBuf;
+
+use super::access::Place;
+use super::complain;
+use super::folder::StaticZones;
+use crate::api::v1alpha1::route_binding::RouteBinding;
+use crate::api::v1alpha1::router::Router;
+use crate::api::v1alpha1::zone::ZoneKind;
+use crate::compiler;
+use crate::controller::export;
+use crate::daemon::platform;
+use crate::wire::Name;
+use crate::zone::Contents;
+
+/// The keys of the configuration that say what zones there are.
+pub(super) const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver", "zones", "dns-listen"];
+
+/// What a zone was made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Routers, the configuration, and the base file if there is one.
+    Parent,
+    /// RouteBindings.
+    Alias,
+    /// This Router.
+    Shard(String),
+    /// This file.
+    File(PathBuf),
+}
+
+impl Source {
+    /// What the zone is, in a word.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Source::Parent => "parent",
+            Source::Alias => "alias",
+            Source::Shard(_) => "shard",
+            Source::File(_) => "file",
+        }
+    }
+}
+
+/// A zone.
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    /// Its records, SOA included.
+    pub(super) contents: Contents,
+    /// What it was made of.
+    pub(super) source: Source,
+    /// Whether name servers publish it under the same serial: it is in the ledger, or in a file.
+    pub(super) serial_is_sure: bool,
+}
+
+/// All zones, and what they were made from.
+#[derive(Debug, Default)]
+pub(super) struct Zones {
+    /// The parent zone, the alias zone, the shards' in canonical order, then those of files in the order of their
+    /// names.
+    pub(super) zones: Vec<Known>,
+    /// The Routers.
+    pub(super) routers: Vec<Router>,
+    /// The RouteBindings.
+    pub(super) bindings: Vec<RouteBinding>,
+    /// What the configuration adds to every zone; none where no API was asked.
+    pub(super) platform: Option<compiler::Settings>,
+}
+
+impl Zones {
+    /// Reads the zones folder, if there is one, and, with `ask`, the API's objects. Complains of what is left out.
+    pub(super) async fn gather(place: &Place, ask: bool) -> Result<Zones, String> {
+        let settings = &place.settings;
+        let mut files = match &settings.zones {
+            None => StaticZones::default(),
+            Some(folder) => StaticZones::read(folder).map_err(|error| error.to_string())?,
+        };
+        for finding in files.errors() {
+            complain(finding);
+        }
+        if files.errors().next().is_some() {
+            return Err("there are errors in zone files".to_owned());
+        }
+        let mut zones = Zones::default();
+        if ask {
+            let access = place.connect().await?;
+            let listened: Vec<_> = settings.dns_listen.iter().map(|address| address.ip()).collect();
+            let base = files.take(&settings.domain);
+            let platform = platform::settings(settings, &listened, base).map_err(|error| error.to_string())?;
+            let exported = export::export(access.client.clone(), &platform).await;
+            let exported = exported.map_err(|error| access.unanswered(error))?;
+            for verdict in &exported.verdicts {
+                complain(format_args!("left out: {verdict}"));
+            }
+            zones.zones.extend(exported.zones.into_iter().map(|zone| Known {
+                contents: zone.contents,
+                source: match (zone.kind, zone.router) {
+                    (ZoneKind::Parent, _) => Source::Parent,
+                    (ZoneKind::Alias, _) => Source::Alias,
+                    (ZoneKind::Shard, router) => Source::Shard(router.unwrap_or_default().into()),
+                },
+                serial_is_sure: zone.in_ledger,
+            }));
+            zones.routers = exported.routers;
+            zones.bindings = exported.bindings;
+            zones.platform = Some(platform);
+        }
+        for (path, contents) in files.into_zones() {
+            if zones.zones.iter().any(|zone| zone.contents.apex() == contents.apex()) {
+                let apex = contents.apex();
+                return Err(format!("the zone {apex} is both in a file and made from the API's objects"));
+            }
+            zones.zones.push(Known { contents, source: Source::File(path), serial_is_sure: true });
+        }
+        Ok(zones)
+    }
+
+    /// The zone that a name is in: the one with the longest apex at or above it.
+    pub(super) fn of(&self, name: &Name) -> Option<&Known> {
+        let holds = |zone: &&Known| name.is_at_or_below(zone.contents.apex());
+        self.zones.iter().filter(holds).max_by_key(|zone| zone.contents.apex().label_count())
+    }
+
+    /// The zone with this apex.
+    pub(super) fn at(&self, apex: &Name) -> Option<&Known> {
+        self.zones.iter().find(|zone| zone.contents.apex() == apex)
+    }
+}

@@ -1,0 +1,204 @@
+//! Which checks are due, what each asks, and what follows from its end.
+//!
+//! There are two agendas: of what something waits for, and of what is only looked at again. The first goes first, so that a
+//! great many zones to be looked at hold up no new route.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::check::{Check, Expected, Fault, PROBE_LABEL, Probe};
+use super::proofs::{Agenda, IDLE_MAX, Proofs, SERVERS_MAX, Zone, shard_of, system_name};
+use super::standing::{Effect, State};
+use crate::wire::Name;
+use crate::zone::Serial;
+
+/// Names with answers of their own that one check of a shard asks for; of more, others the next time.
+const EXPLICIT_AT_A_TIME: usize = 8;
+/// The least time between two checks of a server and a zone that are right: under steady change one check proves all that has
+/// come meanwhile.
+const GAP: Duration = Duration::from_millis(20);
+
+/// A check to be carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// Which server, by its place in the list.
+    pub server: usize,
+    /// What is asked.
+    pub check: Check,
+    /// Which contents of the zone this speaks of.
+    epoch: u64,
+    /// The routes whose own names are asked for.
+    labels: Vec<Box<str>>,
+}
+
+impl Proofs {
+    /// When to ask for [`Self::next_job`] again, if nothing happens before.
+    pub fn next_check_at(&self) -> Option<Instant> {
+        [&self.urgent, &self.periodic].into_iter().filter_map(|agenda| agenda.first()).map(|(at, ..)| *at).min()
+    }
+
+    /// The next check that is due. Its end is to be told by [`Self::landed`]. `random` is a number of chance.
+    pub fn next_job(&mut self, now: Instant, random: u64) -> Option<Job> {
+        let is_due = |agenda: &Agenda| agenda.first().is_some_and(|(at, ..)| *at <= now);
+        let agenda = if is_due(&self.urgent) {
+            &mut self.urgent
+        } else if is_due(&self.periodic) {
+            &mut self.periodic
+        } else {
+            return None;
+        };
+        let (_, apex, server) = agenda.pop_first().expect("it was there");
+        let job = match apex == *self.settings.alias_apex() {
+            true => self.alias_job(server),
+            false => self.shard_job(&apex, server, random),
+        };
+        let zone = self.zone_mut(&apex)?;
+        zone.due[server] = None;
+        zone.standings[server].under_way = true;
+        job
+    }
+
+    fn shard_job(&mut self, apex: &Name, server: usize, random: u64) -> Option<Job> {
+        let shard = self.shards.get_mut(apex)?;
+        let bit = 1_u64 << server;
+        let routes = &self.routes;
+        let of_shard = |label: &str| {
+            routes.get(label).is_some_and(|route| route.to_ask & bit != 0 && shard_of(&route.binding) == *apex)
+        };
+        let mut labels: Vec<Box<str>> =
+            self.asking.iter().filter(|label| of_shard(label)).take(IDLE_MAX).cloned().collect();
+        let count = shard.explicit.len();
+        if count > 0 {
+            let explicit = shard.explicit.iter().cycle().skip(shard.turn % count).take(EXPLICIT_AT_A_TIME.min(count));
+            labels.extend(explicit.cloned());
+            shard.turn = shard.turn.wrapping_add(EXPLICIT_AT_A_TIME);
+            labels.sort();
+            labels.dedup();
+        }
+        let mut probes: Vec<Probe> = labels
+            .iter()
+            .filter_map(|label| routes.get(label))
+            .map(|route| system_name(&route.binding))
+            .map(|name| Probe { expected: shard.expectation.of(&name).clone(), name })
+            .collect();
+        let is_seen = |probe: &Probe| !shard.expectation.is_explicit(&probe.name);
+        if !probes.iter().any(is_seen)
+            && let Ok(name) = apex.prepend(format!("{PROBE_LABEL}{random:016x}").as_bytes())
+        {
+            probes.push(Probe { expected: shard.expectation.of(&name).clone(), name });
+        }
+        let check = Check { apex: apex.clone(), serial: shard.zone.serial, probes };
+        Some(Job { server, check, epoch: shard.zone.epoch, labels })
+    }
+
+    fn alias_job(&mut self, server: usize) -> Option<Job> {
+        let bit = 1_u64 << (server + SERVERS_MAX);
+        let wants = |label: &str| self.routes.get(label).is_some_and(|route| route.to_ask & bit != 0);
+        let labels: Vec<Box<str>> = self.asking.iter().filter(|label| wants(label)).take(IDLE_MAX).cloned().collect();
+        // Under steady change a server is always a little behind: what has waited longest is what it must have.
+        let waiting = self.waiting.iter().filter_map(|label| Some(self.routes.get(label)?.serial));
+        let oldest = waiting.reduce(|a, b| if a.is_after(b) { b } else { a });
+        let asked = labels.iter().filter_map(|label| Some(self.routes.get(label)?.serial));
+        let serial = asked.fold(oldest.unwrap_or(self.alias.serial), |a, b| if b.is_after(a) { b } else { a });
+        if self.sample.is_none() {
+            self.sample = self.routes.keys().next().cloned();
+        }
+        let sample = self.sample.iter().filter(|label| {
+            labels.is_empty() && self.routes.get(*label).is_some_and(|route| !route.serial.is_after(serial))
+        });
+        let probes = labels.iter().chain(sample).filter_map(|label| {
+            let name = self.settings.alias_apex().prepend(label.as_bytes()).ok()?;
+            Some(Probe { name, expected: Expected::Alias(system_name(&self.routes.get(label)?.binding)) })
+        });
+        let check = Check { apex: self.settings.alias_apex().clone(), serial, probes: probes.collect() };
+        Some(Job { server, check, epoch: self.alias.epoch, labels })
+    }
+
+    /// A check has ended; `random` is a number of chance.
+    pub fn landed(&mut self, job: &Job, result: Result<Serial, Fault>, now: Instant, random: u64) {
+        let Job { server, check: Check { apex, .. }, epoch, labels } = job;
+        let (server, interval) = (*server, self.interval);
+        let is_alias = *apex == *self.settings.alias_apex();
+        let is_right = result.is_ok();
+        let Some(zone) = self.zone_mut(apex) else { return };
+        let standing = &mut zone.standings[server];
+        standing.under_way = false;
+        if zone.epoch != *epoch {
+            return self.schedule(apex, server, true, now);
+        }
+        let effect = standing.note(result, now);
+        let mut wait = standing.next_wait(interval);
+        let is_urgent = standing.is_failing();
+        if !is_urgent {
+            // Between three quarters and five quarters, so that zones part that were first checked together.
+            wait = wait.mul_f64(0.75 + (random >> 32) as f64 / f64::from(u32::MAX) / 2.0);
+        }
+        self.schedule(apex, server, is_urgent, now + wait);
+        let bit = 1_u64 << if is_alias { server + SERVERS_MAX } else { server };
+        if is_right {
+            for label in labels {
+                if let Some(route) = self.routes.get_mut(label) {
+                    route.to_ask &= !bit;
+                    if route.to_ask == 0 {
+                        self.asking.remove(label);
+                    }
+                }
+            }
+        }
+        if !is_alias {
+            self.changed_shards.insert(apex.clone());
+        }
+        if effect == Effect::Large {
+            return self.look_at_zone(apex);
+        }
+        let mut more = false;
+        for label in &self.waiting {
+            let Some(route) = self.routes.get(label) else { continue };
+            if is_alias || shard_of(&route.binding) == *apex {
+                self.dirty.push(label);
+                let reached = !is_alias || self.alias.standings[server].state(route.serial) == State::Right;
+                more |= is_right && (route.to_ask & bit != 0 || !reached);
+            }
+        }
+        // What has come while the check was under way was no part of it.
+        if more {
+            self.schedule_soon(apex, server, now);
+        }
+    }
+
+    pub(super) fn schedule_soon(&mut self, apex: &Name, server: usize, now: Instant) {
+        let Some(zone) = self.zone_mut(apex) else { return };
+        let at = zone.standings[server].last_right.map_or(now, |right| now.max(right + GAP));
+        self.schedule(apex, server, true, at);
+    }
+
+    /// Puts a check on the agenda, unless an earlier one is there, or one is under way.
+    pub(super) fn schedule(&mut self, apex: &Name, server: usize, urgent: bool, at: Instant) {
+        let Some(zone) = self.zone_mut(apex) else { return };
+        if zone.standings[server].under_way {
+            return;
+        }
+        let before = zone.due[server];
+        if before.is_some_and(|(_, before)| before <= at) {
+            return;
+        }
+        zone.due[server] = Some((urgent, at));
+        if let Some((urgent, at)) = before {
+            self.agenda(urgent).remove(&(at, apex.clone(), server));
+        }
+        self.agenda(urgent).insert((at, apex.clone(), server));
+    }
+
+    pub(super) fn unschedule(&mut self, apex: &Name, zone: &Zone) {
+        for (server, due) in zone.due.iter().enumerate() {
+            if let Some((urgent, at)) = due {
+                self.agenda(*urgent).remove(&(*at, apex.clone(), server));
+            }
+        }
+    }
+
+    fn agenda(&mut self, urgent: bool) -> &mut Agenda {
+        if urgent { &mut self.urgent } else { &mut self.periodic }
+    }
+}

@@ -1,0 +1,424 @@
+//! What is proven of which names, what is to be checked next, and what follows from a check. Pure: time and chance come in
+//! as arguments.
+//!
+//! A name is proven when every listed name server has the zone at least in the version in which the name appeared, and
+//! answers right. For that not every name must be asked for: a shard's wildcard answers for all of its names, and a version
+//! of the alias zone holds all that were in it. So a check is one of a server and a *zone*, and proves all names that wait for
+//! it. While few wait, as on an idle system, they are themselves the names that are asked for; else it is the wildcard by a
+//! name of chance, and one alias. Names that a Router's `records` name have answers of their own, and are always asked for.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::feed::{AliasNews, ShardNews, ZoneNews};
+use super::shard::Expectation;
+use super::standing::{PATIENCE, Standing};
+use crate::compiler::Settings;
+use crate::compiler::inputs::{BindingInput, RouterInput};
+use crate::wire::Name;
+use crate::zone::Serial;
+
+/// Most servers that are asked: a route remembers in one word which of them were asked for its own names.
+pub const SERVERS_MAX: usize = 32;
+/// While no more routes than this come within [`IDLE_WINDOW`], each is asked for by its own names.
+pub(super) const IDLE_MAX: usize = 4;
+/// See [`IDLE_MAX`]: at most 20 routes a second cost questions of their own.
+const IDLE_WINDOW: Duration = Duration::from_millis(200);
+/// Most routes that are to be asked for by their own names: they pile up when a server is away and they are told so.
+const ASKING_MAX: usize = 64;
+/// A name server that is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Its name, without a dot at the end; empty if it is known by its address alone.
+    pub name: String,
+    /// Where it answers.
+    pub address: SocketAddr,
+}
+
+impl std::fmt::Display for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.name.as_str() {
+            "" => write!(f, "{}", self.address),
+            name => write!(f, "{name} ({})", self.address),
+        }
+    }
+}
+
+/// The proofs of all names.
+pub struct Proofs {
+    pub(super) settings: Arc<Settings>,
+    pub(super) servers: Box<[Server]>,
+    /// Whether anyone is asked at all.
+    pub(super) asks: bool,
+    pub(super) interval: Duration,
+    pub(super) alias: Zone,
+    pub(super) shards: HashMap<Name, Shard>,
+    /// By label.
+    pub(super) routes: HashMap<Box<str>, RouteState>,
+    /// Routes that nothing can be said of yet.
+    pub(super) waiting: HashSet<Box<str>>,
+    /// When the newest routes came, as many as may come on an idle system.
+    arrivals: VecDeque<Instant>,
+    /// Routes whose own names are to be asked for.
+    pub(super) asking: BTreeSet<Box<str>>,
+    /// The route that was proven last: its alias is asked for when none else is.
+    pub(super) sample: Option<Box<str>>,
+    /// Checks that something waits for.
+    pub(super) urgent: Agenda,
+    /// Checks that see whether all still is as it was.
+    pub(super) periodic: Agenda,
+    pub(super) dirty: Dirty,
+    later: BTreeSet<(Instant, Box<str>)>,
+    pub(super) changed_shards: HashSet<Name>,
+    counts: BTreeMap<&'static str, usize>,
+    /// How many contents of zones there were.
+    epochs: u64,
+}
+
+/// What is said of routes that nothing is known of yet, where they are counted.
+pub const PENDING: &str = "Pending";
+
+/// A zone and how each server stands with it.
+#[derive(Debug)]
+pub(super) struct Zone {
+    /// The version that the ledger named last; before it named any, no name is there either.
+    pub serial: Serial,
+    pub epoch: u64,
+    pub standings: Box<[Standing]>,
+    pub due: Box<[Option<(bool, Instant)>]>,
+}
+
+/// A shard.
+#[derive(Debug)]
+pub(super) struct Shard {
+    pub zone: Zone,
+    pub router: Arc<RouterInput>,
+    pub expectation: Expectation,
+    pub explicit: BTreeSet<Box<str>>,
+    pub turn: usize,
+}
+
+/// A route's names.
+#[derive(Debug)]
+pub(super) struct RouteState {
+    pub binding: Arc<BindingInput>,
+    /// The version of the alias zone that it appeared in.
+    pub serial: Serial,
+    /// Since when that is known.
+    pub since: Instant,
+    /// Servers to be asked for its own names: below [`SERVERS_MAX`] about the shard, above about the alias.
+    pub to_ask: u64,
+    /// Why it is resolvable or not, as far as that is known.
+    pub reason: Option<&'static str>,
+}
+
+pub(super) type Agenda = BTreeSet<(Instant, Name, usize)>;
+
+/// Routes to be judged, each once, in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct Dirty {
+    line: VecDeque<Box<str>>,
+    present: HashSet<Box<str>>,
+}
+
+impl Dirty {
+    pub fn push(&mut self, label: &str) {
+        if !self.present.contains(label) {
+            self.present.insert(label.into());
+            self.line.push_back(label.into());
+        }
+    }
+
+    fn pop(&mut self) -> Option<Box<str>> {
+        let label = self.line.pop_front()?;
+        self.present.remove(&label);
+        Some(label)
+    }
+}
+
+impl Proofs {
+    /// Nothing is known. Without `servers` nobody is asked; there are at most [`SERVERS_MAX`]. What is right is checked again
+    /// after about `interval`.
+    pub fn new(settings: Arc<Settings>, servers: Option<Vec<Server>>, interval: Duration) -> Self {
+        let asks = servers.is_some();
+        let mut servers = servers.unwrap_or_default();
+        servers.truncate(SERVERS_MAX);
+        Proofs {
+            alias: Zone::new(servers.len(), Serial(0), 0),
+            settings,
+            servers: servers.into_boxed_slice(),
+            asks,
+            interval,
+            shards: HashMap::new(),
+            routes: HashMap::new(),
+            waiting: HashSet::new(),
+            arrivals: VecDeque::new(),
+            asking: BTreeSet::new(),
+            sample: None,
+            urgent: Agenda::new(),
+            periodic: Agenda::new(),
+            dirty: Dirty::default(),
+            later: BTreeSet::new(),
+            changed_shards: HashSet::new(),
+            counts: BTreeMap::new(),
+            epochs: 0,
+        }
+    }
+
+    /// The server at that place in the list.
+    pub fn server(&self, index: usize) -> &Server {
+        &self.servers[index]
+    }
+
+    /// The binding whose names are those of `label`.
+    pub fn binding(&self, label: &str) -> Option<&Arc<BindingInput>> {
+        self.routes.get(label).map(|route| &route.binding)
+    }
+
+    /// Takes what the ledger told.
+    pub fn take(&mut self, news: ZoneNews, now: Instant) {
+        for (apex, shard) in news.shards {
+            self.take_shard(apex, shard, now);
+        }
+        if let Some(serial) = news.alias_serial {
+            self.alias.serial = serial;
+        }
+        for (label, alias) in news.aliases {
+            match alias {
+                Some(alias) => self.take_alias(label, alias, now),
+                None => self.forget(&label),
+            }
+        }
+    }
+
+    fn take_shard(&mut self, apex: Name, news: Option<ShardNews>, now: Instant) {
+        let Some(ShardNews { router, serial }) = news else {
+            if let Some(gone) = self.shards.remove(&apex) {
+                self.unschedule(&apex, &gone.zone);
+                self.look_at_zone(&apex);
+            }
+            return;
+        };
+        let known = self.shards.get_mut(&apex);
+        if known.as_ref().is_some_and(|known| known.router == router && known.zone.serial == serial) {
+            return;
+        }
+        let expectation = Expectation::new(&router, &self.settings);
+        let explicit = match expectation.is_plain() {
+            true => BTreeSet::new(),
+            false => self.explicit_labels(&apex, &expectation),
+        };
+        self.epochs += 1;
+        match self.shards.get_mut(&apex) {
+            Some(known) => {
+                known.zone.serial = serial;
+                known.zone.epoch = self.epochs;
+                known.zone.standings.iter_mut().for_each(Standing::forget);
+                (known.router, known.expectation, known.explicit) = (router, expectation, explicit);
+            }
+            None => {
+                let zone = Zone::new(self.servers.len(), serial, self.epochs);
+                self.shards.insert(apex.clone(), Shard { zone, router, expectation, explicit, turn: 0 });
+            }
+        }
+        self.changed_shards.insert(apex.clone());
+        self.look_at_zone(&apex);
+        for server in 0..self.servers.len() {
+            self.schedule(&apex, server, true, now);
+        }
+    }
+
+    fn explicit_labels(&self, apex: &Name, expectation: &Expectation) -> BTreeSet<Box<str>> {
+        let of_shard = self.routes.iter().filter(|(_, route)| shard_of(&route.binding) == *apex);
+        let explicit = of_shard.filter(|(_, route)| expectation.is_explicit(&system_name(&route.binding)));
+        explicit.map(|(label, _)| label.clone()).collect()
+    }
+
+    fn take_alias(&mut self, label: Box<str>, news: AliasNews, now: Instant) {
+        let AliasNews { binding, serial } = news;
+        self.forget(&label);
+        let apex = shard_of(&binding);
+        let shard = self.shards.get_mut(&apex);
+        let explicit =
+            shard.filter(|shard| shard.expectation.is_explicit(&system_name(&binding))).is_some_and(|shard| {
+                shard.explicit.insert(label.clone());
+                true
+            });
+        let all = (1_u64 << self.servers.len()) - 1;
+        let ask = self.is_idle(now) && self.asking.len() < ASKING_MAX;
+        let to_ask = match (ask, explicit) {
+            (true, _) => all | (all << SERVERS_MAX),
+            (false, true) => all,
+            (false, false) => 0,
+        };
+        self.count(None, Some(PENDING));
+        self.routes.insert(label.clone(), RouteState { binding, serial, since: now, to_ask, reason: None });
+        self.dirty.push(&label);
+        self.waiting.insert(label.clone());
+        if ask {
+            self.asking.insert(label);
+        }
+        let alias = self.settings.alias_apex().clone();
+        for server in 0..self.servers.len() {
+            self.schedule_soon(&alias, server, now);
+            if to_ask != 0 {
+                self.schedule_soon(&apex, server, now);
+            }
+        }
+    }
+
+    /// Whether few routes come, of which there is one now.
+    fn is_idle(&mut self, now: Instant) -> bool {
+        while self.arrivals.front().is_some_and(|at| *at + IDLE_WINDOW <= now) {
+            self.arrivals.pop_front();
+        }
+        let is_idle = self.arrivals.len() < IDLE_MAX;
+        if is_idle {
+            self.arrivals.push_back(now);
+        }
+        is_idle
+    }
+
+    fn count(&mut self, off: Option<&'static str>, on: Option<&'static str>) {
+        if let Some(count) = off.and_then(|reason| self.counts.get_mut(reason)) {
+            *count -= 1;
+        }
+        if let Some(reason) = on {
+            *self.counts.entry(reason).or_default() += 1;
+        }
+    }
+
+    /// The names of `label` are no more.
+    fn forget(&mut self, label: &str) {
+        let Some(route) = self.routes.remove(label) else { return };
+        self.count(Some(route.reason.unwrap_or(PENDING)), None);
+        self.waiting.remove(label);
+        self.asking.remove(label);
+        if let Some(shard) = self.shards.get_mut(&shard_of(&route.binding)) {
+            shard.explicit.remove(label);
+        }
+        if self.sample.as_deref() == Some(label) {
+            self.sample = None;
+        }
+    }
+
+    /// The route of `label` is to be judged.
+    pub fn look_at(&mut self, label: &str) {
+        if self.routes.contains_key(label) {
+            self.dirty.push(label);
+        }
+    }
+
+    /// The route of `label` is to be judged again when it has waited for too long.
+    pub fn look_at_when_late(&mut self, label: &str, now: Instant) {
+        if let Some(at) = self.routes.get(label).map(|route| route.since + PATIENCE).filter(|at| *at > now) {
+            self.later.insert((at, label.into()));
+        }
+    }
+
+    /// Whether name servers are asked at all.
+    pub fn asks_anyone(&self) -> bool {
+        self.asks
+    }
+
+    /// The same, at a later time.
+    pub fn look_at_later(&mut self, label: &str, at: Instant) {
+        self.later.insert((at, label.into()));
+    }
+
+    /// All routes with names in the zone are to be judged.
+    pub(super) fn look_at_zone(&mut self, apex: &Name) {
+        let is_alias = *apex == *self.settings.alias_apex();
+        let text = crate::compiler::settings::text_of(apex);
+        for (label, route) in &self.routes {
+            if is_alias || *route.binding.shard == *text {
+                self.dirty.push(label);
+            }
+        }
+    }
+
+    /// The next route to be judged.
+    pub fn pop_dirty(&mut self, now: Instant) -> Option<Box<str>> {
+        while let Some((at, _)) = self.later.first()
+            && *at <= now
+        {
+            let (_, label) = self.later.pop_first().expect("it was there");
+            self.look_at(&label);
+        }
+        self.dirty.pop()
+    }
+
+    /// The next shard whose Router is to be judged.
+    pub fn pop_changed_shard(&mut self) -> Option<Name> {
+        let apex = self.changed_shards.iter().next()?.clone();
+        self.changed_shards.take(&apex)
+    }
+
+    /// A shard's Router is to be judged again.
+    pub fn look_at_shard(&mut self, apex: Name) {
+        self.changed_shards.insert(apex);
+    }
+
+    /// The route of `label` was judged: with this reason, or `None` if nothing can be said yet.
+    pub fn note(&mut self, label: &str, reason: Option<&'static str>) {
+        let Some(route) = self.routes.get_mut(label) else { return };
+        let Some(reason) = reason else {
+            // What was said before stands until there is something else to say.
+            if route.reason.is_none() {
+                self.waiting.insert(label.into());
+            }
+            return;
+        };
+        let before = route.reason.replace(reason).unwrap_or(PENDING);
+        self.waiting.remove(label);
+        self.sample = Some(label.into());
+        self.count(Some(before), Some(reason));
+    }
+
+    /// How many routes there are for each reason ever met; those that nothing can be said of yet are [`PENDING`].
+    pub fn reasons(&self) -> &BTreeMap<&'static str, usize> {
+        &self.counts
+    }
+
+    /// When to ask for [`Self::pop_dirty`] again, if nothing happens before.
+    pub fn next_look_at(&self) -> Option<Instant> {
+        self.later.first().map(|(at, _)| *at)
+    }
+
+    /// Whether a route waits until this server was asked for its own names.
+    pub(super) fn is_to_be_asked(route: &RouteState, server: usize) -> bool {
+        route.to_ask & ((1 << server) | (1 << (server + SERVERS_MAX))) != 0
+    }
+
+    pub(super) fn zone_mut(&mut self, apex: &Name) -> Option<&mut Zone> {
+        match *apex == *self.settings.alias_apex() {
+            true => Some(&mut self.alias),
+            false => self.shards.get_mut(apex).map(|shard| &mut shard.zone),
+        }
+    }
+}
+
+impl Zone {
+    fn new(servers: usize, serial: Serial, epoch: u64) -> Self {
+        Zone {
+            serial,
+            epoch,
+            standings: (0..servers).map(|_| Standing::default()).collect(),
+            due: (0..servers).map(|_| None).collect(),
+        }
+    }
+}
+
+/// The zone of the shard that a binding names.
+pub(super) fn shard_of(binding: &BindingInput) -> Name {
+    binding.shard.parse().expect("BindingInput::read has checked it")
+}
+
+/// The name on the shard.
+pub(super) fn system_name(binding: &BindingInput) -> Name {
+    shard_of(binding).prepend(binding.label.as_bytes()).expect("BindingInput::read has checked the length")
+}

@@ -1,0 +1,321 @@
+//! Proofs played through without sockets and clocks: what is asked, how often, and what is said of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::agenda::Job;
+use super::ask::AskError;
+use super::check::{Expected, Fault};
+use super::feed::{AliasNews, ShardNews, ZoneNews};
+use super::proofs::{Proofs, Server};
+use super::standing::PATIENCE;
+use super::verdict::Saying;
+use crate::compiler::Settings;
+use crate::compiler::inputs::{BindingInput, RouterInput};
+use crate::wire::Name;
+use crate::zone::Serial;
+
+const INTERVAL: Duration = Duration::from_secs(30);
+
+struct World {
+    proofs: Proofs,
+    now: Instant,
+    /// Every check so far.
+    jobs: Vec<Job>,
+}
+
+impl World {
+    fn new(servers: Option<usize>) -> Self {
+        let settings = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
+        let server =
+            |number| Server { name: format!("ns{number}.v3.example"), address: ([127, 0, 0, 1], 5300 + number).into() };
+        let servers = servers.map(|count| (1..=count).map(|number| server(number as u16)).collect());
+        let proofs = Proofs::new(Arc::new(settings.expect("good settings")), servers, INTERVAL);
+        World { proofs, now: Instant::now(), jobs: Vec::new() }
+    }
+
+    fn shard(&mut self, name: &str, spec: serde_json::Value, serial: u32) {
+        let router = serde_json::json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": spec,
+        });
+        let router = serde_json::from_value(router).expect("a Router");
+        let router = RouterInput::read(&router, "v3.example", &mut Vec::new()).expect("it has a zone");
+        let (apex, router) = (router.apex.clone(), Arc::new(router));
+        let mut news = ZoneNews::default();
+        news.shards.insert(apex, Some(ShardNews { router, serial: Serial(serial) }));
+        self.proofs.take(news, self.now);
+    }
+
+    fn no_shard(&mut self, name: &str) {
+        let mut news = ZoneNews::default();
+        news.shards.insert(format!("{name}.v3.example.").parse().expect("a name"), None);
+        self.proofs.take(news, self.now);
+    }
+
+    fn alias(&mut self, label: &str, shard: &str, serial: u32) {
+        let binding = BindingInput {
+            key: format!("ns/{label}").into(),
+            created: 0,
+            label: label.into(),
+            shard: format!("{shard}.v3.example").into(),
+        };
+        let mut news = ZoneNews { alias_serial: Some(Serial(serial)), ..ZoneNews::default() };
+        let alias = AliasNews { binding: Arc::new(binding), serial: Serial(serial) };
+        news.aliases.insert(label.into(), Some(alias));
+        self.proofs.take(news, self.now);
+    }
+
+    /// Carries out all checks that are due now or within `time`; each ends at once, as `answer` says.
+    fn run(&mut self, time: Duration, mut answer: impl FnMut(&Job) -> Result<Serial, Fault>) {
+        let end = self.now + time;
+        for _ in 0..100_000 {
+            while let Some(job) = self.proofs.next_job(self.now, 7 << 40) {
+                let result = answer(&job);
+                self.proofs.landed(&job, result, self.now, 1 << 63);
+                self.jobs.push(job);
+            }
+            self.judge();
+            match self.proofs.next_check_at() {
+                Some(at) if at <= end => self.now = self.now.max(at),
+                _ => {
+                    self.now = end;
+                    return self.judge();
+                }
+            }
+        }
+        panic!("checks without end");
+    }
+
+    /// Judges as the loop does.
+    fn judge(&mut self) {
+        while let Some(label) = self.proofs.pop_dirty(self.now) {
+            let reason = self.saying(&label).resolvable.map(|statement| statement.reason);
+            self.proofs.note(&label, reason);
+            if reason.is_none() {
+                self.proofs.look_at_when_late(&label, self.now);
+            }
+        }
+    }
+
+    fn saying(&self, label: &str) -> Saying {
+        self.proofs.saying(label, None, self.now, Timestamp::UNIX_EPOCH)
+    }
+
+    /// What is said of `Resolvable`: reason and message.
+    fn resolvable(&self, label: &str) -> Option<(&'static str, String)> {
+        self.saying(label).resolvable.map(|statement| (statement.reason, statement.message))
+    }
+
+    fn reason(&self, label: &str) -> Option<&'static str> {
+        self.resolvable(label).map(|(reason, _)| reason)
+    }
+
+    /// The names that were asked for so far, and from then on again.
+    fn asked(&mut self) -> Vec<String> {
+        let jobs = std::mem::take(&mut self.jobs);
+        let names = jobs.iter().flat_map(|job| {
+            job.check.probes.iter().map(move |probe| format!("{} {}", job.server + 1, super::check::text(&probe.name)))
+        });
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
+}
+
+/// Every server has what is asked for.
+fn right(job: &Job) -> Result<Serial, Fault> {
+    Ok(job.check.serial)
+}
+
+fn silent() -> Fault {
+    Fault::NotAnswering(AskError::Silent(Duration::from_secs(1)))
+}
+
+fn addresses() -> serde_json::Value {
+    serde_json::json!({"addresses": [{"ip": "192.0.2.1"}]})
+}
+
+#[test]
+fn a_route_on_an_idle_system_is_asked_for_by_its_names() {
+    let mut world = World::new(Some(2));
+    world.shard("s", addresses(), 7);
+    world.run(Duration::ZERO, right);
+    assert_eq!(world.asked(), ["1 *.s.v3.example", "2 *.s.v3.example"]);
+    world.alias("app", "s", 9);
+    assert_eq!(world.reason("app"), None, "not before it was asked for");
+    world.run(Duration::from_millis(20), right);
+    let names = ["app.routes.v3.example", "app.s.v3.example"];
+    let expected: Vec<String> = (1..=2).flat_map(|server| names.map(|name| format!("{server} {name}"))).collect();
+    assert_eq!(world.asked(), expected);
+    assert_eq!(
+        world.resolvable("app").expect("it is known"),
+        (
+            "Resolvable",
+            "app.s.v3.example and app.routes.v3.example are answered right by ns1.v3.example (127.0.0.1:5301) with serials \
+             7 and 9, ns2.v3.example (127.0.0.1:5302) with serials 7 and 9; checked at 1970-01-01T00:00:00Z"
+                .to_owned()
+        )
+    );
+    // And then the zones are checked now and then.
+    world.run(INTERVAL * 10, right);
+    let count = world.jobs.len();
+    assert!((30..=60).contains(&count), "{count} checks in ten intervals, of two servers and two zones");
+}
+
+#[test]
+fn many_routes_are_proven_by_few_checks() {
+    let mut world = World::new(Some(2));
+    world.shard("s", addresses(), 7);
+    world.run(Duration::ZERO, right);
+    world.jobs.clear();
+    for round in 0..50 {
+        for number in 0..40 {
+            world.alias(&format!("app{round}-{number}"), "s", 100 + round);
+        }
+        world.run(Duration::from_millis(20), right);
+    }
+    let questions: usize = world.jobs.iter().map(|job| job.check.questions()).sum();
+    assert!(questions < 500, "{questions} questions for 2,000 routes in a second");
+    world.run(Duration::from_millis(20), right);
+    for (reason, count) in world.proofs.reasons() {
+        assert_eq!((*reason, *count), if *reason == "Resolvable" { ("Resolvable", 2000) } else { (*reason, 0) });
+    }
+}
+
+#[test]
+fn a_server_that_lags_under_steady_change_still_proves() {
+    let mut world = World::new(Some(1));
+    world.shard("s", addresses(), 7);
+    let mut newest = 100;
+    for round in 0..200 {
+        newest = 100 + round;
+        for number in 0..10 {
+            world.alias(&format!("app{round}-{number}"), "s", newest);
+        }
+        // It always has the version before the newest one.
+        world.run(Duration::from_millis(25), |job| {
+            let has = if job.check.apex.to_string().starts_with("routes") { Serial(newest - 1) } else { Serial(7) };
+            match has == job.check.serial || has.is_after(job.check.serial) {
+                true => Ok(has),
+                false => Err(Fault::OldSerial { found: has, needed: job.check.serial }),
+            }
+        });
+    }
+    let pending = world.proofs.reasons()["Pending"];
+    assert!(pending <= 20, "{pending} routes of 2,000 are not proven");
+    assert_eq!(world.proofs.reasons()["Resolvable"], 2000 - pending, "and none has failed");
+    world.run(PATIENCE, |job| match job.check.serial == Serial(newest) {
+        true => Err(Fault::OldSerial { found: Serial(newest - 1), needed: Serial(newest) }),
+        false => Ok(job.check.serial),
+    });
+    let last = format!("app{}-1", newest - 100);
+    assert_eq!(world.reason(&last), Some("OldSerial"));
+    let (_, message) = world.resolvable(&last).expect("it is known");
+    assert_eq!(
+        message,
+        format!("ns1.v3.example (127.0.0.1:5301) has routes.v3.example under a serial older than {newest}")
+    );
+    assert_eq!(world.reason("app0-1"), Some("Resolvable"), "older versions are there");
+}
+
+#[test]
+fn a_silent_server_is_named_when_that_is_sure_and_forgiven_at_once() {
+    let mut world = World::new(Some(2));
+    world.shard("s", addresses(), 7);
+    world.alias("app", "s", 9);
+    world.run(Duration::ZERO, right);
+    assert_eq!(world.reason("app"), Some("Resolvable"));
+    let mut lost = 0;
+    let second_is_gone = |job: &Job| if job.server == 1 { Err(silent()) } else { right(job) };
+    // One lost answer is nothing.
+    world.run(INTERVAL * 2, |job| {
+        lost += u32::from(job.server == 1);
+        if job.server == 1 && lost == 1 { Err(silent()) } else { right(job) }
+    });
+    assert_eq!(world.reason("app"), Some("Resolvable"));
+    world.run(INTERVAL * 2, second_is_gone);
+    let found = world.resolvable("app").expect("it is known");
+    assert_eq!(found, ("NotAnswering", "ns2.v3.example (127.0.0.1:5302) does not answer".to_owned()));
+    let apex: Name = "s.v3.example.".parse().expect("a name");
+    let (router, statement, serial) = world.proofs.router_saying(&apex).expect("it is known");
+    assert_eq!((router.as_str(), statement.reason, serial), ("s", "NotAnswering", Serial(7)));
+    // A new route is told so at once.
+    world.alias("late", "s", 10);
+    world.run(Duration::from_millis(50), second_is_gone);
+    assert_eq!(world.reason("late"), Some("NotAnswering"));
+    world.run(Duration::from_secs(6), right);
+    assert_eq!((world.reason("app"), world.reason("late")), (Some("Resolvable"), Some("Resolvable")));
+}
+
+#[test]
+fn what_a_router_says_is_what_must_be_answered() {
+    let mut world = World::new(Some(1));
+    world.shard("s", addresses(), 7);
+    for label in ["app", "own", "moved"] {
+        world.alias(label, "s", 9);
+    }
+    world.run(Duration::from_secs(1), right);
+    world.asked();
+    let records = serde_json::json!({
+        "addresses": [{"ip": "192.0.2.2"}], "records": ["own A 192.0.2.9", "moved CNAME there.example."],
+    });
+    world.shard("s", records, 8);
+    assert_eq!(world.reason("app"), None, "the new contents are not proven yet");
+    world.run(Duration::ZERO, right);
+    let check = world.jobs.iter().find(|job| job.check.serial == Serial(8)).expect("the new version was asked for");
+    let expected = |name: &str| {
+        let probe = check.check.probes.iter().find(|probe| super::check::text(&probe.name) == name);
+        probe.map(|probe| probe.expected.clone()).unwrap_or_else(|| panic!("{name} in {check:?}"))
+    };
+    let to = |address: &str| Expected::Addresses([address.parse().expect("an address")].into());
+    assert_eq!(expected("*.s.v3.example"), to("192.0.2.2"));
+    assert_eq!(expected("own.s.v3.example"), to("192.0.2.9"));
+    assert_eq!(expected("moved.s.v3.example"), Expected::Alias("there.example.".parse().expect("a name")));
+    assert_eq!(world.reason("app"), Some("Resolvable"));
+    // Drained, the names lead nowhere; with the address back, they lead there again.
+    world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.2", "state": "drained"}]}), 9);
+    world.run(Duration::ZERO, right);
+    assert_eq!(world.reason("app"), Some("NoActiveAddress"));
+    world.shard("s", addresses(), 10);
+    world.run(Duration::ZERO, right);
+    assert_eq!(world.reason("app"), Some("Resolvable"));
+    world.no_shard("s");
+    world.run(PATIENCE, right);
+    assert_eq!(world.reason("app"), Some("NotPublished"));
+    assert!(world.saying("app").published.is_some_and(|statement| !statement.is_true));
+}
+
+#[test]
+fn answers_about_former_contents_prove_nothing() {
+    let mut world = World::new(Some(1));
+    world.shard("s", addresses(), 7);
+    world.alias("app", "s", 9);
+    let mut jobs = Vec::new();
+    while let Some(job) = world.proofs.next_job(world.now, 0) {
+        jobs.push(job);
+    }
+    assert_eq!(jobs.len(), 2);
+    world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.7"}]}), 8);
+    for job in &jobs {
+        world.proofs.landed(job, right(job), world.now, 0);
+    }
+    assert_eq!(world.reason("app"), None);
+    world.run(Duration::ZERO, right);
+    assert_eq!(world.reason("app"), Some("Resolvable"));
+}
+
+#[test]
+fn without_servers_it_says_why_and_switched_off_it_says_nothing() {
+    for (servers, reason) in [(Some(0), Some("NoNameServer")), (None, None)] {
+        let mut world = World::new(servers);
+        world.shard("s", addresses(), 7);
+        world.alias("app", "s", 9);
+        world.run(Duration::from_secs(1), right);
+        assert_eq!(world.reason("app"), reason);
+        let published = world.saying("app").published.expect("it is known");
+        assert_eq!((published.reason, world.jobs.len()), ("Published", 0));
+    }
+}

@@ -1,0 +1,188 @@
+//! How one name server stands with one zone, by the checks so far.
+//!
+//! ```text
+//!   Unknown ──right──► Right ◄──────────────right──────────────┐
+//!      │                 │ wrong                               │
+//!      └─────wrong──► Doubtful ──still wrong, for a while──► Failed
+//! ```
+//!
+//! A single failure is doubt, not a verdict: a datagram gets lost, a name server is a moment behind, or ahead of what is
+//! known here. What is doubtful changes nothing that was told. Only what fails again and again for [`PATIENCE`] has failed.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::check::Fault;
+use crate::zone::Serial;
+
+/// How long a server fails before it has failed.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+/// The wait after a first failure; each further one is twice as long, up to [`RETRY_LONGEST`].
+const RETRY_FIRST: Duration = Duration::from_millis(2);
+/// The longest wait while it is in doubt.
+const RETRY_LONGEST: Duration = Duration::from_millis(250);
+/// The longest wait between checks of what has failed.
+const FAILED_RETRY: Duration = Duration::from_secs(5);
+
+/// A server and a zone.
+#[derive(Debug, Default)]
+pub struct Standing {
+    proven: Option<Serial>,
+    failing: Option<Failing>,
+    /// Whether the contents are other ones since it was right last.
+    renewed: bool,
+    /// When it was right last.
+    pub last_right: Option<Instant>,
+    /// Whether it is being checked.
+    pub under_way: bool,
+}
+
+#[derive(Debug)]
+struct Failing {
+    fault: Fault,
+    since: Instant,
+    times: u32,
+    settled: bool,
+}
+
+/// What is to be thought of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State<'a> {
+    /// It answers right.
+    Right,
+    /// That is not known, or in doubt.
+    Unknown,
+    /// It does not.
+    Failed(&'a Fault),
+}
+
+/// What one more check has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// At most for what was waiting for it.
+    Small,
+    /// For all names of the zone.
+    Large,
+}
+
+impl Standing {
+    /// Whether it answers right for what needs the zone's version `need`.
+    pub fn state(&self, need: Serial) -> State<'_> {
+        let reaches = |serial: Serial| serial == need || serial.is_after(need);
+        match &self.failing {
+            Some(Failing { fault: Fault::OldSerial { found, .. }, .. }) if reaches(*found) => State::Right,
+            Some(Failing { fault, settled: true, .. }) => State::Failed(fault),
+            Some(_) => State::Unknown,
+            None if self.proven.is_some_and(reaches) => State::Right,
+            None => State::Unknown,
+        }
+    }
+
+    /// The zone is to have other contents: what is known of them counts no more.
+    pub fn forget(&mut self) {
+        self.proven = None;
+        self.renewed = true;
+        // A server that is not there is not there for the new contents either.
+        self.failing.take_if(|failing| !matches!(failing.fault, Fault::NotAnswering(_) | Fault::Documentation));
+    }
+
+    /// It was checked.
+    pub fn note(&mut self, result: Result<Serial, Fault>, now: Instant) -> Effect {
+        let fault = match result {
+            Ok(serial) => {
+                self.proven = Some(serial);
+                self.last_right = Some(now);
+                let had_failed = self.failing.take().is_some_and(|failing| failing.settled);
+                let is_news = std::mem::take(&mut self.renewed) || had_failed;
+                return if is_news { Effect::Large } else { Effect::Small };
+            }
+            Err(fault) => fault,
+        };
+        let Some(failing) = &mut self.failing else {
+            self.failing = Some(Failing { fault, since: now, times: 1, settled: false });
+            return Effect::Small;
+        };
+        failing.times = failing.times.saturating_add(1);
+        let was_settled = std::mem::replace(&mut failing.settled, now >= failing.since + PATIENCE);
+        // The first fault of a kind is kept: its details differ from check to check, and would be told anew each time.
+        let other = failing.fault.reason() != fault.reason();
+        if other || matches!(fault, Fault::OldSerial { .. }) {
+            failing.fault = fault;
+        }
+        if failing.settled && (other || !was_settled) { Effect::Large } else { Effect::Small }
+    }
+
+    /// How long until the next check, if nothing happens before; `interval` is the wait after a right one.
+    pub fn next_wait(&self, interval: Duration) -> Duration {
+        match &self.failing {
+            None => interval,
+            Some(failing) if failing.settled => interval.min(FAILED_RETRY),
+            Some(failing) => {
+                let factor = 1_u32.checked_shl(failing.times - 1).unwrap_or(u32::MAX);
+                RETRY_FIRST.saturating_mul(factor).min(RETRY_LONGEST)
+            }
+        }
+    }
+
+    /// The version that it was right with last.
+    pub fn proven(&self) -> Option<Serial> {
+        self.proven
+    }
+
+    /// Whether the last check failed.
+    pub fn is_failing(&self) -> bool {
+        self.failing.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::live::ask::AskError;
+
+    fn silent() -> Fault {
+        Fault::NotAnswering(AskError::Silent(PATIENCE))
+    }
+
+    fn old(found: u32) -> Fault {
+        Fault::OldSerial { found: Serial(found), needed: Serial(9) }
+    }
+
+    #[test]
+    fn doubt_becomes_failure_after_a_while_and_ends_at_once() {
+        let start = Instant::now();
+        let mut standing = Standing::default();
+        assert_eq!(standing.state(Serial(7)), State::Unknown);
+        assert_eq!(standing.note(Ok(Serial(7)), start), Effect::Small);
+        assert_eq!((standing.state(Serial(7)), standing.state(Serial(8))), (State::Right, State::Unknown));
+        assert_eq!(standing.next_wait(Duration::from_secs(30)), Duration::from_secs(30));
+        assert_eq!(standing.note(Err(silent()), start), Effect::Small);
+        assert_eq!(standing.state(Serial(7)), State::Unknown, "doubt");
+        assert_eq!(standing.next_wait(Duration::from_secs(30)), RETRY_FIRST);
+        assert_eq!(standing.note(Err(silent()), start + PATIENCE), Effect::Large);
+        assert_eq!(standing.state(Serial(7)), State::Failed(&silent()));
+        assert_eq!(standing.next_wait(Duration::from_secs(30)), FAILED_RETRY);
+        assert_eq!(standing.note(Err(silent()), start + PATIENCE), Effect::Small, "nothing new");
+        assert_eq!(standing.note(Err(old(6)), start + PATIENCE), Effect::Large, "another fault");
+        assert_eq!(standing.state(Serial(6)), State::Right, "what the old version has is there");
+        assert_eq!(standing.state(Serial(7)), State::Failed(&old(6)));
+        assert_eq!(standing.note(Ok(Serial(9)), start + PATIENCE), Effect::Large);
+        assert_eq!(standing.state(Serial(9)), State::Right);
+    }
+
+    #[test]
+    fn new_contents_are_unknown_and_a_missing_server_stays_missing() {
+        let start = Instant::now();
+        for (fault, stays) in [(silent(), true), (Fault::Documentation, true), (old(1), false)] {
+            let mut standing = Standing::default();
+            standing.note(Err(fault.clone()), start);
+            standing.note(Err(fault.clone()), start + PATIENCE);
+            standing.forget();
+            let expected = if stays { State::Failed(&fault) } else { State::Unknown };
+            assert_eq!(standing.state(Serial(7)), expected);
+            assert_eq!(standing.note(Ok(Serial(7)), start), Effect::Large);
+            assert_eq!(standing.note(Ok(Serial(7)), start), Effect::Small);
+        }
+    }
+}

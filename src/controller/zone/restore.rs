@@ -1,0 +1,93 @@
+//! What was served before a restart, served again at once: from the images of zones that the last-good state holds, before
+//! any object is looked at.
+//!
+//! A shard's zone is part of the state as it was published. The parent zone and the alias zone may have a million names and
+//! change with each; they are not part of it, but follow from which shards and bindings there are. Where these do not add up
+//! to the digest that was published last, as when the process was killed between a change and its publication, the zone is
+//! left out, and its names wait for the objects.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::record::Loaded;
+use super::timeline::Published;
+use crate::compiler::parent::{self, Delegations};
+use crate::compiler::{Digest, Settings, alias};
+use crate::wire::Name;
+use crate::zone::image::Unavailable;
+use crate::zone::{Contents, Zone, db};
+
+/// Zones as they were published before a restart.
+#[derive(Default)]
+pub struct Restored {
+    /// Zones of shards.
+    pub shards: HashMap<Name, Arc<Zone>>,
+    /// The parent zone.
+    pub parent: Option<Arc<Zone>>,
+    /// The alias zone.
+    pub alias: Option<Arc<Zone>>,
+}
+
+impl Restored {
+    /// Takes the images out of what was loaded, and makes of it the two zones that are not part of it. Zones of another
+    /// configuration are left out: they have its name servers.
+    pub fn take(loaded: &mut Loaded, settings: &Settings) -> Restored {
+        let config = settings.digest();
+        let published = |apex: &Name| loaded.published.get(apex).filter(|published| published.config == config);
+        let mut shards = std::mem::take(&mut loaded.zones);
+        shards.retain(|apex, zone| {
+            published(apex).is_some_and(|published| zone.serial() == Some(published.serial))
+                && *apex != *settings.domain()
+                && *apex != *settings.alias_apex()
+        });
+        let (parent, alias) = std::thread::scope(|scope| {
+            let parent = published(settings.domain())
+                .map(|published| scope.spawn(|| restore_parent(shards.keys(), settings, published)));
+            let alias =
+                published(settings.alias_apex()).and_then(|published| restore_alias(loaded, settings, published));
+            (parent.and_then(|thread| thread.join().expect("making a zone does not panic")), alias)
+        });
+        Restored { shards, parent, alias }
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.shards.is_empty() && self.parent.is_none() && self.alias.is_none()
+    }
+
+    /// Whether the two zones are there that shards hang on.
+    pub fn is_whole(&self) -> bool {
+        self.parent.is_some() && self.alias.is_some()
+    }
+
+    /// What to put into the map of zones. In the place of a parent or alias zone that is not there comes one that says so,
+    /// or the zone above would say that its names do not exist.
+    pub fn changes(&self, settings: &Settings) -> Vec<db::Change> {
+        let large = [(&self.parent, settings.domain()), (&self.alias, settings.alias_apex())];
+        let large = large.map(|(zone, apex)| match zone {
+            Some(zone) => Arc::clone(zone),
+            None => Arc::new(Zone::unavailable(apex.clone(), Unavailable::NotLoaded)),
+        });
+        self.shards.values().cloned().chain(large).map(db::Change::Publish).collect()
+    }
+}
+
+fn restore_parent<'a>(
+    shards: impl Iterator<Item = &'a Name>,
+    settings: &Settings,
+    published: &Published,
+) -> Option<Arc<Zone>> {
+    let delegations = Delegations::of(shards.filter(|apex| Delegations::takes(apex, settings)).cloned());
+    let digest = delegations.iter().map(Digest::of_delegation).fold(Digest::default(), Digest::plus);
+    (digest == published.digest).then(|| build(&parent::zone(&delegations, settings, published.serial.0)))
+}
+
+fn restore_alias(loaded: &Loaded, settings: &Settings, published: &Published) -> Option<Arc<Zone>> {
+    let parts = loaded.bindings.iter().map(|binding| Digest::of_alias(&binding.label, &binding.shard));
+    let digest = parts.fold(Digest::default(), Digest::plus);
+    (digest == published.digest).then(|| build(&alias::zone(&loaded.bindings, settings, published.serial.0)))
+}
+
+fn build(contents: &Contents) -> Arc<Zone> {
+    Arc::new(Zone::build(contents).expect("the zone has been given a SOA"))
+}

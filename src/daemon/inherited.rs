@@ -1,0 +1,78 @@
+//! Sockets that the service manager opened and passes on (`LISTEN_FDS`, sd_listen_fds(3)).
+//!
+//! A process that is started again finds what came meanwhile waiting in them, and needs no right to open port 53 itself.
+//! They change nothing of what the settings say: a socket takes the place of one that we would have opened on the same
+//! address of `dns-listen`, `api-listen` or `admin-listen`, and one that no setting names is an error.
+
+use std::io;
+use std::net::SocketAddr;
+
+use listenfd::ListenFd;
+use socket2::SockRef;
+
+use crate::transport::given::Given;
+
+/// Sockets were passed on that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InheritedError {
+    /// It is neither a listening TCP socket nor a UDP socket of IPv4 or IPv6.
+    #[error("inherited file descriptor {number}: {reason}; the service manager's socket unit says what it passes")]
+    Unusable {
+        /// Its number.
+        number: usize,
+        /// What it is, or what the system says.
+        reason: String,
+    },
+    /// No setting names their addresses.
+    #[error(
+        "the service manager passes sockets that nothing here listens on: {}; name their addresses in dns-listen, api-listen \
+         or admin-listen of a role that this process has, or take them out of the socket unit", .0.join(", ")
+    )]
+    Unnamed(Vec<String>),
+}
+
+/// The number of the first inherited file descriptor.
+const FIRST: usize = 3;
+
+/// Takes over what was passed on to this process; nothing, as a rule. To be called once, before there are threads.
+pub fn from_environment() -> Result<Given, InheritedError> {
+    let mut passed = ListenFd::from_env();
+    let mut given = Given::default();
+    for at in 0..passed.len() {
+        take(&mut passed, at, &mut given).map_err(|reason| InheritedError::Unusable { number: FIRST + at, reason })?;
+    }
+    Ok(given)
+}
+
+fn take(passed: &mut ListenFd, at: usize, given: &mut Given) -> Result<(), String> {
+    let say = |error: io::Error| error.to_string();
+    if let Ok(Some(socket)) = passed.take_udp_socket(at) {
+        let address = socket.local_addr().map_err(say)?;
+        check_family(SockRef::from(&socket), address)?;
+        given.add_udp(address, socket);
+        return Ok(());
+    }
+    let socket = passed.take_tcp_listener(at).map_err(say)?.ok_or("it was taken already")?;
+    let address = socket.local_addr().map_err(say)?;
+    let reference = SockRef::from(&socket);
+    if !reference.is_listener().map_err(say)? {
+        return Err(format!("TCP {address} does not listen (Accept=yes is not supported)"));
+    }
+    check_family(reference, address)?;
+    given.add_tcp(address, socket);
+    Ok(())
+}
+
+/// A client must have one address: IPv4 clients of an IPv6 socket would not be counted and limited as what they are.
+fn check_family(socket: SockRef<'_>, address: SocketAddr) -> Result<(), String> {
+    if address.is_ipv6() && address.ip().is_unspecified() && !socket.only_v6().map_err(|error| error.to_string())? {
+        return Err(format!("{address} takes IPv4 as well; set BindIPv6Only=ipv6-only and add 0.0.0.0 beside it"));
+    }
+    Ok(())
+}
+
+/// Says what of it nobody has taken.
+pub fn all_taken(given: &Given) -> Result<(), InheritedError> {
+    let left = given.left();
+    if left.is_empty() { Ok(()) } else { Err(InheritedError::Unnamed(left)) }
+}

@@ -1,0 +1,387 @@
+//! The commands that look at a platform, as an operator and a tenant run them: `status`, `routes`, `routers`,
+//! `topology`, `events`, `wait`, `dig`, `zone`, `top`, and what they say when nothing answers.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::export::spawn;
+use crate::platform::apply_example;
+use crate::server::{DataDir, PATIENCE, Ports, Server, eventually, free_dns_address, http_get, program};
+use crate::tools::{Kubectl, dig};
+
+/// What a run of the program came to.
+pub struct Ran {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+/// Runs the program with nothing of the developer's own settings.
+pub fn run(arguments: &[&str]) -> Ran {
+    ran(&mut bare(program(), arguments))
+}
+
+fn bare(program: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).env("HOME", "/nonexistent");
+    for (key, _) in std::env::vars_os() {
+        if key.to_string_lossy().starts_with("SIGNPOST_") || key == "KUBECONFIG" || key == "NO_COLOR" {
+            command.env_remove(key);
+        }
+    }
+    command
+}
+
+fn ran(command: &mut Command) -> Ran {
+    let Output { status, stdout, stderr } = command.output().expect("the program starts");
+    let text = |octets: Vec<u8>| String::from_utf8(octets).expect("UTF-8");
+    Ran { code: status.code(), out: text(stdout), err: text(stderr) }
+}
+
+/// What it printed; expects success.
+pub fn ok(arguments: &[&str]) -> String {
+    let ran = run(arguments);
+    assert_eq!(ran.code, Some(0), "{arguments:?}: {}{}", ran.out, ran.err);
+    ran.out
+}
+
+/// The JSON that it printed; expects success.
+pub fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&ok(&[arguments, &["-o", "json"]].concat())).expect("JSON")
+}
+
+/// A server with the example on it.
+struct Example {
+    data: DataDir,
+    server: Server,
+    kubectl: Kubectl,
+    admin: String,
+    dns: String,
+}
+
+impl Example {
+    fn start() -> Example {
+        let data = DataDir::new();
+        let server = Server::start(Ports::free(), &["--data-dir", data.path(), "--domain", "v3.rhcloud.com"]);
+        let kubectl = Kubectl::new(data.join("kubeconfig"));
+        apply_example(&kubectl);
+        let (admin, dns) = (format!("http://{}", server.admin), server.dns.to_string());
+        Example { data, server, kubectl, admin, dns }
+    }
+}
+
+#[test]
+fn an_operator_looks_at_the_example() {
+    let Example { data, server, kubectl, admin, dns } = Example::start();
+    let at = ["--data-dir", data.path()];
+    let of = |arguments: &[&'static str]| -> Vec<String> {
+        arguments.iter().chain(&at).map(|argument| (*argument).to_owned()).collect()
+    };
+    let told = |arguments: &[&'static str]| ok(&of(arguments).iter().map(String::as_str).collect::<Vec<_>>());
+    let json_of = |arguments: &[&'static str]| json(&of(arguments).iter().map(String::as_str).collect::<Vec<_>>());
+
+    let status = json(&["status", "--admin", &admin, "--interval", "0.2", "--data-dir", data.path()]);
+    assert_eq!((&status["healthy"], &status["domain"]), (&Value::Bool(true), &Value::from("v3.rhcloud.com")));
+    assert_eq!(status["routes"]["waiting"], 1);
+    assert_eq!(status["routers"]["active"], 3);
+    let process = &status["processes"][0];
+    assert_eq!((&process["leading"], &process["zones"]), (&Value::Bool(true), &Value::from(5)));
+    assert!(
+        status["warnings"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .any(|warning| { warning.as_str().is_some_and(|text| text.contains("foo-bar/vault")) })
+    );
+    let screen = ok(&["status", "--admin", &admin, "--interval", "0", "--data-dir", data.path()]);
+    assert!(screen.contains("api, scheduler (leading), dns") && !screen.contains('\x1b'), "{screen}");
+    // A process that does not answer is no success.
+    let nobody = format!("http://{}", crate::server::free_address());
+    let broken = run(&["status", "--admin", &admin, "--admin", &nobody, "--interval", "0", "--data-dir", data.path()]);
+    assert_eq!(broken.code, Some(1));
+    assert!(broken.out.contains(&format!("{nobody} does not answer")), "{}", broken.out);
+
+    // Lists say what kubectl says, and why.
+    let routes = json_of(&["routes", "-A"]);
+    assert_eq!(routes.as_array().expect("a list").len(), 12);
+    let waiting = json_of(&["routes", "-A", "--state", "waiting"]);
+    assert_eq!((waiting[0]["name"].as_str(), waiting.as_array().map(Vec::len)), (Some("vault"), Some(1)));
+    assert_eq!(json_of(&["routes", "-n", "myapp", "test"])[0]["alias"], "myapp-test.routes.v3.rhcloud.com");
+    assert_eq!(told(&["routes"]), "no routes\n");
+    let routers = told(&["routers"]);
+    assert!(routers.lines().count() == 4 && routers.contains("shard3.v3.rhcloud.com"), "{routers}");
+
+    let tree = told(&["topology"]);
+    for part in ["myapp   6 routes\n", "└─ waiting   1 route\n", "10.245.2.2, 10.245.2.3\n"] {
+        assert!(tree.contains(part), "{part:?} is not in\n{tree}");
+    }
+    let filtered = told(&["topology", "--filter", "VAULT"]);
+    assert!(filtered.contains("vault") && !filtered.contains("myapp"), "{filtered}");
+    assert!(told(&["topology", "--format", "dot"]).starts_with("digraph topology {\n"));
+    assert!(told(&["topology", "--format", "mermaid"]).starts_with("flowchart LR\n"));
+    assert_eq!(json_of(&["topology"])["routes"], 12);
+
+    let events = json_of(&["events", "-n", "foo-bar", "--for", "route/vault", "--warnings"]);
+    assert_eq!(events[0]["reason"], "FailedScheduling");
+
+    // Waiting, for what is and what is not.
+    assert!(told(&["wait", "route", "myapp/test"]).contains("Scheduled=True"));
+    let late = run(&["wait", "route", "foo-bar/vault", "--timeout", "1s", "--data-dir", data.path()]);
+    assert_eq!(late.code, Some(1));
+    assert!(late.out.contains("Unschedulable"), "{}", late.out);
+    let timeout = format!("{}s", PATIENCE.as_secs());
+    let ready =
+        ok(&["wait", "router", "shard1", "--for", "ready=True", "--timeout", &timeout, "--data-dir", data.path()]);
+    assert!(ready.contains("ready=True"), "{ready}");
+
+    // A route that comes while it is waited for.
+    let waiting = std::thread::spawn({
+        let arguments = of(&["wait", "route", "myapp/late", "--timeout", "60s"]);
+        move || run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    });
+    kubectl.ok_with(
+        &["apply", "-f", "-"],
+        "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: late, namespace: myapp}\nspec: {to: {name: late}}\n",
+    );
+    let waited = waiting.join().expect("no panic");
+    assert_eq!(waited.code, Some(0), "{}{}", waited.out, waited.err);
+
+    // The answer, and why.
+    let answer = || json(&["dig", &format!("@{dns}"), "myapp-test.routes.v3.rhcloud.com", "--data-dir", data.path()]);
+    let answer = eventually("the alias is served as the objects say", || {
+        let answer = answer();
+        answer["why"]["differences"].as_array().is_some_and(Vec::is_empty).then_some(answer)
+    });
+    assert_eq!((&answer["status"], &answer["answer"][0]["type"]), (&"NOERROR".into(), &"CNAME".into()));
+    let steps = answer["why"]["steps"].as_array().expect("a list");
+    assert_eq!((&steps[0]["routes"][0]["route"], &steps[0]["zone"]["kind"]), (&"myapp/test".into(), &"alias".into()));
+    assert_eq!((&steps[1]["wildcard"], &steps[1]["zone"]["kind"]), (&Value::Bool(true), &"shard".into()));
+    let page = ok(&["dig", &format!("@{dns}"), "nothing.v3.rhcloud.com", "TXT", "--tcp", "--data-dir", data.path()]);
+    assert!(page.contains("NXDOMAIN") && page.contains("(tcp, ") && page.contains("neither a Router"), "{page}");
+    let refused = ok(&["dig", &format!("@{dns}"), "www.example.com", "--answer-only"]);
+    assert!(
+        refused.contains("REFUSED") && refused.contains("20 Not Authoritative") && !refused.contains("why"),
+        "{refused}"
+    );
+
+    // Queries are counted between two looks, here by ours.
+    let top = std::thread::spawn({
+        let admin = admin.clone();
+        move || json(&["top", "--admin", &admin, "--once", "--interval", "3"])
+    });
+    eventually("top has ended", || {
+        dig(server.dns, "anything.shard1.v3.rhcloud.com", "A", &[]);
+        top.is_finished().then_some(())
+    });
+    let top = top.join().expect("no panic");
+    assert!(top["rates"]["queries"].as_f64().is_some_and(|rate| rate > 0.0), "{top}");
+    assert!(top["rates"]["zones"]["shard1.v3.rhcloud.com."].as_f64().is_some_and(|rate| rate > 0.0), "{top}");
+    let lines = ok(&["top", "--admin", &admin, "--count", "2", "--interval", "0.2"]);
+    assert!(lines.lines().count() == 2 && lines.lines().all(|line| line.starts_with("qps=")), "{lines}");
+}
+
+#[test]
+fn a_tenant_sees_its_own_and_nothing_answers_without_an_api() {
+    let Example { data, server, .. } = Example::start();
+    let tina = data.join("tina.kubeconfig");
+    let tina = tina.to_str().expect("UTF-8");
+    ok(&[
+        "user",
+        "add",
+        "tina",
+        "--role",
+        "tenant",
+        "--namespace",
+        "foo",
+        "--no-credential",
+        "--data-dir",
+        data.path(),
+    ]);
+    ok(&["kubeconfig", "--user", "tina", "--namespace", "foo", "--out", tina, "--data-dir", data.path()]);
+    let routes = eventually("the server knows the new user", || {
+        let ran = run(&["routes", "--kubeconfig", tina]);
+        (ran.code == Some(0)).then_some(ran.out)
+    });
+    assert!(routes.contains("bar-baz") && routes.contains("cache") && !routes.contains("myapp"), "{routes}");
+    assert_eq!(run(&["routes", "-A", "--kubeconfig", tina]).code, Some(1));
+    let tree = ok(&["topology", "-n", "foo", "--kubeconfig", tina]);
+    assert!(tree.contains("foo   2 routes"), "{tree}");
+    assert!(ok(&["routers", "--kubeconfig", tina]).contains("shard1"));
+    // The kubeconfig that users already have.
+    let mut command = bare(program(), &["routes", "cache"]);
+    let ran = ran(command.env("KUBECONFIG", tina));
+    assert!(ran.code == Some(0) && ran.out.contains("foo-cache."), "{}{}", ran.out, ran.err);
+    let unknown = run(&["routes", "--kubeconfig", tina, "--context", "nobody"]);
+    assert!(unknown.code == Some(1) && unknown.err.contains("nobody"), "{}", unknown.err);
+    let secret = run(&["backup", data.join("b").to_str().expect("UTF-8"), "--kubeconfig", tina]);
+    assert!(secret.code == Some(1) && secret.err.contains("403"), "{}", secret.err);
+    assert!(!data.join("b").exists() && !data.join("b.new").exists());
+
+    let admin = format!("http://{}", server.admin);
+    assert!(server.terminate().success());
+    for arguments in
+        [&["routes"][..], &["status", "--admin", &admin], &["wait", "route", "a/b", "--timeout", "1s"], &["topology"]]
+    {
+        let ran = run(&[arguments, &["--data-dir", data.path()]].concat());
+        assert_eq!(ran.code, Some(1), "{arguments:?}: {}", ran.out);
+        let said = ran.err + &ran.out;
+        assert!(said.contains("does not answer as needed"), "{arguments:?}: {said}");
+    }
+    assert_eq!(run(&["top", "--admin", &admin, "--once"]).code, Some(1));
+    let nothing = DataDir::new();
+    let missing = run(&["routes", "--data-dir", nothing.path()]);
+    assert!(missing.code == Some(1) && missing.err.contains("--kubeconfig"), "{}", missing.err);
+    for arguments in [
+        &["routes", "-A", "-n", "x"][..],
+        &["wait", "router", "a/b"],
+        &["dig", "a..b"],
+        &["status", "--interval", "-1"],
+    ] {
+        assert_eq!(run(arguments).code, Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn zones_are_listed_shown_compared_and_asked_for() {
+    let Example { data, server, kubectl, dns, .. } = Example::start();
+    let at = ["--data-dir", data.path(), "--domain", "v3.rhcloud.com", "--dns-listen", &dns];
+    let zone = |arguments: &[&str]| run(&[&["zone"], arguments, &at].concat());
+    let list: Value = serde_json::from_str(&zone(&["list", "-o", "json"]).out).expect("JSON");
+    let kinds: Vec<&str> = list.as_array().expect("a list").iter().filter_map(|zone| zone["kind"].as_str()).collect();
+    assert_eq!(kinds, ["parent", "alias", "shard", "shard", "shard"]);
+
+    // What is served is what the objects come to, once the ledger and the name server have settled.
+    eventually("the name server is in step", || (zone(&["status"]).code == Some(0)).then_some(()));
+    let nobody = free_dns_address().to_string();
+    let status = zone(&["status", "shard1.v3.rhcloud.com", "--server", &dns, "--server", &nobody]);
+    assert_eq!(status.code, Some(1));
+    assert!(status.out.contains("differs") && status.out.contains(&nobody), "{}", status.out);
+
+    // A peer that serves an older copy is behind.
+    let folder = DataDir::new();
+    let file = folder.join("shard1.v3.rhcloud.com.zone");
+    let path = file.to_str().expect("UTF-8");
+    let shown = zone(&["show", "shard1.v3.rhcloud.com"]);
+    std::fs::write(&file, &shown.out).expect("written");
+    assert_eq!(zone(&["diff", path]).code, Some(0), "{}", zone(&["diff", path]).out);
+    let peer_address = free_dns_address();
+    let conf = folder.join("nsd.conf");
+    let text = format!(
+        "server:\n  ip-address: {}@{}\n  server-count: 1\n  username: \"\"\n  chroot: \"\"\n  database: \"\"\n  pidfile: \"\"\n  \
+         zonesdir: \"{2}\"\n  xfrdfile: \"{2}/xfrd.state\"\n  zonelistfile: \"{2}/zone.list\"\n  xfrdir: \"{2}\"\n\
+         remote-control:\n  control-enable: no\nzone:\n  name: \"shard1.v3.rhcloud.com\"\n  zonefile: \"{path}\"\n",
+        peer_address.ip(),
+        peer_address.port(),
+        folder.path(),
+    );
+    std::fs::write(&conf, text).expect("written");
+    let _peer = spawn("nsd", &["-d", "-c", conf.to_str().expect("UTF-8")], peer_address);
+    let peer = peer_address.to_string();
+    let both = ["status", "shard1.v3.rhcloud.com", "--server", &dns, "--server", &peer];
+    eventually("the peer is in step", || (zone(&both).code == Some(0)).then_some(()));
+    kubectl.ok(&["patch", "router", "shard1", "--type=merge", "-p", r#"{"spec":{"addresses":[{"ip":"10.245.2.3"}]}}"#]);
+    let differs = eventually("the peer is behind", || {
+        let ran = zone(&both);
+        (ran.code == Some(1) && ran.out.contains("behind by")).then_some(ran.out)
+    });
+    assert!(differs.contains(&peer) && !differs.contains(&format!("{dns}: ")), "{differs}");
+
+    // The file from before against the zone of now, and against itself.
+    let diff = zone(&["diff", path, "--ignore-serial"]);
+    assert_eq!(diff.code, Some(1));
+    assert_eq!(diff.out, "- *.shard1.v3.rhcloud.com. 30 IN A 10.245.2.2\n");
+    assert_eq!(zone(&["diff", path, path]).code, Some(0));
+    for bad in [&["diff", "absent.zone"][..], &["diff", path, "--origin", "other.example"], &["diff"]] {
+        assert_eq!(zone(bad).code, Some(2), "{bad:?}");
+    }
+    assert_eq!(zone(&["show", "absent.example"]).code, Some(1));
+    assert_eq!(zone(&["status", "absent.example"]).code, Some(1));
+
+    // Files alone need no API.
+    let alone = ok(&["zone", "list", "--zones", folder.path()]);
+    assert!(alone.contains("file") && alone.contains(path), "{alone}");
+    drop(server);
+}
+
+#[test]
+fn colours_are_for_terminals() {
+    let folder = DataDir::new();
+    std::fs::write(folder.join("a.example.zone"), "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.1\n")
+        .expect("written");
+    let arguments = ["zone", "list", "--zones", folder.path()];
+    assert!(!ok(&arguments).contains('\x1b'));
+    // A terminal, as `script` and others make one.
+    let in_terminal = |environment: &[(&str, &str)]| {
+        let words = [&[program()][..], &arguments].concat();
+        let code = format!("import pty, sys; sys.exit(pty.spawn({words:?}) >> 8)");
+        let mut command = bare("python3", &["-c", &code]);
+        let ran = ran(command.envs(environment.iter().copied()).env("TERM", "xterm"));
+        assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+        ran.out
+    };
+    assert!(in_terminal(&[]).contains("\x1b[1mZONE"));
+    assert!(!in_terminal(&[("NO_COLOR", "1")]).contains('\x1b'));
+}
+
+#[test]
+fn manual_pages_are_pages() {
+    let folder = DataDir::new();
+    let written = ok(&["man", "--dir", folder.path()]);
+    assert!(written.lines().count() > 20 && written.lines().all(|line| Path::new(line).is_file()), "{written}");
+    assert!(ok(&["man"]).contains(".TH signpost 1"));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(ok(&["completion", shell]).contains("topology"), "{shell}");
+    }
+}
+
+#[test]
+fn a_backup_is_taken_running_and_stopped_and_restored() {
+    let Example { data, server, kubectl, admin, .. } = Example::start();
+    let before = kubectl.json(&["routes.signpost.dev", "-A"]);
+    let (online, offline) = (data.join("online"), data.join("offline"));
+    let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    let made = json(&["backup", &path(&online), "--data-dir", data.path()]);
+    assert!(made["objects"].as_u64().is_some_and(|objects| objects > 40), "{made}");
+    assert!(http_get(server.admin, "/livez").is_some(), "{admin} goes on");
+    assert!(server.terminate().success());
+    let made = json(&["backup", &path(&offline), "--data-dir", data.path()]);
+    assert!(made["revision"].as_u64() > Some(1), "{made}");
+    let checked = json(&["backup", "--check", &path(&online)]);
+    assert!(checked["revision"].as_u64() <= made["revision"].as_u64(), "{checked}");
+    use std::os::unix::fs::PermissionsExt as _;
+    assert_eq!(std::fs::metadata(&online).expect("is there").permissions().mode() & 0o777, 0o600);
+
+    // A damaged one is refused, and leaves nothing.
+    let new = DataDir::new();
+    let mut damaged = std::fs::read(&online).expect("is there");
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    let bad = data.join("bad");
+    std::fs::write(&bad, damaged).expect("written");
+    let refused = run(&["restore", &path(&bad), "--data-dir", new.path()]);
+    assert!(refused.code == Some(1) && refused.err.contains("not a whole backup"), "{}", refused.err);
+    assert_eq!(run(&["backup", "--check", &path(&bad)]).code, Some(1));
+    assert!(!new.join("store.redb").exists());
+    // So is one over a store that is there.
+    let refused = run(&["restore", &path(&offline), "--data-dir", data.path()]);
+    assert!(refused.code == Some(1) && refused.err.contains("already"), "{}", refused.err);
+
+    let restored = json(&["restore", &path(&online), "--data-dir", new.path()]);
+    assert!(restored["firstRevision"].as_u64() > Some(1_000_000_000), "{restored}");
+    let server = Server::start(Ports::free(), &["--data-dir", new.path(), "--domain", "v3.rhcloud.com"]);
+    let kubectl = Kubectl::new(new.join("kubeconfig"));
+    let after = kubectl.json(&["routes.signpost.dev", "-A"]);
+    let names = |list: &Value| -> Vec<(Value, Value, Value)> {
+        let routes = list["items"].as_array().expect("a list").iter();
+        routes
+            .map(|route| {
+                (route["metadata"]["uid"].clone(), route["status"]["dns"].clone(), route["status"]["router"].clone())
+            })
+            .collect()
+    };
+    assert_eq!(names(&before), names(&after));
+    assert_eq!(names(&before).len(), 12);
+    assert!(server.terminate().success());
+}

@@ -1,0 +1,190 @@
+//! Live before told: `Resolvable` as a user waits for it, and as it follows the name servers.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::metrics::Scrape;
+use crate::server::{DataDir, Ports, Server, eventually};
+use crate::tools::{Kubectl, dig};
+
+const PLATFORM: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n\
+     apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: one}\nspec: {addresses: [{ip: 192.0.2.1}, {ip: 2001:db8::1}]}\n";
+
+fn route(name: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{to: {{name: web}}{spec}}}\n"
+    )
+}
+
+/// Status, reason and message of a condition.
+fn condition(kubectl: &Kubectl, object: &[&str], kind: &str) -> Option<(String, String, String)> {
+    let object = kubectl.json(object);
+    let conditions = object["status"]["conditions"].as_array()?.clone();
+    let found = conditions.into_iter().find(|condition| condition["type"] == kind)?;
+    let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
+    Some((text("status"), text("reason"), text("message")))
+}
+
+fn resolvable(kubectl: &Kubectl, name: &str) -> Option<(String, String, String)> {
+    condition(kubectl, &["routes.signpost.dev", "-n", "shop", name], "Resolvable")
+}
+
+fn wait(kubectl: &Kubectl, name: &str, condition: &str) {
+    kubectl.ok(&[
+        "wait",
+        "-n",
+        "shop",
+        &format!("rt/{name}"),
+        &format!("--for=condition={condition}"),
+        "--timeout=60s",
+    ]);
+}
+
+/// The reasons of the Events about a route.
+fn events(kubectl: &Kubectl, name: &str) -> Vec<String> {
+    let events = kubectl.json(&["events.events.k8s.io", "-n", "shop"]);
+    let of_route =
+        events["items"].as_array().expect("a list").iter().filter(|event| event["regarding"]["name"] == name);
+    of_route.filter_map(|event| event["reason"].as_str().map(str::to_owned)).collect()
+}
+
+#[test]
+fn a_route_is_live_when_it_says_so_without_any_setting() {
+    let data = DataDir::new();
+    let server = Server::start(Ports::free(), &["--data-dir", data.path()]);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    kubectl.ok_with(&["apply", "-f", "-"], PLATFORM);
+    kubectl.ok_with(&["apply", "-f", "-"], &route("cart", ""));
+    wait(&kubectl, "cart", "Resolvable");
+    assert_eq!(dig(server.dns, "shop-cart.one.v3.rhcloud.com", "A", &[]).data("A"), ["192.0.2.1"]);
+    wait(&kubectl, "cart", "Published");
+    let (_, reason, message) = resolvable(&kubectl, "cart").expect("it was waited for");
+    assert_eq!(reason, "Resolvable");
+    let serial = dig(server.dns, "one.v3.rhcloud.com", "SOA", &[]).serial().expect("a serial").to_string();
+    for part in ["shop-cart.one.v3.rhcloud.com", "shop-cart.routes.v3.rhcloud.com", &server.dns.to_string(), &serial] {
+        assert!(message.contains(part), "{part} in {message}");
+    }
+    // kubectl's own table tells it, and so does the Router.
+    let line = kubectl.ok(&["get", "rt", "-n", "shop", "cart", "--no-headers"]);
+    assert!(line.split_whitespace().any(|word| word == "True"), "{line}");
+    let router = eventually("the Router says so, too", || {
+        let router = kubectl.json(&["routers.signpost.dev", "one"]);
+        router["status"]["serial"].is_number().then_some(router)
+    });
+    assert_eq!(router["status"]["serial"].to_string(), serial);
+    let (status, ..) = condition(&kubectl, &["routers.signpost.dev", "one"], "ZonePublished").expect("it is told");
+    assert_eq!(status, "True");
+
+    // A host of one's own is proven as far as the platform's names go.
+    kubectl.ok_with(&["apply", "-f", "-"], &route("www", ", host: www.shop.example"));
+    wait(&kubectl, "www", "Resolvable");
+    let (.., message) = resolvable(&kubectl, "www").expect("it was waited for");
+    assert!(message.contains("www.shop.example leads there once its own DNS has the record"), "{message}");
+
+    // Conditions follow the generation, or `kubectl wait` would not believe them.
+    kubectl.ok(&["patch", "rt", "cart", "-n", "shop", "--type=merge", "-p", r#"{"spec":{"path":"/cart"}}"#]);
+    wait(&kubectl, "cart", "Resolvable");
+
+    // Without an active address the name leads nowhere; with it, it is back.
+    let state = |state: &str| {
+        format!(r#"[{{"op":"replace","path":"/spec/addresses","value":[{{"ip":"192.0.2.1","state":"{state}"}}]}}]"#)
+    };
+    kubectl.ok(&["patch", "router", "one", "--type=json", "-p", &state("drained")]);
+    wait(&kubectl, "cart", "Resolvable=False");
+    assert_eq!(resolvable(&kubectl, "cart").expect("it was waited for").1, "NoActiveAddress");
+    kubectl.ok(&["patch", "router", "one", "--type=json", "-p", &state("active")]);
+    wait(&kubectl, "cart", "Resolvable");
+
+    let told = eventually("each step is told by an Event", || {
+        let told = events(&kubectl, "cart");
+        let count = |reason: &str| told.iter().filter(|found| *found == reason).count();
+        (count("Resolvable") == 2).then(|| told.clone())
+    });
+    let count = |reason: &str| told.iter().filter(|found| *found == reason).count();
+    assert_eq!((count("Published"), count("NotResolvable")), (1, 1), "{told:?}");
+    let scrape = Scrape::of(server.admin);
+    assert_eq!(scrape.sum("signpost_route_create_to_resolvable_seconds_count", &[]), 2.0);
+    assert!(scrape.sum("signpost_verify_checks_total", &[("outcome", "right")]) >= 3.0);
+}
+
+#[test]
+fn many_routes_at_once_all_come_live() {
+    let data = DataDir::new();
+    let server = Server::start(Ports::free(), &["--data-dir", data.path()]);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    kubectl.ok_with(&["apply", "-f", "-"], PLATFORM);
+    let routes: Vec<String> = (0..60).map(|number| route(&format!("r{number}"), "")).collect();
+    kubectl.ok_with(&["create", "-f", "-"], &routes.join("---\n"));
+    eventually("all are resolvable", || {
+        let lines = kubectl.ok(&["get", "rt", "-n", "shop", "--no-headers"]);
+        let live = lines.lines().filter(|line| line.split_whitespace().any(|word| word == "True")).count();
+        (live == 60).then_some(())
+    });
+    let scrape = Scrape::of(server.admin);
+    assert_eq!(scrape.sum("signpost_routes_not_resolvable", &[]), 0.0);
+    assert_eq!(scrape.sum("signpost_route_create_to_resolvable_seconds_count", &[]), 60.0);
+}
+
+/// A process that only answers.
+fn name_server(ports: Ports, api: &DataDir, state: &DataDir) -> Server {
+    let kubeconfig = api.join("name-server.kubeconfig");
+    let kubeconfig = kubeconfig.to_str().expect("UTF-8");
+    Server::start(ports, &["--roles", "dns,admin", "--kubeconfig", kubeconfig, "--data-dir", state.path()])
+}
+
+#[test]
+fn a_name_server_that_goes_is_named_until_it_is_back() {
+    let data = DataDir::new();
+    let ports = [Ports::free(), Ports::free()];
+    let servers = format!("ns1.v3.rhcloud.com={},ns2.v3.rhcloud.com={}", ports[0].dns, ports[1].dns);
+    let arguments = ["--roles", "api,scheduler,admin", "--data-dir", data.path(), "--verify-server", &servers];
+    let api = Server::start(Ports::free(), &[&arguments[..], &["--verify-interval", "1s"]].concat());
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    kubectl.ok_with(&["apply", "-f", "-"], &(PLATFORM.to_owned() + "---\n" + &route("cart", "")));
+    let states = [DataDir::new(), DataDir::new()];
+    let first = name_server(ports[0], &data, &states[0]);
+    wait(&kubectl, "cart", "Resolvable=False");
+    let names = |address: SocketAddr, what: &str| {
+        let told =
+            eventually(what, || resolvable(&kubectl, "cart").filter(|(.., text)| text.contains(&address.to_string())));
+        (told.0, told.1, told.2)
+    };
+    let (_, reason, message) = names(ports[1].dns, "the one that is not there is named");
+    assert_eq!(reason, "NotAnswering", "{message}");
+    assert!(message.contains("ns2.v3.rhcloud.com"), "{message}");
+    wait(&kubectl, "cart", "Published");
+
+    let second = name_server(ports[1], &data, &states[1]);
+    wait(&kubectl, "cart", "Resolvable");
+    let started = Instant::now();
+    kubectl.ok_with(&["apply", "-f", "-"], &route("late", ""));
+    wait(&kubectl, "late", "Resolvable");
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+
+    second.kill();
+    wait(&kubectl, "cart", "Resolvable=False");
+    let (status, reason, message) = resolvable(&kubectl, "cart").expect("it was waited for");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "NotAnswering"), "{message}");
+    assert!(message.contains(&ports[1].dns.to_string()) && !message.contains(&ports[0].dns.to_string()), "{message}");
+    let router = eventually("the Router names it, too", || {
+        condition(&kubectl, &["routers.signpost.dev", "one"], "ZonePublished").filter(|(status, ..)| status == "False")
+    });
+    assert!(router.2.contains("ns2.v3.rhcloud.com"), "{}", router.2);
+    let scrape = Scrape::of(api.admin);
+    assert_eq!(scrape.sum("signpost_routes_not_resolvable", &[("reason", "NotAnswering")]), 2.0);
+
+    let _second = name_server(ports[1], &data, &states[1]);
+    wait(&kubectl, "cart", "Resolvable");
+    wait(&kubectl, "late", "Resolvable");
+    // Nothing was written again and again meanwhile.
+    let version =
+        || kubectl.json(&["routes.signpost.dev", "-n", "shop", "cart"])["metadata"]["resourceVersion"].clone();
+    let before: Value = version();
+    let checks = || Scrape::of(api.admin).sum("signpost_verify_checks_total", &[]);
+    let done = checks();
+    eventually("checks go on", || (checks() >= done + 8.0).then_some(()));
+    assert_eq!(version(), before);
+    drop((first, api));
+}

@@ -1,0 +1,172 @@
+//! Under a service manager: what it is told, how the process ends, and sockets that outlive a process.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::server::{PATIENCE, Ports, Server, eventually, free_dns_address, http_get, program, root};
+use crate::tools::dig;
+
+/// A name of the example's zone files, and its address.
+const NAME: &str = "anything.shard1.v3.rhcloud.com";
+
+/// The service manager's end of `NOTIFY_SOCKET`.
+struct Manager {
+    socket: UnixDatagram,
+    folder: TempDir,
+}
+
+impl Manager {
+    fn new() -> Manager {
+        let folder = TempDir::new().expect("a temporary directory");
+        let socket = UnixDatagram::bind(folder.path().join("notify")).expect("a socket");
+        socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
+        Manager { socket, folder }
+    }
+
+    /// `signpost serve` on zone files, as this manager starts it.
+    fn start(&self, ports: Ports, more: &[&str]) -> Server {
+        let mut command = Command::new(program());
+        command.args(["serve", "--roles", "dns,admin", "--zones"]).arg(root().join("zones")).args(ports.arguments());
+        command.args(more).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.env("NOTIFY_SOCKET", self.folder.path().join("notify")).env("WATCHDOG_USEC", "400000");
+        Server::spawn_as(ports, command)
+    }
+
+    /// The next message that has a line `line`; those before it are passed over.
+    fn wait_for(&self, line: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        let mut buffer = [0; 4096];
+        while Instant::now() < deadline {
+            let Ok(length) = self.socket.recv(&mut buffer) else { continue };
+            let message = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            if message.lines().any(|one| one == line) {
+                return message;
+            }
+        }
+        panic!("the service manager never heard {line}");
+    }
+}
+
+#[test]
+fn the_service_manager_hears_of_start_reload_life_and_stop() {
+    let manager = Manager::new();
+    let mut server = manager.start(Ports::free(), &[]);
+    let ready = manager.wait_for("READY=1");
+    assert!(ready.contains("STATUS=running as dns, admin"), "{ready}");
+    // Told when it is true: it answers at once.
+    assert_eq!(dig(server.dns, NAME, "A", &[]).status, "NOERROR");
+    assert_eq!(http_get(server.admin, "/readyz").expect("answers").0, 200);
+    manager.wait_for("WATCHDOG=1");
+    manager.wait_for("WATCHDOG=1");
+    server.signal("HUP");
+    let reloading = manager.wait_for("RELOADING=1");
+    assert!(reloading.contains("MONOTONIC_USEC="), "{reloading}");
+    manager.wait_for("READY=1");
+    server.signal("TERM");
+    let stopping = manager.wait_for("STOPPING=1");
+    assert!(stopping.contains("EXTEND_TIMEOUT_USEC="), "{stopping}");
+    assert!(server.wait().success());
+}
+
+#[test]
+fn a_lame_duck_is_not_ready_and_answers_until_its_time_is_over() {
+    let manager = Manager::new();
+    let mut server = manager.start(Ports::free(), &["--lame-duck", "2s"]);
+    manager.wait_for("READY=1");
+    server.signal("TERM");
+    manager.wait_for("STOPPING=1");
+    let told = eventually("it says that it is not ready", || {
+        http_get(server.admin, "/readyz").filter(|(status, _)| *status == 503)
+    });
+    assert!(told.1.contains("[-] process/stop"), "{}", told.1);
+    assert_eq!(http_get(server.admin, "/livez").expect("answers").0, 200);
+    assert_eq!(dig(server.dns, NAME, "A", &[]).status, "NOERROR");
+    // The manager is kept quiet meanwhile.
+    manager.wait_for("WATCHDOG=1");
+    assert!(server.wait().success());
+}
+
+#[test]
+fn a_second_signal_cuts_the_lame_duck_short() {
+    let manager = Manager::new();
+    let server = manager.start(Ports::free(), &["--lame-duck", "10m"]);
+    manager.wait_for("READY=1");
+    server.signal("TERM");
+    eventually("it says that it is not ready", || {
+        http_get(server.admin, "/readyz").filter(|(status, _)| *status == 503)
+    });
+    assert!(server.terminate().success());
+}
+
+/// Starts the program with `sockets` from descriptor 3 on, as a service manager does.
+fn start_with(ports: Ports, udp: &UdpSocket, tcp: &TcpListener, more: &[&str]) -> Server {
+    // Standard input and output are the only descriptors that can be handed over plainly; a shell moves them.
+    let script = r#"exec 3<&0 4<&1 </dev/null >/dev/null; LISTEN_PID=$$ LISTEN_FDS=2 exec "$0" "$@""#;
+    let mut command = Command::new("sh");
+    command.args(["-c", script, program(), "serve", "--roles", "dns,admin", "--zones"]).arg(root().join("zones"));
+    command.args(ports.arguments()).args(more);
+    command.stdin(Stdio::from(OwnedFd::from(udp.try_clone().expect("another handle"))));
+    command.stdout(Stdio::from(OwnedFd::from(tcp.try_clone().expect("another handle"))));
+    Server::spawn_as(ports, command)
+}
+
+/// UDP and TCP on one address, held by the test as by a service manager.
+fn sockets() -> (SocketAddr, UdpSocket, TcpListener) {
+    let address = free_dns_address();
+    let udp = UdpSocket::bind(address).expect("was free a moment ago");
+    let tcp = TcpListener::bind(address).expect("was free a moment ago");
+    (address, udp, tcp)
+}
+
+/// `NAME A`, without EDNS, under this id.
+fn query(id: u16) -> Vec<u8> {
+    let mut query = id.to_be_bytes().to_vec();
+    query.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    for label in NAME.split('.') {
+        query.push(u8::try_from(label.len()).expect("a label"));
+        query.extend(label.as_bytes());
+    }
+    query.extend([0, 0, 1, 0, 1]);
+    query
+}
+
+#[test]
+fn a_query_between_two_processes_is_answered_by_the_next() {
+    let (dns, udp, tcp) = sockets();
+    let ports = Ports { dns, ..Ports::free() };
+    let mut first = start_with(ports, &udp, &tcp, &["--dns-workers", "3"]);
+    first.wait_ready();
+    for _ in 0..8 {
+        assert_eq!(dig(dns, NAME, "A", &[]).status, "NOERROR");
+        assert_eq!(dig(dns, NAME, "A", &["+tcp"]).status, "NOERROR");
+    }
+    assert!(first.terminate().success());
+
+    let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    client.send_to(&query(7), dns).expect("the socket is open though nobody serves it");
+    let mut second = start_with(ports, &udp, &tcp, &[]);
+    let mut answer = [0; 512];
+    let (length, from) = client.recv_from(&mut answer).expect("answered by the second process");
+    // Perhaps with SERVFAIL, if it came before the zones: it was not lost, and its sender asks again at once.
+    assert_eq!((from, &answer[..2]), (dns, &[0, 7][..]));
+    assert!(length >= query(7).len());
+    second.wait_ready();
+    assert_eq!(dig(dns, NAME, "A", &[]).status, "NOERROR");
+    assert_eq!(dig(dns, NAME, "A", &["+tcp"]).status, "NOERROR");
+    assert!(second.terminate().success());
+}
+
+#[test]
+fn sockets_that_no_setting_names_are_refused() {
+    let (dns, udp, tcp) = sockets();
+    let mut server = start_with(Ports::free(), &udp, &tcp, &[]);
+    assert_eq!(server.wait().code(), Some(1));
+    let log = eventually("it says why", || Some(server.log()).filter(|log| log.contains("dns-listen")));
+    assert!(log.contains(&format!("TCP {dns}")) && log.contains(&format!("UDP {dns}")), "{log}");
+}
