@@ -90,6 +90,7 @@ fn router(number: usize) -> RouterInput {
         addresses: [address(0), address(1)].into(),
         records: Box::default(),
         panic_percent: 0,
+        trails: Default::default(),
     }
 }
 

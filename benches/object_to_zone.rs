@@ -45,6 +45,7 @@ fn router(number: u32, last_octet: u8) -> Arc<RouterInput> {
         addresses: Box::from([address(1), address(last_octet)]),
         records: Box::default(),
         panic_percent: 0,
+        trails: Arc::default(),
     })
 }
 
@@ -54,6 +55,7 @@ fn binding(number: u32, shard: u32) -> Arc<BindingInput> {
         created: 0,
         label: format!("namespace-route{number}").into(),
         shard: format!("shard{shard}.v3.example").into(),
+        trails: Box::default(),
     })
 }
 

@@ -11,7 +11,7 @@ use signpost::compiler::inputs::{BindingInput, RouterInput};
 use signpost::compiler::platform::{Change, Platform};
 use signpost::compiler::settings::{NameServer, Settings};
 use signpost::compiler::{Compiled, Inputs, alias, compile, compile_platform, parent};
-use signpost::wire::Name;
+use signpost::wire::{Name, RecordType};
 use signpost::zone::check::{self, Severity};
 use signpost::zone::{Contents, OwnerChange};
 use signpost::zonefile;
@@ -45,11 +45,18 @@ fn router(name: &str, second: u32, spec: Value) -> RouterInput {
 }
 
 fn binding(namespace: &str, name: &str, second: u32, label: &str, shard: &str) -> BindingInput {
+    moved(namespace, name, second, label, shard, &[])
+}
+
+/// A binding of a route that has left these shards.
+fn moved(namespace: &str, name: &str, second: u32, label: &str, shard: &str, left: &[&str]) -> BindingInput {
+    let trail = |zone: &&str| json!({"name": format!("{label}.{zone}"), "router": "old", "since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"});
+    let trails: Vec<Value> = left.iter().map(trail).collect();
     let created = format!("2026-01-01T00:00:{second:02}Z");
     let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
         "metadata": {"namespace": namespace, "name": name, "creationTimestamp": created},
         "spec": {"routeNamespace": namespace, "routeName": name, "routeUID": "1", "router": "r", "dns": shard,
-                 "label": label, "names": [], "strategy": "round-robin"}});
+                 "label": label, "names": [], "trails": trails, "strategy": "round-robin"}});
     let object: RouteBinding = serde_json::from_value(object).expect("a RouteBinding of a test");
     BindingInput::read(&object, &mut Vec::new()).expect("it makes an alias")
 }
@@ -228,6 +235,91 @@ fn conflicts_get_verdicts_and_the_older_serves() {
     assert_eq!(compiled.zones.len(), 3);
 }
 
+#[test]
+fn moved_routes_leave_trails() {
+    let inputs = Inputs {
+        routers: vec![
+            router(
+                "shard1",
+                0,
+                json!({"addresses": [{"ip": "192.0.2.1"}], "ttl": 300, "records": ["taken TXT x", "_acme-challenge.web TXT y"]}),
+            ),
+            router("shard2", 0, json!({"addresses": [{"ip": "192.0.2.2"}]})),
+            router("shard3", 0, json!({"addresses": [{"ip": "192.0.2.3"}]})),
+        ],
+        bindings: vec![
+            // Moved twice: both former names lead to the name of now.
+            moved("ns", "web", 0, "web", "shard3.v3.example", &["shard1.v3.example", "shard2.v3.example"]),
+            // There and back again, to a zone in which it has no trail; and one whose old zone is gone.
+            moved("ns", "back", 0, "back", "shard2.v3.example", &["gone.v3.example"]),
+            moved("ns", "taken", 0, "taken", "shard2.v3.example", &["shard1.v3.example"]),
+        ],
+    };
+    let compiled = compile(&inputs, &settings());
+    let of = |apex: &str| {
+        let lines = lines(zone(&compiled, apex)).into_iter();
+        lines.filter(|line| !line.contains(" NS ")).collect::<Vec<String>>()
+    };
+    assert_eq!(
+        of("shard1.v3.example."),
+        [
+            "*.shard1.v3.example. 300 A 192.0.2.1",
+            // The names below the former one block the wildcard no more than before.
+            "*.web.shard1.v3.example. 30 CNAME web.shard3.v3.example.",
+            "_acme-challenge.web.shard1.v3.example. 300 A 192.0.2.1",
+            "_acme-challenge.web.shard1.v3.example. 300 TXT \"y\"",
+            "taken.shard1.v3.example. 300 A 192.0.2.1",
+            "taken.shard1.v3.example. 300 TXT \"x\"",
+            "web.shard1.v3.example. 30 CNAME web.shard3.v3.example.",
+        ]
+    );
+    assert_eq!(
+        of("shard2.v3.example."),
+        [
+            "*.shard2.v3.example. 30 A 192.0.2.2",
+            "*.web.shard2.v3.example. 30 CNAME web.shard3.v3.example.",
+            "web.shard2.v3.example. 30 CNAME web.shard3.v3.example.",
+        ]
+    );
+    assert_eq!(of("shard3.v3.example."), ["*.shard3.v3.example. 30 A 192.0.2.3"]);
+    assert_eq!(compiled.verdicts.len(), 1, "{:?}", compiled.verdicts);
+    assert_eq!(compiled.verdicts[0].path, "spec.records");
+    for zone in &compiled.zones {
+        let findings = check::check(&zone.contents);
+        assert!(findings.iter().all(|finding| finding.code.severity() != Severity::Error), "{findings:?}");
+    }
+}
+
+#[test]
+fn trails_that_are_none_are_left_out() {
+    let object = |trails: &[&str]| {
+        let trail = |name: &&str| json!({"name": name, "router": "old", "since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"});
+        let trails: Vec<Value> = trails.iter().map(trail).collect();
+        let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
+            "metadata": {"namespace": "ns", "name": "web"},
+            "spec": {"routeNamespace": "ns", "routeName": "web", "routeUID": "1", "router": "r", "dns": "s1.v3.example",
+                     "label": "web", "names": [], "trails": trails, "strategy": "round-robin"}});
+        serde_json::from_value::<RouteBinding>(object).expect("a RouteBinding of a test")
+    };
+    for (trails, zones, verdicts) in [
+        (
+            &["web.s2.v3.example", "Web.S2.v3.example", "web.s0.v3.example"][..],
+            &["s0.v3.example.", "s2.v3.example."][..],
+            0,
+        ),
+        (&["web.s1.v3.example", "other.s2.v3.example", "web", "", "web..x"], &[], 5),
+    ] {
+        let mut found = Vec::new();
+        let input = BindingInput::read(&object(trails), &mut found).expect("it has an alias");
+        let read: Vec<String> = input.trails.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            (read.iter().map(String::as_str).collect::<Vec<_>>(), found.len()),
+            (zones.to_vec(), verdicts),
+            "{found:?}"
+        );
+    }
+}
+
 /// One step of a history: what is set or removed.
 #[derive(Debug, Clone)]
 enum Step {
@@ -243,9 +335,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             Step::Router(number, address.map(|address| router(&format!("r{number}"), second, spec(address))))
         },
     );
-    let binding = (0..5usize, 0..3u32, 0..3usize, proptest::option::weighted(0.7, 0..3usize)).prop_map(
-        move |(number, second, label, shard)| {
-            let one = |shard: usize| binding("ns", &format!("b{number}"), second, &format!("l{label}"), apexes[shard]);
+    let left = proptest::collection::vec(0..6usize, 0..3);
+    let binding = (0..5usize, 0..3u32, 0..3usize, proptest::option::weighted(0.7, 0..3usize), left).prop_map(
+        move |(number, second, label, shard, left)| {
+            let one = |shard: usize| {
+                let left: Vec<&str> = left.iter().map(|left| apexes[*left]).collect();
+                moved("ns", &format!("b{number}"), second, &format!("l{label}"), apexes[shard], &left)
+            };
             Step::Binding(number, shard.map(one))
         },
     );
@@ -314,6 +410,16 @@ proptest! {
         prop_assert_eq!(&stepwise, &whole);
         prop_assert_eq!(lines(&parent_zone), lines(zone(&whole, "v3.example.")));
         prop_assert_eq!(lines(&alias_zone), lines(zone(&whole, "routes.v3.example.")));
+        // From each former name it is one step to the name of now, which is none of a trail's.
+        let trail_of = |owner: &Name| whole.zones.iter().find_map(|zone| zone.contents.get(owner, RecordType::CNAME));
+        for zone in whole.zones.iter().filter(|zone| zone.router.is_some()) {
+            for (owner, rrsets) in zone.contents.owners() {
+                for rrset in rrsets.iter().filter(|rrset| rrset.rtype == RecordType::CNAME) {
+                    let target = Name::from_wire(&rrset.rdata[0]).expect("a name");
+                    prop_assert!(trail_of(&target).is_none(), "{} leads to {}, which leads on", owner, target);
+                }
+            }
+        }
         let served: Vec<(Name, Arc<RouterInput>)> = shards.into_iter().collect();
         let expected: Vec<_> = platform.shards().map(|(apex, router)| (apex.clone(), Arc::clone(router))).collect();
         prop_assert_eq!(served, expected);

@@ -6,6 +6,8 @@ mod conformance;
 mod fake_api;
 #[path = "scheduler/lease.rs"]
 mod lease;
+#[path = "scheduler/moves.rs"]
+mod moves;
 #[path = "scheduler/names.rs"]
 mod names;
 #[path = "scheduler/placement.rs"]

@@ -45,6 +45,11 @@ fn binding(number: u8, shard: u8) -> Arc<BindingInput> {
         created: 0,
         label: format!("ns-b{number}").into(),
         shard: format!("r{shard}.v3.example").into(),
+        // Every other one has come from elsewhere.
+        trails: (0..4)
+            .filter(|left| number.is_multiple_of(2) && *left != shard)
+            .map(|left| format!("r{left}.v3.example").parse().expect("a name"))
+            .collect(),
     })
 }
 

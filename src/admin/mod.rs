@@ -1,8 +1,9 @@
-//! The operator's window into a running process, over plain HTTP: `/livez`, `/readyz`, `/metrics`.
+//! The operator's window into a running process, over plain HTTP: `/livez`, `/readyz`, `/metrics`, and the [`dashboard`].
 //!
 //! Nothing here changes anything. Each role adds what it must have before it is of use to [`health::Health`], and its
 //! numbers to the [`metrics::Metrics`]; a scrape reads counters and touches no query thread.
 
+pub mod dashboard;
 pub mod exposition;
 pub mod health;
 pub mod metrics;
@@ -12,9 +13,10 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 
+use dashboard::Dashboard;
 use exposition::Format;
 use health::Health;
 use metrics::Metrics;
@@ -28,19 +30,28 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
 }
 
-/// The endpoints.
-pub fn router(admin: Admin) -> Router {
+/// The endpoints, those of the dashboard among them.
+pub fn router(admin: Admin, dashboard: Dashboard) -> Router {
     Router::new()
         .route("/", get(index))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
         .with_state(admin)
+        .merge(dashboard.router())
 }
 
-async fn index() -> &'static str {
-    "signpost\n\n/livez    whether the process runs\n/readyz   whether it is of use, and what is missing if not\n\
-     /metrics  numbers, for Prometheus\n"
+/// A list of what is here, and for browsers the dashboard.
+async fn index(headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    if accept.contains("text/html") {
+        return Redirect::to("/dashboard/").into_response();
+    }
+    let text = "signpost\n\n/livez       whether the process runs\n\
+                /readyz      whether it is of use, and what is missing if not\n\
+                /metrics     numbers, for Prometheus\n\
+                /dashboard/  the platform in a browser\n";
+    text.into_response()
 }
 
 /// Whoever answers is alive: being out of touch with the API is no reason to be killed, since the zones still serve.
@@ -70,9 +81,13 @@ mod tests {
 
     use super::*;
 
+    fn endpoints(admin: &Admin) -> Router {
+        router(admin.clone(), Dashboard::new(admin.health.clone(), admin.metrics.clone()))
+    }
+
     async fn get(admin: &Admin, path: &str) -> (StatusCode, String) {
         let request = http::Request::get(path).body(Body::empty()).expect("a request");
-        let response = router(admin.clone()).oneshot(request).await.expect("answers");
+        let response = endpoints(admin).oneshot(request).await.expect("answers");
         let status = response.status();
         let body = response.into_body().collect().await.expect("a body").to_bytes();
         (status, String::from_utf8(body.to_vec()).expect("text"))
@@ -103,7 +118,7 @@ mod tests {
         assert!(text.contains("# TYPE signpost_build_info gauge\nsignpost_build_info{"), "{text}");
         let request = http::Request::get("/metrics").header("accept", "application/openmetrics-text");
         let request = request.body(Body::empty()).expect("a request");
-        let response = router(admin.clone()).oneshot(request).await.expect("answers");
+        let response = endpoints(&admin).oneshot(request).await.expect("answers");
         let content_type = response.headers()[header::CONTENT_TYPE].to_str().expect("text").to_owned();
         assert!(content_type.starts_with("application/openmetrics-text; version=1.0.0"), "{content_type}");
         let body = response.into_body().collect().await.expect("a body").to_bytes();

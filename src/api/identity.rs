@@ -6,6 +6,8 @@ pub const GROUP_MASTERS: &str = "system:masters";
 pub const GROUP_AUTHENTICATED: &str = "system:authenticated";
 /// The group of all others.
 pub const GROUP_UNAUTHENTICATED: &str = "system:unauthenticated";
+/// Groups of this prefix and a namespace: their members manage the routes of that namespace.
+pub const GROUP_TENANT_PREFIX: &str = "signpost:tenant:";
 /// The administrator of the first start's kubeconfig.
 pub const USER_ADMIN: &str = "signpost:admin";
 /// The scheduler: the only one that creates RouteBindings.

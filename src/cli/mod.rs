@@ -26,10 +26,12 @@ mod explain;
 mod folder;
 mod kubeconfig;
 mod man;
+mod moves;
 mod reference;
 mod routers;
 mod routes;
 mod serve;
+mod simulate;
 mod status;
 mod top;
 mod topology;
@@ -86,6 +88,11 @@ const COMMANDS: &[Entry] = &[
     Entry { command: check::command, run: check::run },
     Entry { command: zone::command, run: zone::run },
     Entry { command: brake::command, run: brake::run },
+    Entry { command: moves::move_command, run: moves::run_move },
+    Entry { command: moves::drain_command, run: moves::run_drain },
+    Entry { command: moves::cordon_command, run: moves::run_cordon },
+    Entry { command: moves::uncordon_command, run: moves::run_uncordon },
+    Entry { command: simulate::command, run: simulate::run },
     Entry { command: user::command, run: user::run },
     Entry { command: kubeconfig::command, run: kubeconfig::run },
     Entry { command: backup::command, run: backup::run },

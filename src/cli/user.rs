@@ -11,7 +11,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Exit, complain, note, print, serve};
-use crate::apiserver::auth::rules::{self, GROUP_TENANT_PREFIX};
+use crate::api::identity::GROUP_TENANT_PREFIX;
+use crate::apiserver::auth::rules;
 use crate::config;
 use crate::daemon::access::KUBECONFIGS;
 use crate::tls::users::{self, Book, BookError, CredentialKind};

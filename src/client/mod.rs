@@ -5,6 +5,9 @@
 //! - [`from_kubeconfig`], [`from_context`]: over TLS with what a kubeconfig file says.
 //! - [`in_cluster`]: over TLS with a Kubernetes service account.
 //!
+//! Whoever asks on behalf of others takes [`in_process_unproven`] or [`unproven_from_kubeconfig`], which prove nothing by
+//! themselves, and [`bearing`] each one's own token, so that the API decides what each may see.
+//!
 //! Above it stand [`reflector`], which mirrors a kind of objects and tells what changed, and [`lease`], which elects one
 //! leader among several processes; [`status`] and [`events`] tell people what became of an object.
 
@@ -12,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::Router;
-use http::header::USER_AGENT;
+use http::header::{AUTHORIZATION, InvalidHeaderValue, USER_AGENT};
 use http::{HeaderValue, Request};
 use kube::Config;
 use kube::client::{Body, ClientBuilder};
@@ -70,11 +73,45 @@ pub async fn from_context(
     connect(config).map_err(|source| ClientError::Build { from: origin.to_owned(), source: Box::new(source) })
 }
 
+/// A client of the API server in this process that proves nothing: a request is the one of whoever its headers say.
+pub fn in_process_unproven(service: Router) -> kube::Client {
+    let service = tower::service_fn(move |mut request: Request<Body>| {
+        request.headers_mut().insert(USER_AGENT, AGENT);
+        service.clone().oneshot(request)
+    });
+    kube::Client::new(service, "default")
+}
+
+/// A client of the API server that the kubeconfig file at `path` names, without the credentials in it.
+pub async fn unproven_from_kubeconfig(path: &Path) -> Result<kube::Client, ClientError> {
+    let mut config = read(path).await?;
+    config.auth_info = Default::default();
+    connect(config).map_err(|source| ClientError::Build { from: path.display().to_string(), source: Box::new(source) })
+}
+
+/// `client`, whose requests all carry this bearer token. An error if no header can hold it.
+pub fn bearing(client: kube::Client, token: &str) -> Result<kube::Client, InvalidHeaderValue> {
+    let mut bearer = HeaderValue::from_str(&format!("Bearer {token}"))?;
+    bearer.set_sensitive(true);
+    let service = tower::service_fn(move |mut request: Request<Body>| {
+        request.headers_mut().insert(AUTHORIZATION, bearer.clone());
+        let client = client.clone();
+        async move { client.send(request).await }
+    });
+    Ok(kube::Client::new(service, "default"))
+}
+
 /// A client of the Kubernetes API server of the cluster whose pod this process runs in, by the pod's service account.
 pub fn in_cluster() -> Result<kube::Client, ClientError> {
     let config = Config::incluster().map_err(ClientError::InCluster)?;
     connect(config)
         .map_err(|source| ClientError::Build { from: "the pod's service account".to_owned(), source: Box::new(source) })
+}
+
+async fn read(path: &Path) -> Result<Config, ClientError> {
+    let unusable = |source| ClientError::Kubeconfig { path: path.to_owned(), source };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(unusable)?;
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(unusable)
 }
 
 fn connect(mut config: Config) -> kube::Result<kube::Client> {
@@ -138,6 +175,21 @@ mod tests {
         let client = in_process(service, Identity::user("someone"));
         let namespace: Namespace = Api::all(client).get("x").await.expect("it is there");
         assert_eq!(namespace.metadata.name.as_deref(), Some("someone"));
+    }
+
+    #[tokio::test]
+    async fn requests_on_behalf_of_others_carry_their_token_and_no_identity() {
+        let service = Router::new().route(
+            "/api/v1/namespaces/{name}",
+            get(|identity: Option<Extension<Identity>>, headers: HeaderMap| async move {
+                assert!(identity.is_none());
+                assert_eq!(headers[AUTHORIZATION], "Bearer s3cret");
+                r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"x"}}"#
+            }),
+        );
+        let client = bearing(in_process_unproven(service.clone()), "s3cret").expect("a header");
+        let _: Namespace = Api::all(client).get("x").await.expect("it is there");
+        assert!(bearing(in_process_unproven(service), "two\nlines").is_err());
     }
 
     #[tokio::test]

@@ -5,10 +5,12 @@
 //! last-good state keeps on disk.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::health::{Choice, Health, choose};
+use super::trails::Trails;
 use super::verdict::Verdict;
 use crate::api::names;
 use crate::api::v1alpha1::route_binding::RouteBinding;
@@ -35,6 +37,9 @@ pub struct RouterInput {
     pub records: Box<[Box<str>]>,
     /// How many of a hundred addresses must be well for health to count; 0 for a Router without a health check.
     pub panic_percent: u8,
+    /// What routes that have left the shard leave in its zone. A Router as read has none: they stand on RouteBindings, and
+    /// [`Platform`](super::Platform) brings the two together.
+    pub trails: Arc<Trails>,
 }
 
 /// One address of a Router.
@@ -100,6 +105,7 @@ impl RouterInput {
             addresses: addresses.into_boxed_slice(),
             records: spec.records.iter().map(|record| record.as_str().into()).collect(),
             panic_percent: panic_percent(router),
+            trails: Arc::default(),
         })
     }
 
@@ -147,6 +153,8 @@ pub struct BindingInput {
     pub label: Box<str>,
     /// The Router's zone, in lower case and without a dot at the end.
     pub shard: Box<str>,
+    /// The zones that the Route has left, in which its former names lead to it; `shard` is none of them.
+    pub trails: Box<[Name]>,
 }
 
 impl BindingInput {
@@ -163,19 +171,50 @@ impl BindingInput {
             verdicts.push(Verdict::binding(&key, "spec.label", message));
             return None;
         }
-        let target = shard.parse::<Name>().and_then(|shard| shard.prepend(label.as_bytes()));
-        if let Err(error) = target {
-            let message = format!("no name can be made of {label:?} below {:?}: {error}", binding.spec.dns);
-            verdicts.push(Verdict::binding(&key, "spec.dns", message));
-            return None;
-        }
+        let apex = shard.parse::<Name>().and_then(|shard| shard.prepend(label.as_bytes()).map(|_| shard));
+        let apex = match apex {
+            Ok(apex) => apex,
+            Err(error) => {
+                let message = format!("no name can be made of {label:?} below {:?}: {error}", binding.spec.dns);
+                verdicts.push(Verdict::binding(&key, "spec.dns", message));
+                return None;
+            }
+        };
+        let trails = left_zones(binding, &label, &apex, &key, verdicts);
         Some(BindingInput {
             key,
             created: created(metadata),
             label: label.into(),
             shard: shard.trim_end_matches('.').into(),
+            trails,
         })
     }
+}
+
+/// The zones in which a binding has trails, each once, in canonical order.
+fn left_zones(
+    binding: &RouteBinding,
+    label: &str,
+    shard: &Name,
+    key: &str,
+    verdicts: &mut Vec<Verdict>,
+) -> Box<[Name]> {
+    let mut zones = Vec::with_capacity(binding.spec.trails.len());
+    for (at, trail) in binding.spec.trails.iter().enumerate() {
+        let former = trail.name.to_ascii_lowercase().parse::<Name>().ok();
+        let zone = former.as_ref().and_then(|former| former.parent().filter(|zone| !zone.is_root()));
+        let own = zone.as_ref().and_then(|zone| zone.prepend(label.as_bytes()).ok());
+        match zone {
+            Some(zone) if own == former && zone != *shard => zones.push(zone),
+            _ => {
+                let message = format!("{:?} is no former name of the label {label}; it is left out", trail.name);
+                verdicts.push(Verdict::binding(key, format!("spec.trails[{at}].name"), message));
+            }
+        }
+    }
+    zones.sort_unstable();
+    zones.dedup();
+    zones.into_boxed_slice()
 }
 
 /// The key of a binding: `<namespace>/<name>`.

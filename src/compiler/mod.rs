@@ -23,6 +23,7 @@ pub mod apex;
 pub mod parent;
 pub mod records;
 pub mod shard;
+pub mod trails;
 
 pub mod digest;
 pub mod verdict;

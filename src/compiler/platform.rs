@@ -1,7 +1,7 @@
 //! The platform's objects as they are at a moment, and what one changed object changes in the zones.
 //!
 //! Each change of an object costs what it changes, whatever the number of objects: a Router touches its shard's zone and
-//! one delegation of the parent, a RouteBinding one alias. Conflicts are settled here: of two Routers with one `dns`, or two
+//! one delegation of the parent, a RouteBinding one alias and the zones of the shards that its Route has left. Conflicts are settled here: of two Routers with one `dns`, or two
 //! bindings with one label, the older serves (then the one whose name comes first), the other gets a verdict, and takes
 //! over when the first goes.
 
@@ -12,6 +12,7 @@ use super::digest::Digest;
 use super::inputs::{BindingInput, RouterInput};
 use super::parent::Delegations;
 use super::settings::Settings;
+use super::trails::AllTrails;
 use super::verdict::{Object, Verdict};
 use crate::wire::Name;
 
@@ -59,6 +60,9 @@ pub struct Platform {
     /// Who else wants a label; it has bindings only while claims are broken.
     rivals: HashMap<Box<str>, Vec<Arc<BindingInput>>>,
     aliases_digest: Digest,
+    trails: AllTrails,
+    /// The Routers that serve, with the trails in their zones.
+    served: BTreeMap<Name, Arc<RouterInput>>,
     refused: BTreeMap<Object, Verdict>,
 }
 
@@ -76,6 +80,8 @@ impl Platform {
             labels: HashMap::new(),
             rivals: HashMap::new(),
             aliases_digest: Digest::default(),
+            trails: AllTrails::default(),
+            served: BTreeMap::new(),
             refused: BTreeMap::new(),
         }
     }
@@ -158,7 +164,21 @@ impl Platform {
             };
             changes.push(Change::Delegation { apex: apex.clone(), digest: self.delegations_digest });
         }
-        changes.push(Change::Shard { apex: apex.clone(), router: now });
+        self.serve(apex, now, changes);
+    }
+
+    /// Notes and tells who serves `apex` now, with the trails in its zone.
+    fn serve(&mut self, apex: &Name, router: Option<Arc<RouterInput>>, changes: &mut Vec<Change>) {
+        let trails = self.trails.of(apex);
+        let router = router.map(|router| match trails.is_empty() {
+            true => router,
+            false => Arc::new(RouterInput { trails, ..(*router).clone() }),
+        });
+        match &router {
+            Some(router) => drop(self.served.insert(apex.clone(), Arc::clone(router))),
+            None => drop(self.served.remove(apex)),
+        }
+        changes.push(Change::Shard { apex: apex.clone(), router });
     }
 
     /// Why no Router can have this zone.
@@ -228,6 +248,12 @@ impl Platform {
         {
             self.refused.remove(&Object::Binding(now.key.clone()));
         }
+        for apex in self.trails.replace(before.as_deref(), now.as_deref()) {
+            let claim = self.claims.get(&apex).and_then(|claims| claims.first()).cloned();
+            if let Some(router) = claim.filter(|_| self.served.contains_key(&apex)) {
+                self.serve(&apex, Some(router), changes);
+            }
+        }
         let shard = |binding: &Option<Arc<BindingInput>>| binding.as_ref().map(|binding| binding.shard.clone());
         let (was, is) = (shard(&before), shard(&now));
         if was == is {
@@ -269,18 +295,12 @@ impl Platform {
 
     /// The shards that are served, by apex in canonical order, with their Routers.
     pub fn shards(&self) -> impl Iterator<Item = (&Name, &Arc<RouterInput>)> {
-        self.claims
-            .iter()
-            .filter(|(apex, _)| self.unusable(apex).is_none())
-            .filter_map(|(apex, claims)| Some((apex, claims.first()?)))
+        self.served.iter()
     }
 
     /// The Router that serves `apex`.
     pub fn shard(&self, apex: &Name) -> Option<&Arc<RouterInput>> {
-        if self.unusable(apex).is_some() {
-            return None;
-        }
-        self.claims.get(apex)?.first()
+        self.served.get(apex)
     }
 
     /// The bindings that have their label, in no order.

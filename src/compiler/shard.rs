@@ -5,6 +5,7 @@
 //! *.shard1.v3.example.           A A AAAA                    spec.addresses
 //! _acme-challenge.app.shard1…    TXT                         spec.records
 //! app.shard1…, and the name above  A A AAAA                  copied from the wildcard
+//! moved.shard1…                    CNAME                     trails of routes that have left (see `trails`)
 //! ```
 //!
 //! The copies are there since a name that exists blocks the wildcard, for all types, at itself, and at every name above it
@@ -21,6 +22,7 @@ use super::digest::Digest;
 use super::inputs::RouterInput;
 use super::records;
 use super::settings::Settings;
+use super::trails;
 use super::verdict::Verdict;
 use crate::wire::{Name, RecordType};
 use crate::zone::Contents;
@@ -39,6 +41,17 @@ pub struct Shard {
 
 /// Makes a shard's records from its Router. What cannot be used is left out, with a verdict.
 pub fn compile(router: &RouterInput, verdicts: &mut Vec<Verdict>) -> Shard {
+    let (mut contents, digest) = without_trails(router, verdicts);
+    trails::add(&mut contents, router, verdicts);
+    Shard { digest, records: contents }
+}
+
+/// The digest that [`compile`] would find, without making the trails, of which there may be many.
+pub fn digest(router: &RouterInput) -> Digest {
+    without_trails(router, &mut Vec::new()).1
+}
+
+fn without_trails(router: &RouterInput, verdicts: &mut Vec<Verdict>) -> (Contents, Digest) {
     let mut contents = Contents::new(router.apex.clone());
     let wildcard = router.apex.wildcard().expect("the apex leaves room for the wildcard: RouterInput::read");
     put_addresses(&mut contents, &wildcard, router);
@@ -46,7 +59,8 @@ pub fn compile(router: &RouterInput, verdicts: &mut Vec<Verdict>) -> Shard {
     if contents.owner(&wildcard).is_empty() {
         apex::set(&mut contents, &wildcard, RecordType::TXT, router.ttl, vec![character_string(NO_ADDRESS)]);
     }
-    Shard { digest: Digest::of_contents(&contents), records: contents }
+    let digest = Digest::of_contents(&contents).plus(router.trails.digest());
+    (contents, digest)
 }
 
 /// The whole zone of a shard, under a serial.

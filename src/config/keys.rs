@@ -332,6 +332,24 @@ pub static KEYS: &[Key] = &[
                or `rendezvous`. The explanation of the route says why it did.",
     },
     Key {
+        name: "drain-rate",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "10",
+        reloads: false,
+        help: "Routes that are moved in a second from Routers whose state is `draining`, all of them together, 1 to 10000. Each \
+               move changes the name of a route and sends its users to another Router.",
+    },
+    Key {
+        name: "trail-minimum",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "7d",
+        reloads: false,
+        help: "How long the former name of a route that was moved leads to its new one, such as `30d`, `12h`, `15m` or `90s`; \
+               longer if caches may hold the former addresses for longer. Until then the Router that it left is not deleted.",
+    },
+    Key {
         name: "name-quarantine",
         shape: Shape::Text,
         value_name: "DURATION",

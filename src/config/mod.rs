@@ -225,6 +225,10 @@ pub struct Settings {
     pub strategy: Strategy,
     /// `webhook-url` and the keys whose names begin alike.
     pub webhook: Webhook,
+    /// `drain-rate`, at least 1.
+    pub drain_rate: u32,
+    /// `trail-minimum`.
+    pub trail_minimum: Duration,
     /// `name-quarantine`.
     pub name_quarantine: Duration,
     /// `server-id`, if one was given.
@@ -409,6 +413,8 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "webhook-timeout" => old.webhook.timeout != new.webhook.timeout,
         "webhook-ca" => old.webhook.ca != new.webhook.ca,
         "webhook-fallback" => old.webhook.fallback != new.webhook.fallback,
+        "drain-rate" => old.drain_rate != new.drain_rate,
+        "trail-minimum" => old.trail_minimum != new.trail_minimum,
         "name-quarantine" => old.name_quarantine != new.name_quarantine,
         "server-id" => old.server_id != new.server_id,
         "dns-cookies" => old.dns_cookies != new.dns_cookies,
@@ -491,6 +497,8 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
             ca: reader.optional("webhook-ca", path),
             fallback: reader.one("webhook-fallback", "round-robin", strategy::fallback),
         },
+        drain_rate: reader.one("drain-rate", "10", |text| number(text, 1..=10_000)),
+        trail_minimum: reader.one("trail-minimum", "7d", duration),
         name_quarantine: reader.one("name-quarantine", "30d", duration),
         server_id: reader.optional("server-id", server_id),
         dns_cookies: reader.one("dns-cookies", "on", cookie_mode),

@@ -325,7 +325,7 @@ impl Ledger {
                 platform::Change::Shard { apex, router } => {
                     match router {
                         Some(router) => {
-                            let digest = shard::compile(&router, &mut Vec::new()).digest;
+                            let digest = shard::digest(&router);
                             self.shards.insert(apex.clone(), (router, digest));
                         }
                         None => drop(self.shards.remove(&apex)),

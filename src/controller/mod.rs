@@ -14,3 +14,4 @@ pub mod live;
 pub mod placement;
 pub mod route;
 pub mod router;
+pub mod router_metrics;

@@ -26,7 +26,8 @@ use tokio_util::sync::CancellationToken;
 use super::claim::{self, ClaimView};
 use super::live::{self, feed::RouteFeed};
 use super::route::{self, BindingView, RouteView};
-use super::router::{self, RouterView};
+use super::router::{self, Load, RouterView};
+use super::router_metrics::RouterMetrics;
 use crate::api::v1alpha1::name_claim::NameClaim;
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
@@ -105,6 +106,8 @@ pub struct Placement {
     claims_of: HashMap<ObjectKey, HashSet<String>>,
     /// How many routes are bound to each Router.
     counts: HashMap<String, u32>,
+    /// The trails in each Router's zone, the last to end last.
+    trails: HashMap<String, BTreeSet<(Timestamp, ObjectKey)>>,
     agenda: Agenda,
     failures: HashMap<Subject, u32>,
     term: Option<Term>,
@@ -163,6 +166,7 @@ impl Placement {
             namespaces,
             claims_of: HashMap::new(),
             counts: HashMap::new(),
+            trails: HashMap::new(),
             agenda: Agenda::default(),
             failures: HashMap::new(),
             term: None,
@@ -173,6 +177,11 @@ impl Placement {
     /// What those are given who prove the names of Routes.
     pub fn routes(&self) -> live::Routes {
         live::Routes { routes: self.routes.clone(), bindings: self.bindings.clone(), feed: Arc::clone(&self.feed) }
+    }
+
+    /// How many routes each Router has, for `/metrics`.
+    pub fn router_metrics(&self) -> RouterMetrics {
+        RouterMetrics(self.routers.clone())
     }
 
     /// The health of each mirror, for metrics and readiness.
@@ -268,8 +277,8 @@ impl Placement {
             }
             Subject::Route(key) => self.route_statements(key).is_some_and(|statements| !statements.is_empty()),
             Subject::Router(name) => {
-                let routes = self.counts.get(name).copied().unwrap_or(0);
-                self.routers.get(&ObjectKey::cluster(name)).is_some_and(|router| router.is_stale(routes))
+                let load = self.load(name);
+                self.routers.get(&ObjectKey::cluster(name)).is_some_and(|router| router.is_stale(load))
             }
         }
     }
@@ -297,9 +306,9 @@ impl Placement {
                 Box::pin(async move { route::write(&client, &key, &uid, &statements).await })
             }
             Subject::Router(name) => {
-                let routes = self.counts.get(&name).copied().unwrap_or(0);
+                let load = self.load(&name);
                 let platform = self.settings.platform.clone();
-                Box::pin(async move { router::write(&client, &name, routes, platform.as_deref()).await })
+                Box::pin(async move { router::write(&client, &name, load, platform.as_deref()).await })
             }
         }
     }
@@ -386,6 +395,10 @@ impl Placement {
             self.on_binding_gone(key, before);
         }
         *self.counts.entry(applied.now.router.clone()).or_default() += 1;
+        for (router, until) in &applied.now.trails {
+            self.trails.entry(router.clone()).or_default().insert((*until, key.clone()));
+            self.count_changed(router);
+        }
         self.count_changed(&applied.now.router);
         self.soon(Subject::Binding(key.clone()));
         self.soon(Subject::Route(key.clone()));
@@ -395,7 +408,16 @@ impl Placement {
         }
     }
 
-    fn on_binding_gone(&mut self, _key: &ObjectKey, last: &BindingView) {
+    fn on_binding_gone(&mut self, key: &ObjectKey, last: &BindingView) {
+        for (router, until) in &last.trails {
+            if let Some(trails) = self.trails.get_mut(router) {
+                trails.remove(&(*until, key.clone()));
+                if trails.is_empty() {
+                    self.trails.remove(router);
+                }
+            }
+            self.count_changed(router);
+        }
         if let Some(count) = self.counts.get_mut(&last.router) {
             *count = count.saturating_sub(1);
             if *count == 0 {
@@ -403,6 +425,16 @@ impl Placement {
             }
         }
         self.count_changed(&last.router);
+    }
+
+    /// What is on a Router.
+    fn load(&self, router: &str) -> Load {
+        let trails = self.trails.get(router);
+        Load {
+            routes: self.counts.get(router).copied().unwrap_or(0),
+            trails: trails.map_or(0, |trails| u32::try_from(trails.len()).unwrap_or(u32::MAX)),
+            trails_until: trails.and_then(|trails| trails.last()).map(|(until, _)| *until),
+        }
     }
 
     fn count_changed(&mut self, router: &str) {

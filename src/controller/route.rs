@@ -88,6 +88,8 @@ pub struct BindingView {
     pub router: String,
     /// The label.
     pub label: String,
+    /// The Routers in whose zones it has trails, and until when.
+    pub trails: Vec<(String, Timestamp)>,
 }
 
 impl BindingView {
@@ -97,6 +99,7 @@ impl BindingView {
             route_uid: binding.spec.route_uid.clone(),
             router: binding.spec.router.clone(),
             label: binding.spec.label.clone(),
+            trails: binding.spec.trails.iter().map(|trail| (trail.router.clone(), trail.until.0)).collect(),
         }
     }
 }

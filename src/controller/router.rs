@@ -5,20 +5,34 @@
 //!
 //! `Accepted` speaks of the zone: what the compiler says against the Router's fields, with their paths. Faults that lie
 //! between objects or on one name server, as a zone file at the same apex, are told by that name server's log.
+//!
+//! `Drained` speaks of one that is draining: what is left on it, and when it can be deleted.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::core::{Selector, SelectorExt as _};
 use serde_json::json;
 
 use super::route::Labels;
 use super::zone::zones::examine;
-use crate::api::v1alpha1::router::{ACCEPTED, AddressState, READY, Router, RouterState};
+use crate::api::v1alpha1::router::{ACCEPTED, AddressState, DRAINED, READY, Router, RouterState};
 use crate::client::status::{Statement, state, update_status};
 use crate::compiler::Settings;
 
 /// Most faults that a condition tells; how many more there are, it says.
 const FAULTS_TOLD_MAX: usize = 5;
+
+/// What is on a Router.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    /// How many routes are bound to it.
+    pub routes: u32,
+    /// How many routes that have left have a former name in its zone that leads to them.
+    pub trails: u32,
+    /// Until when the last of these does.
+    pub trails_until: Option<Timestamp>,
+}
 
 /// A Router, as far as it matters here.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,11 +40,12 @@ pub struct RouterView {
     route_selector: Option<Selector>,
     namespace_selector: Option<Selector>,
     generation: Option<i64>,
+    is_draining: bool,
     /// What its status should say of its readiness.
     ready: Statement,
     /// What its status should say of its fields, if they were examined.
     accepted: Option<Statement>,
-    /// What it says: of readiness, of its fields, of the generation, of the number of routes.
+    /// What it says: of readiness, of its fields, of the generation, of what is on it.
     told: Told,
 }
 
@@ -38,8 +53,11 @@ pub struct RouterView {
 struct Told {
     ready: Option<(bool, String, String)>,
     accepted: Option<(bool, String, String)>,
+    drained: Option<(bool, String, String)>,
     generation: Option<i64>,
     routes: Option<u32>,
+    trails: Option<u32>,
+    trails_until: Option<Timestamp>,
 }
 
 impl RouterView {
@@ -50,6 +68,7 @@ impl RouterView {
             route_selector: selector(&router.spec.route_selector),
             namespace_selector: selector(&router.spec.namespace_selector),
             generation: router.metadata.generation,
+            is_draining: router.spec.state == RouterState::Draining,
             ready: Statement { kind: READY, is_true: true, reason: "Ready", message: String::new() },
             accepted: platform.map(|platform| acceptance(router, platform)),
             told: told(router),
@@ -57,6 +76,11 @@ impl RouterView {
         let (is_true, reason, message) = readiness(router, &view);
         view.ready = Statement { kind: READY, is_true, reason, message: message.to_owned() };
         view
+    }
+
+    /// How many routes its status says it has.
+    pub fn routes_told(&self) -> Option<u32> {
+        self.told.routes
     }
 
     /// Whether a route with these labels, in a namespace with those, may be placed on it by its selectors.
@@ -70,37 +94,67 @@ impl RouterView {
         self.route_selector == other.route_selector && self.namespace_selector == other.namespace_selector
     }
 
-    /// Whether its status does not say what is so, it having this many routes.
-    pub fn is_stale(&self, routes: u32) -> bool {
-        let said = |one: &Statement| (one.is_true, one.reason.to_owned(), one.message.clone());
+    /// Whether its status does not say what is so, this being on it.
+    pub fn is_stale(&self, load: Load) -> bool {
+        let said = |said: Statement| (said.is_true, said.reason.to_owned(), said.message);
         // Without an examination nothing is to be said of it.
-        let accepted = self.accepted.as_ref().map(said).or_else(|| self.told.accepted.clone());
+        let accepted = self.accepted.clone().map(said).or_else(|| self.told.accepted.clone());
         self.told
-            != Told { ready: Some(said(&self.ready)), accepted, generation: self.generation, routes: Some(routes) }
+            != Told {
+                ready: Some(said(self.ready.clone())),
+                accepted,
+                drained: self.drained(load).map(said),
+                generation: self.generation,
+                routes: Some(load.routes),
+                trails: Some(load.trails).filter(|trails| *trails > 0),
+                trails_until: load.trails_until,
+            }
+    }
+
+    /// What its status should say of whether it is empty. One that is not draining, and never was, says nothing.
+    fn drained(&self, load: Load) -> Option<Statement> {
+        let (is_true, reason, message) = match (self.is_draining, load) {
+            (false, _) if self.told.drained.is_none() => return None,
+            (false, _) => (false, "NotDraining", "its state is not draining".to_owned()),
+            (true, Load { routes: 0, trails_until: None, .. }) => {
+                let message = "no route is left, and no former name leads through its zone: it can be deleted";
+                (true, "Drained", message.to_owned())
+            }
+            (true, Load { routes: 0, trails, trails_until: Some(until) }) => {
+                let message = format!(
+                    "no route is left; former names of {trails} that have left lead through its zone, the last until {until}"
+                );
+                (false, "TrailsLead", message)
+            }
+            (true, Load { routes, .. }) => (false, "RoutesLeft", format!("{routes} are left to be moved")),
+        };
+        Some(Statement { kind: DRAINED, is_true, reason, message })
     }
 }
 
-/// Writes the status of the Router `name`, it having this many routes.
+/// Writes the status of the Router `name`, this being on it.
 pub async fn write(
     client: &kube::Client,
     name: &str,
-    routes: u32,
+    load: Load,
     platform: Option<&Settings>,
 ) -> kube::Result<Option<&'static str>> {
     let routers: Api<Router> = Api::all(client.clone());
     let mut written = None;
     let change = |router: &Router| {
         let view = RouterView::new(router, platform);
-        written = view.is_stale(routes).then_some("status_written");
+        written = view.is_stale(load).then_some("status_written");
         written?;
         let mut conditions = router.status.clone().unwrap_or_default().conditions;
-        for statement in [&view.ready].into_iter().chain(&view.accepted) {
-            state(&mut conditions, statement, router.metadata.generation, Timestamp::now());
+        for statement in [Some(view.ready.clone()), view.accepted.clone(), view.drained(load)].into_iter().flatten() {
+            state(&mut conditions, &statement, router.metadata.generation, Timestamp::now());
         }
         Some(json!({
             "conditions": conditions,
             "observedGeneration": router.metadata.generation,
-            "routes": routes,
+            "routes": load.routes,
+            "trails": Some(load.trails).filter(|trails| *trails > 0),
+            "trailsUntil": load.trails_until.map(Time),
         }))
     };
     update_status(&routers, name, change).await?;
@@ -140,11 +194,19 @@ fn acceptance(router: &Router, platform: &Settings) -> Statement {
 
 fn told(router: &Router) -> Told {
     let Some(status) = &router.status else { return Told::default() };
-    let says = |kind: &str| {
+    let said = |kind: &str| {
         let found = status.conditions.iter().find(|condition| condition.type_ == kind);
         found.map(|found| (found.status == "True", found.reason.clone(), found.message.clone()))
     };
-    Told { ready: says(READY), accepted: says(ACCEPTED), generation: status.observed_generation, routes: status.routes }
+    Told {
+        ready: said(READY),
+        accepted: said(ACCEPTED),
+        drained: said(DRAINED),
+        generation: status.observed_generation,
+        routes: status.routes,
+        trails: status.trails,
+        trails_until: status.trails_until.as_ref().map(|until| until.0),
+    }
 }
 
 #[cfg(test)]
@@ -215,7 +277,26 @@ mod tests {
             (json!({"routes": 3, "observedGeneration": 2, "conditions": condition("other")}), true),
         ] {
             let view = view(json!({"addresses": [{"ip": "192.0.2.1"}]}), status.clone());
-            assert_eq!(view.is_stale(3), is_stale, "{status}");
+            assert_eq!(view.is_stale(Load { routes: 3, ..Load::default() }), is_stale, "{status}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_on_one_that_drains() {
+        let until = "2026-01-02T00:00:00Z".parse().expect("a time");
+        let said = json!({"conditions": [{"type": "Drained", "status": "True", "reason": "x", "message": "",
+            "lastTransitionTime": "2025-01-01T00:00:00Z"}]});
+        for (state, status, load, expected) in [
+            ("active", json!({}), (3, 0, None), None),
+            ("active", said, (3, 0, None), Some((false, "NotDraining"))),
+            ("draining", json!({}), (3, 1, Some(until)), Some((false, "RoutesLeft"))),
+            ("draining", json!({}), (0, 1, Some(until)), Some((false, "TrailsLead"))),
+            ("draining", json!({}), (0, 0, None), Some((true, "Drained"))),
+        ] {
+            let (routes, trails, trails_until) = load;
+            let view = view(json!({"state": state}), status);
+            let found = view.drained(Load { routes, trails, trails_until });
+            assert_eq!(found.map(|found| (found.is_true, found.reason)), expected, "{state} {load:?}");
         }
     }
 }

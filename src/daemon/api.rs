@@ -80,6 +80,11 @@ impl Api {
         client::in_process(self.server.router(), identity)
     }
 
+    /// A client in this process for whoever its requests prove to come from.
+    pub fn unproven_client(&self) -> kube::Client {
+        client::in_process_unproven(self.server.router())
+    }
+
     /// Who gets in, and how.
     pub fn access(&self) -> &Access {
         &self.access

@@ -43,7 +43,7 @@ fn text(facts: &Facts<'_>) -> String {
         line("kubeconfig", api.access().admin_kubeconfig().display().to_string());
     }
     if !admin.is_empty() {
-        line("admin", format!("http://{}/ (livez, readyz, metrics)", list(admin)));
+        line("admin", format!("http://{}/ (dashboard, livez, readyz, metrics)", list(admin)));
     }
     if settings.has(Role::Scheduler) || settings.dns_follows_api() {
         line("domain", settings.domain.clone());

@@ -17,7 +17,7 @@ use crate::controller::zone::status::Status;
 use crate::nameserver::{sizes, stats};
 use crate::transport::{Running, durations};
 use crate::wire::Name;
-use crate::zone::ZoneDb;
+use crate::zone::{Serial, ZoneDb};
 
 /// Reads the counters of a running name server.
 pub struct DnsMetrics {
@@ -59,6 +59,7 @@ impl Collector for DnsMetrics {
             queries(&mut page, &running.counts())?;
             durations(&mut page, &running)?;
             zones(&mut page, &self.db.numbered(), &running.zone_counts())?;
+            serials(&mut page, &self.db)?;
             sockets(&mut page, &running)?;
             let written = [(vec![], self.query_log.written())];
             page.counter("dns_query_log_records", "Requests written to the query log", &written)?;
@@ -162,6 +163,15 @@ fn zones(page: &mut Page<'_>, apexes: &[Name], counts: &[stats::ZoneCounts]) -> 
         rows.extend(stats::KINDS.iter().zip(counts).map(|(kind, count)| (labels(kind), *count)));
     }
     page.counter("dns_zone_requests", "Requests for names in zones, by what was found", &rows)
+}
+
+/// The serials under which the zones that have numbers are served.
+fn serials(page: &mut Page<'_>, db: &ZoneDb) -> Result<(), fmt::Error> {
+    let serial = |apex: &Name| Some((apex.to_string().to_ascii_lowercase(), db.get(apex)?.serial()?));
+    let serials: Vec<(String, Serial)> = db.numbered().iter().filter_map(serial).collect();
+    let rows: Rows<'_, i64> =
+        serials.iter().map(|(zone, serial)| (vec![("zone", zone.as_str())], i64::from(serial.0))).collect();
+    page.gauge("dns_zone_serial", "SOA serial under which a zone is served", &rows)
 }
 
 /// What the listeners counted.

@@ -36,6 +36,7 @@ use self::data_dir::DataDir;
 use self::dns::{Dns, Follow};
 use self::signals::{Signal, Signals};
 use self::tasks::Tasks;
+use crate::admin::dashboard::Dashboard;
 use crate::admin::health::Health;
 use crate::admin::{self, Admin};
 use crate::api::identity::{
@@ -195,9 +196,13 @@ impl Process {
         let starting = admin.health.add("process", "start", "it is starting");
         let (mut control, mut edge) = (Tasks::new(), Tasks::new());
         let admin_addresses = sockets::addresses(&admin_sockets);
+        let dashboard = Dashboard::new(admin.health.clone(), admin.metrics.clone());
+        if !admin_sockets.is_empty() {
+            edge.spawn("dashboard", dashboard.clone().run(edge.stop_token()));
+        }
         for listener in admin_sockets {
-            let serving =
-                httpd::serve(listener, None, admin::router(admin.clone()), Limits::default(), edge.stop_token());
+            let router = admin::router(admin.clone(), dashboard.clone());
+            let serving = httpd::serve(listener, None, router, Limits::default(), edge.stop_token());
             edge.spawn("admin listener", serving);
         }
         let api = match &data_dir {
@@ -207,6 +212,11 @@ impl Process {
             }
             _ => None,
         };
+        dashboard.open(match (&api, &settings.kubeconfig) {
+            (Some(api), _) => Some(api.unproven_client()),
+            (None, Some(path)) => Some(client::unproven_from_kubeconfig(path).await?),
+            (None, None) => None,
+        });
         if let Some(audit) = api.as_ref().and_then(Api::audit) {
             admin.metrics.collect(AuditMetrics(audit.clone()));
         }

@@ -58,6 +58,8 @@ pub fn start(
     let mut settings = Settings::new(&platform.domain_text());
     settings.instance = instance.to_owned();
     settings.chooser = config.chooser();
+    settings.drain_rate = config.drain_rate;
+    settings.trail_minimum = config.trail_minimum;
     let loops = Scheduler::new(scheduler, settings, metrics);
     let switch = loops.switch();
     let counters = placement::Metrics::default();
@@ -69,6 +71,7 @@ pub fn start(
     };
     let placement = placement::Placement::new(controller.clone(), keeping, counters);
     let routes = placement.routes();
+    admin.metrics.collect(placement.router_metrics());
     let of = |owner: &'static str, probes: Vec<HealthProbe>| probes.into_iter().map(move |probe| (owner, probe));
     let mirrors: Vec<_> = of("scheduler", loops.mirrors()).chain(of("placement", placement.mirrors())).collect();
     let watched = mirrors.clone();

@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use super::claim::{Claimed, claim};
 use super::decision::Placement;
 use super::facts::RouteFacts;
+use super::rebind::Leaving;
 use crate::api::names;
 use crate::api::v1alpha1::name_claim::{ClaimKind, Holder, NameClaim};
 use crate::api::v1alpha1::route::{AssignedName, NameKind, Route};
@@ -28,7 +29,7 @@ use crate::client::reflector::ObjectKey;
 /// How long one attempt may take.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);
 /// How often the Route may change under one attempt, in ways that leave the decision as it is.
-const CHANGES_MAX: u32 = 4;
+pub(super) const CHANGES_MAX: u32 = 4;
 
 /// What is needed to bind any route.
 #[derive(Clone)]
@@ -48,6 +49,8 @@ pub struct Plan {
     pub route: Arc<RouteFacts>,
     /// Whether its host is the platform's own name for it.
     pub host_is_own: bool,
+    /// The Router that it is moved away from, if it has one.
+    pub leaving: Option<Leaving>,
     /// The Router.
     pub placement: Placement,
 }
@@ -57,6 +60,8 @@ pub struct Plan {
 pub enum Outcome {
     /// The route is bound, by this attempt.
     Bound,
+    /// It was bound to another Router, and is to this one now, by this attempt.
+    Moved,
     /// It was bound already.
     AlreadyBound,
     /// It must not have its host.
@@ -84,6 +89,7 @@ impl Outcome {
     pub fn label(&self) -> &'static str {
         match self {
             Outcome::Bound => "bound",
+            Outcome::Moved => "moved",
             Outcome::AlreadyBound => "already_bound",
             Outcome::NotAdmitted { .. } => "not_admitted",
             Outcome::Changed => "changed",
@@ -111,6 +117,9 @@ impl Binder {
     }
 
     async fn attempt(&self, plan: &Plan, term: &Term) -> kube::Result<Outcome> {
+        if let Some(leaving) = &plan.leaving {
+            return self.move_route(plan, leaving, term).await;
+        }
         let holder = Holder {
             namespace: plan.key.namespace.clone().unwrap_or_default(),
             name: plan.key.name.clone(),
@@ -202,6 +211,7 @@ impl Binder {
             dns: dns.clone(),
             label: label.to_owned(),
             names: assigned,
+            trails: Vec::new(),
             strategy: (*strategy).to_owned(),
             explanation: Some(explanation.clone()),
         };

@@ -3,12 +3,14 @@
 //! | change | the snapshot | the queue |
 //! |---|---|---|
 //! | Router new or different | has it | wakes the routes that it can take |
+//! | Router draining, or not any more | | its routes get in line to leave, or need not |
 //! | Namespace | | wakes its routes, also for a changed quota |
 //! | Route new or different | | looks at it |
 //! | Route bound, or gone | | lets it go |
-//! | RouteBinding | counts it | |
+//! | Route bound and asked to move | | looks at it |
+//! | RouteBinding | counts it | if its Router drains, its route gets in line |
 //! | RouteBinding gone | counts it no more | wakes routes, if its Router or its namespace's quota was full |
-//! | claim on a host let go | | looks at the Route that has waited longest for it |
+//! | claim on a host let go | | looks at the Route that has waited longest for it, and at those that it kept out |
 
 use std::collections::BTreeSet;
 
@@ -35,6 +37,7 @@ impl Scheduler {
                 helpful.extend(resync.applied.iter().filter_map(|applied| self.set_router(applied)));
             }
         }
+        self.follow_draining();
         self.wake_for_routers(&helpful);
     }
 
@@ -50,6 +53,7 @@ impl Scheduler {
         if names.is_empty() {
             return;
         }
+        self.drain.retry();
         if self.queue.depths().unschedulable <= TOLD_AT_ONCE_MAX {
             let woken = self.queue.wake(|_| true);
             self.metrics.woken.inc_by(woken as u64);
@@ -60,11 +64,11 @@ impl Scheduler {
         let fits = |key: &ObjectKey| {
             let Some(route) = routes.get(key) else { return false };
             // Whether a host is the platform's own depends on all Routers.
-            if route.host.is_some() {
+            if route.host.is_some() || route.move_to.is_some() {
                 return true;
             }
             let namespace = namespaces.get(&super::namespace_key(key)).unwrap_or_default();
-            let wish = Wish { key, route: &route, namespace: &namespace, platform_host: None };
+            let wish = Wish { key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
             let takes = |name: &String| {
                 snapshot.router(name).is_some_and(|(router, shard)| judge(&wish, router, shard, strategy).is_ok())
             };
@@ -100,6 +104,7 @@ impl Scheduler {
             Change::Deleted { .. } => return,
             Change::Resynced(resync) => resync.applied.into_iter().map(|applied| applied.key.name).collect(),
         };
+        self.drain.retry();
         let woken = self.queue.wake(|key| key.namespace.as_ref().is_some_and(|name| changed.contains(name)));
         self.metrics.woken.inc_by(woken as u64);
     }
@@ -126,10 +131,18 @@ impl Scheduler {
         if let Some(before) = before.as_ref().filter(|before| recreated || before.host != now.host) {
             self.stop_waiting_for_host(&key, before);
         }
-        if now.bound || now.deleting {
+        if now.bound && !now.deleting && self.is_to_move(&key, &now) {
+            if before.is_none_or(|before| !now.decides_as(&before)) {
+                self.queue.push(key);
+            }
+        } else if now.bound || now.deleting {
             self.reports.remove(&key);
             self.stop_waiting_for_host(&key, &now);
             self.queue.remove(&key);
+            if before.is_some_and(|before| before.move_to.is_some()) {
+                self.take_back(&key, &now);
+                self.drain.retry();
+            }
         } else if before.is_none_or(|before| !now.decides_as(&before)) {
             self.queue.push(key);
         }
@@ -138,6 +151,10 @@ impl Scheduler {
     fn on_route_gone(&mut self, key: &ObjectKey, last: &RouteFacts) {
         self.reports.remove(key);
         self.stop_waiting_for_host(key, last);
+        if let Some(host) = &last.host {
+            let woken = self.hosts.release(host, key);
+            self.look_at(woken);
+        }
         self.queue.remove(key);
     }
 
@@ -161,10 +178,18 @@ impl Scheduler {
             self.snapshot.unbound(&applied.key, before);
         }
         self.snapshot.bound(&applied.key, &applied.now);
+        let before = applied.before.as_deref();
+        self.follow_binding(&applied.key, before, &applied.now);
+        if let Some(before) = before.filter(|before| before.router != applied.now.router) {
+            // While it moved it counted twice.
+            self.wake_for_room(&before.router);
+            self.wake_for_quota(&applied.key);
+        }
     }
 
     fn on_binding_gone(&mut self, key: ObjectKey, last: &BindingFacts) {
         self.snapshot.unbound(&key, last);
+        self.forget_binding(&key, last);
         self.wake_for_room(&last.router);
         self.wake_for_quota(&key);
         // A binding of an earlier Route of the name stood in the way, or this one shall be placed anew.
@@ -174,14 +199,22 @@ impl Scheduler {
     }
 
     pub(super) fn on_host_claims(&mut self, change: Change<HostClaimFacts>) {
-        let names: Vec<String> = match change {
-            Change::Applied(applied) => vec![applied.key.name],
-            Change::Deleted { key, .. } => vec![key.name],
-            Change::Resynced(resync) => {
-                let applied = resync.applied.into_iter().map(|applied| applied.key.name);
-                applied.chain(resync.vanished.into_iter().map(|(key, _)| key.name)).collect()
-            }
+        let (applied, gone) = match change {
+            Change::Applied(applied) => (vec![applied], Vec::new()),
+            Change::Deleted { key, last } => (Vec::new(), vec![(key, last)]),
+            Change::Resynced(resync) => (resync.applied, resync.vanished),
         };
+        let mut names = Vec::with_capacity(applied.len() + gone.len());
+        for (key, last) in gone {
+            let woken = self.hosts.remove(&key.name, &last);
+            self.look_at(woken);
+            names.push(key.name);
+        }
+        for reflector::Applied { key, now, before, .. } in applied {
+            let woken = self.hosts.set(&key.name, before.as_deref(), &now);
+            self.look_at(woken);
+            names.push(key.name);
+        }
         for name in names {
             let holder = self.host_claims.get(&ObjectKey::cluster(&name)).and_then(|claim| claim.holder_uid.clone());
             let Some(waiting) = self.waiting_for_host.get(&name) else { continue };
@@ -197,7 +230,17 @@ impl Scheduler {
         }
     }
 
+    /// Looks again at routes that were kept from their host.
+    pub(super) fn look_at(&mut self, woken: Vec<ObjectKey>) {
+        for key in woken {
+            if self.routes.get(&key).is_some_and(|route| !route.bound && !route.deleting) {
+                self.queue.push(key);
+            }
+        }
+    }
+
     pub(super) fn stop_waiting_for_host(&mut self, key: &ObjectKey, route: &RouteFacts) {
+        self.hosts.stop(key);
         let Some(host) = &route.host else { return };
         let claim = host_claim_name(host);
         if let Some(waiting) = self.waiting_for_host.get_mut(&claim) {

@@ -7,6 +7,7 @@ use super::snapshot::{Shard, Snapshot};
 use super::strategy::{Candidate, Pick, RouteName, Strategy, pick};
 use super::webhook;
 use super::webhook::message::{Answer, AskedRouter};
+use crate::api::v1alpha1::route::{MOVE, MOVE_ANNOTATION};
 use crate::api::v1alpha1::route_binding::Explanation;
 
 /// The Router for a route, and why.
@@ -65,6 +66,26 @@ pub fn decide(
     prefer_below_soft_capacity(&mut verdicts);
     let Some(best) = score(wish, &mut verdicts, strategy) else { return Err(explain::nowhere(&verdicts)) };
     Ok(placement(&verdicts, best, strategy.name().as_str(), instead_of, snapshot))
+}
+
+/// Takes the Router `to`, which the route's annotation names, if it can take the route. Soft capacity and weights do not count:
+/// they are for choices, and this is none.
+pub fn decide_asked(wish: &Wish<'_>, snapshot: &Snapshot, to: &str) -> Result<Placement, Nowhere> {
+    within_quota(wish, snapshot)?;
+    let verdicts = filter(wish, snapshot, None);
+    let Some(index) = verdicts.iter().position(|verdict| verdict.router.name == to) else {
+        return Err(Nowhere { reason: "NoSuchRouter", message: format!("there is no Router {to}, where it is to be") });
+    };
+    if let Fit::Rejected(rejection) = verdicts[index].fit {
+        let message = format!("{to}, where it is to be, {}", rejection.message());
+        return Err(Nowhere { reason: rejection.reason(), message });
+    }
+    let mut placement = placement(&verdicts, Pick { index, tied: 0 }, MOVE, None, snapshot);
+    placement.explanation.summary = match wish.leaving {
+        Some(from) => format!("moved from {from} to {to}, as {MOVE_ANNOTATION} asked"),
+        None => format!("placed on {to}, as {MOVE_ANNOTATION} asked"),
+    };
+    Ok(placement)
 }
 
 /// The Routers that the webhook is to choose among, at least one, and how many were looked at.
@@ -131,6 +152,9 @@ fn placement(
 }
 
 fn within_quota(wish: &Wish<'_>, snapshot: &Snapshot) -> Result<(), Nowhere> {
+    if wish.leaving.is_some() {
+        return Ok(());
+    }
     let namespace = wish.key.namespace.as_deref().unwrap_or_default();
     check_quota(&wish.namespace.quota, snapshot.routes_of_namespace(namespace))
         .map_err(|over| Nowhere { reason: over.reason(), message: over.to_string() })
@@ -186,7 +210,7 @@ mod tests {
     fn decide_for(name: &str, snapshot: &Snapshot, strategy: StrategyName) -> Result<Placement, Nowhere> {
         let (route, namespace) = (RouteFacts::default(), NamespaceFacts::default());
         let key = ObjectKey::namespaced("ns", name);
-        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None };
+        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
         decide(&wish, snapshot, strategy.strategy(), None)
     }
 
@@ -247,6 +271,28 @@ mod tests {
     }
 
     #[test]
+    fn an_asked_router_is_taken_or_refused_for_what_it_is() {
+        let mut snapshot = Snapshot::default();
+        snapshot.set_router(router("shard1", json!({})));
+        snapshot.set_router(router("shard2", json!({"capacity": {"soft": 1, "hard": 9}, "weight": 0})));
+        snapshot.set_router(router("shard3", json!({"state": "cordoned"})));
+        bind(&mut snapshot, "shard2", 5);
+        let (route, key) = (RouteFacts::default(), ObjectKey::namespaced("ns", "a"));
+        // The namespace may not have one more; this one is no more.
+        let namespace = NamespaceFacts { quota: Quota::AtMost(0), ..NamespaceFacts::default() };
+        let wish =
+            Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: Some("shard1") };
+        let placement = decide_asked(&wish, &snapshot, "shard2").expect("it has room");
+        assert_eq!((placement.router.as_str(), placement.strategy), ("shard2", "move"));
+        assert_eq!(placement.explanation.summary, "moved from shard1 to shard2, as signpost.dev/move-to asked");
+        for (to, reason) in [("shard3", "Cordoned"), ("shard4", "NoSuchRouter")] {
+            assert_eq!(decide_asked(&wish, &snapshot, to).expect_err("it cannot").reason, reason);
+        }
+        let wish = Wish { leaving: None, ..wish };
+        assert_eq!(decide_asked(&wish, &snapshot, "shard2").expect_err("a new one").reason, "QuotaExceeded");
+    }
+
+    #[test]
     fn soft_capacity_yields_when_all_are_above_it() {
         let mut snapshot = Snapshot::default();
         snapshot.set_router(router("shard1", json!({"capacity": {"soft": 1}})));
@@ -287,7 +333,7 @@ mod tests {
         bind(&mut snapshot, "shard4", 2);
         let (route, namespace) = (RouteFacts::default(), NamespaceFacts::default());
         let key = ObjectKey::namespaced("ns", "a");
-        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None };
+        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
         let (asked, considered) = survivors(&wish, &snapshot).expect("two may");
         let names: Vec<_> = asked.iter().map(|router| router.name.as_str()).collect();
         assert_eq!((names, considered), (vec!["shard1", "shard3"], 4));
@@ -337,7 +383,7 @@ mod tests {
         let nowhere = |snapshot: &Snapshot, namespace: &str, quota: Quota| {
             let namespaced = NamespaceFacts { quota, ..NamespaceFacts::default() };
             let key = ObjectKey::namespaced(namespace, "a");
-            let wish = Wish { key: &key, route: &route, namespace: &namespaced, platform_host: None };
+            let wish = Wish { key: &key, route: &route, namespace: &namespaced, platform_host: None, leaving: None };
             let decided = decide(&wish, snapshot, StrategyName::RoundRobin.strategy(), None);
             decided.err().map(|nowhere| (nowhere.reason, nowhere.message))
         };

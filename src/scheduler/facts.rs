@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::core::{Selector, SelectorExt as _};
 
 use crate::api::v1alpha1::name_claim::NameClaim;
-use crate::api::v1alpha1::route::{ADMITTED, Phase, QUOTA_ANNOTATION, Route, SCHEDULED};
+use crate::api::v1alpha1::route::{ADMITTED, MOVE_ANNOTATION, MOVE_PENDING, Phase, QUOTA_ANNOTATION, Route, SCHEDULED};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::{AddressState, Router, RouterState};
 
@@ -35,12 +36,18 @@ pub struct RouteFacts {
     pub subdomain: Option<String>,
     /// Whether its status says that it has a Router.
     pub bound: bool,
+    /// The Router that its status names.
+    pub router: Option<String>,
+    /// The Router that it is to be on, if its annotation says so.
+    pub move_to: Option<String>,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// Its condition `Scheduled`.
     pub scheduled: Option<Mark>,
     /// Its condition `Admitted`.
     pub admitted: Option<Mark>,
+    /// Its condition `MovePending`.
+    pub moving: Option<Mark>,
 }
 
 impl RouteFacts {
@@ -49,6 +56,8 @@ impl RouteFacts {
         self.uid == other.uid
             && self.deleting == other.deleting
             && self.bound == other.bound
+            && self.router == other.router
+            && self.move_to == other.move_to
             && self.host == other.host
             && self.subdomain == other.subdomain
             && self.labels == other.labels
@@ -81,7 +90,9 @@ impl Mark {
 impl From<Route> for RouteFacts {
     fn from(route: Route) -> Self {
         let status = route.status.unwrap_or_default();
+        let move_to = route.metadata.annotations.as_ref().and_then(|annotations| annotations.get(MOVE_ANNOTATION));
         RouteFacts {
+            move_to: move_to.filter(|router| !router.is_empty()).cloned(),
             uid: route.metadata.uid.unwrap_or_default(),
             version: route.metadata.resource_version.unwrap_or_default(),
             generation: route.metadata.generation.unwrap_or_default(),
@@ -90,9 +101,11 @@ impl From<Route> for RouteFacts {
             host: route.spec.host.filter(|host| !host.is_empty()),
             subdomain: route.spec.subdomain.filter(|subdomain| !subdomain.is_empty()),
             bound: status.phase == Phase::Scheduled,
+            router: status.router.filter(|_| status.phase == Phase::Scheduled),
             deleting: route.metadata.deletion_timestamp.is_some(),
             scheduled: Mark::find(&status.conditions, SCHEDULED),
             admitted: Mark::find(&status.conditions, ADMITTED),
+            moving: Mark::find(&status.conditions, MOVE_PENDING),
         }
     }
 }
@@ -128,6 +141,10 @@ pub struct RouterFacts {
     pub has_ipv4: bool,
     /// Whether one of these is an IPv6 address.
     pub has_ipv6: bool,
+    /// `spec.ttl`, in seconds.
+    pub ttl: u32,
+    /// Until when caches may hold its addresses for longer than that.
+    pub ttl_horizon: Option<Timestamp>,
 }
 
 impl RouterFacts {
@@ -153,15 +170,18 @@ impl RouterFacts {
             has_active_address: active().next().is_some(),
             has_ipv4: has(IpAddr::is_ipv4),
             has_ipv6: has(IpAddr::is_ipv6),
+            ttl: spec.ttl,
+            ttl_horizon: router.status.and_then(|status| status.ttl_horizon).map(|horizon| horizon.0),
             labels: router.metadata.labels.unwrap_or_default(),
             name,
         }
     }
 
-    /// Whether anything that decides is different, the version aside.
+    /// Whether anything that decides is different: the version and the TTL do not.
     pub fn differs_from(&self, other: &RouterFacts) -> bool {
-        let unversioned = |facts: &RouterFacts| RouterFacts { version: String::new(), ..facts.clone() };
-        unversioned(self) != unversioned(other)
+        let deciding =
+            |facts: &RouterFacts| RouterFacts { version: String::new(), ttl: 0, ttl_horizon: None, ..facts.clone() };
+        deciding(self) != deciding(other)
     }
 }
 
@@ -225,6 +245,8 @@ pub struct BindingFacts {
     pub router: String,
     /// A number that grows with each commit, to order bindings by.
     pub turn: u64,
+    /// When the first of its trails is over.
+    pub trail_end: Option<Timestamp>,
 }
 
 impl From<RouteBinding> for BindingFacts {
@@ -233,6 +255,7 @@ impl From<RouteBinding> for BindingFacts {
         let version = binding.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
         let created = binding.metadata.creation_timestamp.map_or(0, |time| time.0.as_second());
         BindingFacts {
+            trail_end: binding.spec.trails.iter().map(|trail| trail.until.0).min(),
             route_uid: binding.spec.route_uid,
             router: binding.spec.router,
             turn: version.unwrap_or_else(|| u64::try_from(created).unwrap_or(0)),
@@ -245,12 +268,17 @@ impl From<RouteBinding> for BindingFacts {
 pub struct HostClaimFacts {
     /// Uid of the Route that holds it; `None` once it was let go.
     pub holder_uid: Option<String>,
+    /// The host.
+    pub host: String,
+    /// The namespace of the Route that holds it, or held it last.
+    pub namespace: String,
 }
 
 impl From<NameClaim> for HostClaimFacts {
     fn from(claim: NameClaim) -> Self {
         let held = claim.spec.released_at.is_none();
-        HostClaimFacts { holder_uid: held.then_some(claim.spec.holder.uid) }
+        let holder = claim.spec.holder;
+        HostClaimFacts { holder_uid: held.then_some(holder.uid), host: claim.spec.value, namespace: holder.namespace }
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Wish<'a> {
     pub namespace: &'a NamespaceFacts,
     /// The platform's own name that its `spec.host` asks for, if it asks for one of those.
     pub platform_host: Option<&'a str>,
+    /// The Router that it is on, if it is to be moved: it counts against its namespace's quota already.
+    pub leaving: Option<&'a str>,
 }
 
 /// Why a Router may not take a route.
@@ -212,7 +214,7 @@ pub(super) mod tests {
             let route = RouteFacts { labels: labels("tier", "gold"), ..RouteFacts::default() };
             let namespace = NamespaceFacts { labels: labels("team", "a"), ..NamespaceFacts::default() };
             let key = ObjectKey::namespaced("ns", "app");
-            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None };
+            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
             let shard = Shard { routes: 5, ..Shard::default() };
             let strategy = StrategyName::RoundRobin.strategy();
             assert_eq!(judge(&wish, &router("shard1", spec.clone()), &shard, Some(strategy)), verdict, "{spec}");
@@ -230,13 +232,14 @@ pub(super) mod tests {
             ("myapp-test.shard1.v3.example", "shard2", Err(Rejection::HostElsewhere)),
             ("other.shard1.v3.example", "shard1", Err(Rejection::HostElsewhere)),
         ] {
-            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: Some(host) };
+            let wish =
+                Wish { key: &key, route: &route, namespace: &namespace, platform_host: Some(host), leaving: None };
             let facts = router(shard, serde_json::Value::Null);
             let strategy = StrategyName::RoundRobin.strategy();
             assert_eq!(judge(&wish, &facts, &Shard::default(), Some(strategy)), verdict, "{host} on {shard}");
         }
         let weightless = router("shard1", serde_json::json!({"weight": 0}));
-        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None };
+        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
         let verdict = |strategy| judge(&wish, &weightless, &Shard::default(), strategy);
         assert_eq!(verdict(Some(StrategyName::Weighted.strategy())), Err(Rejection::ZeroWeight));
         assert_eq!(verdict(None), Ok(()));

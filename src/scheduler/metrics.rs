@@ -20,6 +20,7 @@ pub struct Metrics {
     attempt_seconds: Histogram,
     decision_seconds: Histogram,
     routes: Family<Label, Gauge>,
+    draining: Family<Label, Gauge>,
     pub(super) woken: Counter,
     pub(super) missed: Counter,
     pub(super) status_writes: Counter,
@@ -55,6 +56,7 @@ impl Default for Metrics {
             // 1 µs to 4 ms.
             decision_seconds: Histogram::new(exponential_buckets(0.000_001, 2.0, 13)),
             routes: Family::default(),
+            draining: Family::default(),
             woken: Counter::default(),
             missed: Counter::default(),
             status_writes: Counter::default(),
@@ -84,6 +86,11 @@ impl Metrics {
             self.decision_seconds.clone(),
         );
         registry.register("waiting_routes", "Routes without a Router, by where they are", self.routes.clone());
+        registry.register(
+            "draining_routes",
+            "Routes on Routers that are draining, by whether they wait for their turn or have nowhere to go",
+            self.draining.clone(),
+        );
         registry.register("woken_routes", "Routes looked at again since a change could help", self.woken.clone());
         registry.register("missed_routes", "Routes that only the periodic search found", self.missed.clone());
         registry.register("status_writes", "Writes of conditions to Routes", self.status_writes.clone());
@@ -131,6 +138,12 @@ impl Metrics {
             ("in_flight", depths.in_flight),
         ] {
             self.routes.get_or_create(&[("place", place)]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+
+    pub(super) fn drain(&self, (waiting, stuck): (usize, usize)) {
+        for (place, count) in [("waiting", waiting), ("stuck", stuck)] {
+            self.draining.get_or_create(&[("place", place)]).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 

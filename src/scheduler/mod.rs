@@ -16,6 +16,8 @@
 //! its host; and tries again by itself now and then, since a guard costs little and a missed change a route. Its conditions
 //! say why.
 //!
+//! A bound route stays where it is, but for those that are asked to leave their Router (`moving`).
+//!
 //! A custom host that another Route holds is not admitted, and its Route **is not bound until it holds the host**. It might
 //! be bound by its system name alone; but then its `status.dns`, which never changes by allocation, would say a name that
 //! leads to someone else's application, and `Scheduled=True` would promise what is not so.
@@ -24,6 +26,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use tokio::sync::watch;
 use tokio::task::{self, JoinError, JoinSet, yield_now};
@@ -34,11 +37,14 @@ use self::asking::Answered;
 use self::bind::{Binder, Outcome, Plan};
 use self::chooser::{Chooser, InUse};
 use self::claim::{CLAIM_LABEL, CLAIM_LABEL_HOST};
-use self::decision::{Nowhere, Placement, decide};
+use self::decision::{Nowhere, Placement, decide, decide_asked};
+use self::drain::Drain;
 use self::facts::{BindingFacts, HostClaimFacts, NamespaceFacts, RouteFacts, RouterFacts};
 use self::filter::{Wish, is_own_name};
+use self::hosts::Hosts;
 use self::metrics::Metrics;
 use self::queue::{Queue, Waits};
+use self::rebind::{Cause, Leaving};
 use self::report::{Report, Reporter};
 use self::snapshot::Snapshot;
 use self::strategy::StrategyName;
@@ -60,11 +66,16 @@ mod changes;
 pub mod chooser;
 pub mod claim;
 pub mod decision;
+pub mod drain;
 pub mod explain;
 pub mod facts;
 pub mod filter;
+pub mod forecast;
+pub mod hosts;
 pub mod metrics;
+mod moving;
 pub mod queue;
+pub mod rebind;
 pub mod report;
 pub mod snapshot;
 pub mod strategy;
@@ -97,6 +108,10 @@ pub struct Settings {
     pub waits: Waits,
     /// How often all Routes are searched for one that was missed.
     pub search: Duration,
+    /// How many routes a second are moved from Routers that are draining.
+    pub drain_rate: u32,
+    /// How long the former name of a moved route leads to its new one at least; longer if caches hold it for longer.
+    pub trail_minimum: Duration,
 }
 
 impl Settings {
@@ -109,6 +124,8 @@ impl Settings {
             instance: "signpost".to_owned(),
             waits: Waits::default(),
             search: Duration::from_secs(60),
+            drain_rate: 10,
+            trail_minimum: Duration::from_secs(7 * 24 * 3600),
         }
     }
 }
@@ -136,8 +153,14 @@ pub struct Scheduler {
     switched: watch::Receiver<Chooser>,
     /// Routes that wait for a custom host, by the name of its claim.
     waiting_for_host: HashMap<String, BTreeSet<ObjectKey>>,
+    /// Custom hosts that overlap.
+    hosts: Hosts,
     /// Routes just bound, with the time at which their status shall say so.
     settling: VecDeque<(Instant, ObjectKey)>,
+    /// The routes on Routers that are draining.
+    drain: Drain,
+    /// When the first trail of each moved route is over.
+    trail_ends: BTreeSet<(Timestamp, ObjectKey)>,
     /// What is to be written to Routes, the newest for each.
     reports: HashMap<ObjectKey, Report>,
     /// The attempts under way, to know whose it was if one panics.
@@ -167,6 +190,8 @@ struct Subject {
     namespace: Arc<NamespaceFacts>,
     /// Whether its host is the platform's own name for it.
     host_is_own: bool,
+    /// The Router that it is on and is to leave, if it has one.
+    leaving: Option<Leaving>,
     /// When it was taken out of the queue.
     started: Instant,
 }
@@ -174,13 +199,21 @@ struct Subject {
 impl Subject {
     fn wish(&self) -> Wish<'_> {
         let platform_host = self.route.host.as_deref().filter(|_| self.host_is_own);
-        Wish { key: &self.key, route: &self.route, namespace: &self.namespace, platform_host }
+        let leaving = self.leaving.as_ref().map(|leaving| leaving.router.as_str());
+        Wish { key: &self.key, route: &self.route, namespace: &self.namespace, platform_host, leaving }
+    }
+
+    /// The Router that its annotation names; one that it is on already was not asked for.
+    fn asked(&self) -> Option<&str> {
+        let is_on = |router: &str| self.leaving.as_ref().is_some_and(|leaving| leaving.router == router);
+        self.route.move_to.as_deref().filter(|router| !is_on(router))
     }
 }
 
 enum Finished {
-    Attempt { plan: Plan, outcome: Outcome, started: Instant },
+    Attempt { plan: Box<Plan>, outcome: Outcome, started: Instant },
     Repair { key: ObjectKey, result: kube::Result<()> },
+    Trails { key: ObjectKey, result: kube::Result<()> },
 }
 
 impl Scheduler {
@@ -203,6 +236,8 @@ impl Scheduler {
         let (switch, switched) = watch::channel(settings.chooser.clone());
         Scheduler {
             queue: Queue::new(settings.waits.clone()),
+            drain: Drain::new(settings.drain_rate, settings.concurrency),
+            trail_ends: BTreeSet::new(),
             chooser: InUse::new(&settings.chooser, &metrics),
             rest: Rest::default(),
             switch,
@@ -226,6 +261,7 @@ impl Scheduler {
             routers,
             snapshot: Snapshot::default(),
             waiting_for_host: HashMap::new(),
+            hosts: Hosts::default(),
             settling: VecDeque::new(),
             reports: HashMap::new(),
             flights: HashMap::new(),
@@ -265,9 +301,12 @@ impl Scheduler {
         loop {
             self.term = leadership.borrow_and_update().term().cloned();
             self.metrics.leading(self.term.is_some());
+            self.release_drained();
+            self.end_trails(&mut under_way);
             let more = self.schedule_some(&mut under_way, &events);
             self.write_reports(&mut writes);
             self.metrics.depths(self.queue.depths());
+            self.metrics.drain(self.drain.depths());
             let wake_at = self.next_time();
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -320,7 +359,7 @@ impl Scheduler {
         self.place(subject, term, under_way, events);
     }
 
-    /// The route at `key`, if it needs a Router and may have one. If not, it is put where it belongs.
+    /// The route at `key`, if it needs a Router, or another one, and may have one. If not, it is put where it belongs.
     fn subject(
         &mut self,
         key: ObjectKey,
@@ -328,11 +367,21 @@ impl Scheduler {
         under_way: &mut UnderWay,
         events: &Events,
     ) -> Option<Subject> {
-        let Some(route) = self.routes.get(&key).filter(|route| !route.bound && !route.deleting) else {
+        let route = self.routes.get(&key).filter(|route| !route.deleting);
+        let binding = self.bindings.get(&key);
+        let binding = binding.filter(|binding| route.as_ref().is_some_and(|route| route.uid == binding.route_uid));
+        let says_so = |route: &RouteFacts| {
+            binding.as_ref().is_none_or(|binding| route.bound && route.router.as_ref() == Some(&binding.router))
+        };
+        let leaving = match (&route, &binding) {
+            (Some(route), Some(binding)) => self.leaving(&key, route, binding),
+            _ => None,
+        };
+        let Some(route) = route.filter(|route| !route.bound || leaving.is_some() || !says_so(route)) else {
             self.queue.done(&key);
             return None;
         };
-        if self.bindings.get(&key).is_some_and(|binding| binding.route_uid == route.uid) {
+        if !says_so(&route) {
             let reporter = self.reporter.clone();
             let flying = key.clone();
             let repair = async move { Finished::Repair { result: reporter.repair(&key).await, key } };
@@ -342,12 +391,13 @@ impl Scheduler {
         }
         let namespace = self.namespace(&key);
         if namespace.terminating {
-            self.queue.unschedulable(&key, started, random());
+            self.put_aside(&key, leaving.as_ref(), random());
             return None;
         }
         let platform_host = route.host.as_deref().filter(|host| self.is_platform_name(host));
-        if let Some(host) = platform_host {
-            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host };
+        // One that has a Router was judged before; if no Router has its name, no Router can take it.
+        if let Some(host) = platform_host.filter(|_| leaving.is_none()) {
+            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host, leaving: None };
             if !self.snapshot.routers().any(|(router, _)| is_own_name(&wish, router, host)) {
                 let message = format!("{host} is below the platform's domain, and not this route's own name there");
                 self.refuse(&key, &route, "HostInPlatformDomain", message, events);
@@ -356,11 +406,23 @@ impl Scheduler {
             }
         }
         let host_is_own = platform_host.is_some();
-        Some(Subject { key, route, namespace, host_is_own, started })
+        let custom = route.host.as_deref().filter(|_| !host_is_own && leaving.is_none());
+        let overlap = custom.and_then(|host| self.hosts.overlap(host, key.namespace.as_deref().unwrap_or_default()));
+        if let Some(overlap) = overlap {
+            self.hosts.wait(&key, &overlap);
+            self.refuse(&key, &route, "HostAlreadyClaimed", overlap.message, events);
+            self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
+            return None;
+        }
+        Some(Subject { key, route, namespace, host_is_own, leaving, started })
     }
 
     /// Has a Router chosen, now or beside the loop.
     fn place(&mut self, subject: Subject, term: &Term, under_way: &mut UnderWay, events: &Events) {
+        if let Some(to) = subject.asked() {
+            let decided = self.timed(|all| decide_asked(&subject.wish(), &all.snapshot, to));
+            return self.carry_out(subject, decided, term, under_way, events);
+        }
         match self.chooser.clone() {
             InUse::Strategy(name) => {
                 let decided = self.decide_by(&subject, name, None);
@@ -390,23 +452,31 @@ impl Scheduler {
         under_way: &mut UnderWay,
         events: &Events,
     ) {
-        let Subject { key, route, host_is_own, started, .. } = subject;
-        let placement = match decided {
+        let Subject { key, route, host_is_own, leaving, started, .. } = subject;
+        let mut placement = match decided {
             Ok(placement) => placement,
             Err(nowhere) => {
                 self.metrics.attempt("unschedulable", started.elapsed().as_secs_f64());
-                self.queue.unschedulable(&key, Instant::now(), random());
-                let report = Report::unscheduled(&route.uid, nowhere.reason, nowhere.message, route.host.is_some());
+                self.put_aside(&key, leaving.as_ref(), random());
+                let report = match leaving {
+                    Some(_) => Report::move_pending(&route.uid, nowhere.reason, nowhere.message),
+                    None => Report::unscheduled(&route.uid, nowhere.reason, nowhere.message, route.host.is_some()),
+                };
                 self.report(&key, &route, report, events);
                 return;
             }
         };
+        if let Some(Leaving { router, cause: Cause::Drained, .. }) = &leaving {
+            let summary = &mut placement.explanation.summary;
+            *summary = format!("moved from {router}, which is draining: {summary}");
+        }
         self.snapshot.assume(key.clone(), &placement.router, Instant::now());
-        if let Some(host) = route.host.as_deref().filter(|_| !host_is_own) {
+        if let Some(host) = route.host.as_deref().filter(|_| !host_is_own && leaving.is_none()) {
+            self.hosts.reserve(host, &key);
             // Before the attempt, so that a release of the host during it is not missed.
             self.waiting_for_host.entry(host_claim_name(host)).or_default().insert(key.clone());
         }
-        let plan = Plan { key, route, host_is_own, placement };
+        let plan = Box::new(Plan { key, route, host_is_own, leaving, placement });
         let (binder, term, flying) = (self.binder.clone(), term.clone(), plan.key.clone());
         let task = under_way.attempts.spawn(async move {
             let outcome = binder.bind(&plan, &term).await;
@@ -438,6 +508,10 @@ impl Scheduler {
                 if let Some(key) = self.flights.remove(&error.id()) {
                     self.snapshot.forget(&key);
                     self.wake_for_quota(&key);
+                    if let Some(host) = self.routes.get(&key).and_then(|route| route.host.clone()) {
+                        let woken = self.hosts.release(&host, &key);
+                        self.look_at(woken);
+                    }
                     self.queue.failed(&key, Instant::now(), random());
                 }
             }
@@ -447,6 +521,7 @@ impl Scheduler {
     fn on_finished(&mut self, finished: Finished, events: &Events) {
         let (plan, outcome, started) = match finished {
             Finished::Attempt { plan, outcome, started } => (plan, outcome, started),
+            Finished::Trails { key, result } => return self.on_trails_ended(key, &result),
             Finished::Repair { key, result: Ok(()) } => return self.queue.done(&key),
             Finished::Repair { key, result: Err(error) } => {
                 tracing::warn!(route = %key, %error, "the route's status cannot be written");
@@ -456,15 +531,25 @@ impl Scheduler {
         };
         let (key, route) = (&plan.key, &plan.route);
         self.metrics.attempt(outcome.label(), started.elapsed().as_secs_f64());
-        if !matches!(outcome, Outcome::Bound) {
+        if !matches!(outcome, Outcome::Bound | Outcome::Moved) {
             self.snapshot.forget(key);
             self.wake_for_room(&plan.placement.router);
             self.wake_for_quota(key);
+            // Of one that is bound the claim tells, when it is seen.
+            if let Some(host) = route.host.as_deref().filter(|_| !matches!(outcome, Outcome::AlreadyBound)) {
+                let woken = self.hosts.release(host, key);
+                self.look_at(woken);
+            }
         }
         match outcome {
             Outcome::Bound => {
                 let note = format!("placed on {}: {}", plan.placement.router, plan.placement.explanation.summary);
                 self.tell(events, key, route, "Scheduled", note, false);
+                self.settle(key.clone(), route);
+            }
+            Outcome::Moved => {
+                let note = format!("on {} now: {}", plan.placement.router, plan.placement.explanation.summary);
+                self.tell(events, key, route, "Moved", note, false);
                 self.settle(key.clone(), route);
             }
             Outcome::AlreadyBound => self.settle(key.clone(), route),
@@ -476,7 +561,10 @@ impl Scheduler {
                 tracing::warn!(route = %key, router = %plan.placement.router, %error, "the route cannot be bound");
                 let failures = self.queue.failed(key, Instant::now(), random());
                 if answered && failures >= FAILURES_TOLD {
-                    let report = Report::unscheduled(&route.uid, "BindingFailed", error, route.host.is_some());
+                    let report = match plan.leaving {
+                        Some(_) => Report::move_pending(&route.uid, "BindingFailed", error),
+                        None => Report::unscheduled(&route.uid, "BindingFailed", error, route.host.is_some()),
+                    };
                     self.report(key, route, report, events);
                 }
             }
@@ -500,7 +588,7 @@ impl Scheduler {
         if report.is_said_by(route) || self.reports.get(key) == Some(&report) {
             return;
         }
-        if let Some(statement) = report.statements.iter().find(|statement| !statement.is_true) {
+        if let Some(statement) = report.trouble() {
             let note = format!("{}: {}", statement.reason, statement.message);
             self.tell(events, key, route, "FailedScheduling", note, true);
         }
@@ -535,7 +623,7 @@ impl Scheduler {
 
     fn next_time(&self) -> Option<Instant> {
         let settled = self.settling.front().map(|(time, _)| *time);
-        [settled, self.queue.next_time()].into_iter().flatten().min()
+        [settled, self.queue.next_time(), self.next_move()].into_iter().flatten().min()
     }
 
     fn on_time(&mut self) {
@@ -543,7 +631,9 @@ impl Scheduler {
         self.queue.ripen(now);
         while let Some((_, key)) = self.settling.front().filter(|(time, _)| *time <= now).cloned() {
             self.settling.pop_front();
-            let unsettled = self.routes.get(&key).is_some_and(|route| !route.bound && !route.deleting);
+            let router = self.bindings.get(&key).map(|binding| binding.router.clone());
+            let unsettled = |route: &RouteFacts| !route.bound || router.is_some() && route.router != router;
+            let unsettled = self.routes.get(&key).is_some_and(|route| !route.deleting && unsettled(&route));
             if unsettled && !self.queue.holds(&key) {
                 self.queue.push(key);
             }
@@ -559,10 +649,18 @@ impl Scheduler {
         self.snapshot.expire(Instant::now(), |key| queue.is_in_flight(key));
         let settling: HashSet<ObjectKey> = self.settling.iter().map(|(_, key)| key.clone()).collect();
         for (key, route) in self.routes.all() {
-            let waits = !route.bound && !route.deleting;
+            let waits = !route.deleting && (!route.bound || route.move_to.is_some() && route.move_to != route.router);
             if waits && !self.queue.holds(&key) && !settling.contains(&key) {
                 self.metrics.missed.inc();
                 self.queue.push(key);
+            }
+        }
+        if self.drain.is_idle() {
+            return;
+        }
+        for (key, binding) in self.bindings.all() {
+            if self.drain.drains(&binding.router) && self.drain.add(&key) {
+                self.metrics.missed.inc();
             }
         }
     }

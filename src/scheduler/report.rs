@@ -1,4 +1,5 @@
-//! What the scheduler says on a Route that it could not place: the conditions `Scheduled` and `Admitted`.
+//! What the scheduler says on a Route that it could not place, or not move: the conditions `Scheduled`, `Admitted` and
+//! `MovePending`.
 //!
 //! A placed Route needs none of this: creating its binding sets its status. On a server that does not do so (a real
 //! Kubernetes API has no transaction over two objects) [`Reporter::repair`] writes what the binding says.
@@ -9,7 +10,7 @@ use kube::Api;
 use serde_json::{Value, json};
 
 use super::facts::{Mark, RouteFacts};
-use crate::api::v1alpha1::route::{ADMITTED, NameKind, Phase, Route, SCHEDULED};
+use crate::api::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, Phase, Route, SCHEDULED};
 use crate::api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
 use crate::client::reflector::ObjectKey;
 use crate::client::status::{Statement, state, update_status};
@@ -19,6 +20,8 @@ use crate::client::status::{Statement, state, update_status};
 pub struct Report {
     /// The Route's uid: another Route of the name is not meant.
     pub uid: String,
+    /// Whether it is said of a Route with a Router, or of one without; what comes too late is not said.
+    pub bound: bool,
     /// What to say.
     pub statements: Vec<Statement>,
 }
@@ -30,7 +33,7 @@ impl Report {
         if !has_host {
             statements.push(admitted());
         }
-        Report { uid: uid.to_owned(), statements }
+        Report { uid: uid.to_owned(), bound: false, statements }
     }
 
     /// The Route must not have its host.
@@ -40,7 +43,26 @@ impl Report {
             Statement { kind: ADMITTED, is_true: false, reason, message },
             Statement { kind: SCHEDULED, is_true: false, reason: "NotAdmitted", message: waits },
         ];
-        Report { uid: uid.to_owned(), statements }
+        Report { uid: uid.to_owned(), bound: false, statements }
+    }
+
+    /// The Route is to move and cannot, for now.
+    pub fn move_pending(uid: &str, reason: &'static str, message: String) -> Self {
+        let message = format!("it stays where it is: {message}");
+        let statements = vec![Statement { kind: MOVE_PENDING, is_true: true, reason, message }];
+        Report { uid: uid.to_owned(), bound: true, statements }
+    }
+
+    /// The Route was to move and is not to any more.
+    pub fn stays(uid: &str) -> Self {
+        let message = "it is not to move any more".to_owned();
+        let statements = vec![Statement { kind: MOVE_PENDING, is_true: false, reason: "Withdrawn", message }];
+        Report { uid: uid.to_owned(), bound: true, statements }
+    }
+
+    /// The statement that is bad news, if there is one.
+    pub fn trouble(&self) -> Option<&Statement> {
+        self.statements.iter().find(|statement| statement.is_true == (statement.kind == MOVE_PENDING))
     }
 
     /// Whether the Route says all this already.
@@ -48,7 +70,11 @@ impl Report {
         self.statements.iter().all(|statement| {
             let status = if statement.is_true { "True" } else { "False" };
             let mark = Mark::of(status, statement.reason, &statement.message);
-            let said = if statement.kind == SCHEDULED { route.scheduled } else { route.admitted };
+            let said = match statement.kind {
+                SCHEDULED => route.scheduled,
+                MOVE_PENDING => route.moving,
+                _ => route.admitted,
+            };
             said == Some(mark)
         })
     }
@@ -66,11 +92,12 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Writes a report on the Route at `key`, unless it was bound meanwhile.
+    /// Writes a report on the Route at `key`, unless it was bound, or is not any more, meanwhile.
     pub async fn report(&self, key: &ObjectKey, report: &Report) -> kube::Result<()> {
         let change = |route: &Route| {
             let status = route.status.clone().unwrap_or_default();
-            if route.metadata.uid.as_deref() != Some(&report.uid) || status.phase == Phase::Scheduled {
+            let bound = status.phase == Phase::Scheduled;
+            if route.metadata.uid.as_deref() != Some(&report.uid) || bound != report.bound {
                 return None;
             }
             let conditions = with_statements(status.conditions, &report.statements, route.metadata.generation)?;
@@ -99,7 +126,10 @@ fn namespace(key: &ObjectKey) -> &str {
 /// The status that a binding gives its Route; `None` if it is another Route's, or the Route has it.
 fn status_of_binding(route: &Route, binding: &RouteBindingSpec) -> Option<Value> {
     let status = route.status.clone().unwrap_or_default();
-    if route.metadata.uid.as_deref() != Some(&binding.route_uid) || status.phase == Phase::Scheduled {
+    let says_so = status.phase == Phase::Scheduled
+        && status.router.as_ref() == Some(&binding.router)
+        && status.trails == binding.trails;
+    if route.metadata.uid.as_deref() != Some(&binding.route_uid) || says_so {
         return None;
     }
     let of_kind = |kind: NameKind| binding.names.iter().find(|name| name.kind == kind).map(|name| name.name.clone());
@@ -108,7 +138,11 @@ fn status_of_binding(route: &Route, binding: &RouteBindingSpec) -> Option<Value>
     let scheduled = Statement { kind: SCHEDULED, is_true: true, reason: "Bound", message };
     let generation = route.metadata.generation;
     let mut conditions = status.conditions;
-    for statement in [scheduled, admitted()] {
+    let moved = conditions.iter().any(|condition| condition.type_ == MOVE_PENDING).then(|| {
+        let message = format!("moved to {}", binding.router);
+        Statement { kind: MOVE_PENDING, is_true: false, reason: "Moved", message }
+    });
+    for statement in [scheduled, admitted()].into_iter().chain(moved) {
         state(&mut conditions, &statement, generation, Timestamp::now());
     }
     Some(json!({
@@ -117,6 +151,7 @@ fn status_of_binding(route: &Route, binding: &RouteBindingSpec) -> Option<Value>
         "router": binding.router,
         "canonicalName": of_kind(NameKind::Alias),
         "names": binding.names,
+        "trails": binding.trails,
         "observedGeneration": generation,
         "conditions": conditions,
     }))

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     fn binding(router: &str, turn: u64) -> BindingFacts {
-        BindingFacts { route_uid: String::new(), router: router.to_owned(), turn }
+        BindingFacts { router: router.to_owned(), turn, ..BindingFacts::default() }
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod health;
 mod live;
 mod manual;
 mod metrics;
+mod moves;
 mod platform;
 mod query_log;
 mod resolver;

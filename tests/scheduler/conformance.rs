@@ -170,7 +170,7 @@ async fn what_is_bound_stays_when_routers_come_and_go() {
         let running = start(&api, &chooser);
         until("all are placed", || scheduled(&api) == 30).await;
         let before = routers_of(&api);
-        api.put("routers", router("shard1", &json!({"state": "draining"})));
+        api.put("routers", router("shard1", &json!({"state": "cordoned"})));
         api.delete("routers", "", "shard2");
         api.put("routers", router("shard4", &json!({})));
         // What is placed on the last one that came shows that all this is known.

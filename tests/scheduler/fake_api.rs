@@ -352,7 +352,15 @@ impl FakeApi {
             }
             (_, None) => status(404, "NotFound", &format!("{} {:?} not found", key.0, key.2)),
             (_, Some(stored)) if differs(&stored) => status(409, "Conflict", "the object has been modified"),
-            ("PUT", Some(_)) => json_response(200, &state.replace(&key, sent)),
+            ("PUT", Some(_)) => {
+                if key.0 == "routebindings"
+                    && self.transactional
+                    && let Some(refusal) = rebind(state, &key, &sent)
+                {
+                    return refusal;
+                }
+                json_response(200, &state.replace(&key, sent))
+            }
             ("PATCH", Some(stored)) => {
                 let mut changed = stored.clone();
                 let mut patch = sent;
@@ -413,6 +421,34 @@ impl FakeApi {
         state.bound.push(uid);
         None
     }
+}
+
+/// What replacing a RouteBinding entails, or why it is refused.
+fn rebind(state: &mut State, key: &Key, binding: &Value) -> Option<Response> {
+    let (spec, before) = (&binding["spec"], state.objects[key]["spec"].clone());
+    let route_key = ("routes".to_owned(), key.1.clone(), key.2.clone());
+    let Some(mut route) = state.objects.get(&route_key).cloned() else {
+        return Some(status(404, "NotFound", "no such Route"));
+    };
+    let moves = before["router"] != spec["router"];
+    if moves && route["metadata"]["resourceVersion"] != spec["routeResourceVersion"] {
+        return Some(status(409, "Conflict", "the Route has changed"));
+    }
+    route["status"]["router"] = spec["router"].clone();
+    route["status"]["names"] = spec["names"].clone();
+    route["status"]["trails"] = spec.get("trails").cloned().unwrap_or_else(|| json!([]));
+    if moves {
+        if let Some(Value::Object(annotations)) = route["metadata"].get_mut("annotations") {
+            annotations.remove("signpost.dev/move-to");
+        }
+        let conditions = route["status"].get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten();
+        for condition in conditions.filter(|condition| condition["type"] == "MovePending") {
+            condition["status"] = json!("False");
+            condition["reason"] = json!("Moved");
+        }
+    }
+    state.replace(&route_key, route);
+    None
 }
 
 impl State {

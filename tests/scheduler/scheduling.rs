@@ -467,3 +467,77 @@ async fn chaos() {
         keeper.stop().await;
     }
 }
+
+#[tokio::test]
+async fn of_overlapping_hosts_in_two_namespaces_the_first_is_admitted() {
+    let api = platform(5, 2);
+    api.put("namespaces", namespace("other"));
+    let running = start(&api);
+    let host = |host: &str| json!({"host": host});
+    api.put("routes", route("ns", "all", &host("*.shop.example")));
+    until("the first is placed", || scheduled(&api) == 1).await;
+    // In its own namespace, and beside it, all is as ever.
+    api.put("routes", route("ns", "www", &host("www.shop.example")));
+    api.put("routes", route("other", "beside", &host("www.notshop.example")));
+    api.put("routes", route("other", "apex", &host("shop.example")));
+    until("these are placed", || scheduled(&api) == 4).await;
+    // Below it, and around it, others are not.
+    api.put("routes", route("other", "below", &host("a.b.shop.example")));
+    api.put("routes", route("other", "around", &host("*.example")));
+    let refused = |name: &str| {
+        let route = api.get("routes", "other", name).expect("it is there");
+        condition(&route, "Admitted").filter(|(status, reason, _)| status == "False" && reason == "HostAlreadyClaimed")
+    };
+    until("both are refused", || refused("below").is_some() && refused("around").is_some()).await;
+    let (_, _, message) = refused("below").expect("it is refused");
+    assert!(message.contains("*.shop.example"), "{message}");
+    let (_, _, message) = refused("around").expect("it is refused");
+    assert!(!message.contains("shop"), "whose it is, and what, is no business of others: {message}");
+    assert!(api.get("routebindings", "other", "below").is_none());
+
+    // It goes, as does its claim: what it kept out is placed at once.
+    api.delete("routebindings", "ns", "all");
+    api.delete("routes", "ns", "all");
+    let claim = api.all("nameclaims").into_iter().find(|claim| claim["spec"]["value"] == "*.shop.example");
+    api.delete("nameclaims", "", claim.expect("it is claimed")["metadata"]["name"].as_str().expect("a name"));
+    until("the one below is placed", || api.get("routebindings", "other", "below").is_some()).await;
+    assert!(refused("around").is_some(), "www.shop.example is still there");
+    check_all(&api);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn of_overlapping_hosts_that_come_at_once_one_namespace_is_admitted() {
+    let api = platform(6, 2);
+    for name in ["a", "b"] {
+        api.put("namespaces", namespace(name));
+        for i in 0..20 {
+            api.put("routes", route(name, &format!("x{i}"), &json!({"host": format!("{name}.s{i}.example")})));
+            api.put("routes", route(name, &format!("w{i}"), &json!({"host": format!("*.s{}.example", (i + 7) % 20)})));
+        }
+    }
+    let running = start(&api);
+    let is_decided = |route: &Value| {
+        route["status"]["phase"] == "scheduled"
+            || condition(route, "Admitted").is_some_and(|(status, ..)| status == "False")
+    };
+    until("each is decided", || api.all("routes").iter().all(is_decided)).await;
+    for i in 0..20 {
+        let suffix = format!(".s{i}.example");
+        let holds = |route: &&Value| {
+            let host = route["spec"]["host"].as_str().unwrap_or_default();
+            route["status"]["phase"] == "scheduled" && host.ends_with(&suffix)
+        };
+        let routes = api.all("routes");
+        let wildcard = routes
+            .iter()
+            .filter(holds)
+            .find(|route| route["spec"]["host"].as_str().is_some_and(|host| host.starts_with('*')));
+        let Some(wildcard) = wildcard else { continue };
+        for other in routes.iter().filter(holds) {
+            assert_eq!(other["metadata"]["namespace"], wildcard["metadata"]["namespace"], "{suffix}");
+        }
+    }
+    check_all(&api);
+    running.stop().await;
+}

@@ -1,6 +1,6 @@
 //! A Route: the wish for a name that leads to an application.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,14 @@ pub const ADMITTED: &str = "Admitted";
 pub const PUBLISHED: &str = "Published";
 /// Condition of a Route: every listed name server was asked for its name and answered right.
 pub const RESOLVABLE: &str = "Resolvable";
+
+/// Condition of a Route: it is to move to another Router and has not yet. `False` once it has.
+pub const MOVE_PENDING: &str = "MovePending";
+
+/// Annotation of a Route: the Router that it is to move to. It is gone when the Route is there.
+pub const MOVE_ANNOTATION: &str = "signpost.dev/move-to";
+/// What stands in place of a strategy on a binding whose Router was named by [`MOVE_ANNOTATION`].
+pub const MOVE: &str = "move";
 
 /// Annotation of a Namespace: how many of its Routes may have a Router at a time, as a whole number. Without it, any number.
 pub const QUOTA_ANNOTATION: &str = "signpost.dev/route-quota";
@@ -108,7 +116,7 @@ pub enum Termination {
     Reencrypt,
 }
 
-/// Where a Route stands. Only a RouteBinding changes `phase`, `dns`, `router`, `canonicalName` and `names`.
+/// Where a Route stands. Only a RouteBinding changes `phase`, `dns`, `router`, `canonicalName`, `names` and `trails`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteStatus {
@@ -128,10 +136,15 @@ pub struct RouteStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub names: Vec<AssignedName>,
+    /// Names that the Route had before it was moved to another Router. Each still leads to it, as a CNAME, until the time it
+    /// says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub trails: Vec<Trail>,
     /// The `metadata.generation` that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What is true of the Route at the moment: `Scheduled`, `Admitted`, `Published`, `Resolvable`.
+    /// What is true of the Route at the moment: `Scheduled`, `Admitted`, `Published`, `Resolvable`, `MovePending`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -161,6 +174,25 @@ pub struct AssignedName {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<String>,
 }
+
+/// A name that a Route had on a Router that it has left: in the zone of that Router it is a CNAME of the Route's name of now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Trail {
+    /// The former DNS name, without a dot at the end.
+    #[schemars(length(max = 253))]
+    pub name: String,
+    /// The Router that the Route was on.
+    #[schemars(length(max = 253))]
+    pub router: String,
+    /// When the Route left it.
+    pub since: Time,
+    /// Until when the former name leads to the Route.
+    pub until: Time,
+}
+
+/// Most trails of a Route. Whoever moves more often within the time that a trail lasts loses the oldest.
+pub const TRAILS_MAX: usize = 16;
 
 /// What kind of name a Route is reached by: the platform's name on its shard (`system`), the stable alias (`alias`), or
 /// the user's own (`custom`).

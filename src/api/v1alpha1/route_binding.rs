@@ -4,7 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::route::AssignedName;
+use super::route::{AssignedName, Trail};
 
 /// Annotation of a binding: the fencing number of the leader that made it, which the API compares with the schedulers' Lease.
 pub const FENCING_ANNOTATION: &str = "signpost.dev/fencing";
@@ -48,7 +48,11 @@ pub struct RouteBindingSpec {
     /// Every name assigned to the Route: its system name, its alias, its custom host.
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub names: Vec<AssignedName>,
-    /// The strategy that chose the Router.
+    /// Names that the Route had on Routers that it has left, and that still lead to it; at most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub trails: Vec<Trail>,
+    /// The strategy that chose the Router; `move` if the Route's annotation `signpost.dev/move-to` named it.
     #[schemars(length(max = 63))]
     pub strategy: String,
     /// Why this Router was chosen.

@@ -11,6 +11,9 @@ pub const READY: &str = "Ready";
 pub const ACCEPTED: &str = "Accepted";
 /// Condition of a Router with a health check: all its active addresses are healthy.
 pub const ADDRESSES_HEALTHY: &str = "AddressesHealthy";
+/// Condition of a Router whose state is `draining`: no route is left on it and no former name leads through its zone, so that
+/// it can be deleted.
+pub const DRAINED: &str = "Drained";
 /// Condition of a Router: its zone is published on the name servers.
 pub const ZONE_PUBLISHED: &str = "ZonePublished";
 
@@ -67,7 +70,7 @@ pub struct RouterSpec {
     #[schemars(range(min = 0, max = 86400))]
     pub ttl: u32,
     /// Whether new routes come here: `active` takes them, `cordoned` keeps its routes and takes no new ones, `draining`
-    /// is being emptied.
+    /// takes none and its routes are moved to other Routers.
     #[serde(default)]
     pub state: RouterState,
     /// Further records of the shard's zone in zone-file syntax, relative to `dns`, such as `@ CAA 0 issue "ca.example"`.
@@ -244,8 +247,7 @@ pub struct RouterStatus {
     /// The `metadata.generation` that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What is true of the Router at the moment: `Ready`, `Accepted`, `AddressesHealthy`,
-    /// `ZonePublished`.
+    /// What is true of the Router at the moment: `Ready`, `Accepted`, `AddressesHealthy`, `ZonePublished`, `Drained`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -255,6 +257,15 @@ pub struct RouterStatus {
     /// SOA serial under which the zone's records of now appeared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<u32>,
+    /// How many routes have left the shard whose former names in its zone still lead to them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trails: Option<u32>,
+    /// Until when the last of these does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trails_until: Option<Time>,
+    /// Until when resolvers may hold addresses of the shard for longer than `spec.ttl`, since that was lowered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_horizon: Option<Time>,
     /// What probes found of each address, for a Router with a health check.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["ip"]))]

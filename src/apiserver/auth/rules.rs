@@ -8,7 +8,8 @@
 use serde_json::{Value, json};
 
 use crate::api::identity::{
-    GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
+    GROUP_AUTHENTICATED, GROUP_MASTERS, GROUP_TENANT_PREFIX, Identity, USER_CONTROLLER, USER_NAME_SERVER,
+    USER_SCHEDULER,
 };
 use crate::api::v1alpha1::GROUP;
 use crate::apiserver::error::ApiError;
@@ -24,8 +25,6 @@ pub const GROUP_SCHEDULERS: &str = "signpost:schedulers";
 pub const GROUP_NAME_SERVERS: &str = "signpost:name-servers";
 /// The group of agents beside the proxies of routers: they follow routes and keep a Lease.
 pub const GROUP_ROUTER_AGENTS: &str = "signpost:router-agents";
-/// Groups of this prefix and a namespace: their members manage the routes of that namespace.
-pub const GROUP_TENANT_PREFIX: &str = "signpost:tenant:";
 /// The namespace in which router agents keep their Leases. It is always there, and it is not the one in which schedulers
 /// elect their leader.
 pub const AGENT_NAMESPACE: &str = "default";
@@ -153,7 +152,8 @@ const VIEWER: Role = Role {
     ],
 };
 
-/// What a tenant may do in its namespaces.
+/// What a tenant may do in its namespaces. Not `move` its routes (the verb that the annotation `signpost.dev/move-to` takes):
+/// which shard carries what is the operator's affair, who says by selectors whose routes go where.
 const TENANT: Role = Role {
     name: "tenant",
     rules: &[
@@ -242,7 +242,7 @@ pub enum Decision {
 }
 
 const BINDINGS_ARE_THE_SCHEDULERS: &str = "only the scheduler creates and changes RouteBindings, since that sets the status \
-     of the Route; to place a Route by hand, let the selectors and states of the Routers decide";
+     of the Route; to move a Route by hand, run \"signpost move route\" or set its annotation signpost.dev/move-to";
 
 fn is_scheduler(identity: &Identity) -> bool {
     identity.user == USER_SCHEDULER || identity.groups.iter().any(|group| group == GROUP_SCHEDULERS)
@@ -429,6 +429,10 @@ mod tests {
                 Some("l"),
                 false,
             ),
+            (masters(), "move", GROUP, "routes", Some("a"), Some("r"), true),
+            (member(GROUP_ADMINS), "move", GROUP, "routes", None, None, true),
+            (tenant(), "move", GROUP, "routes", Some("shop"), Some("r"), false),
+            (member(GROUP_SCHEDULERS), "move", GROUP, "routes", Some("shop"), Some("r"), false),
             (tenant(), "create", GROUP, "routes", Some("shop"), None, true),
             (tenant(), "create", GROUP, "routes", Some("other"), None, false),
             (tenant(), "list", GROUP, "routes", None, None, false),

@@ -346,6 +346,13 @@ fn route_binding(domain: Option<&str>) -> Vec<Rule> {
         ),
         about(
             "spec",
+            ".trails",
+            "!has(self.trails) || self.trails.all(t, t.name.startsWith(self.label + '.') && size(t.name) > size(self.label) + 1 \
+             && t.name != self.label + '.' + self.dns)",
+            "trails must be names of the label in other zones than dns",
+        ),
+        about(
+            "spec",
             ".routeUID",
             "self.routeUID == oldSelf.routeUID",
             "field is immutable: delete the RouteBinding and create another",

@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use super::columns::{self, AGE};
 use super::{Column, Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
 use crate::api::names::{self, is_at_or_below};
-use crate::api::v1alpha1::route::{RESOLVABLE, Route, SCHEDULED};
+use crate::api::v1alpha1::route::{MOVE_ANNOTATION, RESOLVABLE, Route, SCHEDULED};
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
+use crate::apiserver::auth::rules::{self, Access};
 use crate::apiserver::error::{ApiError, Cause};
 
 /// The members of `status` that only a RouteBinding sets.
-pub(super) const BOUND_FIELDS: [&str; 5] = ["phase", "dns", "router", "canonicalName", "names"];
+pub(super) const BOUND_FIELDS: [&str; 6] = ["phase", "dns", "router", "canonicalName", "names", "trails"];
 /// What a refused status says.
 const STATUS_REASON: &str = "only a RouteBinding sets it; leave status out of the object";
 
@@ -112,6 +113,13 @@ impl Rules for Routes {
         object["status"] = json!({"phase": "new"});
     }
 
+    fn prepare_update(&self, _context: &Context<'_>, _old: &Value, new: &mut Value) {
+        // Asked to move to where it is: were that kept, it would move back there some day.
+        if move_to(new).is_some_and(|router| new["status"]["router"] == router) {
+            forget_move(new);
+        }
+    }
+
     fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
         let spec = &object["spec"];
         let mut causes: Vec<Cause> = host_fault(context.domain, &spec["host"]).into_iter().collect();
@@ -162,6 +170,11 @@ impl Rules for Routes {
     ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
         Box::pin(async move {
             match operation {
+                Operation::Create(object) => guard_move(context, None, object, reader).await?,
+                Operation::Update { old, new } => guard_move(context, Some(old), new, reader).await?,
+                Operation::Delete { .. } | Operation::Release { .. } => {}
+            }
+            match operation {
                 Operation::Create(object) => host_in_zone(&object["spec"]["host"], object, reader).await?,
                 Operation::Update { old, new } if text(&old["spec"]["host"]) != text(&new["spec"]["host"]) => {
                     // Its own system name is in a zone of ours, of course; the validation has let nothing else pass.
@@ -177,6 +190,40 @@ impl Rules for Routes {
             Ok(Vec::new())
         })
     }
+}
+
+/// The Router that a Route is to move to.
+pub(super) fn move_to(route: &Value) -> Option<&str> {
+    text(&route["metadata"]["annotations"][MOVE_ANNOTATION])
+}
+
+/// Takes the wish to move off a Route.
+pub(super) fn forget_move(route: &mut Value) {
+    let Some(metadata) = route["metadata"].as_object_mut() else { return };
+    let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { return };
+    annotations.remove(MOVE_ANNOTATION);
+    if annotations.is_empty() {
+        metadata.remove("annotations");
+    }
+}
+
+/// A wish to move is checked when it is made: by someone who may `move` routes, to a Router that exists. Whether the Router
+/// can take the Route is the scheduler's to say. To take the wish back, it is enough to be allowed to change the Route.
+async fn guard_move(
+    context: &Context<'_>,
+    old: Option<&Value>,
+    new: &Value,
+    reader: &dyn Reader,
+) -> Result<(), ApiError> {
+    let Some(router) = move_to(new).filter(|router| old.and_then(move_to) != Some(*router)) else { return Ok(()) };
+    let name = new["metadata"]["name"].as_str();
+    rules::authorize(context.identity, &Access::resource("move", GROUP, "routes", context.namespace, name))?;
+    if reader.get("Router", None, router).await?.is_some() {
+        return Ok(());
+    }
+    let path = format!("metadata.annotations[{MOVE_ANNOTATION}]");
+    let causes = vec![field::not_found(&path, &Value::from(router))];
+    Err(ApiError::invalid(super::known("Route"), name.unwrap_or_default(), causes))
 }
 
 const IMMUTABLE: &str = "field is immutable once the Route is scheduled: delete the Route and create it with the new value \
@@ -352,6 +399,7 @@ pub(super) fn set_condition(
 mod tests {
     use super::super::fixture::{Objects, check_create, check_update, context};
     use super::*;
+    use crate::api::identity::Identity;
 
     fn route(spec: Value) -> Value {
         json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": {"name": "r", "namespace": "n"}, "spec": spec})
@@ -494,6 +542,39 @@ mod tests {
             let context = context();
             let found = Routes.before_commit(&context, Operation::Create(&object), &objects).await;
             assert_eq!(found.is_ok(), good, "{host}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_move_is_asked_for_by_who_may_and_to_what_there_is() {
+        let asked = |to: &str| {
+            let mut route = scheduled(json!({}));
+            route["metadata"]["annotations"] = json!({MOVE_ANNOTATION: to, "other": "x"});
+            route
+        };
+        let member = |group: &str| Identity { user: "u".to_owned(), groups: vec![group.to_owned()] };
+        let (admin, tenant) = (member(rules::GROUP_ADMINS), member("signpost:tenant:n"));
+        let objects = Objects::new(vec![json!({"kind": "Router", "metadata": {"name": "s2"}})]);
+        for (identity, old, new, expected) in [
+            (&admin, scheduled(json!({})), asked("s2"), Ok(())),
+            (&admin, scheduled(json!({})), asked("s3"), Err(422)),
+            (&tenant, scheduled(json!({})), asked("s2"), Err(403)),
+            (&tenant, asked("s2"), asked("s2"), Ok(())),
+            (&tenant, asked("s2"), scheduled(json!({})), Ok(())),
+        ] {
+            let context = Context { identity, ..context() };
+            let update = Operation::Update { old: &old, new: &new };
+            let found = Routes.before_commit(&context, update, &objects).await;
+            assert_eq!(found.map(drop).map_err(|error| error.code), expected, "{} {new}", identity.groups[0]);
+            let created = Routes.before_commit(&context, Operation::Create(&new), &objects).await;
+            let may = move_to(&new).is_none() || expected.is_ok() && *identity == admin;
+            assert_eq!(created.is_ok(), may, "{} {new}", identity.groups[0]);
+        }
+        for (to, left) in [("s1", None), ("s2", Some("s2"))] {
+            let mut new = asked(to);
+            Routes.prepare_update(&context(), &scheduled(json!({})), &mut new);
+            assert_eq!(move_to(&new), left);
+            assert_eq!(new["metadata"]["annotations"]["other"], "x");
         }
     }
 

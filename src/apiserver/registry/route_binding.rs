@@ -2,10 +2,13 @@
 //!
 //! ```text
 //!            create or change of the binding
-//!   phase new ─────────────────────────────▶ phase scheduled, dns, router, canonicalName, names
+//!   phase new ─────────────────────────────▶ phase scheduled, dns, router, canonicalName, names, trails
 //!             ◀─────────────────────────────
 //!            deletion of the binding alone
 //! ```
+//!
+//! A change that puts the Route on another Router is a move: the Route's annotation that asked for it goes in the same
+//! transaction.
 //!
 //! The Route's resourceVersion is an expectation of the transaction, so two schedulers can never bind one Route twice, and
 //! a binding is never made for a Route that has changed since the rules looked at it. So are those of the Router, of the
@@ -22,7 +25,7 @@ use super::columns::{self, AGE};
 use super::turnstile::Turnstile;
 use super::{Column, Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field, route};
 use crate::api::names;
-use crate::api::v1alpha1::route::{ADMITTED, NameKind, PUBLISHED, RESOLVABLE, SCHEDULED};
+use crate::api::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PUBLISHED, RESOLVABLE, SCHEDULED};
 use crate::api::v1alpha1::route_binding::{FENCING_ANNOTATION, RouteBinding, RouteBindingSpec};
 use crate::api::v1alpha1::{CATEGORY, GROUP, SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE, VERSION};
 use crate::apiserver::apply;
@@ -109,6 +112,7 @@ impl Rules for RouteBindings {
             }
         }
         causes.extend(name_faults(context.domain, spec));
+        causes.extend(trail_faults(spec));
         causes
     }
 
@@ -132,7 +136,13 @@ impl Rules for RouteBindings {
         Box::pin(async move {
             Ok(match operation {
                 Operation::Create(binding) => bind(context, binding, reader).await?,
-                Operation::Update { old, new } if old["spec"] != new["spec"] => bind(context, new, reader).await?,
+                Operation::Update { old, new } if only_trails_end(old, new) => end_trails(context, new, reader).await?,
+                Operation::Update { old, new } if old["spec"] != new["spec"] => {
+                    let mut writes = bind(context, new, reader).await?;
+                    // It leaves a trail in the zone of the Router that it was on, which may be about to be deleted.
+                    writes.extend(left(old, new).map(|router| Turnstile::Router(router).pass()));
+                    writes
+                }
                 Operation::Update { .. } => Vec::new(),
                 Operation::Delete { old, .. } | Operation::Release { old } => {
                     unbind(context, old, reader).await?.into_iter().collect()
@@ -178,6 +188,59 @@ fn name_faults(domain: &str, spec: &Value) -> Vec<Cause> {
         }
     }
     causes
+}
+
+/// Trails are the names of the label in other zones than that of now.
+fn trail_faults(spec: &Value) -> Vec<Cause> {
+    let (Some(label), Some(dns)) = (spec["label"].as_str(), spec["dns"].as_str()) else { return Vec::new() };
+    let mut causes = Vec::new();
+    for (index, trail) in spec["trails"].as_array().into_iter().flatten().enumerate() {
+        let Some(name) = trail["name"].as_str() else { continue };
+        let zone = name.strip_prefix(label).and_then(|rest| rest.strip_prefix('.')).filter(|zone| !zone.is_empty());
+        let what = match zone {
+            None => format!("must be a name of the label {label:?} in a Router's zone"),
+            Some(zone) if zone == dns => "must not be the Route's name of now".to_owned(),
+            Some(_) => continue,
+        };
+        causes.push(field::invalid(&format!("spec.trails[{index}].name"), &trail["name"], &what));
+    }
+    causes
+}
+
+/// Whether a change does nothing but take trails away. What is bound stays as it is, so nothing else need be checked.
+fn only_trails_end(old: &Value, new: &Value) -> bool {
+    let without = |binding: &Value| {
+        let mut spec = binding["spec"].clone();
+        spec.as_object_mut().map(|spec| spec.remove("trails"));
+        spec
+    };
+    let trails = |binding: &'_ Value| binding["spec"]["trails"].as_array().cloned().unwrap_or_default();
+    let before = trails(old);
+    old["spec"] != new["spec"] && without(old) == without(new) && trails(new).iter().all(|one| before.contains(one))
+}
+
+async fn end_trails(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
+    let name = binding["spec"]["routeName"].as_str().unwrap_or_default();
+    let route = reader.get("Route", context.namespace, name).await?;
+    let route = route.filter(|route| route["metadata"]["uid"] == binding["spec"]["routeUID"]);
+    let write = route.map(|route| status_write(context, &route, |status| set_trails(status, binding)));
+    let mut writes: Vec<SideWrite> = write.into_iter().collect();
+    writes.extend(leadership(binding, reader).await?);
+    Ok(writes)
+}
+
+fn set_trails(status: &mut Value, binding: &Value) {
+    let Some(status) = status.as_object_mut() else { return };
+    match binding["spec"].get("trails").filter(|trails| trails.as_array().is_some_and(|trails| !trails.is_empty())) {
+        Some(trails) => drop(status.insert("trails".to_owned(), trails.clone())),
+        None => drop(status.remove("trails")),
+    }
+}
+
+/// The Router that a changed binding has left.
+fn left<'a>(old: &'a Value, new: &Value) -> Option<&'a str> {
+    let router = old["spec"]["router"].as_str()?;
+    (new["spec"]["router"] != router).then_some(router)
 }
 
 /// Checks the binding against its Route, Router and label, and makes the Route's new status.
@@ -246,7 +309,12 @@ async fn bind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Re
     };
 
     let mut writes = vec![
-        status_write(context, &route, |status| bound(context, &spec, binding, &route, status)),
+        route_write(context, &route, |changed| {
+            bound(context, &spec, binding, &route, &mut changed["status"]);
+            if route::move_to(&route) == Some(&spec.router) {
+                route::forget_move(changed);
+            }
+        }),
         SideWrite::keep("Router", &router),
         Turnstile::Router(&spec.router).pass(),
         SideWrite::keep("NameClaim", &claim),
@@ -293,7 +361,9 @@ fn bound(context: &Context<'_>, spec: &RouteBindingSpec, binding: &Value, route:
     if generation.is_number() {
         status["observedGeneration"] = generation.clone();
     }
-    if route::BOUND_FIELDS.iter().any(|name| before[*name] != status[*name]) {
+    set_trails(status, binding);
+    // What leads to its names from elsewhere changes none of them.
+    if route::BOUND_FIELDS.iter().any(|name| *name != "trails" && before[*name] != status[*name]) {
         forget_publication(status);
     }
     let message = match &spec.explanation {
@@ -304,6 +374,10 @@ fn bound(context: &Context<'_>, spec: &RouteBindingSpec, binding: &Value, route:
     let admitted = ("Admitted", "the route holds its names");
     route::set_condition(status, ADMITTED, true, admitted, generation, context.now);
     route::set_condition(status, SCHEDULED, true, ("Scheduled", &message), generation, context.now);
+    if columns::condition(route, MOVE_PENDING, "status") == "True" {
+        let moved = ("Moved", format!("moved to {}", spec.router));
+        route::set_condition(status, MOVE_PENDING, false, (moved.0, &moved.1), generation, context.now);
+    }
 }
 
 /// A Route whose binding goes waits for the scheduler again.
@@ -331,11 +405,15 @@ fn forget_publication(status: &mut Value) {
 }
 
 fn status_write(context: &Context<'_>, route: &Value, change: impl FnOnce(&mut Value)) -> SideWrite {
+    route_write(context, route, |changed| change(&mut changed["status"]))
+}
+
+fn route_write(context: &Context<'_>, route: &Value, change: impl FnOnce(&mut Value)) -> SideWrite {
     let mut changed = route.clone();
     if !changed["status"].is_object() {
         changed["status"] = json!({});
     }
-    change(&mut changed["status"]);
+    change(&mut changed);
     let kind = super::known("Route");
     apply::track_update(kind, Some(route), &mut changed, context.manager, Some("status"), context.now);
     SideWrite {
@@ -351,6 +429,7 @@ fn status_write(context: &Context<'_>, route: &Value, change: impl FnOnce(&mut V
 mod tests {
     use super::super::fixture::{Objects, check_create, check_update, context};
     use super::*;
+    use crate::api::v1alpha1::route::MOVE_ANNOTATION;
 
     fn names(host: Option<&str>) -> Value {
         let mut names = json!([
@@ -408,6 +487,75 @@ mod tests {
             {"name": "n-r.s2.v3.example", "type": "system"}, {"name": "n-r.routes.v3.example", "type": "alias"}]}));
         assert_eq!(check_update("RouteBinding", &old, moved), Vec::<String>::new());
         assert_eq!(check_update("RouteBinding", &old, binding(json!({"routeUID": "v"}))).len(), 1);
+    }
+
+    fn moved(trails: Value) -> Value {
+        let mut moved = binding(json!({"router": "s2", "dns": "s2.v3.example", "names": [
+            {"name": "n-r.s2.v3.example", "type": "system"}, {"name": "n-r.routes.v3.example", "type": "alias"}]}));
+        moved["spec"]["trails"] = trails;
+        moved
+    }
+
+    fn trail(name: &str) -> Value {
+        json!({"name": name, "router": "s1", "since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"})
+    }
+
+    #[test]
+    fn trails_are_former_names_of_the_label() {
+        let old = binding(json!({}));
+        for (names, faults) in [
+            (vec!["n-r.s1.v3.example", "n-r.elsewhere.test"], 0),
+            (vec!["n-r.s2.v3.example"], 1),
+            (vec!["n-r"], 1),
+            (vec!["n-r."], 1),
+            (vec!["x.s1.v3.example", "n-rr.s1.v3.example"], 2),
+        ] {
+            let trails: Vec<Value> = names.iter().map(|name| trail(name)).collect();
+            let found = check_update("RouteBinding", &old, moved(Value::from(trails)));
+            assert_eq!(found.len(), faults, "{names:?} {found:?}");
+            assert!(found.iter().all(|fault| fault.starts_with("spec.trails[")), "{found:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_move_and_the_end_of_its_trail() {
+        let mut asked = route("");
+        asked["metadata"]["annotations"] = json!({MOVE_ANNOTATION: "s2", "mine": "x"});
+        asked["status"] = json!({"phase": "scheduled", "router": "s1", "conditions": [
+            {"type": "MovePending", "status": "True"}, {"type": "Published", "status": "True"}]});
+        let mut objects = world(asked);
+        objects[1] = json!({"kind": "Router", "metadata": {"name": "s2", "resourceVersion": "2"}, "spec": {"dns": "s2.v3.example"}});
+        let (objects, context) = (Objects::new(objects), context());
+        let (old, new) = (binding(json!({})), moved(json!([trail("n-r.s1.v3.example")])));
+        let update = Operation::Update { old: &old, new: &new };
+        let writes = RouteBindings.before_commit(&context, update, &objects).await.unwrap();
+        let passed = writes.iter().filter(|write| write.effect == Effect::Pass).map(|write| write.name.as_str());
+        assert_eq!(passed.collect::<Vec<_>>(), ["routers/s2", "routers/s1"]);
+        let after = put(&writes[0]);
+        assert_eq!(after["metadata"]["annotations"], json!({"mine": "x"}));
+        assert_eq!((&after["status"]["router"], &after["status"]["dns"]), (&json!("s2"), &json!("n-r.s2.v3.example")));
+        assert_eq!(after["status"]["trails"], new["spec"]["trails"]);
+        let conditions = after["status"]["conditions"].as_array().unwrap();
+        let told: Vec<_> = conditions.iter().map(|one| (&one["type"], &one["status"])).collect();
+        let expected = [("MovePending", "False"), ("Admitted", "True"), ("Scheduled", "True")];
+        assert_eq!(told, expected.map(|(kind, status)| (json!(kind), json!(status))).each_ref().map(|(a, b)| (a, b)));
+
+        // The end of a trail changes nothing else, and does not need the Router to be there.
+        let mut ended = new.clone();
+        ended["spec"].as_object_mut().unwrap().remove("trails");
+        let mut route = after.clone();
+        route["status"]["conditions"] = json!([{"type": "Published", "status": "True"}]);
+        let objects = Objects::new(vec![route]);
+        let update = Operation::Update { old: &new, new: &ended };
+        let writes = RouteBindings.before_commit(&context, update, &objects).await.unwrap();
+        assert_eq!(writes.len(), 1);
+        assert!(put(&writes[0])["status"].get("trails").is_none());
+        assert_eq!(put(&writes[0])["status"]["conditions"], json!([{"type": "Published", "status": "True"}]));
+        let update = Operation::Update { old: &ended, new: &new };
+        assert_eq!(
+            RouteBindings.before_commit(&context, update, &objects).await.err().map(|error| error.code),
+            Some(422)
+        );
     }
 
     fn put(write: &SideWrite) -> &Value {

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use serde_json::Value;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
 
 use super::columns::{self, AGE};
 use super::labels::check_selector;
@@ -133,9 +134,10 @@ impl Rules for Routers {
         set_dns_if_absent(object, Value::from(default));
     }
 
-    fn prepare_update(&self, _context: &Context<'_>, old: &Value, new: &mut Value) {
+    fn prepare_update(&self, context: &Context<'_>, old: &Value, new: &mut Value) {
         // A file that leaves `dns` to the default can be applied with `kubectl replace` as well.
         set_dns_if_absent(new, old["spec"]["dns"].clone());
+        keep_ttl_horizon(context, old, new);
     }
 
     fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
@@ -194,6 +196,20 @@ fn set_dns_if_absent(object: &mut Value, dns: Value) {
         && spec.get("dns").is_none_or(|dns| dns.is_null() || dns == "")
     {
         spec.insert("dns".to_owned(), dns);
+    }
+}
+
+/// Notes until when caches may hold addresses for longer than the new TTL says: those of before are in them.
+fn keep_ttl_horizon(context: &Context<'_>, old: &Value, new: &mut Value) {
+    let (Some(before), Some(after)) = (old["spec"]["ttl"].as_i64(), new["spec"]["ttl"].as_i64()) else { return };
+    let horizon = context.now.checked_add(SignedDuration::from_secs(before)).ok().filter(|_| after < before);
+    let Some(horizon) = horizon else { return };
+    let noted = new["status"]["ttlHorizon"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
+    if noted.is_none_or(|noted| noted < horizon) {
+        if !new["status"].is_object() {
+            new["status"] = json!({});
+        }
+        new["status"]["ttlHorizon"] = Value::from(horizon.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     }
 }
 
@@ -332,7 +348,9 @@ async fn overlap(object: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
 /// Refuses to delete a Router with routes, unless the sender knows how many are lost.
 async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let name = router["metadata"]["name"].as_str().unwrap_or_default();
-    let count = reader.count("RouteBinding", "spec.router", name).await?;
+    let bound = reader.count("RouteBinding", "spec.router", name).await?;
+    let trails = trails_through(name, reader).await?;
+    let count = bound + trails.len();
     if count == 0 {
         return Ok(());
     }
@@ -342,20 +360,48 @@ async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> R
     };
     let of_annotation = router["metadata"]["annotations"][LOSE_ROUTES_ANNOTATION].as_str();
     let agreed = of_option.or_else(|| of_annotation.and_then(|text| text.trim().parse::<u64>().ok()));
-    let routes = if count == 1 { "1 route is".to_owned() } else { format!("{count} routes are") };
-    let told = match agreed {
-        Some(agreed) if agreed == count as u64 => return Ok(()),
-        Some(agreed) => format!("{routes} bound to it, not {agreed}"),
-        None => format!("{routes} bound to it"),
+    if agreed == Some(count as u64) {
+        return Ok(());
+    }
+    let routes = |count: usize| if count == 1 { "1 route".to_owned() } else { format!("{count} routes") };
+    let mut told = match bound {
+        0 => String::new(),
+        1 => "1 route is bound to it".to_owned(),
+        _ => format!("{bound} routes are bound to it"),
+    };
+    if let Some(last) = trails.iter().max() {
+        let and = if told.is_empty() { "" } else { ", and " };
+        told += &format!(
+            "{and}former names of {} that moved away lead through its zone, the last until {last}",
+            routes(trails.len())
+        );
+    }
+    if let Some(agreed) = agreed {
+        told += &format!("; that makes {count} to lose, not {agreed}");
+    }
+    let instead = match bound {
+        0 => "Wait for that".to_owned(),
+        _ => format!(
+            "Run \"signpost drain router {name}\", or set spec.state to draining, and wait for condition Drained"
+        ),
     };
     Err(ApiError::conflict(
         super::known("Router"),
         name,
         &format!(
-            "{told}. Set spec.state to draining and move them first; or, to lose their names, run \"kubectl annotate router \
-             {name} {LOSE_ROUTES_ANNOTATION}={count} --overwrite\" and delete it again"
+            "{told}. {instead}; or, to lose these names, run \"kubectl annotate router {name} \
+             {LOSE_ROUTES_ANNOTATION}={count} --overwrite\" and delete it again"
         ),
     ))
+}
+
+/// Until when each former name in the Router's zone leads to a route that has left it. Looked for in all bindings: a Router is
+/// not deleted often.
+async fn trails_through(router: &str, reader: &dyn Reader) -> Result<Vec<String>, ApiError> {
+    let bindings = reader.list("RouteBinding", None).await?;
+    let trails = bindings.iter().flat_map(|binding| binding["spec"]["trails"].as_array().into_iter().flatten());
+    let through = trails.filter(|trail| trail["router"] == router);
+    Ok(through.map(|trail| trail["until"].as_str().unwrap_or_default().to_owned()).collect())
 }
 
 #[cfg(test)]
@@ -363,7 +409,6 @@ mod tests {
     use super::super::fixture::{Objects, check_create, check_update, context};
     use super::super::{Effect, turnstile};
     use super::*;
-    use serde_json::json;
 
     fn router(name: &str, spec: Value) -> Value {
         json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": spec})
@@ -478,6 +523,58 @@ mod tests {
             ),
         ] {
             assert_eq!(check_create("Router", router("shard1", spec.clone())), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_lowered_ttl_is_remembered_as_long_as_caches_may_hold_it() {
+        let mut stored = router("shard1", json!({"ttl": 3600}));
+        for (ttl, horizon) in [
+            (7200, None),
+            (30, Some("2026-01-01T14:00:00Z")),
+            (20, Some("2026-01-01T14:00:00Z")),
+            (10_000, Some("2026-01-01T14:00:00Z")),
+            (5, Some("2026-01-01T14:46:40Z")),
+        ] {
+            let mut new = router("shard1", json!({"ttl": ttl}));
+            new["status"] = stored["status"].clone();
+            Routers.prepare_update(&context(), &stored, &mut new);
+            assert_eq!(new["status"]["ttlHorizon"].as_str(), horizon, "{ttl}");
+            stored = new;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_router_through_whose_zone_trails_lead_is_not_deleted_unknowingly() {
+        let trail =
+            |router: &str, until: &str| json!({"name": "n-a.x", "router": router, "since": until, "until": until});
+        let binding = |name: &str, trails: Value| {
+            json!({"kind": "RouteBinding", "metadata": {"name": name, "namespace": "n"},
+            "spec": {"router": "shard2", "trails": trails}})
+        };
+        let objects = Objects::new(vec![
+            binding("a", json!([trail("shard1", "2026-01-02T00:00:00Z"), trail("shard3", "2027-01-02T00:00:00Z")])),
+            binding("b", json!([trail("shard1", "2026-01-03T00:00:00Z")])),
+        ]);
+        let context = context();
+        for (options, told) in [
+            (
+                json!({}),
+                Some(
+                    "former names of 2 routes that moved away lead through its zone, the last until 2026-01-03T00:00:00Z. Wait for that; or,",
+                ),
+            ),
+            (json!({"loseRoutes": 1}), Some("that makes 2 to lose, not 1")),
+            (json!({"loseRoutes": 2}), None),
+        ] {
+            let old = router("shard1", json!({}));
+            let delete = Operation::Delete { old: &old, options: &options };
+            let found = Routers.before_commit(&context, delete, &objects).await;
+            match (found, told) {
+                (Ok(_), None) => {}
+                (Err(error), Some(told)) => assert!(error.message.contains(told), "{}", error.message),
+                (found, _) => panic!("{options}: {}", found.is_ok()),
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
 
-use crate::api::v1alpha1::route::{AssignedName, Phase, Route};
+use crate::api::v1alpha1::route::{AssignedName, Phase, Route, Trail};
 use crate::api::v1alpha1::route_binding::{Explanation, RouteBinding, RouterVerdict};
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Facts, Table};
@@ -35,6 +35,8 @@ struct Placement {
     #[serde(skip_serializing_if = "Option::is_none")]
     placed_at: Option<Time>,
     names: Vec<AssignedName>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    trails: Vec<Trail>,
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<Explanation>,
 }
@@ -80,6 +82,7 @@ impl Account {
             strategy: binding.spec.strategy,
             placed_at: binding.metadata.creation_timestamp,
             names: binding.spec.names,
+            trails: binding.spec.trails,
             explanation: binding.spec.explanation,
         });
         Account {
@@ -179,6 +182,9 @@ impl Account {
                 fact("router", format!("{} ({})", placement.router, placement.dns));
                 for name in &placement.names {
                     fact("name", name.name.clone());
+                }
+                for trail in &placement.trails {
+                    fact("former name", format!("{} (leads here until {})", trail.name, trail.until.0));
                 }
                 fact("strategy", placement.strategy.clone());
                 if let Some(at) = &placement.placed_at {

@@ -123,7 +123,7 @@ impl Question<'_> {
         let is_platform_name = |host: &&str| is_at_or_below(host, self.domain) || is_at_or_below(host, &router.dns);
         let platform_host = route.host.as_deref().filter(is_platform_name);
         let key = ObjectKey::namespaced(self.namespace, self.name);
-        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host };
+        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host, leaving: None };
         let shard = Shard { routes, ..Shard::default() };
         match judge(&wish, &router, &shard, None) {
             Ok(()) => Now { eligible: true, reason: None, message: "could take the route".to_owned(), routes },

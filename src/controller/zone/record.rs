@@ -82,6 +82,11 @@ pub fn binding(name: &str, binding: Option<&BindingInput>) -> Change {
         fields.number(binding.created as u64);
         fields.octets(binding.label.as_bytes());
         fields.octets(binding.shard.as_bytes());
+        // Nearly all bindings have none, and are written as they were before there were any.
+        if !binding.trails.is_empty() {
+            fields.number(binding.trails.len() as u64);
+            binding.trails.iter().for_each(|zone| fields.octets(zone.as_wire()));
+        }
         fields.0
     });
     (key(BINDING, name.as_bytes()), value)
@@ -127,6 +132,7 @@ pub fn load(live: Live<'_>) -> Option<Loaded> {
                 created: fields.number()? as i64,
                 label: text(fields.octets()?)?,
                 shard: text(fields.octets()?)?,
+                trails: read_trails(&mut fields)?,
             }),
             _ => return None,
         }
@@ -167,7 +173,7 @@ fn read_router(name: Box<str>, fields: &mut Reader<'_>) -> Option<RouterInput> {
     let records: Option<Box<[_]>> = (0..count).map(|_| text(fields.octets()?)).collect();
     let (mut addresses, records) = (addresses?, records?);
     let panic_percent = read_health(&mut addresses, fields)?;
-    Some(RouterInput { name, created, apex, ttl, mode, addresses, records, panic_percent })
+    Some(RouterInput { name, created, apex, ttl, mode, addresses, records, panic_percent, trails: Arc::default() })
 }
 
 /// Reads what is known of each address, if that was written, and gives the panic threshold.
@@ -182,6 +188,14 @@ fn read_health(addresses: &mut [AddressInput], fields: &mut Reader<'_>) -> Optio
         address.health = all.into_iter().find(|health| *health as u64 == number)?;
     }
     Some(panic_percent)
+}
+
+fn read_trails(fields: &mut Reader<'_>) -> Option<Box<[Name]>> {
+    if fields.0.is_empty() {
+        return Some(Box::default());
+    }
+    let count = fields.number()?;
+    (0..count).map(|_| Name::from_wire(fields.octets()?).ok()).collect()
 }
 
 fn key(kind: u8, name: &[u8]) -> Vec<u8> {
@@ -255,11 +269,17 @@ mod tests {
             ]),
             records: Box::from(["@ TXT x".into()]),
             panic_percent: 30,
+            trails: Arc::default(),
         };
         let plain =
             RouterInput { name: "plain".into(), addresses: Box::default(), panic_percent: 0, ..router_in.clone() };
-        let binding_in =
-            BindingInput { key: "ns/r".into(), created: 9, label: "ns-r".into(), shard: "shard1.v3.example".into() };
+        let binding_in = BindingInput {
+            key: "ns/r".into(),
+            created: 9,
+            label: "ns-r".into(),
+            shard: "shard1.v3.example".into(),
+            trails: Box::from([name("shard0.v3.example."), name("old.example.")]),
+        };
         let published =
             Published { serial: Serial(u32::MAX), digest: Digest(u128::MAX), config: Digest(1), provisional: true };
         let soa = [name("ns.example.").as_wire(), name("admin.example.").as_wire(), &[7; 20]].concat().into();

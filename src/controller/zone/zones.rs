@@ -436,7 +436,7 @@ impl Zones {
                     self.dirty.insert(self.settings.alias_apex().clone());
                 }
                 Change::Shard { apex, router: Some(router) } => {
-                    let digest = shard::compile(&router, &mut Vec::new()).digest;
+                    let digest = shard::digest(&router);
                     match self.shards.get_mut(&apex) {
                         Some(shard) => shard.timeline.push(router, digest, now),
                         None => self.add_shard(apex.clone(), router, digest, now),

@@ -534,6 +534,10 @@ fn bindings() -> Vec<Case> {
         let list: Vec<Value> = list.iter().map(|(kind, name)| json!({"name": name, "type": kind})).collect();
         json!({"names": list})
     };
+    let trails = |names: &[&str]| {
+        let trail = |name| json!({"name": name, "router": "s2", "since": NOW, "until": NOW});
+        json!({"trails": names.iter().map(trail).collect::<Vec<Value>>()})
+    };
     let (system, alias) = (("system", "n-r.s1.v3.example"), ("alias", "n-r.routes.v3.example"));
     let long = format!("{}.test", ["a".repeat(60).as_str(); 4].join("."));
     let mut cases: Vec<Case> = Vec::new();
@@ -553,6 +557,11 @@ fn bindings() -> Vec<Case> {
             false,
         ),
         (names(&[system, alias, ("custom", "www.shop.test")]), true),
+        (trails(&["n-r.s2.v3.example", "n-r.elsewhere.test"]), true),
+        (trails(&["n-r.s1.v3.example"]), false),
+        (trails(&["n-r."]), false),
+        (trails(&["n-x.s2.v3.example"]), false),
+        (trails(&["n-r.s2.v3.example", "n-r.s2.v3.example"]), false),
         (names(&[system]), false),
         (names(&[alias]), false),
         (names(&[system, ("alias", "n-r.routes.v4.example")]), false),

@@ -1,0 +1,78 @@
+//! Questions to the API, with a user's own client, and what can come of them.
+
+use std::time::Duration;
+
+use axum::http::{Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use http_body_util::{BodyExt, Limited};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+/// How long the API may take to answer.
+const ANSWER_LONGEST: Duration = Duration::from_secs(10);
+/// Largest answer taken, in octets: 500 objects with all they can hold.
+const ANSWER_OCTETS_MAX: usize = 32 << 20;
+
+/// Why there is no answer, as the browser is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// In one word: the API's own, or `SignedOut`, `ApiAway`, `Starting`.
+    pub reason: String,
+    /// In a sentence.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure.
+    pub fn new(status: StatusCode, reason: &str, message: impl Into<String>) -> Self {
+        Failure { status, reason: reason.to_owned(), message: message.into() }
+    }
+
+    /// The API does not answer.
+    pub fn away(why: impl Into<String>) -> Self {
+        Failure::new(StatusCode::BAD_GATEWAY, "ApiAway", why)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let body = json!({"reason": self.reason, "message": self.message}).to_string();
+        let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+        (self.status, headers, body).into_response()
+    }
+}
+
+/// Sends `body` to `path` and reads the answer.
+pub async fn post(client: &kube::Client, path: &str, body: &Value) -> Result<Value, Failure> {
+    let request =
+        Request::post(path).header(header::CONTENT_TYPE, "application/json").body(body.to_string().into_bytes());
+    let octets = send(client, request.map(|request| request.map(Body::from))).await?;
+    serde_json::from_slice(&octets).map_err(|error| Failure::away(format!("the API's answer is no JSON: {error}")))
+}
+
+/// Reads what is at `path`, query and all, as JSON text.
+pub async fn get(client: &kube::Client, path: &str) -> Result<Vec<u8>, Failure> {
+    send(client, Request::get(path).header(header::ACCEPT, "application/json").body(Body::empty())).await
+}
+
+async fn send(client: &kube::Client, request: Result<Request<Body>, axum::http::Error>) -> Result<Vec<u8>, Failure> {
+    let request =
+        request.map_err(|_| Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "this is no path of the API"))?;
+    let answer = async {
+        let response = client.send(request).await.map_err(|error| Failure::away(error.to_string()))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_OCTETS_MAX).collect().await;
+        let octets = body.map_err(|error| Failure::away(error.to_string()))?.to_bytes();
+        if status.is_success() {
+            return Ok(octets.to_vec());
+        }
+        let told: Value = serde_json::from_slice(&octets).unwrap_or_default();
+        let reason = told["reason"].as_str().unwrap_or("Failed");
+        let message = told["message"].as_str().unwrap_or("the API refused without saying why");
+        Err(Failure::new(status, reason, message))
+    };
+    let late = || Failure::away(format!("the API did not answer within {} seconds", ANSWER_LONGEST.as_secs()));
+    tokio::time::timeout(ANSWER_LONGEST, answer).await.unwrap_or_else(|_| Err(late()))
+}

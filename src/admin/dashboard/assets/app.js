@@ -1,0 +1,324 @@
+// The page: who is signed in, which view is shown, and what is new. Views are modules with `load` (asks the server), `render`
+// (pure, from what was loaded), `concerns` (whether a change is about what is shown) and `title`.
+
+import { h, show } from "./dom.js";
+import { Failure, Live, forgetKinds, model, session, signIn, signOut } from "./data.js";
+import { clock, empty, link } from "./words.js";
+import * as overview from "./overview.js";
+import * as topology from "./topology.js";
+import * as routes from "./routes.js";
+import * as route from "./route.js";
+import * as router from "./router.js";
+
+const top = document.getElementById("top");
+const main = document.getElementById("main");
+const banner = document.getElementById("banner");
+const told = document.getElementById("told");
+
+/** Least time between two loads of the same view because of news, in milliseconds. */
+const PACE = 1000;
+/** How often a view is loaded though nothing is told: ages move on, and events come without word. */
+const IDLE = 30_000;
+
+/** What all views see. */
+const context = { user: null, rights: null, samples: null, state: null };
+let current = { view: null, place: null, data: null, at: 0 };
+let request = null;
+let pending = 0;
+let offline = null;
+let walked = false;
+
+// --- places ---
+const VIEWS = [
+  [/^\/$/, overview],
+  [/^\/topology$/, topology],
+  [/^\/routes$/, routes.all],
+  [/^\/namespaces\/([^/]+)$/, routes.one, "namespace"],
+  [/^\/namespaces\/([^/]+)\/routes\/([^/]+)$/, route, "namespace", "name"],
+  [/^\/routers\/([^/]+)$/, router, "name"],
+];
+
+function place() {
+  const [path, search = ""] = (location.hash.slice(1) || "/").split("?");
+  for (const [pattern, view, ...names] of VIEWS) {
+    const match = pattern.exec(path);
+    if (!match) continue;
+    try {
+      const parts = Object.fromEntries(names.map((name, at) => [name, decodeURIComponent(match[at + 1])]));
+      return { path, view, place: { ...parts, query: Object.fromEntries(new URLSearchParams(search)) } };
+    } catch {
+      break;
+    }
+  }
+  return { path, view: null, place: {} };
+}
+
+/** The first page of who may not see the platform: their namespace, if there is one. */
+function home() {
+  const { all, namespaces } = context.rights;
+  if (all) return null;
+  return namespaces.length === 1 ? link.namespace(namespaces[0]) : "#/routes";
+}
+
+async function go({ moved }) {
+  if (!context.user) return;
+  const { path, view, place: next } = place();
+  if (path === "/" && home()) return location.replace(home());
+  const same = current.view === view && current.path === path;
+  if (moved && !same) {
+    current = { view, place: next, path, data: null, at: 0, fresh: true };
+    show(main, h("p.dim.loading", null, "Loading…"));
+    window.scrollTo(0, 0);
+  }
+  current.place = next;
+  navigation(path);
+  if (!view) return show(main, empty("There is no such page.", h("a", { href: "#/" }, "Go to the first one.")));
+  document.title = `${view.title(next)} · Signpost`;
+  request?.abort();
+  const mine = new AbortController();
+  request = mine;
+  try {
+    const data = await view.load(next, context, mine.signal);
+    if (request !== mine) return;
+    const { fresh } = current;
+    current = { view, place: next, path, data, at: Date.now() };
+    reachable();
+    draw();
+    if (fresh) {
+      // Whoever loads the page starts at its top; whoever moves within it, at what they moved to.
+      if (walked) main.focus({ preventScroll: true });
+      walked = true;
+      told.textContent = view.title(next);
+    }
+  } catch (failure) {
+    if (failure.name === "AbortError" || request !== mine) return;
+    failed(failure);
+  }
+}
+
+function draw() {
+  if (!current.data) return;
+  show(main, current.view.render(current.data, current.place, context));
+  current.view.drawn?.(main, current.data, current.place);
+}
+
+/** What went wrong, with what was known still shown where there is something. */
+function failed(failure) {
+  if (!(failure instanceof Failure)) throw failure;
+  if (failure.signedOut) return welcome(failure.reason === "SignedOut" ? "" : `You were signed out: ${failure.message}.`);
+  if (["ApiAway", "Offline", "Starting"].includes(failure.reason) || failure.status >= 500) {
+    unreachable(failure.reason === "Offline" ? "The server cannot be reached." : `The API does not answer: ${failure.message}.`);
+    if (!current.data) show(main, empty("Nothing can be shown yet.", sentence(failure.message)));
+    clearTimeout(pending);
+    pending = setTimeout(() => {
+      pending = 0;
+      go({ moved: false });
+    }, 3000);
+    return;
+  }
+  reachable();
+  if (failure.missing) show(main, empty("It is not there.", sentence(failure.message), " It may have been deleted, or not made yet; this page shows it as soon as it is."));
+  else show(main, empty(failure.forbidden ? "This is not yours to see." : "This cannot be shown.", sentence(failure.message)));
+  Object.assign(current, { data: null, at: Date.now() });
+}
+
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
+
+// --- stale data is said to be stale ---
+function unreachable(what) {
+  offline ??= Date.now();
+  const since = current.at ? ` What you see is as of ${clock(current.at)}.` : "";
+  show(banner, h("div.banner.is-bad", null, h("span", { "aria-hidden": "true" }, "✕ "), `${what}${since} Trying again…`));
+}
+
+function reachable() {
+  offline = null;
+  show(banner, context.state && !context.state.connected ? h("div.banner.is-warn", null, h("span", { "aria-hidden": "true" }, "△ "), `The API has not been heard for a while${context.state.error ? `: ${context.state.error}` : ""}. What you see may be old.`) : null);
+}
+
+// --- what is new ---
+const live = new Live({
+  up() {
+    if (offline) go({ moved: false });
+    if (context.rights?.numbers) samples();
+  },
+  down: () => unreachable("The line to the server broke."),
+  ended: () => enter(),
+  news({ changed, sample, state }) {
+    if (sample) take(sample);
+    if (state) {
+      context.state = state;
+      if (!offline) reachable();
+    }
+    const concerned = changed && current.view?.concerns(changed, current.place);
+    if (concerned || (current.data === null && changed) || Date.now() - current.at > IDLE) soon();
+    else if ((sample && current.view?.moves) || state) draw();
+  },
+});
+
+/** Loads the view again, soon, and not more often than `PACE`. */
+function soon() {
+  if (pending) return;
+  pending = setTimeout(() => {
+    pending = 0;
+    go({ moved: false });
+  }, Math.max(0, current.at + PACE - Date.now()));
+}
+
+async function samples() {
+  try {
+    const { at, columns, pointsMax } = await model("samples");
+    context.samples = { at, pointsMax, columns: new Map(Object.entries(columns)) };
+    draw();
+  } catch (failure) {
+    if (!(failure instanceof Failure)) throw failure;
+  }
+}
+
+/** Adds the newest sample to those that are there. */
+function take({ at, columns }) {
+  const known = context.samples;
+  if (!known || known.at.at(-1) >= at) return;
+  known.at.push(at);
+  const old = known.at.length > known.pointsMax;
+  if (old) known.at.shift();
+  for (const name of Object.keys(columns)) if (!known.columns.has(name)) known.columns.set(name, Array(known.at.length - 1).fill(null));
+  for (const [name, values] of known.columns) {
+    values.push(columns[name] ?? null);
+    if (values.length > known.at.length) values.shift();
+  }
+}
+
+// --- who is signed in ---
+async function enter() {
+  try {
+    const who = await session();
+    if (!who.user) return welcome(context.user ? "You were signed out." : "");
+    forgetKinds();
+    Object.assign(context, { user: who.user, rights: who.rights, samples: null, state: null });
+    reachable();
+    go({ moved: true });
+    live.start();
+  } catch (failure) {
+    if (!(failure instanceof Failure)) throw failure;
+    if (failure.signedOut) return welcome("");
+    unreachable(failure.message);
+    setTimeout(enter, 3000);
+  }
+}
+
+function welcome(why) {
+  live.stop();
+  request?.abort();
+  walked = true;
+  Object.assign(context, { user: null, rights: null, samples: null, state: null });
+  current = { view: null, place: null, data: null, at: 0 };
+  show(banner);
+  navigation(null);
+  document.title = "Sign in · Signpost";
+  // Loopback and HTTPS are safe ways for a token; browsers know which ones are.
+  const form = window.isSecureContext
+    ? h("form", { "data-action": "sign-in", autocomplete: "off" },
+      h("label", { for: "token" }, "Token"),
+      h("input", { id: "token", name: "token", type: "password", required: true, autocomplete: "off", spellcheck: "false", "aria-describedby": "token-help" }),
+      h("p.dim", { id: "token-help" }, "The one that you use with kubectl. Print the administrator's with ", h("code", null, "grep token: signpost-data/kubeconfig"), "; make one for someone else with ", h("code", null, "signpost user add"), "."),
+      h("details", null, h("summary", null, "My groups name no namespace"), h("label", { for: "namespace" }, "Namespace"), h("input", { id: "namespace", name: "namespace", autocomplete: "off", spellcheck: "false" }), h("p.dim", null, "For platforms whose API is a Kubernetes cluster with its own roles.")),
+      h("button.primary", { type: "submit" }, "Sign in"))
+    : h("p.problem", null, "This page came over plain HTTP from another machine, where a token could be read on its way. Put the admin endpoint behind TLS, or reach it by ", h("code", null, "ssh -L 9453:127.0.0.1:9453 HOST"), " and open http://127.0.0.1:9453/dashboard/.");
+  show(main, h("div.welcome", null, h("h1", null, "Signpost"), h("p", null, "Sign in with a token of the API. You see what it lets you see; nothing can be changed here."), h("p.problem", { id: "problem", role: "alert" }, why), form));
+  document.getElementById("token")?.focus();
+}
+
+async function submit(form) {
+  const button = form.querySelector("button");
+  const problem = document.getElementById("problem");
+  button.disabled = true;
+  problem.textContent = "";
+  try {
+    await signIn(form.elements.token.value, form.elements.namespace.value);
+    form.elements.token.value = "";
+    await enter();
+  } catch (failure) {
+    if (!(failure instanceof Failure)) throw failure;
+    problem.textContent = failure.signedOut ? "The API does not know this token." : sentence(failure.message);
+    form.elements.token.focus();
+  } finally {
+    button.disabled = false;
+  }
+}
+
+// --- the head of the page ---
+function navigation(path) {
+  const brand = h("a.brand", { href: "#/" }, h("img", { src: "assets/icon.svg", alt: "", width: 24, height: 24 }), "Signpost");
+  if (!context.user) return show(top, h("div.inner", null, brand));
+  const { all, namespaces } = context.rights;
+  const item = (href, text, here) => h("a", { href, "aria-current": here ? "page" : null }, text);
+  show(top, h("div.inner", null,
+    h("button.skip", { type: "button", "data-action": "skip" }, "Skip to content"),
+    brand,
+    h("nav", { "aria-label": "Pages" },
+      all && item("#/", "Platform", path === "/" || path?.startsWith("/routers/")),
+      item("#/topology", "Topology", path === "/topology"),
+      item("#/routes", "Routes", path === "/routes" || (all && path?.startsWith("/namespaces/"))),
+      !all && namespaces.slice(0, 6).map((name) => item(link.namespace(name), name, path === `/namespaces/${name}` || path?.startsWith(`/namespaces/${name}/`)))),
+    h("div.who", null, h("span.dim", { title: "Read-only: nothing can be changed here" }, context.user), h("button", { type: "button", "data-action": "sign-out" }, "Sign out"))));
+}
+
+// --- what people do ---
+document.addEventListener("submit", (event) => {
+  if (event.target.dataset.action !== "sign-in") return;
+  event.preventDefault();
+  submit(event.target);
+});
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("button[data-action]");
+  switch (button?.dataset.action) {
+    case "skip":
+      return main.focus();
+    case "sign-out":
+      await signOut().catch(() => null);
+      return welcome("");
+    case "copy":
+      try {
+        await navigator.clipboard.writeText(button.dataset.text);
+        button.textContent = "copied";
+        told.textContent = "copied";
+      } catch {
+        button.textContent = "not copied";
+      }
+      setTimeout(() => (button.textContent = "copy"), 1500);
+  }
+});
+
+let typing = 0;
+document.addEventListener("input", (event) => {
+  if (event.target.dataset.action !== "filter") return;
+  clearTimeout(typing);
+  typing = setTimeout(() => {
+    const { path } = place();
+    const query = { ...current.place.query, [event.target.dataset.name]: event.target.value, offset: "" };
+    const search = new URLSearchParams(Object.entries(query).filter(([, value]) => value));
+    history.replaceState(null, "", `#${path}${search.size ? `?${search}` : ""}`);
+    go({ moved: true });
+  }, 150);
+});
+
+document.addEventListener("keydown", (event) => {
+  const typingText = event.target.matches?.("input, textarea, select");
+  if (event.key === "/" && !typingText && !event.ctrlKey && !event.metaKey) {
+    const filter = document.getElementById("filter");
+    if (filter) {
+      event.preventDefault();
+      filter.focus();
+    }
+  }
+  if (event.key === "Escape" && event.target.id === "filter") main.focus();
+});
+
+for (const kind of ["pointerover", "focusin"]) main.addEventListener(kind, (event) => current.view?.pointed?.(main, event.target));
+main.addEventListener("pointerleave", () => current.view?.pointed?.(main, null));
+new ResizeObserver(() => current.data && current.view?.drawn?.(main, current.data, current.place)).observe(main);
+window.addEventListener("hashchange", () => go({ moved: true }));
+
+enter();

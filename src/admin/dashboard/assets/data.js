@@ -1,0 +1,156 @@
+// Talking to the server: requests with the session's cookie, and the stream of what is new.
+
+/** An answer that is not what was asked for. `reason` is one word: the API's own, or `SignedOut`, `ApiAway`, `Offline`. */
+export class Failure extends Error {
+  constructor(status, reason, message) {
+    super(message);
+    this.status = status;
+    this.reason = reason;
+  }
+  get signedOut() {
+    return this.status === 401;
+  }
+  get missing() {
+    return this.status === 404;
+  }
+  get forbidden() {
+    return this.status === 403;
+  }
+}
+
+async function request(path, options = {}) {
+  let response;
+  try {
+    response = await fetch(path, { credentials: "same-origin", cache: "no-store", redirect: "error", ...options });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Failure(0, "Offline", "the server cannot be reached");
+  }
+  if (response.status === 204) return null;
+  const told = await response.json().catch(() => null);
+  if (response.ok && told !== null) return told;
+  throw new Failure(response.status, told?.reason ?? "Failed", told?.message ?? `the server answered ${response.status}`);
+}
+
+/** Where an object of the API is shown as JSON. */
+export const shownAt = (path) => `api${path}`;
+
+/** An object or list of the API. */
+export const object = (path, signal) => request(shownAt(path), { signal });
+
+/** The same; null if it is not there or not to be seen. */
+export async function objectIfThere(path, signal) {
+  try {
+    return await object(path, signal);
+  } catch (failure) {
+    if (failure.missing || failure.forbidden) return null;
+    throw failure;
+  }
+}
+
+/** All items of a list, page by page, at most `most`. */
+export async function items(path, signal, most = 2000) {
+  const found = [];
+  let token = "";
+  do {
+    const page = await object(`${path}?limit=500${token && `&continue=${encodeURIComponent(token)}`}`, signal);
+    found.push(...page.items);
+    token = page.metadata.continue ?? "";
+  } while (token && found.length < most);
+  return found;
+}
+
+let kinds = null;
+/** Which kinds of ours the API serves is asked once, and again after `forgetKinds`. */
+export const forgetKinds = () => (kinds = null);
+
+/** The items of a kind of ours; none if it is not served or not to be seen. */
+export async function itemsIfThere(path, signal) {
+  try {
+    kinds ??= object(OURS).then((list) => new Set(list.resources.map((one) => one.name)));
+    if (!(await kinds).has(path.slice(OURS.length + 1))) return [];
+    return await items(path, signal);
+  } catch (failure) {
+    if (failure.missing || failure.forbidden) return [];
+    kinds = null;
+    throw failure;
+  }
+}
+
+/** One of the dashboard's own read models. */
+export function model(name, wanted = {}, signal) {
+  const query = new URLSearchParams(Object.entries(wanted).filter(([, value]) => value !== "" && value !== undefined && value !== null));
+  return request(`data/${name}${query.size ? `?${query}` : ""}`, { signal });
+}
+
+export const session = () => request("session");
+export const signIn = (token, namespace) =>
+  request("session", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ token, namespace }) });
+export const signOut = () => request("session", { method: "DELETE" });
+
+const OURS = "/apis/signpost.dev/v1alpha1";
+const part = encodeURIComponent;
+export const path = {
+  routers: `${OURS}/routers`,
+  router: (name) => `${OURS}/routers/${part(name)}`,
+  zones: `${OURS}/zones`,
+  zone: (apex) => `${OURS}/zones/${part(apex)}`,
+  route: (namespace, name) => `${OURS}/namespaces/${part(namespace)}/routes/${part(name)}`,
+  binding: (namespace, name) => `${OURS}/namespaces/${part(namespace)}/routebindings/${part(name)}`,
+  namespace: (name) => `/api/v1/namespaces/${part(name)}`,
+  events: (namespace) => `/apis/events.k8s.io/v1/namespaces/${part(namespace)}/events`,
+  eventsOf: (namespace, kind, name) =>
+    `/apis/events.k8s.io/v1/namespaces/${part(namespace)}/events?limit=200&fieldSelector=` +
+    part(`regarding.kind=${kind},regarding.name=${name}`),
+  brakes: `${OURS}/brakes`,
+  brake: (name) => `${OURS}/brakes/${part(name)}`,
+  lease: "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/signpost-scheduler",
+};
+
+/** The stream of what is new. It is closed while the page is not seen: browsers allow few connections to one server. */
+export class Live {
+  #source = null;
+  #handlers;
+  #retry = 0;
+  #wanted = false;
+
+  /** `handlers`: `news(message)`, `up()`, `down()`, `ended(reason)`. */
+  constructor(handlers) {
+    this.#handlers = handlers;
+    document.addEventListener("visibilitychange", () => this.#wanted && (document.hidden ? this.#close() : this.#open()));
+  }
+
+  start() {
+    this.#wanted = true;
+    if (!document.hidden) this.#open();
+  }
+
+  stop() {
+    this.#wanted = false;
+    this.#close();
+  }
+
+  #close() {
+    clearTimeout(this.#retry);
+    this.#source?.close();
+    this.#source = null;
+  }
+
+  #open() {
+    if (this.#source) return;
+    const source = new EventSource("data/live");
+    this.#source = source;
+    source.addEventListener("open", () => this.#handlers.up());
+    source.addEventListener("news", (event) => this.#handlers.news(JSON.parse(event.data)));
+    source.addEventListener("end", (event) => {
+      this.#close();
+      this.#handlers.ended(JSON.parse(event.data).reason);
+    });
+    source.addEventListener("error", () => {
+      if (this.#source !== source) return;
+      this.#close();
+      this.#handlers.down();
+      if (this.#wanted) this.#retry = setTimeout(() => this.#open(), 2000);
+    });
+  }
+}

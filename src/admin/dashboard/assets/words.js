@@ -1,0 +1,144 @@
+// Numbers, times, badges and links, said the same way everywhere.
+
+import { h } from "./dom.js";
+import { shownAt } from "./data.js";
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "compact" });
+
+export const count = (number) => (number === null || number === undefined ? "–" : whole.format(number));
+
+/** A rate or another measured number; `–` where nothing is known. */
+export function measured(number, unit = "") {
+  if (number === null || number === undefined) return "–";
+  const text = Math.abs(number) >= 1000 ? short.format(number) : String(Number(number.toPrecision(3)));
+  return unit ? `${text} ${unit}` : text;
+}
+
+/** Seconds in the unit that reads best. */
+export function seconds(value) {
+  if (value === null || value === undefined) return "–";
+  if (value < 0.001) return `${Number((value * 1e6).toPrecision(3))} µs`;
+  if (value < 1) return `${Number((value * 1e3).toPrecision(3))} ms`;
+  if (value < 120) return `${Number(value.toPrecision(3))} s`;
+  if (value < 7200) return `${Math.round(value / 60)} min`;
+  if (value < 172800) return `${Math.round(value / 3600)} h`;
+  return `${Math.round(value / 86400)} days`;
+}
+
+export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
+
+/** A time as people say it, with the exact one beside it. */
+export function time(text) {
+  if (!text) return "–";
+  const at = new Date(text);
+  if (Number.isNaN(at.getTime())) return text;
+  const ago = (Date.now() - at.getTime()) / 1000;
+  const said = ago < 0 ? "just now" : ago < 5 ? "just now" : `${seconds(Math.floor(ago))} ago`;
+  return h("time", { datetime: text, title: at.toISOString() }, said);
+}
+
+export const clock = (milliseconds) => new Date(milliseconds).toLocaleTimeString([], { hour12: false });
+
+// --- where a route stands: a shape and a word, so that no one needs the colour ---
+export const STANDINGS = {
+  live: { mark: "●", word: "live", says: "every name server answers its name right" },
+  placed: { mark: "◐", word: "placed", says: "it has a shard and a name; nobody has proven yet that the name is answered" },
+  unproven: { mark: "△", word: "not proven", says: "its name is not, or no longer, proven to be answered" },
+  waiting: { mark: "◌", word: "waiting", says: "no shard has taken it yet" },
+  refused: { mark: "✕", word: "refused", says: "it may not have its host" },
+};
+
+export function standing(name, reason) {
+  const { mark, word, says } = STANDINGS[name] ?? { mark: "?", word: name, says: "" };
+  return h("span.pill", { class: `is-${name}`, title: reason ? `${says} (${reason})` : says }, h("span", { "aria-hidden": "true" }, mark), ` ${word}`);
+}
+
+/** A badge of some state: good, note, warn or bad. */
+export const badge = (kind, text, title) =>
+  h("span.pill", { class: `is-${kind}`, title }, h("span", { "aria-hidden": "true" }, { good: "●", note: "◐", warn: "△", bad: "✕" }[kind] ?? "○"), ` ${text}`);
+
+/** A bar of counts by standing, with its legend as text. */
+export function standings(counts, link) {
+  const all = Object.values(counts).reduce((sum, one) => sum + one, 0);
+  const known = Object.keys(STANDINGS).filter((name) => counts[name]);
+  let x = 0;
+  const parts = known.map((name) => {
+    const width = (counts[name] / all) * 100;
+    x += width;
+    return h("rect", { x: x - width, width: Math.max(width - 0.3, 0.3), height: 6, class: `fill-${name}` });
+  });
+  const words = known.map((name) => h("a.quiet", { href: link(name) }, standing(name), ` ${count(counts[name])}`));
+  return h("div.standings", null,
+    h("svg.bar", { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" }, parts),
+    h("div.row", null, words.length ? words : "no routes"));
+}
+
+/** The name under which a number stands in /metrics; it may break after each part. */
+export const metric = (name) => h("a.metric", { href: "/metrics", title: "in /metrics under this name" }, name.split(/(?<=[_{])/).flatMap((part) => [part, h("wbr")]));
+
+const copyable = (text, label) => h("button.copy", { type: "button", "data-action": "copy", "data-text": text, "aria-label": `Copy ${label}` }, "copy");
+/** Text that is meant to be pasted elsewhere. */
+export const code = (text, label = text) => h("span.code", null, h("code", null, text), copyable(text, label));
+
+/** Where an object is in the API, and the command that shows it. */
+export const origin = (path, command) =>
+  h("div.origin", null,
+    h("span", null, "API ", h("a", { href: shownAt(path) }, h("code", null, path))),
+    code(command));
+
+export const link = {
+  route: (namespace, name) => `#/namespaces/${encodeURIComponent(namespace)}/routes/${encodeURIComponent(name)}`,
+  namespace: (name) => `#/namespaces/${encodeURIComponent(name)}`,
+  router: (name) => `#/routers/${encodeURIComponent(name)}`,
+  routes: (wanted) => `#/routes?${new URLSearchParams(Object.entries(wanted).filter(([, value]) => value))}`,
+  topology: (wanted) => `#/topology?${new URLSearchParams(Object.entries(wanted).filter(([, value]) => value))}`,
+};
+
+/** Conditions that are no good news when they are true. */
+const UNWANTED = new Set(["MovePending", "SelectorMismatch", "Held"]);
+
+/** Conditions as a list of steps, whichever there are: the known ones in their order, then all others. */
+export function conditions(all, order = []) {
+  const at = (one) => (order.includes(one.type) ? order.indexOf(one.type) : order.length);
+  const sorted = [...(all ?? [])].sort((one, other) => at(one) - at(other));
+  const missing = order.filter((type) => !sorted.some((one) => one.type === type));
+  const kind = ({ type, status }) => (UNWANTED.has(type) ? { True: "warn", False: "good" } : { True: "good", False: "bad" })[status] ?? "warn";
+  const word = (status) => ({ True: "yes", False: "no" })[status] ?? "not known";
+  return h("ol.steps", null,
+    sorted.map((one) => h("li", { class: `is-${kind(one)}`, "data-key": one.type },
+      h("div.row", null, h("strong", null, one.type), badge(kind(one), word(one.status)), h("span.dim", null, one.reason), h("span.dim", null, time(one.lastTransitionTime))),
+      one.message && h("p", null, one.message))),
+    missing.map((type) => h("li.is-none", { "data-key": type }, h("div.row", null, h("strong", null, type), h("span.dim", null, "nobody has said yet")))));
+}
+
+export const empty = (title, ...more) => h("div.empty", null, h("strong", null, title), h("p", null, more));
+
+/** Name and value pairs. */
+export const facts = (pairs) =>
+  h("dl.facts", null, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false)
+    .map(([name, value]) => h("div", { "data-key": name }, h("dt", null, name), h("dd", null, value))));
+
+export const section = (title, ...content) => h("section.card", { "data-key": title }, h("h2", null, title), content);
+
+/** Addresses of a Router with what is known of each: its own state, and its health where a status tells it. */
+export function addressStates(router) {
+  const told = new Map((router.status?.addresses ?? []).map((one) => [one.ip, one]));
+  return (router.spec.addresses ?? []).map((address) => {
+    const status = told.get(address.ip) ?? {};
+    const healthy = status.healthy ?? ({ healthy: true, up: true, unhealthy: false, down: false })[String(status.health ?? status.state ?? "").toLowerCase()];
+    const drained = address.state === "drained";
+    const [kind, word] = drained ? ["note", "drained"] : healthy === false ? ["bad", "down"] : healthy === true ? ["good", "up"] : ["good", "active"];
+    return { ...address, kind, word, drained, healthy, message: status.message ?? status.reason ?? (healthy === undefined ? "no probe tells of it" : "") };
+  });
+}
+
+/** How a Router stands, in one word. */
+export function routerState(router) {
+  const state = router.spec.state ?? "active";
+  const failing = (router.status?.conditions ?? []).find((one) => one.type === "Ready" && one.status === "False");
+  const usable = addressStates(router).some((address) => !address.drained && address.healthy !== false);
+  if (failing) return ["bad", failing.reason || "not ready"];
+  if (!usable && !router.spec.addressesFrom) return ["bad", "no address"];
+  return state === "active" ? ["good", "active"] : ["warn", state];
+}

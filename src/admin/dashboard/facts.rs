@@ -1,0 +1,305 @@
+//! What lists, counts and the topology show of routes; pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::api::v1alpha1::route::{ADMITTED, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED};
+use crate::client::reflector::ObjectKey;
+
+/// Namespaces counted one by one, those with the most routes; the others are counted together.
+const NAMESPACES_MAX: usize = 2_000;
+/// Pairs of a namespace and a Router that are told, those with the most routes.
+const LINKS_MAX: usize = 8_000;
+/// Routes in one page of a list.
+const PAGE_MAX: usize = 500;
+
+/// Where a route stands, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// Every name server was asked for its name and answered right.
+    Live,
+    /// It has a Router; nobody has said whether its name is answered.
+    Placed,
+    /// It has a Router; its name is not proven to be answered, or not any more.
+    Unproven,
+    /// It has no Router.
+    Waiting,
+    /// It may not have its host.
+    Refused,
+}
+
+const STANDINGS: [Standing; 5] =
+    [Standing::Live, Standing::Placed, Standing::Unproven, Standing::Waiting, Standing::Refused];
+
+/// What is kept of a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteFacts {
+    router: Option<Box<str>>,
+    dns: Option<Box<str>>,
+    host: Option<Box<str>>,
+    standing: Standing,
+    /// The reason of the condition that decided the standing.
+    reason: Option<Box<str>>,
+}
+
+impl From<&Route> for RouteFacts {
+    fn from(route: &Route) -> Self {
+        let status = route.status.clone().unwrap_or_default();
+        let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
+        let is = |kind: &str, value: &str| condition(kind).filter(|condition| condition.status == value);
+        let proof = [RESOLVABLE, PUBLISHED];
+        let unproven = proof.iter().find_map(|kind| condition(kind).filter(|condition| condition.status != "True"));
+        let (standing, decided) = if let Some(refused) = is(ADMITTED, "False") {
+            (Standing::Refused, Some(refused))
+        } else if status.phase == Phase::New {
+            (Standing::Waiting, condition(SCHEDULED))
+        } else if let Some(unproven) = unproven {
+            (Standing::Unproven, Some(unproven))
+        } else if let Some(live) = is(RESOLVABLE, "True") {
+            (Standing::Live, Some(live))
+        } else {
+            (Standing::Placed, condition(SCHEDULED))
+        };
+        let short = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(Into::into);
+        RouteFacts {
+            router: short(status.router.as_deref()),
+            dns: short(status.dns.as_deref()),
+            host: short(route.spec.host.as_deref()),
+            standing,
+            reason: short(decided.map(|condition| condition.reason.as_str())),
+        }
+    }
+}
+
+/// A route with its key.
+pub type Keyed = (ObjectKey, Arc<RouteFacts>);
+
+/// Counts by standing.
+#[derive(Default, Clone)]
+struct Counts([u64; STANDINGS.len()]);
+
+impl Counts {
+    fn add(&mut self, standing: Standing) {
+        self.0[standing as usize] += 1;
+    }
+
+    fn all(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Those that are not zero, by name.
+    fn json(&self) -> Value {
+        let counts = STANDINGS.iter().zip(self.0).filter(|(_, count)| *count > 0);
+        counts
+            .map(|(standing, count)| (word(*standing).to_owned(), json!(count)))
+            .collect::<serde_json::Map<_, _>>()
+            .into()
+    }
+}
+
+fn word(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Live => "live",
+        Standing::Placed => "placed",
+        Standing::Unproven => "unproven",
+        Standing::Waiting => "waiting",
+        Standing::Refused => "refused",
+    }
+}
+
+/// How many routes there are, by standing, by namespace, by Router, and by both.
+pub fn overview(routes: &[Keyed]) -> Value {
+    let mut all = Counts::default();
+    let mut namespaces: BTreeMap<&str, Counts> = BTreeMap::new();
+    let mut routers: BTreeMap<&str, Counts> = BTreeMap::new();
+    let mut links: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for (key, facts) in routes {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        all.add(facts.standing);
+        namespaces.entry(namespace).or_default().add(facts.standing);
+        let router = facts.router.as_deref().unwrap_or_default();
+        if !router.is_empty() {
+            routers.entry(router).or_default().add(facts.standing);
+        }
+        *links.entry((namespace, router)).or_default() += 1;
+    }
+    let namespace_count = namespaces.len();
+    let mut namespaces: Vec<(&str, Counts)> = namespaces.into_iter().collect();
+    if namespace_count > NAMESPACES_MAX {
+        namespaces.sort_by_key(|(name, counts)| (std::cmp::Reverse(counts.all()), *name));
+        namespaces.truncate(NAMESPACES_MAX);
+        namespaces.sort_by_key(|(name, _)| *name);
+    }
+    let at: BTreeMap<&str, usize> = namespaces.iter().enumerate().map(|(at, (name, _))| (*name, at)).collect();
+    let mut links: Vec<(usize, &str, u64)> = links
+        .into_iter()
+        .filter_map(|((namespace, router), count)| Some((*at.get(namespace)?, router, count)))
+        .collect();
+    if links.len() > LINKS_MAX {
+        links.sort_by_key(|(_, _, count)| std::cmp::Reverse(*count));
+        links.truncate(LINKS_MAX);
+    }
+    let counted =
+        |(name, counts): &(&str, Counts)| json!({"name": name, "routes": counts.all(), "standings": counts.json()});
+    let routers: Vec<(&str, Counts)> = routers.into_iter().collect();
+    json!({
+        "routes": all.all(),
+        "standings": all.json(),
+        "namespaceCount": namespace_count,
+        "namespaces": namespaces.iter().map(counted).collect::<Vec<_>>(),
+        "routers": routers.iter().map(counted).collect::<Vec<_>>(),
+        "links": links.iter().map(|(at, router, count)| json!([at, router, count])).collect::<Vec<_>>(),
+    })
+}
+
+/// What is looked for in the list of routes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Wanted {
+    /// Words that must all be somewhere in the namespace, the name, the DNS name, the host or the Router's name.
+    q: String,
+    /// Of this namespace.
+    namespace: Option<String>,
+    /// On this Router.
+    router: Option<String>,
+    /// Standing so.
+    standing: Option<Standing>,
+    /// How many to pass over.
+    offset: usize,
+    /// How many to tell, [`PAGE_MAX`] at most.
+    limit: usize,
+}
+
+/// A page of the routes that are wanted, in order of namespace and name.
+pub fn page(routes: &[Keyed], wanted: &Wanted) -> Value {
+    let words: Vec<String> = wanted.q.split_whitespace().take(8).map(str::to_ascii_lowercase).collect();
+    let mut found: Vec<&Keyed> = routes.iter().filter(|route| is_wanted(route, wanted, &words)).collect();
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    let limit = if wanted.limit == 0 { 100 } else { wanted.limit.min(PAGE_MAX) };
+    let items: Vec<Value> = found.iter().skip(wanted.offset).take(limit).map(|route| item(route)).collect();
+    json!({"total": found.len(), "offset": wanted.offset, "items": items})
+}
+
+fn is_wanted((key, facts): &Keyed, wanted: &Wanted, words: &[String]) -> bool {
+    let is = |asked: &Option<String>, found: Option<&str>| asked.as_deref().is_none_or(|asked| Some(asked) == found);
+    let has = |word: &String| {
+        let texts = [key.namespace.as_deref(), Some(key.name.as_str()), facts.router.as_deref()];
+        let names = [facts.dns.as_deref(), facts.host.as_deref()];
+        // `namespace/name` is one text for whoever pastes it.
+        let whole = word.contains('/').then(|| key.to_string());
+        let mut all = texts.into_iter().chain(names).flatten().chain(whole.as_deref());
+        all.any(|text| text.to_ascii_lowercase().contains(word.as_str()))
+    };
+    is(&wanted.namespace, key.namespace.as_deref())
+        && is(&wanted.router, facts.router.as_deref())
+        && wanted.standing.is_none_or(|standing| standing == facts.standing)
+        && words.iter().all(has)
+}
+
+fn item((key, facts): &Keyed) -> Value {
+    json!({
+        "namespace": key.namespace,
+        "name": key.name,
+        "dns": facts.dns,
+        "host": facts.host,
+        "router": facts.router,
+        "standing": facts.standing,
+        "reason": facts.reason,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(namespace: &str, name: &str, status: Value) -> Keyed {
+        let route: Route = serde_json::from_value(json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+            "metadata": {"namespace": namespace, "name": name}, "spec": {}, "status": status,
+        }))
+        .expect("a Route");
+        (ObjectKey::namespaced(namespace, name), Arc::new(RouteFacts::from(&route)))
+    }
+
+    fn condition(kind: &str, status: &str, reason: &str) -> Value {
+        json!({"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    }
+
+    #[test]
+    fn where_a_route_stands() {
+        let bound = condition("Scheduled", "True", "Bound");
+        for (phase, conditions, standing, reason) in [
+            ("new", vec![], Standing::Waiting, None),
+            ("new", vec![condition("Scheduled", "False", "Unschedulable")], Standing::Waiting, Some("Unschedulable")),
+            ("scheduled", vec![bound.clone()], Standing::Placed, Some("Bound")),
+            (
+                "scheduled",
+                vec![bound.clone(), condition("Resolvable", "True", "Answered")],
+                Standing::Live,
+                Some("Answered"),
+            ),
+            (
+                "scheduled",
+                vec![bound.clone(), condition("Published", "True", "Ok"), condition("Resolvable", "Unknown", "Asking")],
+                Standing::Unproven,
+                Some("Asking"),
+            ),
+            (
+                "scheduled",
+                vec![bound, condition("Admitted", "False", "HostAlreadyClaimed"), condition("Resolvable", "True", "x")],
+                Standing::Refused,
+                Some("HostAlreadyClaimed"),
+            ),
+        ] {
+            let (_, facts) = route("a", "b", json!({"phase": phase, "conditions": conditions}));
+            assert_eq!((facts.standing, facts.reason.as_deref()), (standing, reason));
+        }
+    }
+
+    fn platform() -> Vec<Keyed> {
+        let on = |router: &str, dns: &str| json!({"phase": "scheduled", "router": router, "dns": dns});
+        vec![
+            route("shop", "front", on("shard1", "shop-front.shard1.example")),
+            route("shop", "back", on("shard2", "shop-back.shard2.example")),
+            route("news", "front", on("shard1", "News.example.org")),
+            route("news", "vault", json!({"phase": "new"})),
+        ]
+    }
+
+    #[test]
+    fn counts_by_namespace_router_and_both() {
+        let told = overview(&platform());
+        assert_eq!(told["routes"], 4);
+        assert_eq!(told["standings"], json!({"placed": 3, "waiting": 1}));
+        assert_eq!(
+            told["namespaces"][0],
+            json!({"name": "news", "routes": 2, "standings": {"placed": 1, "waiting": 1}})
+        );
+        assert_eq!(told["routers"][0], json!({"name": "shard1", "routes": 2, "standings": {"placed": 2}}));
+        assert_eq!(told["links"], json!([[0, "", 1], [0, "shard1", 1], [1, "shard1", 1], [1, "shard2", 1]]));
+    }
+
+    #[test]
+    fn pages_of_what_is_wanted() {
+        let names = |wanted: Wanted| -> Vec<String> {
+            let told = page(&platform(), &wanted);
+            let items = told["items"].as_array().expect("a list").iter();
+            items.map(|item| format!("{}/{}", item["namespace"], item["name"]).replace('"', "")).collect()
+        };
+        let query = |q: &str| Wanted { q: q.to_owned(), ..Wanted::default() };
+        assert_eq!(names(Wanted::default()), ["news/front", "news/vault", "shop/back", "shop/front"]);
+        assert_eq!(names(query("front shard1")), ["news/front", "shop/front"]);
+        assert_eq!(names(query("NEWS.example")), ["news/front"]);
+        assert_eq!(names(query("shop/ba")), ["shop/back"]);
+        let of = |namespace: &str| Some(namespace.to_owned());
+        assert_eq!(names(Wanted { namespace: of("shop"), ..Wanted::default() }), ["shop/back", "shop/front"]);
+        assert_eq!(names(Wanted { router: of("shard2"), ..Wanted::default() }), ["shop/back"]);
+        assert_eq!(names(Wanted { standing: Some(Standing::Waiting), ..Wanted::default() }), ["news/vault"]);
+        assert_eq!(names(Wanted { offset: 1, limit: 2, ..Wanted::default() }), ["news/vault", "shop/back"]);
+        assert_eq!(page(&platform(), &query("front"))["total"], 2);
+    }
+}

@@ -1,0 +1,303 @@
+//! What viewers share: one compact mirror of the routes of a scope, kept while anyone looks at it.
+//!
+//! A scope is all namespaces or one of them. Its mirror is fed by a watch with the token of the viewer who came first, and
+//! holds of each route what lists and counts show, a quarter of a kilobyte. Everyone else with the right to list the same
+//! routes reads the same mirror: there is no copy for each viewer, and the API is asked once. When that token is taken back
+//! the mirror stands still, and the next viewer whom the API lets in feeds a new one.
+//!
+//! ```text
+//!   API ──watch──► mirror of the scope ──► version, and the last changes ──► each viewer's stream: "these changed"
+//!                        └──► counts and pages of the list, made when asked for
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use serde::Serialize;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::ask::Failure;
+use super::facts::RouteFacts;
+use super::session::{Rights, Session};
+use crate::api::v1alpha1::route::Route;
+use crate::api::v1alpha1::router::Router;
+use crate::api::v1alpha1::zone::Zone;
+use crate::client::reflector::{self, Change, Changes, ObjectKey, Store, reflect};
+
+/// How long a mirror is kept after its last use: someone who loads the page again finds it there.
+const KEPT_UNUSED: Duration = Duration::from_secs(60);
+/// Mirrors at a time; beyond, the one used least recently goes. One of all namespaces, and those of many tenants.
+const FEEDS_MAX: usize = 256;
+/// Changes remembered by name. A viewer who missed more is told that there are more.
+const RECENT_MAX: usize = 256;
+/// How long a request waits for the first list.
+const FIRST_LIST: Duration = Duration::from_secs(8);
+/// A mirror that has not been connected for so long, while the API lets a viewer in, is fed anew by that viewer.
+const DEAD_AFTER: Duration = Duration::from_secs(5);
+
+/// The mirrors there are.
+#[derive(Default)]
+pub struct Feeds(Mutex<HashMap<Option<String>, Arc<Feed>>>);
+
+/// One mirror.
+pub struct Feed {
+    routes: Store<RouteFacts>,
+    recent: Arc<Mutex<Recent>>,
+    born: Instant,
+    used: Mutex<Instant>,
+    _stop: DropGuard,
+}
+
+/// What changed lately.
+#[derive(Default)]
+struct Recent {
+    version: u64,
+    /// The version of each change, and what it was.
+    changes: VecDeque<(u64, Changed)>,
+}
+
+/// Something that changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Changed {
+    /// A Route.
+    Route(ObjectKey),
+    /// A Router.
+    Router(String),
+    /// A Zone.
+    Zone,
+    /// Anything: everything was listed anew.
+    All,
+}
+
+/// What changed since some version, for a viewer.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct News {
+    /// The version that this leads to.
+    pub version: u64,
+    /// Routes, as `namespace/name`.
+    pub routes: Vec<String>,
+    /// Whether further routes changed.
+    pub more: bool,
+    /// Whether a Router changed.
+    pub routers: bool,
+    /// Whether a Zone changed.
+    pub zones: bool,
+}
+
+/// Routes named in one message.
+const NAMED_MAX: usize = 32;
+
+impl News {
+    /// Both, of two mirrors.
+    pub fn and(mut self, other: News) -> News {
+        self.version += other.version;
+        self.more |= other.more || self.routes.len() + other.routes.len() > NAMED_MAX;
+        self.routes.extend(other.routes);
+        self.routes.truncate(NAMED_MAX);
+        self.routers |= other.routers;
+        self.zones |= other.zones;
+        self
+    }
+}
+
+impl Feeds {
+    /// The mirrors that show what `rights` allow, once each was listed: one of all namespaces, or one a namespace.
+    pub async fn of(&self, session: &Session, rights: &Rights) -> Result<Vec<Arc<Feed>>, Failure> {
+        let scopes: Vec<Option<String>> =
+            if rights.all { vec![None] } else { rights.namespaces.iter().cloned().map(Some).collect() };
+        let feeds: Vec<Arc<Feed>> = scopes.into_iter().map(|scope| self.take(scope, session, rights)).collect();
+        let deadline = tokio::time::Instant::now() + FIRST_LIST;
+        for feed in &feeds {
+            if tokio::time::timeout_at(deadline, feed.routes.wait_synced()).await.is_err() {
+                let why = feed.routes.health().error.unwrap_or_else(|| "it takes long".to_owned());
+                let message = format!("the routes have not been listed yet: {why}");
+                return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "Starting", message));
+            }
+        }
+        Ok(feeds)
+    }
+
+    fn take(&self, scope: Option<String>, session: &Session, rights: &Rights) -> Arc<Feed> {
+        let mut feeds = self.lock();
+        if let Some(feed) = feeds.get(&scope).filter(|feed| !feed.is_dead()) {
+            feed.touch();
+            return feed.clone();
+        }
+        if feeds.len() >= FEEDS_MAX {
+            let oldest = feeds.iter().min_by_key(|(_, feed)| *feed.used()).map(|(scope, _)| scope.clone());
+            oldest.and_then(|scope| feeds.remove(&scope));
+        }
+        let feed = Arc::new(Feed::start(session.client.clone(), scope.clone(), rights));
+        feeds.insert(scope, feed.clone());
+        feed
+    }
+
+    /// Lets mirrors go that nobody uses.
+    pub fn sweep(&self) {
+        self.lock().retain(|_, feed| feed.used().elapsed() < KEPT_UNUSED);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Option<String>, Arc<Feed>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Feed {
+    fn start(client: kube::Client, namespace: Option<String>, rights: &Rights) -> Self {
+        let settings = reflector::Settings { namespace, ..reflector::Settings::default() };
+        let (routes, route_changes) = reflect(client.clone(), settings, |route: Route| RouteFacts::from(&route));
+        // Of these nothing is kept: viewers read the few there are from the API.
+        let routers = rights.routers.then(|| reflect(client.clone(), Default::default(), |_: Router| ()).1);
+        let zones = rights.zones.then(|| reflect(client, Default::default(), |_: Zone| ()).1);
+        let recent = Arc::new(Mutex::new(Recent::default()));
+        let stop = CancellationToken::new();
+        let following = follow(route_changes, routers, zones, recent.clone());
+        let stopped = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = stopped.cancelled() => {}
+                () = following => {}
+            }
+        });
+        let now = Instant::now();
+        Feed { routes, recent, born: now, used: Mutex::new(now), _stop: stop.drop_guard() }
+    }
+
+    /// All routes.
+    pub fn routes(&self) -> Vec<(ObjectKey, Arc<RouteFacts>)> {
+        self.routes.all()
+    }
+
+    /// How the mirror fares.
+    pub fn health(&self) -> reflector::Health {
+        self.routes.health()
+    }
+
+    /// Counts changes.
+    pub fn version(&self) -> u64 {
+        lock(&self.recent).version
+    }
+
+    /// What changed after `version`.
+    pub fn since(&self, version: u64) -> News {
+        lock(&self.recent).since(version)
+    }
+
+    /// Keeps it for another while.
+    pub fn touch(&self) {
+        *self.used() = Instant::now();
+    }
+
+    fn is_dead(&self) -> bool {
+        let health = self.routes.health();
+        let silent = health.age.map_or_else(|| self.born.elapsed(), |age| age.min(self.born.elapsed()));
+        health.error.is_some() && !health.connected && silent > DEAD_AFTER
+    }
+
+    fn used(&self) -> MutexGuard<'_, Instant> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Recent {
+    fn push(&mut self, changed: Changed) {
+        self.version += 1;
+        if self.changes.len() == RECENT_MAX {
+            self.changes.pop_front();
+        }
+        self.changes.push_back((self.version, changed));
+    }
+
+    fn since(&self, version: u64) -> News {
+        let mut news = News { version: self.version, ..News::default() };
+        // One that is forgotten may have been anything.
+        if self.version > version && self.changes.front().is_none_or(|(first, _)| *first > version + 1) {
+            (news.more, news.routers, news.zones) = (true, true, true);
+        }
+        for (_, changed) in self.changes.iter().filter(|(at, _)| *at > version) {
+            match changed {
+                Changed::Route(key) => {
+                    let name = key.to_string();
+                    if !news.routes.contains(&name) {
+                        if news.routes.len() < NAMED_MAX {
+                            news.routes.push(name);
+                        } else {
+                            news.more = true;
+                        }
+                    }
+                }
+                Changed::Router(_) => news.routers = true,
+                Changed::Zone => news.zones = true,
+                Changed::All => (news.more, news.routers, news.zones) = (true, true, true),
+            }
+        }
+        news
+    }
+}
+
+/// Notes all that changes, for ever.
+async fn follow(
+    mut routes: Changes<RouteFacts>,
+    mut routers: Option<Changes<()>>,
+    mut zones: Option<Changes<()>>,
+    recent: Arc<Mutex<Recent>>,
+) {
+    loop {
+        let changed = tokio::select! {
+            change = routes.next() => name(change).map_or(Changed::All, Changed::Route),
+            change = next(&mut routers) => name(change).map_or(Changed::All, |key| Changed::Router(key.name)),
+            change = next(&mut zones) => name(change).map_or(Changed::All, |_| Changed::Zone),
+        };
+        lock(&recent).push(changed);
+    }
+}
+
+async fn next<V>(changes: &mut Option<Changes<V>>) -> Change<V> {
+    match changes {
+        Some(changes) => changes.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn name<V>(change: Change<V>) -> Option<ObjectKey> {
+    match change {
+        Change::Applied(applied) => Some(applied.key),
+        Change::Deleted { key, .. } => Some(key),
+        Change::Resynced(_) => None,
+    }
+}
+
+fn lock(recent: &Mutex<Recent>) -> MutexGuard<'_, Recent> {
+    recent.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_are_named_once_and_bounded() {
+        let mut recent = Recent::default();
+        assert_eq!(recent.since(0), News::default());
+        for name in ["a", "b", "a"] {
+            recent.push(Changed::Route(ObjectKey::namespaced("shop", name)));
+        }
+        recent.push(Changed::Zone);
+        let news = recent.since(0);
+        assert_eq!(news.routes, ["shop/a", "shop/b"]);
+        assert_eq!((news.version, news.more, news.routers, news.zones), (4, false, false, true));
+        assert_eq!(recent.since(3).routes, Vec::<String>::new());
+        for number in 0..40 {
+            recent.push(Changed::Route(ObjectKey::namespaced("shop", &number.to_string())));
+        }
+        let news = recent.since(4);
+        assert_eq!((news.routes.len(), news.more, news.routers), (NAMED_MAX, true, false));
+        for _ in 0..RECENT_MAX {
+            recent.push(Changed::Router("shard1".to_owned()));
+        }
+        assert!(recent.since(4).more, "what was forgotten may have been anything");
+        assert!(!recent.since(recent.version - 1).more);
+    }
+}

@@ -1,0 +1,207 @@
+//! What is new, by server-sent events: at most two messages a second for each viewer, each bounded.
+//!
+//! A message says what changed since the one before, by name where that is short, with the newest sample of numbers for who
+//! may see them, and how the mirror and the process fare. The page then asks for what it shows of that. Nothing is kept for
+//! a viewer but the version up to which it was told.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures::stream;
+use serde_json::{Value, json};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::Shared;
+use super::ask::Failure;
+use super::feed::{Feed, News};
+use super::session::Session;
+
+/// Least time between two messages.
+const PACE: Duration = Duration::from_millis(500);
+/// A viewer who is told nothing for so long is sent a message all the same: it shows that the line stands.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// How often the API is asked whether the user may still see this.
+const CHECK: Duration = Duration::from_secs(10);
+/// Streams at a time, of all viewers and of one session; a tab that is not seen closes its own.
+const STREAMS_MAX: usize = 512;
+const STREAMS_OF_SESSION_MAX: usize = 16;
+
+/// An open stream, counted as long as it lives.
+struct Place {
+    all: Arc<AtomicUsize>,
+    of_session: Arc<AtomicUsize>,
+}
+
+impl Place {
+    fn take(all: &Arc<AtomicUsize>, of_session: &Arc<AtomicUsize>) -> Option<Self> {
+        let place = Place { all: all.clone(), of_session: of_session.clone() };
+        // Counted first, and given back by the drop if that was one too many.
+        let (before, own) = (all.fetch_add(1, Ordering::Relaxed), of_session.fetch_add(1, Ordering::Relaxed));
+        (before < STREAMS_MAX && own < STREAMS_OF_SESSION_MAX).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.fetch_sub(1, Ordering::Relaxed);
+        self.of_session.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One viewer's stream.
+struct Viewer {
+    shared: Arc<Shared>,
+    session: Arc<Session>,
+    feeds: Vec<Arc<Feed>>,
+    /// The version of each feed up to which this viewer was told.
+    told: Vec<u64>,
+    numbers: bool,
+    sampled: u64,
+    state: Value,
+    ticks: tokio::time::Interval,
+    spoke: Instant,
+    checked: Instant,
+    over: bool,
+    stop: CancellationToken,
+    _place: Place,
+}
+
+/// The answer to a viewer.
+pub async fn stream(shared: Arc<Shared>, session: Arc<Session>) -> Result<Response, Failure> {
+    let busy = || Failure::new(StatusCode::TOO_MANY_REQUESTS, "TooManyStreams", "too many pages are open; close some");
+    let place = Place::take(&shared.streams, &session.streams).ok_or_else(busy)?;
+    let rights = session.rights().await?;
+    let feeds = shared.feeds.of(&session, &rights).await?;
+    let mut ticks = interval(PACE);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let now = Instant::now();
+    let viewer = Viewer {
+        told: feeds.iter().map(|feed| feed.version()).collect(),
+        stop: shared.stopping(),
+        shared,
+        session,
+        feeds,
+        numbers: rights.numbers,
+        sampled: 0,
+        state: Value::Null,
+        ticks,
+        spoke: now,
+        checked: now,
+        over: false,
+        _place: place,
+    };
+    let pieces = stream::unfold(viewer, |mut viewer| async move {
+        let message = viewer.next().await?;
+        Some((Ok::<_, Infallible>(message), viewer))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+        // Proxies that gather answers would hold the news back.
+        (header::HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    Ok((headers, Body::from_stream(pieces)).into_response())
+}
+
+impl Viewer {
+    /// The next message; `None` after the last.
+    async fn next(&mut self) -> Option<Bytes> {
+        while !self.over {
+            tokio::select! {
+                () = self.stop.cancelled() => return None,
+                _ = self.ticks.tick() => {}
+            }
+            if self.checked.elapsed() >= CHECK {
+                self.checked = Instant::now();
+                if let Err(failure) = self.check().await {
+                    // The page asks who it is, and so learns what is to be done.
+                    self.over = true;
+                    return Some(event("end", &json!({"reason": failure.reason, "message": failure.message})));
+                }
+            }
+            if let Some(message) = self.news() {
+                self.spoke = Instant::now();
+                return Some(event("news", &message));
+            }
+        }
+        None
+    }
+
+    /// Whether the user may still see what this shows.
+    async fn check(&mut self) -> Result<(), Failure> {
+        if !self.shared.sessions.holds(&self.session) {
+            return Err(Failure::new(StatusCode::UNAUTHORIZED, "SignedOut", "the session has ended"));
+        }
+        match self.session.rights().await {
+            Ok(rights) => {
+                let feeds = self.shared.feeds.of(&self.session, &rights).await?;
+                let same = feeds.len() == self.feeds.len()
+                    && feeds.iter().zip(&self.feeds).all(|(one, other)| Arc::ptr_eq(one, other));
+                if !same || rights.numbers != self.numbers {
+                    return Err(Failure::new(StatusCode::RESET_CONTENT, "Changed", "what you may see has changed"));
+                }
+                Ok(())
+            }
+            // While the API is away the page keeps what it shows, and says so.
+            Err(failure) if failure.reason == "ApiAway" => Ok(()),
+            Err(failure) => {
+                if failure.status == StatusCode::UNAUTHORIZED {
+                    self.shared.sessions.forget(&self.session);
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// What is to be told now, if anything is.
+    fn news(&mut self) -> Option<Value> {
+        let mut message = serde_json::Map::new();
+        let mut changed: Option<News> = None;
+        for (feed, told) in self.feeds.iter().zip(&mut self.told) {
+            feed.touch();
+            let news = feed.since(*told);
+            if news.version == *told {
+                continue;
+            }
+            *told = news.version;
+            changed = Some(match changed.take() {
+                None => news,
+                Some(before) => before.and(news),
+            });
+        }
+        if let Some(changed) = changed {
+            message.insert("changed".to_owned(), json!(changed));
+        }
+        let newest = self.shared.samples.newest();
+        if self.numbers && newest != self.sampled {
+            self.sampled = newest;
+            message.insert("sample".to_owned(), self.shared.samples.last().unwrap_or_default());
+        }
+        let state = state(&self.shared, &self.feeds, self.numbers);
+        if state != self.state || message.is_empty() && self.spoke.elapsed() >= HEARTBEAT {
+            self.state = state.clone();
+            message.insert("state".to_owned(), state);
+        }
+        (!message.is_empty()).then_some(Value::Object(message))
+    }
+}
+
+/// How the mirrors fare, and for who may see numbers, what this process is missing.
+fn state(shared: &Shared, feeds: &[Arc<Feed>], numbers: bool) -> Value {
+    let healths: Vec<_> = feeds.iter().map(|feed| feed.health()).collect();
+    let error = healths.iter().filter(|health| !health.connected).find_map(|health| health.error.clone());
+    let missing = if numbers { shared.health.report().missing() } else { Vec::new() };
+    json!({"connected": healths.iter().all(|health| health.connected), "error": error, "missing": missing})
+}
+
+fn event(name: &str, data: &Value) -> Bytes {
+    // JSON text has no newline of its own.
+    Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
+}

@@ -1,0 +1,370 @@
+//! The dashboard: what operators and tenants see of the platform, in a browser, read-only.
+//!
+//! ```text
+//!   browser ──cookie──► session ──the user's own token──► API        objects: what the API lets this user see
+//!      ▲                   │
+//!      │ events            ├──► feed      one compact mirror of the routes of a scope, shared by its viewers
+//!      └───────────────────┴──► samples   the numbers of /metrics, over the last quarter of an hour
+//! ```
+//!
+//! | endpoint below `/dashboard/` | answers |
+//! |---|---|
+//! | ``, `assets/…` | the page ([`assets`]) |
+//! | `session` | `POST` signs in with a token, `GET` says who is signed in and what they may see, `DELETE` signs out |
+//! | `data/overview`, `data/routes` | counts, and pages of routes ([`facts`]) |
+//! | `data/samples` | numbers ([`samples`]) |
+//! | `data/live` | what changes, as server-sent events ([`live`]) |
+//! | `api/…` | an object or list of the API itself, as this user may see it |
+//!
+//! It decides nothing about rights: whatever is shown comes from the API by the user's own token, or from a mirror of what
+//! the API just said this user may list. It changes nothing: no endpoint here writes to the API.
+
+pub mod ask;
+pub mod assets;
+pub mod facts;
+pub mod feed;
+pub mod live;
+pub mod samples;
+pub mod session;
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Query, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use self::ask::Failure;
+use self::facts::{Keyed, Wanted};
+use self::feed::Feeds;
+use self::samples::Samples;
+use self::session::{Session, Sessions};
+use super::exposition::Format;
+use super::health::Health;
+use super::metrics::Metrics;
+
+/// Largest request of a browser: a token, and a few words.
+const BODY_OCTETS_MAX: usize = 16 << 10;
+/// What a page may do. Nothing comes from elsewhere and nothing goes elsewhere; no script or style stands in the markup, and
+/// none can be made from text (Trusted Types).
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
+     require-trusted-types-for 'script'; trusted-types 'none'";
+/// Which paths of the API are shown, with all below them: those that the page reads. The API decides who may read what of
+/// them.
+const SHOWN: &[&str] = &["/apis/signpost.dev/v1alpha1", "/apis/events.k8s.io/v1", "/apis/coordination.k8s.io/v1"];
+/// And this one, with what lies directly below it: Namespaces, but not all that may be in one.
+const NAMESPACES: &str = "/api/v1/namespaces";
+
+/// The dashboard of a process; clones are handles to one.
+#[derive(Clone)]
+pub struct Dashboard(Arc<Shared>);
+
+/// What its endpoints share.
+pub struct Shared {
+    door: OnceLock<Option<kube::Client>>,
+    sessions: Sessions,
+    feeds: Feeds,
+    samples: Samples,
+    streams: Arc<AtomicUsize>,
+    health: Arc<Health>,
+    metrics: Arc<Metrics>,
+    stop: OnceLock<CancellationToken>,
+}
+
+impl Dashboard {
+    /// A dashboard of a process that starts now. Until [`Self::open`] nobody can sign in.
+    pub fn new(health: Arc<Health>, metrics: Arc<Metrics>) -> Self {
+        Dashboard(Arc::new(Shared {
+            door: OnceLock::new(),
+            sessions: Sessions::default(),
+            feeds: Feeds::default(),
+            samples: Samples::default(),
+            streams: Arc::default(),
+            health,
+            metrics,
+            stop: OnceLock::new(),
+        }))
+    }
+
+    /// Lets users in, by a client of the API that proves nothing by itself; `None` if this process knows no API.
+    pub fn open(&self, door: Option<kube::Client>) {
+        // Opened once; a second API would be another platform.
+        let _ = self.0.door.set(door);
+    }
+
+    /// Takes samples of the process's numbers and clears away what is over, until `stop` fires; then streams end.
+    pub async fn run(self, stop: CancellationToken) {
+        let shared = self.0;
+        let _ = shared.stop.set(stop.clone());
+        let mut ticks = tokio::time::interval(samples::INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            if let Ok(page) = shared.metrics.encode(Format::OpenMetrics) {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                shared.samples.take(&page, u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+            }
+            shared.sessions.sweep();
+            shared.feeds.sweep();
+        }
+    }
+
+    /// Its endpoints.
+    pub fn router(self) -> Router {
+        Router::new()
+            .route("/dashboard", get(|| async { Redirect::permanent("/dashboard/") }))
+            .route("/dashboard/", get(assets::index))
+            .route("/dashboard/assets/{name}", get(assets::asset))
+            .route("/dashboard/session", get(who).post(sign_in).delete(sign_out))
+            .route("/dashboard/data/overview", get(overview))
+            .route("/dashboard/data/routes", get(routes))
+            .route("/dashboard/data/samples", get(all_samples))
+            .route("/dashboard/data/live", get(live))
+            .route("/dashboard/api/{*path}", get(object))
+            .layer(DefaultBodyLimit::max(BODY_OCTETS_MAX))
+            .layer(middleware::from_fn(guarded))
+            .with_state(self.0)
+    }
+}
+
+impl Shared {
+    fn door(&self) -> Result<&kube::Client, Failure> {
+        let starting = || Failure::new(StatusCode::SERVICE_UNAVAILABLE, "Starting", "the process is starting");
+        let none = || {
+            let message = "this process knows no API to sign in with: give it --kubeconfig, or the role api";
+            Failure::new(StatusCode::SERVICE_UNAVAILABLE, "NoApi", message)
+        };
+        self.door.get().ok_or_else(starting)?.as_ref().ok_or_else(none)
+    }
+
+    fn stopping(&self) -> CancellationToken {
+        self.stop.get().cloned().unwrap_or_default()
+    }
+
+    /// `answer`, and the end of the session if the API knows its token no more.
+    fn settle<T>(&self, session: &Arc<Session>, answer: Result<T, Failure>) -> Result<T, Failure> {
+        if let Err(failure) = &answer
+            && failure.status == StatusCode::UNAUTHORIZED
+        {
+            self.sessions.forget(session);
+        }
+        answer
+    }
+
+    /// The routes that this session may see.
+    async fn routes_of(&self, session: &Arc<Session>) -> Result<(u64, Vec<Keyed>), Failure> {
+        let rights = self.settle(session, session.rights().await)?;
+        let feeds = self.feeds.of(session, &rights).await?;
+        let version = feeds.iter().map(|feed| feed.version()).sum();
+        Ok((version, feeds.iter().flat_map(|feed| feed.routes()).collect()))
+    }
+}
+
+type Answer = Result<Response, Failure>;
+
+/// What a browser sends to sign in.
+#[derive(Deserialize)]
+struct SignIn {
+    token: String,
+    #[serde(default)]
+    namespace: Option<String>,
+}
+
+async fn sign_in(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Answer {
+    let refuse = |reason, message: &str| Err(Failure::new(StatusCode::FORBIDDEN, reason, message));
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    // Another site can send neither this content type nor the browser's word that it is the same site.
+    if !text("content-type").starts_with("application/json") || !matches!(text("sec-fetch-site"), "" | "same-origin") {
+        return refuse("OtherSite", "sign in on the dashboard's own page");
+    }
+    let origin = text("origin");
+    let secure = origin.starts_with("https://");
+    if !secure && !origin.is_empty() && !is_loopback(origin) {
+        return refuse(
+            "PlainHttp",
+            "over plain HTTP a token is readable on its way: put the admin endpoint behind TLS, or reach it by ssh -L",
+        );
+    }
+    let wanted: SignIn = serde_json::from_slice(&body)
+        .map_err(|_| Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "a token is needed: {\"token\": \"…\"}"))?;
+    let door = shared.door()?;
+    let (identifier, session) = shared.sessions.open(door, wanted.token.trim(), wanted.namespace.as_deref()).await?;
+    let rights = shared.settle(&session, session.rights().await)?;
+    // Whoever signs in anew leaves no session behind.
+    shared.sessions.close(&headers);
+    let cookie = session::cookie(&identifier, secure);
+    Ok(([(header::SET_COOKIE, cookie)], json_of(&described(&session, &rights))).into_response())
+}
+
+async fn who(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
+    shared.door()?;
+    // That nobody is signed in is an answer, not a failure.
+    let nobody = |failure: Failure| match failure.status {
+        StatusCode::UNAUTHORIZED => Ok(json_of(&json!({"user": null}))),
+        _ => Err(failure),
+    };
+    let session = match shared.sessions.of(&headers) {
+        Ok(session) => session,
+        Err(failure) => return nobody(failure),
+    };
+    match shared.settle(&session, session.rights().await) {
+        Ok(rights) => Ok(json_of(&described(&session, &rights))),
+        Err(failure) => nobody(failure),
+    }
+}
+
+async fn sign_out(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    shared.sessions.close(&headers);
+    (StatusCode::NO_CONTENT, [(header::SET_COOKIE, session::no_cookie())]).into_response()
+}
+
+fn described(session: &Session, rights: &session::Rights) -> Value {
+    json!({
+        "user": session.user,
+        "groups": session.groups,
+        "rights": rights,
+        "secondsLeft": session.left().as_secs(),
+        "version": env!("CARGO_PKG_VERSION"),
+    })
+}
+
+async fn overview(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
+    let session = shared.sessions.of(&headers)?;
+    let (version, routes) = shared.routes_of(&session).await?;
+    let mut told = facts::overview(&routes);
+    told["version"] = json!(version);
+    Ok(json_of(&told))
+}
+
+async fn routes(State(shared): State<Arc<Shared>>, headers: HeaderMap, Query(wanted): Query<Wanted>) -> Answer {
+    let session = shared.sessions.of(&headers)?;
+    let (version, routes) = shared.routes_of(&session).await?;
+    let mut told = facts::page(&routes, &wanted);
+    told["version"] = json!(version);
+    Ok(json_of(&told))
+}
+
+async fn all_samples(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
+    let session = shared.sessions.of(&headers)?;
+    let rights = shared.settle(&session, session.rights().await)?;
+    match rights.numbers {
+        true => Ok(json_of(&shared.samples.all())),
+        false => Err(Failure::new(StatusCode::FORBIDDEN, "Forbidden", "the numbers are for who may list Zones")),
+    }
+}
+
+async fn live(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
+    let session = shared.sessions.of(&headers)?;
+    let answer = live::stream(shared.clone(), session.clone()).await;
+    shared.settle(&session, answer)
+}
+
+/// An object or a list of the API, as the API gives it to this user.
+async fn object(State(shared): State<Arc<Shared>>, request: Request) -> Answer {
+    let session = shared.sessions.of(request.headers())?;
+    let path = request.uri().path().strip_prefix("/dashboard/api").unwrap_or_default();
+    let query = request.uri().query().unwrap_or_default();
+    let watches = query.split('&').any(|pair| pair.split('=').next() == Some("watch"));
+    if watches || !is_shown(path) {
+        let message = "the dashboard does not show this path of the API";
+        return Err(Failure::new(StatusCode::NOT_FOUND, "NotShown", message));
+    }
+    let whole = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
+    let octets = shared.settle(&session, ask::get(&session.client, &whole).await)?;
+    Ok(json_response(octets))
+}
+
+fn is_shown(path: &str) -> bool {
+    let below = |root: &str| path.strip_prefix(root).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    let namespace = below(NAMESPACES).is_some_and(|rest| rest.matches('/').count() <= 1);
+    !path.contains("..") && (namespace || SHOWN.iter().any(|shown| below(shown).is_some()))
+}
+
+fn json_of(value: &Value) -> Response {
+    json_response(value.to_string().into_bytes())
+}
+
+fn json_response(octets: Vec<u8>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], octets).into_response()
+}
+
+/// Whether an origin such as `http://127.0.0.1:9453` is this machine.
+fn is_loopback(origin: &str) -> bool {
+    let host = origin.split("://").nth(1).unwrap_or_default();
+    let host = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let address = host.parse::<std::net::IpAddr>();
+    host == "localhost" || host.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Adds what every answer carries.
+async fn guarded(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        ("content-security-policy", CONTENT_SECURITY_POLICY),
+        ("x-content-type-options", "nosniff"),
+        ("x-frame-options", "DENY"),
+        ("referrer-policy", "no-referrer"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("permissions-policy", "camera=(), microphone=(), geolocation=()"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_of_the_api() {
+        for (path, shown) in [
+            ("/apis/signpost.dev/v1alpha1", true),
+            ("/apis/signpost.dev/v1alpha1/namespaces/shop/routes/front", true),
+            ("/apis/signpost.dev/v1alpha1x/routes", false),
+            ("/apis/events.k8s.io/v1/namespaces/shop/events", true),
+            ("/apis/signpost.dev/v1alpha1/../../../metrics", false),
+            ("/api/v1/namespaces", true),
+            ("/api/v1/namespaces/shop", true),
+            ("/api/v1/namespaces/shop/secrets", false),
+            ("/api/v1/secrets", false),
+            ("/metrics", false),
+            ("", false),
+        ] {
+            assert_eq!(is_shown(path), shown, "{path}");
+        }
+    }
+
+    #[test]
+    fn which_origins_are_this_machine() {
+        for (origin, is) in [
+            ("http://127.0.0.1:9453", true),
+            ("http://[::1]:9453", true),
+            ("http://localhost", true),
+            ("http://signpost.localhost:80", true),
+            ("http://192.0.2.1:9453", false),
+            ("http://127.0.0.1.example.org", false),
+            ("http://localhost.example.org", false),
+            ("null", false),
+        ] {
+            assert_eq!(is_loopback(origin), is, "{origin}");
+        }
+    }
+}

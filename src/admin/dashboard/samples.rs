@@ -1,0 +1,330 @@
+//! The numbers of the last minutes, for the dashboard's plots.
+//!
+//! Every [`INTERVAL`] the page of `/metrics` is made and read, so that each number has the name it has there and nothing is
+//! counted twice. Of it, the families of [`FAMILIES`] are kept, in columns of single floats: a counter as its rate per
+//! second, a gauge as it is, a histogram as two quantiles of what came since the sample before. A column is named as its
+//! series is, such as `signpost_dns_responses_total{rcode="NOERROR"}`.
+//!
+//! ```text
+//!   at       t0   t1   t2 …          (POINTS_MAX of them, the oldest fall off)
+//!   column   NaN  1.5  2.0 …         (COLUMNS_MAX of them; NaN: not known then)
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+/// Time between two samples. Shorter shows no more of a platform's life; longer, and a plot does not move.
+pub const INTERVAL: Duration = Duration::from_secs(2);
+/// How many samples are kept: a quarter of an hour.
+const POINTS_MAX: usize = 450;
+/// How many columns are kept: those of the process and of the first zones that are counted one by one. With all points they
+/// take half a megabyte.
+const COLUMNS_MAX: usize = 256;
+
+/// How the samples of a family become one number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// The rate of a counter, per second.
+    Rate,
+    /// The sum of gauges.
+    Sum,
+    /// The largest of gauges.
+    Largest,
+    /// The smallest of gauges.
+    Smallest,
+    /// The median and the 99th percentile of a histogram.
+    Quantiles,
+}
+
+/// What is kept: the family, the label that separates its columns, and how it is read.
+const FAMILIES: &[(&str, Option<&str>, Reading)] = &[
+    ("signpost_dns_requests_total", None, Reading::Rate),
+    ("signpost_dns_responses_total", Some("rcode"), Reading::Rate),
+    ("signpost_dns_dropped_requests_total", None, Reading::Rate),
+    ("signpost_dns_rate_limited_total", None, Reading::Rate),
+    ("signpost_dns_request_duration_seconds", None, Reading::Quantiles),
+    ("signpost_dns_zones", None, Reading::Sum),
+    ("signpost_dns_ready", None, Reading::Smallest),
+    ("signpost_held_losses", Some("kind"), Reading::Sum),
+    ("signpost_verdicts", None, Reading::Sum),
+    ("signpost_mirror_age_seconds", None, Reading::Largest),
+    ("signpost_mirror_connected", None, Reading::Smallest),
+    ("signpost_scheduler_leading", None, Reading::Sum),
+    ("signpost_scheduler_waiting_routes", None, Reading::Sum),
+    // Last: there may be more of these than there is room for.
+    ("signpost_dns_zone_requests_total", Some("zone"), Reading::Rate),
+];
+
+/// The samples of a process.
+#[derive(Default)]
+pub struct Samples(Mutex<Ring>);
+
+#[derive(Default)]
+struct Ring {
+    /// When each sample was taken, in milliseconds since the epoch.
+    at: VecDeque<u64>,
+    columns: BTreeMap<String, VecDeque<f32>>,
+    /// Counters and buckets at the last sample.
+    before: BTreeMap<String, f64>,
+}
+
+impl Samples {
+    /// Takes a sample of a page in OpenMetrics or Prometheus text at `at`, in milliseconds since the epoch.
+    pub fn take(&self, page: &str, at: u64) {
+        let raw = read(page);
+        let mut ring = self.lock();
+        let seconds = ring.at.back().map(|last| at.saturating_sub(*last) as f64 / 1_000.0).filter(|since| *since > 0.0);
+        let row = row(&raw, &ring.before, seconds);
+        ring.before = raw.into_iter().map(|(key, sum)| (key, sum.counted)).collect();
+        ring.push(at, row);
+    }
+
+    /// When the last sample was taken; 0 if none was.
+    pub fn newest(&self) -> u64 {
+        self.lock().at.back().copied().unwrap_or(0)
+    }
+
+    /// All of them: times, and values by column.
+    pub fn all(&self) -> Value {
+        let ring = self.lock();
+        let columns: Map<String, Value> = ring
+            .columns
+            .iter()
+            .map(|(name, values)| (name.clone(), values.iter().copied().map(number).collect()))
+            .collect();
+        json!({"intervalMs": INTERVAL.as_millis() as u64, "pointsMax": POINTS_MAX, "at": ring.at, "columns": columns})
+    }
+
+    /// The last one: its time, and the value of each column.
+    pub fn last(&self) -> Option<Value> {
+        let ring = self.lock();
+        let at = ring.at.back()?;
+        let last = |(name, values): (&String, &VecDeque<f32>)| Some((name.clone(), number(*values.back()?)));
+        let columns: Map<String, Value> = ring.columns.iter().filter_map(last).collect();
+        Some(json!({"at": at, "columns": columns}))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ring {
+    fn push(&mut self, at: u64, row: Vec<(String, f64)>) {
+        if self.at.len() == POINTS_MAX {
+            self.at.pop_front();
+            for column in self.columns.values_mut() {
+                column.pop_front();
+            }
+        }
+        self.at.push_back(at);
+        let points = self.at.len();
+        for (name, value) in row {
+            if self.columns.len() == COLUMNS_MAX && !self.columns.contains_key(&name) {
+                continue;
+            }
+            let column = self.columns.entry(name).or_default();
+            column.resize(points - 1, f32::NAN);
+            column.push_back(value as f32);
+        }
+        // What was not told this time is not known now, and gone when it was not known in any sample.
+        self.columns.retain(|_, column| {
+            column.resize(points, f32::NAN);
+            column.iter().any(|value| !value.is_nan())
+        });
+    }
+}
+
+/// JSON has no NaN; and four significant digits are more than a plot shows.
+fn number(value: f32) -> Value {
+    match value {
+        value if !value.is_finite() => Value::Null,
+        value if value.fract() == 0.0 && value.abs() < 1e7 => json!(value as i64),
+        value => format!("{value:.3e}").parse::<f64>().map_or(Value::Null, |value| json!(value)),
+    }
+}
+
+/// What a page says of one column.
+#[derive(Default, Clone)]
+struct Summed {
+    counted: f64,
+    largest: f64,
+    smallest: f64,
+}
+
+/// Sums by column: `family`, `family{label="value"}`, or `family|bound` for a bucket of a histogram.
+fn read(page: &str) -> BTreeMap<String, Summed> {
+    let mut sums: BTreeMap<String, Summed> = BTreeMap::new();
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let Some((name, labels, value)) = sample(line) else { continue };
+        let bucket_of = name.strip_suffix("_bucket");
+        let wanted = FAMILIES.iter().find(|(family, _, reading)| match bucket_of {
+            Some(histogram) => *reading == Reading::Quantiles && *family == histogram,
+            None => *reading != Reading::Quantiles && *family == name,
+        });
+        let Some((family, label, _)) = wanted else { continue };
+        let key = match (bucket_of, label) {
+            (Some(_), _) => format!("{family}|{}", label_of(labels, "le").unwrap_or("+Inf")),
+            (None, Some(label)) => format!("{family}{{{label}=\"{}\"}}", label_of(labels, label).unwrap_or_default()),
+            (None, None) => (*family).to_owned(),
+        };
+        sums.entry(key)
+            .and_modify(|sum| {
+                sum.counted += value;
+                sum.largest = sum.largest.max(value);
+                sum.smallest = sum.smallest.min(value);
+            })
+            .or_insert(Summed { counted: value, largest: value, smallest: value });
+    }
+    sums
+}
+
+/// Name, labels and value of a line.
+fn sample(line: &str) -> Option<(&str, &str, f64)> {
+    let (series, value) = line.rsplit_once(' ')?;
+    let value = value.parse().ok()?;
+    Some(match series.split_once('{') {
+        Some((name, labels)) => (name, labels.strip_suffix('}')?, value),
+        None => (series, "", value),
+    })
+}
+
+/// The value of a label, escapes left as they are: it is a name here, not a text.
+fn label_of<'a>(labels: &'a str, wanted: &str) -> Option<&'a str> {
+    let mut rest = labels;
+    loop {
+        let (name, after) = rest.split_once("=\"")?;
+        let mut escaped = false;
+        let end = after.bytes().position(|octet| {
+            let ends = octet == b'"' && !escaped;
+            escaped = octet == b'\\' && !escaped;
+            ends
+        })?;
+        if name == wanted {
+            return Some(&after[..end]);
+        }
+        rest = after[end + 1..].trim_start_matches(',');
+    }
+}
+
+/// The columns of a sample, those that matter most first.
+fn row(raw: &BTreeMap<String, Summed>, before: &BTreeMap<String, f64>, seconds: Option<f64>) -> Vec<(String, f64)> {
+    let mut row = Vec::new();
+    for (family, _, reading) in FAMILIES {
+        let of_family = |(key, _): &(&String, &Summed)| {
+            let rest = &key[family.len()..];
+            rest.is_empty() || rest.starts_with('{') || rest.starts_with('|')
+        };
+        let columns =
+            raw.range((*family).to_owned()..).take_while(|(key, _)| key.starts_with(family)).filter(of_family);
+        match reading {
+            Reading::Rate => row.extend(columns.map(|(key, sum)| {
+                // A counter that went back began anew.
+                let since = before.get(key).zip(seconds);
+                let rate = since.map_or(f64::NAN, |(before, seconds)| (sum.counted - before).max(0.0) / seconds);
+                (key.clone(), rate)
+            })),
+            Reading::Sum => row.extend(columns.map(|(key, sum)| (key.clone(), sum.counted))),
+            Reading::Largest => row.extend(columns.map(|(key, sum)| (key.clone(), sum.largest))),
+            Reading::Smallest => row.extend(columns.map(|(key, sum)| (key.clone(), sum.smallest))),
+            Reading::Quantiles => {
+                let bound = |key: &str| key.rsplit('|').next().and_then(|bound| bound.parse::<f64>().ok());
+                let mut buckets: Vec<(f64, f64)> =
+                    columns.filter_map(|(key, sum)| Some((bound(key)?, sum.counted - before.get(key)?))).collect();
+                buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
+                for share in [0.5, 0.99] {
+                    row.push((format!("{family}{{quantile=\"{share}\"}}"), quantile(&buckets, share)));
+                }
+            }
+        }
+    }
+    row
+}
+
+/// The quantile of cumulated buckets, between two bounds by their shares; NaN without a request.
+fn quantile(buckets: &[(f64, f64)], share: f64) -> f64 {
+    let total = buckets.last().map_or(0.0, |(_, count)| *count);
+    if total <= 0.0 {
+        return f64::NAN;
+    }
+    let rank = total * share;
+    let (mut from, mut below) = (0.0, 0.0);
+    for (bound, count) in buckets {
+        if *count >= rank {
+            let inside = if count > &below { (rank - below) / (count - below) } else { 1.0 };
+            // What lies above the last bound is not known to be any larger.
+            return if bound.is_finite() { from + (bound - from) * inside } else { from };
+        }
+        (from, below) = (*bound, *count);
+    }
+    from
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(requests: u32, fast: u32, all: u32) -> String {
+        format!(
+            "# HELP x y\nsignpost_dns_requests_total{{transport=\"udp\",type=\"A\"}} {requests}\n\
+             signpost_dns_requests_total{{transport=\"tcp\",type=\"A\"}} 7\n\
+             signpost_dns_responses_total{{rcode=\"NOERROR\",transport=\"udp\"}} {requests}\n\
+             signpost_dns_zone_requests_total{{zone=\"a\\\"b.\",kind=\"data\"}} {requests}\n\
+             signpost_dns_request_duration_seconds_bucket{{le=\"0.001\",transport=\"udp\"}} {fast}\n\
+             signpost_dns_request_duration_seconds_bucket{{le=\"0.002\",transport=\"udp\"}} {all}\n\
+             signpost_dns_request_duration_seconds_bucket{{le=\"+Inf\",transport=\"udp\"}} {all}\n\
+             signpost_mirror_age_seconds{{kind=\"Route\"}} 1.5\nsignpost_mirror_age_seconds{{kind=\"Zone\"}} 4.25\n\
+             signpost_something_else 3\n# EOF\n"
+        )
+    }
+
+    #[test]
+    fn a_page_becomes_rates_under_its_own_names() {
+        let samples = Samples::default();
+        assert_eq!((samples.newest(), samples.last()), (0, None));
+        samples.take(&page(100, 10, 10), 1_000);
+        samples.take(&page(300, 110, 210), 3_000);
+        let last = samples.last().expect("two were taken");
+        assert_eq!(last["at"], 3_000);
+        let columns = &last["columns"];
+        assert_eq!(columns["signpost_dns_requests_total"], 100);
+        assert_eq!(columns["signpost_dns_responses_total{rcode=\"NOERROR\"}"], 100);
+        assert_eq!(columns["signpost_dns_zone_requests_total{zone=\"a\\\"b.\"}"], 100);
+        assert_eq!(columns["signpost_mirror_age_seconds"], 4.25);
+        assert_eq!(columns["signpost_dns_request_duration_seconds{quantile=\"0.5\"}"], 0.001);
+        assert_eq!(columns["signpost_dns_request_duration_seconds{quantile=\"0.99\"}"], 0.00198);
+        assert_eq!(columns.get("signpost_something_else"), None);
+        let all = samples.all();
+        assert_eq!(all["at"], json!([1_000, 3_000]));
+        assert_eq!(all["columns"]["signpost_dns_requests_total"], json!([null, 100]), "no rate of one sample");
+    }
+
+    #[test]
+    fn a_restart_is_no_negative_rate_and_old_points_fall_off() {
+        let samples = Samples::default();
+        for second in 0..600_u64 {
+            samples.take(&page(if second == 599 { 0 } else { 50 }, 1, 1), second * 2_000);
+        }
+        assert_eq!(samples.last().expect("taken")["columns"]["signpost_dns_requests_total"], 0);
+        let all = samples.all();
+        assert_eq!(all["at"].as_array().map(Vec::len), Some(POINTS_MAX));
+        assert_eq!(all["columns"]["signpost_dns_requests_total"].as_array().map(Vec::len), Some(POINTS_MAX));
+        assert_eq!(all["at"][0], 150 * 2_000);
+    }
+
+    #[test]
+    fn columns_are_bounded_and_those_of_the_process_stay() {
+        let samples = Samples::default();
+        let zones: String =
+            (0..2_000).map(|zone| format!("signpost_dns_zone_requests_total{{zone=\"z{zone}.\"}} 1\n")).collect();
+        let page = zones + &page(1, 1, 1);
+        samples.take(&page, 1_000);
+        samples.take(&page, 2_000);
+        let all = samples.all();
+        assert_eq!(all["columns"].as_object().map(Map::len), Some(COLUMNS_MAX));
+        assert!(all["columns"].get("signpost_mirror_age_seconds").is_some());
+    }
+}

@@ -1,0 +1,262 @@
+//! Who is signed in: sessions in memory, each with a client of the API that carries the token it was opened with.
+//!
+//! The browser keeps a random identifier in a cookie that scripts cannot read and other sites cannot cause to be sent; the
+//! token stays here, in memory alone. A session ends an hour after its last use, half a day after it began, when its user
+//! signs out, when the API refuses its token, or when the process ends.
+//!
+//! What its user may see is never decided here: [`Session::rights`] asks the API, by `SelfSubjectAccessReview`, with the
+//! user's own token, and asks again when the answer is older than [`RIGHTS_LAST`].
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::digest::{self, SHA256};
+use aws_lc_rs::rand;
+use axum::http::{HeaderMap, StatusCode, header};
+use data_encoding::BASE64URL_NOPAD;
+use futures::future::join_all;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::ask::{self, Failure};
+use crate::api::identity::GROUP_TENANT_PREFIX;
+use crate::api::v1alpha1::{GROUP, SCHEDULER_LEASE_NAMESPACE};
+use crate::client;
+
+/// Sessions at a time; beyond, the one used least recently ends. Each is a token and a client, some ten kilobytes.
+const SESSIONS_MAX: usize = 1_024;
+/// How long a session may stand unused.
+const IDLE_LONGEST: Duration = Duration::from_secs(3_600);
+/// How long a session may last at all.
+const AGE_LONGEST: Duration = Duration::from_secs(12 * 3_600);
+/// How long what the API said of someone's rights is gone by. A right taken away is noticed after this at the latest.
+const RIGHTS_LAST: Duration = Duration::from_secs(5);
+/// Longest token in octets: what the API takes.
+const TOKEN_OCTETS_MAX: usize = 4_096;
+/// How many namespaces of a user are looked at.
+const NAMESPACES_MAX: usize = 32;
+/// The cookie's name.
+const COOKIE: &str = "signpost_session";
+/// Where the cookie is sent.
+const COOKIE_PATH: &str = "/dashboard/";
+
+/// The sessions of a process.
+#[derive(Default)]
+pub struct Sessions(Mutex<HashMap<Box<[u8]>, Arc<Session>>>);
+
+/// Someone who is signed in.
+pub struct Session {
+    /// A client that carries the user's token.
+    pub client: kube::Client,
+    /// User name.
+    pub user: String,
+    /// Groups.
+    pub groups: Vec<String>,
+    /// Streams of changes that are open.
+    pub streams: Arc<AtomicUsize>,
+    /// The namespaces to look at, for who may not look at all.
+    namespaces: Vec<String>,
+    began: Instant,
+    used: Mutex<Instant>,
+    rights: tokio::sync::Mutex<Option<(Instant, Rights)>>,
+}
+
+/// What someone may see, as the API says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rights {
+    /// Routes of all namespaces.
+    pub all: bool,
+    /// Else the namespaces whose routes they may see.
+    pub namespaces: Vec<String>,
+    /// Routers.
+    pub routers: bool,
+    /// Zones.
+    pub zones: bool,
+    /// The schedulers' Lease.
+    pub leases: bool,
+    /// The numbers of this process: for who may see all Zones, since they tell of all.
+    pub numbers: bool,
+}
+
+impl Sessions {
+    /// Opens a session with `token`, which the API must know: the session, and the identifier for its cookie. `namespace` is
+    /// one to look at, for users whose groups do not name any.
+    pub async fn open(
+        &self,
+        door: &kube::Client,
+        token: &str,
+        namespace: Option<&str>,
+    ) -> Result<(String, Arc<Session>), Failure> {
+        if token.is_empty() || token.len() > TOKEN_OCTETS_MAX {
+            return Err(Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", "this is no token"));
+        }
+        let client = client::bearing(door.clone(), token)
+            .map_err(|_| Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", "this is no token"))?;
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        let told = ask::post(&client, "/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await?;
+        let info = &told["status"]["userInfo"];
+        let user = info["username"].as_str().unwrap_or_default().to_owned();
+        let groups: Vec<String> =
+            info["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+        let mut namespaces: Vec<String> =
+            groups.iter().filter_map(|group| group.strip_prefix(GROUP_TENANT_PREFIX)).map(str::to_owned).collect();
+        namespaces.extend(namespace.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned));
+        namespaces.sort();
+        namespaces.dedup();
+        namespaces.truncate(NAMESPACES_MAX);
+        let now = Instant::now();
+        let session = Arc::new(Session {
+            client,
+            user,
+            groups,
+            streams: Arc::default(),
+            namespaces,
+            began: now,
+            used: Mutex::new(now),
+            rights: tokio::sync::Mutex::default(),
+        });
+        let mut octets = [0_u8; 32];
+        rand::fill(&mut octets).map_err(|_| {
+            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "the system has no randomness")
+        })?;
+        let identifier = BASE64URL_NOPAD.encode(&octets);
+        let mut sessions = self.lock();
+        if sessions.len() >= SESSIONS_MAX {
+            let oldest = sessions.iter().min_by_key(|(_, session)| *session.used()).map(|(key, _)| key.clone());
+            oldest.and_then(|key| sessions.remove(&key));
+        }
+        sessions.insert(key(&identifier), session.clone());
+        Ok((identifier, session))
+    }
+
+    /// The session of a request, by its cookie; it counts as used now.
+    pub fn of(&self, headers: &HeaderMap) -> Result<Arc<Session>, Failure> {
+        let signed_out = || Failure::new(StatusCode::UNAUTHORIZED, "SignedOut", "you are not signed in, or no longer");
+        let key = key(identifier(headers).ok_or_else(signed_out)?);
+        let mut sessions = self.lock();
+        let session = sessions.get(&key).ok_or_else(signed_out)?.clone();
+        if session.is_over() {
+            sessions.remove(&key);
+            return Err(signed_out());
+        }
+        *session.used() = Instant::now();
+        Ok(session)
+    }
+
+    /// Ends the session of a request.
+    pub fn close(&self, headers: &HeaderMap) {
+        if let Some(identifier) = identifier(headers) {
+            self.lock().remove(&key(identifier));
+        }
+    }
+
+    /// Ends this session, whose token the API refuses.
+    pub fn forget(&self, session: &Arc<Session>) {
+        self.lock().retain(|_, other| !Arc::ptr_eq(other, session));
+    }
+
+    /// Whether this session still stands.
+    pub fn holds(&self, session: &Arc<Session>) -> bool {
+        self.lock().values().any(|other| Arc::ptr_eq(other, session)) && !session.is_over()
+    }
+
+    /// Ends sessions that are over.
+    pub fn sweep(&self) {
+        self.lock().retain(|_, session| !session.is_over());
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether nobody is signed in.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Arc<Session>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    /// What the user may see; an error if the API does not know the token any more, or does not answer.
+    pub async fn rights(&self) -> Result<Rights, Failure> {
+        let mut known = self.rights.lock().await;
+        if let Some((asked, rights)) = &*known
+            && asked.elapsed() < RIGHTS_LAST
+        {
+            return Ok(rights.clone());
+        }
+        let (all, routers, zones, leases) = tokio::join!(
+            self.may("list", GROUP, "routes", None),
+            self.may("list", GROUP, "routers", None),
+            self.may("list", GROUP, "zones", None),
+            self.may("get", "coordination.k8s.io", "leases", Some(SCHEDULER_LEASE_NAMESPACE)),
+        );
+        let (all, zones) = (all?, zones?);
+        let mut namespaces = Vec::new();
+        if !all {
+            let asked = self.namespaces.iter().map(|namespace| self.may("list", GROUP, "routes", Some(namespace)));
+            for (namespace, may) in self.namespaces.iter().zip(join_all(asked).await) {
+                if may? {
+                    namespaces.push(namespace.clone());
+                }
+            }
+        }
+        let rights = Rights { all, namespaces, routers: routers?, zones, leases: leases?, numbers: zones };
+        *known = Some((Instant::now(), rights.clone()));
+        Ok(rights)
+    }
+
+    /// How long the session lasts at most from now on.
+    pub fn left(&self) -> Duration {
+        AGE_LONGEST.saturating_sub(self.began.elapsed())
+    }
+
+    async fn may(&self, verb: &str, group: &str, resource: &str, namespace: Option<&str>) -> Result<bool, Failure> {
+        let attributes =
+            json!({"verb": verb, "group": group, "resource": resource, "namespace": namespace.unwrap_or("")});
+        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes}});
+        let told = ask::post(&self.client, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review).await?;
+        Ok(told["status"]["allowed"].as_bool().unwrap_or(false))
+    }
+
+    fn used(&self) -> MutexGuard<'_, Instant> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_over(&self) -> bool {
+        // An open stream is a use.
+        let idle = self.used().elapsed() > IDLE_LONGEST && self.streams.load(Ordering::Relaxed) == 0;
+        idle || self.began.elapsed() > AGE_LONGEST
+    }
+}
+
+/// The value of `Set-Cookie` for a session. `secure`: the browser came over HTTPS.
+pub fn cookie(identifier: &str, secure: bool) -> String {
+    let secure = if secure { "; Secure" } else { "" };
+    let age = AGE_LONGEST.as_secs();
+    format!("{COOKIE}={identifier}; Path={COOKIE_PATH}; Max-Age={age}; HttpOnly; SameSite=Strict{secure}")
+}
+
+/// The value of `Set-Cookie` that takes it away.
+pub fn no_cookie() -> String {
+    format!("{COOKIE}=; Path={COOKIE_PATH}; Max-Age=0; HttpOnly; SameSite=Strict")
+}
+
+fn identifier(headers: &HeaderMap) -> Option<&str> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, value)| *name == COOKIE && !value.is_empty()).map(|(_, value)| value)
+}
+
+/// Sessions are found by a hash, so that the time it takes tells nothing of the identifiers there are.
+fn key(identifier: &str) -> Box<[u8]> {
+    digest::digest(&SHA256, identifier.as_bytes()).as_ref().into()
+}

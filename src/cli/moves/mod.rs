@@ -1,0 +1,325 @@
+//! `signpost move`, `drain`, `cordon`, `uncordon`: where routes are to go, and what that means for their users.
+//!
+//! Each command foretells what the scheduler will do (`scheduler::forecast`), tells it, and then writes the one field that
+//! asks for it, which `kubectl` can write as well: the annotation `signpost.dev/move-to` of a Route, or `spec.state` of a Router. With
+//! `--dry-run` it writes nothing.
+
+pub(super) mod plan;
+pub(super) mod reading;
+
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use self::plan::{Capacity, Context, Plan};
+use self::reading::{Platform, told};
+use super::{Exit, complain, note, print, serve};
+use crate::api::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, Route};
+use crate::api::v1alpha1::router::{Router, RouterState};
+use crate::client::reflector::ObjectKey;
+use crate::config;
+use crate::config::Settings;
+use crate::scheduler::strategy::StrategyName;
+
+/// The keys of the configuration that say where the API is, and how the platform moves routes.
+pub(super) const KEYS: &[&str] =
+    &["kubeconfig", "data-dir", "domain", "strategy", "webhook-url", "webhook-fallback", "drain-rate", "trail-minimum"];
+/// How often a route that is to move is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a move may take, unless `--wait` says otherwise.
+const WAIT_SECONDS: &str = "30";
+
+const EXIT_CODES: &str = "The API is the one of --kubeconfig, else of <data-dir>/kubeconfig. What is foretold is by this command's own settings: give it \
+     the --config of the server. Exit codes: 0 done (or would be), 1 it cannot be done or the API does not answer, 2 called wrongly.";
+
+pub(super) fn move_command() -> Command {
+    let route = Arg::new("route")
+        .value_name("NAMESPACE/NAME")
+        .required(true)
+        .value_parser(|text: &str| match text.split_once('/') {
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+                Ok(ObjectKey::namespaced(namespace, name))
+            }
+            _ => Err("must be NAMESPACE/NAME"),
+        })
+        .help("The Route");
+    let to = Arg::new("to").long("to").value_name("ROUTER").required(true).help("The Router that it is to be on");
+    let wait = Arg::new("wait")
+        .long("wait")
+        .value_name("SECONDS")
+        .default_value(WAIT_SECONDS)
+        .value_parser(clap::value_parser!(u64).range(0..=3600))
+        .help("How long to wait until it is there; 0: not at all");
+    let route = Command::new("route")
+        .about("Moves a route to another Router; its alias switches at once, and its old name leads to the new one")
+        .after_help(EXIT_CODES)
+        .args([route, to, wait])
+        .args(common());
+    group("move", "Moves things to another place", route)
+}
+
+pub(super) fn drain_command() -> Command {
+    let router = Command::new("router")
+        .about("Moves all routes of a Router to others, at the pace of drain-rate; no new ones come to it")
+        .after_help(EXIT_CODES)
+        .arg(router_argument())
+        .args(common());
+    group("drain", "Empties things", router)
+}
+
+pub(super) fn cordon_command() -> Command {
+    Command::new("cordon")
+        .about("Keeps new routes from a Router; those that it has stay")
+        .after_help(EXIT_CODES)
+        .arg(router_argument())
+        .args(common())
+}
+
+pub(super) fn uncordon_command() -> Command {
+    Command::new("uncordon")
+        .about("Lets a Router have routes again, after cordon or drain; those that have left do not come back")
+        .after_help(EXIT_CODES)
+        .arg(router_argument())
+        .args(common())
+}
+
+fn group(name: &'static str, about: &'static str, subcommand: Command) -> Command {
+    Command::new(name).about(about).subcommand_required(true).arg_required_else_help(true).subcommand(subcommand)
+}
+
+fn router_argument() -> Arg {
+    Arg::new("router").value_name("ROUTER").required(true).help("The Router")
+}
+
+/// What all of these commands take.
+fn common() -> impl Iterator<Item = Arg> {
+    let dry_run = Arg::new("dry-run")
+        .long("dry-run")
+        .action(ArgAction::SetTrue)
+        .help("Says what would happen, and changes nothing");
+    [dry_run, output()].into_iter().chain(serve::arguments_of(KEYS))
+}
+
+pub(super) fn output() -> Arg {
+    Arg::new("output")
+        .long("output")
+        .short('o')
+        .value_name("FORMAT")
+        .value_parser(["table", "json", "yaml"])
+        .default_value("table")
+        .help("How to print it")
+}
+
+pub(super) fn run_move(matches: &ArgMatches) -> Exit {
+    let Some(("route", matches)) = matches.subcommand() else { return Exit::Usage };
+    let key = matches.get_one::<ObjectKey>("route").expect("clap demands it");
+    let to = matches.get_one::<String>("to").expect("clap demands it");
+    let wait = Duration::from_secs(*matches.get_one::<u64>("wait").expect("it has a default"));
+    run(matches, async |call| move_route(call, key, to, wait).await)
+}
+
+pub(super) fn run_drain(matches: &ArgMatches) -> Exit {
+    let Some(("router", matches)) = matches.subcommand() else { return Exit::Usage };
+    run(matches, async |call| set_state(call, router_of(matches), RouterState::Draining).await)
+}
+
+pub(super) fn run_cordon(matches: &ArgMatches) -> Exit {
+    run(matches, async |call| set_state(call, router_of(matches), RouterState::Cordoned).await)
+}
+
+pub(super) fn run_uncordon(matches: &ArgMatches) -> Exit {
+    run(matches, async |call| set_state(call, router_of(matches), RouterState::Active).await)
+}
+
+fn router_of(matches: &ArgMatches) -> &str {
+    matches.get_one::<String>("router").expect("clap demands it")
+}
+
+/// One call of a command.
+struct Call<'a> {
+    platform: Platform,
+    settings: &'a Settings,
+    dry_run: bool,
+    output: &'a str,
+}
+
+impl Call<'_> {
+    fn context(&self) -> Context<'_> {
+        Context { domain: &self.settings.domain, trail_minimum: self.settings.trail_minimum, now: Timestamp::now() }
+    }
+
+    fn print(&self, plan: &Plan) -> Result<(), String> {
+        print(&plan.render(self.output)?);
+        Ok(())
+    }
+}
+
+fn run(matches: &ArgMatches, act: impl AsyncFnOnce(Call<'_>) -> Result<(), String>) -> Exit {
+    let settings = match config::read(&serve::places(matches)) {
+        Ok(settings) => settings,
+        Err(errors) => {
+            errors.0.iter().for_each(complain);
+            return Exit::Usage;
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let outcome = runtime.map_err(|error| error.to_string()).and_then(|runtime| {
+        runtime.block_on(async {
+            let platform = Platform::read(&settings).await?;
+            let output = matches.get_one::<String>("output").expect("it has a default");
+            act(Call { platform, settings: &settings, dry_run: matches.get_flag("dry-run"), output }).await
+        })
+    });
+    super::exit_of(outcome)
+}
+
+/// The strategy to foretell by.
+pub(super) fn strategy(settings: &Settings) -> (StrategyName, Option<&'static str>) {
+    match settings.strategy {
+        config::Strategy::Own(name) => (name, None),
+        config::Strategy::Webhook => (
+            settings.webhook.fallback,
+            Some(
+                "the webhook is not asked by a forecast: its fallback decides here, and the webhook may choose otherwise",
+            ),
+        ),
+    }
+}
+
+async fn move_route(mut call: Call<'_>, key: &ObjectKey, to: &str, wait: Duration) -> Result<(), String> {
+    let forecast = &mut call.platform.forecast;
+    if forecast.router(to).is_none() {
+        return Err(format!("there is no Router {to}"));
+    }
+    let Some(bound) = forecast.bound(key).cloned() else {
+        return Err(match forecast.route(key) {
+            Some(_) => format!("the Route {key} has no Router yet; \"signpost explain route {key}\" says why"),
+            None => format!("there is no Route {key}"),
+        });
+    };
+    if bound.facts.router == to {
+        note(format!("{key} is on {to} already"));
+        return Ok(());
+    }
+    let before = Capacity::of(forecast);
+    let labels = call.platform.labels();
+    let forecast = &mut call.platform.forecast;
+    let step = forecast.move_route(key, to).expect("it was found above");
+    let refused = step.outcome.as_ref().err().map(|nowhere| nowhere.message.clone());
+    let mut plan = Plan::new("move", call.dry_run);
+    plan.tell(vec![step], &labels, &call.platform.forecast, &call.context());
+    plan.capacity = Capacity::compare(&before, &call.platform.forecast);
+    plan.capacity.retain(|capacity| capacity.router == to);
+    if call.dry_run {
+        call.print(&plan)?;
+    }
+    if let Some(why) = refused {
+        return Err(format!("{key} cannot move: {why}; it stays on {}", bound.facts.router));
+    }
+    if call.dry_run {
+        return Ok(());
+    }
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    let routes: Api<Route> = Api::namespaced(call.platform.client.clone(), namespace);
+    let patch = json!({"metadata": {"annotations": {MOVE_ANNOTATION: to}}});
+    routes.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await.map_err(|error| told(&error))?;
+    call.print(&plan)?;
+    if wait.is_zero() {
+        return Ok(());
+    }
+    let there = tokio::time::timeout(wait, until_there(&routes, key, to)).await;
+    there.unwrap_or_else(|_| {
+        Err(format!(
+            "{key} was asked to move to {to}, and has not yet; \"kubectl describe route.signpost.dev\" says why"
+        ))
+    })
+}
+
+/// Waits until a route is where it was asked to move to, or says why it is not.
+async fn until_there(routes: &Api<Route>, key: &ObjectKey, to: &str) -> Result<(), String> {
+    loop {
+        let route = routes.get_opt(&key.name).await.map_err(|error| told(&error))?;
+        let Some(route) = route else { return Err(format!("the Route {key} is gone")) };
+        let status = route.status.unwrap_or_default();
+        if status.router.as_deref() == Some(to) {
+            note(format!("{key} is on {to}"));
+            return Ok(());
+        }
+        let pending = status.conditions.iter().find(|one| one.type_ == MOVE_PENDING && one.status == "True");
+        if let Some(pending) = pending {
+            return Err(format!(
+                "{key} cannot move yet ({}): {}. It moves when that changes; to take the wish back: kubectl annotate \
+                 route.signpost.dev -n {} {} {MOVE_ANNOTATION}-",
+                pending.reason,
+                pending.message,
+                key.namespace.as_deref().unwrap_or_default(),
+                key.name
+            ));
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+}
+
+async fn set_state(mut call: Call<'_>, name: &str, state: RouterState) -> Result<(), String> {
+    let (strategy, caveat) = strategy(call.settings);
+    let forecast = &mut call.platform.forecast;
+    let Some((router, _)) = forecast.router(name) else { return Err(format!("there is no Router {name}")) };
+    let (action, word) = match state {
+        RouterState::Draining => ("drain", "draining"),
+        RouterState::Cordoned => ("cordon", "cordoned"),
+        RouterState::Active => ("uncordon", "active"),
+    };
+    let was = router.state;
+    let mut plan = Plan::new(action, call.dry_run);
+    plan.notes.extend(caveat.filter(|_| state == RouterState::Draining).map(str::to_owned));
+    if was == state {
+        plan.notes.push(format!("{name} is {word} already"));
+    }
+    let before = Capacity::of(forecast);
+    let labels = call.platform.labels();
+    let forecast = &mut call.platform.forecast;
+    // Of several that drain, only this one is spoken of.
+    let others: Vec<String> = forecast.routers().map(|(router, _)| router.name.clone()).collect();
+    for other in others.iter().filter(|other| *other != name) {
+        forecast.edit_router(other, |router| {
+            if router.state == RouterState::Draining {
+                router.state = RouterState::Cordoned;
+            }
+        });
+    }
+    forecast.edit_router(name, |router| router.state = state);
+    if state == RouterState::Draining {
+        let steps = forecast.drain(strategy.strategy());
+        let seconds = steps.len() as u64 / u64::from(call.settings.drain_rate);
+        if seconds > 1 {
+            plan.notes.push(format!("at {} routes a second this takes {seconds} s", call.settings.drain_rate));
+        }
+        plan.tell(steps, &labels, &call.platform.forecast, &call.context());
+    } else {
+        let routes = forecast.router(name).map_or(0, |(_, shard)| shard.routes);
+        plan.notes.push(match state {
+            RouterState::Cordoned => format!("{name} gets no new routes; the {routes} that it has stay"),
+            _ => format!("{name} may have new routes; it has {routes}"),
+        });
+    }
+    plan.capacity = Capacity::compare(&before, &call.platform.forecast);
+    if state != RouterState::Draining {
+        plan.capacity.retain(|capacity| capacity.open || capacity.router == name);
+    }
+    if !call.dry_run && was != state {
+        let routers: Api<Router> = Api::all(call.platform.client.clone());
+        let patch = Patch::Merge(json!({"spec": {"state": state}}));
+        routers.patch(name, &PatchParams::default(), &patch).await.map_err(|error| told(&error))?;
+        if state == RouterState::Draining {
+            plan.notes.push(format!(
+                "to see how far it is: kubectl wait router.signpost.dev/{name} --for=condition=Drained --timeout=1h; to stop it: \
+                 signpost uncordon {name}"
+            ));
+        }
+    }
+    call.print(&plan)
+}

@@ -1,0 +1,340 @@
+//! What moves mean: the names that change, the users to tell, the room that is left, and how long caches remember.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::api::names;
+use crate::api::v1alpha1::router::RouterState;
+use crate::client::reflector::ObjectKey;
+use crate::scheduler::forecast::{Bound, Forecast, Step};
+use crate::scheduler::rebind::held_by_caches;
+
+/// Most lines of each part of a table; the other formats have all.
+const LINES_MAX: usize = 50;
+
+/// What is foretold. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Plan {
+    /// What is asked: `move`, `drain`, `cordon`, `uncordon` or `simulate`.
+    pub(crate) action: &'static str,
+    /// Whether nothing is written.
+    pub(crate) dry_run: bool,
+    /// The routes whose Router, and so whose name, will be another one, and those that will have their first.
+    pub(crate) moves: Vec<Move>,
+    /// The routes that would have to go and have nowhere to.
+    pub(crate) stays: Vec<Stay>,
+    /// Whose routes get another name.
+    pub(crate) users: Vec<Users>,
+    /// The custom hosts of routes that move.
+    pub(crate) hosts: Vec<Host>,
+    /// The Routers, before and after.
+    pub(crate) capacity: Vec<Capacity>,
+    /// How long caches may hold an address of a Router that a route has left, in seconds.
+    pub(crate) caches_seconds: u64,
+    /// How long former names lead to the new ones at least, in seconds.
+    pub(crate) trail_seconds: u64,
+    /// What else there is to say.
+    pub(crate) notes: Vec<String>,
+}
+
+/// A route that gets another Router, or its first.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Move {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// `None`: it has none yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) from: Option<String>,
+    pub(crate) to: String,
+    /// The platform's name on its Router, of now and of then; for one that has none yet, the name that it wants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name_now: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name_then: Option<String>,
+    /// The name that stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) alias: Option<String>,
+}
+
+/// A route with nowhere to go.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Stay {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) router: Option<String>,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+/// The users of one namespace.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Users {
+    pub(crate) namespace: String,
+    /// How many of its routes get another name.
+    pub(crate) routes: u32,
+}
+
+/// A custom host of a route that moves.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Host {
+    pub(crate) host: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// The record that needs no change, now or ever.
+    pub(crate) record: String,
+    /// What to do if the host points elsewhere.
+    pub(crate) otherwise: String,
+}
+
+/// A Router's load before and after.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Capacity {
+    pub(crate) router: String,
+    /// `active`, `cordoned` or `draining`, as it will be; `None`: it will be gone.
+    pub(crate) state: Option<RouterState>,
+    /// Whether it takes new routes.
+    #[serde(skip)]
+    pub(crate) open: bool,
+    pub(crate) routes_before: u32,
+    pub(crate) routes_after: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) soft: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hard: Option<u32>,
+    /// How many more it takes then; `None`: any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) left: Option<u32>,
+}
+
+/// What is known beside the objects.
+pub(crate) struct Context<'a> {
+    pub(crate) domain: &'a str,
+    pub(crate) trail_minimum: Duration,
+    pub(crate) now: Timestamp,
+}
+
+impl Capacity {
+    /// The Routers as they are.
+    pub(crate) fn of(forecast: &Forecast) -> Vec<Capacity> {
+        let all = forecast.routers().map(|(router, shard)| Capacity {
+            router: router.name.clone(),
+            state: Some(router.state),
+            open: router.state == RouterState::Active,
+            routes_before: shard.routes,
+            routes_after: shard.routes,
+            soft: router.capacity_soft,
+            hard: router.capacity_hard,
+            left: match router.state {
+                RouterState::Active => router.capacity_hard.map(|hard| hard.saturating_sub(shard.routes)),
+                RouterState::Cordoned | RouterState::Draining => Some(0),
+            },
+        });
+        all.collect()
+    }
+
+    /// The Routers of before and of after, by name.
+    pub(crate) fn compare(before: &[Capacity], after: &Forecast) -> Vec<Capacity> {
+        let mut all: BTreeMap<String, Capacity> = BTreeMap::new();
+        for gone in before {
+            let gone = Capacity { state: None, open: false, soft: None, hard: None, left: None, ..gone.clone() };
+            all.insert(gone.router.clone(), gone);
+        }
+        for now in Capacity::of(after) {
+            let routes_before = all.get(&now.router).map_or(0, |before| before.routes_before);
+            all.insert(now.router.clone(), Capacity { routes_before, ..now });
+        }
+        all.into_values().collect()
+    }
+}
+
+impl Plan {
+    pub(crate) fn new(action: &'static str, dry_run: bool) -> Plan {
+        Plan { action, dry_run, ..Plan::default() }
+    }
+
+    /// Takes in what would become of routes; `before` is what they are bound to.
+    pub(crate) fn tell(
+        &mut self,
+        steps: Vec<Step>,
+        before: &BTreeMap<ObjectKey, Bound>,
+        forecast: &Forecast,
+        context: &Context<'_>,
+    ) {
+        let mut users: BTreeMap<String, u32> = BTreeMap::new();
+        let mut caches = Duration::ZERO;
+        for Step { key, from, outcome } in steps {
+            let ObjectKey { namespace, name } = &key;
+            let (namespace, name) = (namespace.clone().unwrap_or_default(), name.clone());
+            let placement = match outcome {
+                Ok(placement) => placement,
+                Err(nowhere) => {
+                    let (reason, message) = (nowhere.reason, nowhere.message);
+                    self.stays.push(Stay { namespace, name, router: from, reason, message });
+                    continue;
+                }
+            };
+            let bound = before.get(&key).or_else(|| forecast.bound(&key));
+            let system = |dns: &str| bound.and_then(|bound| names::system_name(&bound.label, dns));
+            let name_now = before.get(&key).and_then(|bound| system(&bound.dns));
+            let alias = bound.map(|bound| names::alias_name(&bound.label, context.domain));
+            let moves = alias.as_ref().filter(|_| from.is_some());
+            if let (Some(alias), Some(host)) = (moves, forecast.route(&key).and_then(|route| route.host.clone())) {
+                let record = names::record_for_host(&host, alias);
+                let now = name_now.clone().unwrap_or_default();
+                let otherwise = format!(
+                    "a CNAME of {now} works as long as that leads to the new name: point it at {alias}; addresses of {} \
+                     must be changed",
+                    from.as_deref().unwrap_or("the Router")
+                );
+                self.hosts.push(Host { host, namespace: namespace.clone(), name: name.clone(), record, otherwise });
+            }
+            if let Some(from) = &from {
+                *users.entry(namespace.clone()).or_default() += 1;
+                let held = forecast.router(from).map(|(router, _)| held_by_caches(router, context.now));
+                caches = caches.max(held.unwrap_or_default());
+            }
+            let name_then = system(&placement.dns);
+            self.moves.push(Move { namespace, name, from, to: placement.router, name_now, name_then, alias });
+        }
+        self.users.extend(users.into_iter().map(|(namespace, routes)| Users { namespace, routes }));
+        self.caches_seconds = self.caches_seconds.max(caches.as_secs());
+        if !self.users.is_empty() {
+            self.trail_seconds = context.trail_minimum.max(caches).as_secs();
+        }
+    }
+
+    /// As text for people, or as JSON or YAML.
+    pub(crate) fn render(&self, output: &str) -> Result<String, String> {
+        match output {
+            "json" => serde_json::to_string_pretty(self).map(|text| text + "\n").map_err(|error| error.to_string()),
+            "yaml" => {
+                // By way of JSON, so that both say the same.
+                let value = serde_json::to_value(self).map_err(|error| error.to_string())?;
+                let text = serde_saphyr::to_string(&value).map_err(|error| error.to_string())?;
+                Ok(if text.ends_with('\n') { text } else { text + "\n" })
+            }
+            _ => Ok(self.table()),
+        }
+    }
+
+    fn table(&self) -> String {
+        let mut text = String::new();
+        let moves = self.moves.iter().map(|one| {
+            let cell = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+            let route = format!("{}/{}", one.namespace, one.name);
+            vec![route, cell(&one.from), one.to.clone(), cell(&one.name_now), cell(&one.name_then)]
+        });
+        section(&mut text, &["ROUTE", "FROM", "TO", "NAME NOW", "NAME THEN"], moves.collect());
+        let stays = self.stays.iter().map(|one| {
+            let router = one.router.clone().unwrap_or_else(|| "-".to_owned());
+            vec![format!("{}/{}", one.namespace, one.name), router, one.reason.to_owned(), one.message.clone()]
+        });
+        section(&mut text, &["STAYS", "ON", "REASON", "WHY"], stays.collect());
+        let users = self.users.iter().map(|one| vec![one.namespace.clone(), one.routes.to_string()]);
+        section(&mut text, &["TELL THE USERS OF", "ROUTES WITH ANOTHER NAME"], users.collect());
+        let hosts = self.hosts.iter().map(|one| vec![one.host.clone(), one.record.clone()]);
+        section(&mut text, &["CUSTOM HOST", "NOTHING TO CHANGE IF IT IS"], hosts.collect());
+        let capacity = self.capacity.iter().map(|one| {
+            let cell = |number: Option<u32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+            let state = match one.state {
+                Some(RouterState::Active) => "active",
+                Some(RouterState::Cordoned) => "cordoned",
+                Some(RouterState::Draining) => "draining",
+                None => "gone",
+            };
+            let (before, after) = (one.routes_before.to_string(), one.routes_after.to_string());
+            let left = one.left.map_or_else(|| "any".to_owned(), |left| left.to_string());
+            vec![one.router.clone(), state.to_owned(), before, after, cell(one.soft), cell(one.hard), left]
+        });
+        let headings = ["ROUTER", "STATE", "ROUTES NOW", "ROUTES THEN", "SOFT", "HARD", "ROOM LEFT"];
+        section(&mut text, &headings, capacity.collect());
+        if !self.users.is_empty() {
+            let _ = writeln!(
+                text,
+                "Aliases lead to the new names at once. The old names stay, as CNAMEs of the new ones, for {} at least; caches may \
+                 hold the old addresses for {}.",
+                span(self.trail_seconds),
+                span(self.caches_seconds)
+            );
+        }
+        if !self.hosts.is_empty() {
+            text.push_str(
+                "A custom host that is a CNAME of an old name works as long as that stays: point it at the alias. One that has the \
+                 addresses of the old Router must be changed.\n",
+            );
+        }
+        for note in &self.notes {
+            let _ = writeln!(text, "{note}");
+        }
+        if self.dry_run {
+            text.push_str("dry run: nothing was changed\n");
+        }
+        text
+    }
+}
+
+/// A table and an empty line, if it has rows.
+fn section(text: &mut String, headings: &[&str], rows: Vec<Vec<String>>) {
+    if rows.is_empty() {
+        return;
+    }
+    let shown = &rows[..rows.len().min(LINES_MAX)];
+    let widths: Vec<usize> = headings
+        .iter()
+        .enumerate()
+        .map(|(at, heading)| shown.iter().map(|row| row[at].chars().count()).chain([heading.len()]).max().unwrap_or(0))
+        .collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded: Vec<String> =
+            cells.zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width)).collect();
+        padded.join("   ").trim_end().to_owned() + "\n"
+    };
+    text.push_str(&line(&mut headings.iter().copied()));
+    for row in shown {
+        text.push_str(&line(&mut row.iter().map(String::as_str)));
+    }
+    if let more @ 1.. = rows.len() - shown.len() {
+        let _ = writeln!(text, "and {more} more, which --output json lists");
+    }
+    text.push('\n');
+}
+
+/// Seconds as people say them: `7d`, `90s`.
+fn span(seconds: u64) -> String {
+    let exact = |unit: u64| seconds > 0 && seconds.is_multiple_of(unit);
+    match seconds {
+        _ if exact(86_400) => format!("{}d", seconds / 86_400),
+        _ if exact(3_600) => format!("{}h", seconds / 3_600),
+        _ if exact(60) => format!("{}min", seconds / 60),
+        _ => format!("{seconds}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_and_sections() {
+        for (seconds, text) in [(0, "0s"), (90, "90s"), (120, "2min"), (604_800, "7d"), (7_200, "2h")] {
+            assert_eq!(span(seconds), text);
+        }
+        let mut text = String::new();
+        section(&mut text, &["A", "LONG"], Vec::new());
+        assert_eq!(text, "");
+        section(&mut text, &["A", "LONG"], vec![vec!["abc".to_owned(), "d".to_owned()]; 52]);
+        assert!(text.starts_with("A     LONG\nabc   d\nabc   d\n"), "{text}");
+        assert!(text.ends_with("and 2 more, which --output json lists\n\n"), "{text}");
+    }
+}

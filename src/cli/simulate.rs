@@ -1,0 +1,176 @@
+//! `signpost simulate`: what would become of the routes if Routers came, went, or were others.
+//!
+//! The platform is read once; the changes are made to the copy, one after the other, and the scheduler's own decisions are
+//! carried out on it (`scheduler::forecast`). Nothing is written. Routers to be added are shown to the API as a dry run, so
+//! that what it would refuse is refused here.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams, ValidationDirective};
+
+use super::moves::plan::{Capacity, Context, Plan};
+use super::moves::reading::{Platform, told};
+use super::moves::{self, KEYS};
+use super::{Exit, complain, print, serve};
+use crate::api::v1alpha1::router::{Router, RouterState};
+use crate::config::{self, Settings};
+use crate::daemon::manifests;
+
+/// The field manager of the dry runs.
+const MANAGER: &str = "signpost-simulate";
+/// Largest weight of a Router, as in its schema.
+const WEIGHT_MAX: i64 = 1000;
+/// How long the API may take to judge one Router.
+const JUDGE_TIMEOUT: Duration = Duration::from_secs(20);
+
+pub(super) fn command() -> Command {
+    let several = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).action(ArgAction::Append).help(help)
+    };
+    let add =
+        several("add", "FILE", "Adds the Routers of a YAML or JSON file, or changes those that are there (repeats)")
+            .value_parser(ValueParser::path_buf())
+            .value_hint(ValueHint::FilePath);
+    let weight =
+        several("set-weight", "ROUTER=N", "Gives a Router another weight, 0 to 1000 (repeats)").value_parser(weight);
+    Command::new("simulate")
+        .about("Says which routes would go where if Routers came, went or were others; touches nothing")
+        .after_help(
+            "The changes are made in this order: --add, --set-weight, --cordon, --uncordon, --drain, --remove. --strategy says by which \
+             strategy. Routes that have a Router leave it only if that is drained or removed, as on the platform. The API is the \
+             one of --kubeconfig, else of <data-dir>/kubeconfig. Exit codes: 0 foretold, 1 something is refused or not there, or the API \
+             does not answer, 2 called wrongly.",
+        )
+        .arg(add)
+        .arg(weight)
+        .arg(several("cordon", "ROUTER", "Keeps new routes from a Router (repeats)"))
+        .arg(several("uncordon", "ROUTER", "Lets a Router have new routes (repeats)"))
+        .arg(several("drain", "ROUTER", "Moves a Router's routes to others (repeats)"))
+        .arg(several("remove", "ROUTER", "Moves a Router's routes to others and deletes it (repeats)"))
+        .arg(moves::output())
+        .args(serve::arguments_of(KEYS))
+}
+
+fn weight(text: &str) -> Result<(String, u32), String> {
+    let parsed = text.split_once('=').and_then(|(name, weight)| Some((name, weight.parse::<u32>().ok()?)));
+    match parsed {
+        Some((name, weight)) if !name.is_empty() && i64::from(weight) <= WEIGHT_MAX => Ok((name.to_owned(), weight)),
+        _ => Err(format!("must be ROUTER=N with N from 0 to {WEIGHT_MAX}")),
+    }
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    let settings = match config::read(&serve::places(matches)) {
+        Ok(settings) => settings,
+        Err(errors) => {
+            errors.0.iter().for_each(complain);
+            return Exit::Usage;
+        }
+    };
+    let files: Vec<PathBuf> = matches.get_many::<PathBuf>("add").into_iter().flatten().cloned().collect();
+    let documents = match manifests::read(&files) {
+        Ok(documents) => documents,
+        Err(errors) => {
+            errors.iter().for_each(complain);
+            return Exit::Failure;
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let plan = runtime
+        .map_err(|error| error.to_string())
+        .and_then(|runtime| runtime.block_on(simulate(matches, &settings, documents)));
+    let output = matches.get_one::<String>("output").expect("it has a default").as_str();
+    super::exit_of(plan.and_then(|plan| plan.render(output)).map(|text| print(&text)))
+}
+
+async fn simulate(
+    matches: &ArgMatches,
+    settings: &Settings,
+    documents: Vec<manifests::Document>,
+) -> Result<Plan, String> {
+    let names = |name: &str| matches.get_many::<String>(name).into_iter().flatten();
+    let mut platform = Platform::read(settings).await?;
+    let mut added = Vec::new();
+    for document in documents {
+        added.push(judge(&platform, document).await?);
+    }
+    let (before, labels) = (Capacity::of(&platform.forecast), platform.labels());
+    let forecast = &mut platform.forecast;
+    for router in added {
+        forecast.set_router(router);
+    }
+    let absent = |name: &str| format!("there is no Router {name}");
+    for (name, weight) in matches.get_many::<(String, u32)>("set-weight").into_iter().flatten() {
+        forecast.edit_router(name, |router| router.weight = *weight).then_some(()).ok_or_else(|| absent(name))?;
+    }
+    let states = [
+        ("cordon", RouterState::Cordoned),
+        ("uncordon", RouterState::Active),
+        ("drain", RouterState::Draining),
+        ("remove", RouterState::Draining),
+    ];
+    for (option, state) in states {
+        for name in names(option) {
+            forecast.edit_router(name, |router| router.state = state).then_some(()).ok_or_else(|| absent(name))?;
+        }
+    }
+    let (strategy, caveat) = moves::strategy(settings);
+    let strategy = strategy.strategy();
+    // What waits for a Router is placed before anything moves, and has another chance when that has made room.
+    let mut steps = forecast.place(strategy);
+    steps.retain(|step| step.outcome.is_ok());
+    steps.extend(forecast.drain(strategy));
+    steps.extend(forecast.place(strategy));
+    let mut plan = Plan::new("simulate", true);
+    plan.notes.extend(caveat.map(str::to_owned));
+    for name in names("remove") {
+        match forecast.router(name).map_or(0, |(_, shard)| shard.routes) {
+            0 => forecast.remove_router(name),
+            left => plan.notes.push(format!("{name} would not be deleted: {left} of its routes have nowhere to go")),
+        }
+    }
+    let context = Context { domain: &settings.domain, trail_minimum: settings.trail_minimum, now: Timestamp::now() };
+    plan.capacity = Capacity::compare(&before, forecast);
+    plan.tell(steps, &labels, forecast, &context);
+    Ok(plan)
+}
+
+/// The Router as it would be if it were applied.
+async fn judge(platform: &Platform, document: manifests::Document) -> Result<Router, String> {
+    let manifests::Document { place, object } = document;
+    if object["kind"] != "Router" {
+        return Err(format!("{place}: only Routers can be added to a simulation"));
+    }
+    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let routers: Api<Router> = Api::all(platform.client.clone());
+    let parameters = PatchParams {
+        field_validation: Some(ValidationDirective::Strict),
+        ..PatchParams::apply(MANAGER).force().dry_run()
+    };
+    let patch = Patch::Apply(object);
+    let judged = routers.patch(&name, &parameters, &patch);
+    match tokio::time::timeout(JUDGE_TIMEOUT, judged).await {
+        Ok(Ok(router)) => Ok(router),
+        Ok(Err(error)) => Err(format!("{place}: {}", told(&error))),
+        Err(_) => Err(format!("{place}: the API does not answer in time")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights() {
+        assert_eq!(weight("shard1=0"), Ok(("shard1".to_owned(), 0)));
+        assert_eq!(weight("shard1=1000"), Ok(("shard1".to_owned(), 1000)));
+        for bad in ["shard1", "=1", "shard1=", "shard1=1001", "shard1=-1", "shard1=x"] {
+            assert!(weight(bad).is_err(), "{bad}");
+        }
+    }
+}

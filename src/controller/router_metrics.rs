@@ -1,0 +1,42 @@
+//! How many routes each Router has, as a metric: what the Routers' own status says, read when it is asked for.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::router::RouterView;
+use crate::client::reflector::Store;
+
+/// How many Routers are told of, the first by name: what is exported must not grow with the platform without bound.
+const ROUTERS_MAX: usize = 2_000;
+
+/// Reads a mirror of the Routers.
+pub struct RouterMetrics(pub Store<RouterView>);
+
+impl fmt::Debug for RouterMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RouterMetrics")
+    }
+}
+
+impl Collector for RouterMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut routers: Vec<(String, i64)> = self
+            .0
+            .all()
+            .into_iter()
+            .filter_map(|(key, view)| Some((key.name, i64::from(view.routes_told()?))))
+            .collect();
+        routers.sort();
+        routers.truncate(ROUTERS_MAX);
+        let help = "Routes bound to a Router, as its status says.";
+        let mut metric = encoder.encode_descriptor("router_routes", help, None, MetricType::Gauge)?;
+        for (router, routes) in &routers {
+            ConstGauge::new(*routes).encode(metric.encode_family(&[("router", router.as_str())])?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,183 @@
+//! The routes on Routers that are draining: which of them is to be moved next, and when.
+//!
+//! ```text
+//!   add ─► waiting ──(its turn)──► released ──moved──► (gone: its binding names another Router)
+//!             ▲                       │
+//!             └──something changed── stuck ◄──nowhere to go
+//! ```
+//!
+//! A move changes the name of a route and sends its users elsewhere, so a drain goes at a pace that is set, in the order of
+//! the routes' names: the same after a restart, when the lists are made anew from the bindings. Pure: the time comes from the
+//! caller.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::client::reflector::ObjectKey;
+
+/// How much of a pause is caught up on. A loop that is busy for a moment shall not slow a drain down, and one that was away
+/// for long shall not move all at once.
+const CATCH_UP: Duration = Duration::from_millis(100);
+
+/// The routes to be moved away.
+#[derive(Debug)]
+pub struct Drain {
+    interval: Duration,
+    released_max: usize,
+    routers: BTreeSet<String>,
+    waiting: BTreeSet<ObjectKey>,
+    released: BTreeSet<ObjectKey>,
+    stuck: BTreeSet<ObjectKey>,
+    next: Option<Instant>,
+}
+
+impl Drain {
+    /// No Router drains. `per_second` routes are released in a second, at least one, and at most `released_max` are released
+    /// at a time.
+    pub fn new(per_second: u32, released_max: usize) -> Self {
+        Drain {
+            interval: Duration::from_secs(1) / per_second.max(1),
+            released_max,
+            routers: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            released: BTreeSet::new(),
+            stuck: BTreeSet::new(),
+            next: None,
+        }
+    }
+
+    /// Whether a Router is draining.
+    pub fn drains(&self, router: &str) -> bool {
+        self.routers.contains(router)
+    }
+
+    /// Whether any is.
+    pub fn is_idle(&self) -> bool {
+        self.routers.is_empty()
+    }
+
+    /// Says which Routers are draining now. The answer is those that were not before, and those that are not any more.
+    pub fn set_routers(&mut self, routers: BTreeSet<String>) -> (Vec<String>, Vec<String>) {
+        let begun = routers.difference(&self.routers).cloned().collect();
+        let ended = self.routers.difference(&routers).cloned().collect();
+        self.routers = routers;
+        (begun, ended)
+    }
+
+    /// A route is on a draining Router; whether that is news.
+    pub fn add(&mut self, key: &ObjectKey) -> bool {
+        !self.holds(key) && self.waiting.insert(key.clone())
+    }
+
+    /// A route is on none any more; whether it was.
+    pub fn remove(&mut self, key: &ObjectKey) -> bool {
+        // Nearly always there are none.
+        !self.is_empty() && (self.waiting.remove(key) | self.released.remove(key) | self.stuck.remove(key))
+    }
+
+    /// The next route to move, if it is time.
+    pub fn release(&mut self, now: Instant) -> Option<ObjectKey> {
+        if self.released.len() >= self.released_max || self.next.is_some_and(|next| next > now) {
+            return None;
+        }
+        let key = self.waiting.pop_first()?;
+        let from = self.next.unwrap_or(now).max(now.checked_sub(CATCH_UP).unwrap_or(now));
+        self.next = Some(from + self.interval);
+        self.released.insert(key.clone());
+        Some(key)
+    }
+
+    /// Whether a route was released and is still where it was.
+    pub fn is_released(&self, key: &ObjectKey) -> bool {
+        self.released.contains(key)
+    }
+
+    /// A released route has nowhere to go.
+    pub fn nowhere(&mut self, key: &ObjectKey) {
+        if self.released.remove(key) {
+            self.stuck.insert(key.clone());
+        }
+    }
+
+    /// Something changed: those that had nowhere to go get another turn.
+    pub fn retry(&mut self) {
+        self.waiting.append(&mut self.stuck);
+    }
+
+    /// When the next route can be released, if there is one.
+    pub fn next_time(&self, now: Instant) -> Option<Instant> {
+        let may = !self.waiting.is_empty() && self.released.len() < self.released_max;
+        may.then(|| self.next.unwrap_or(now))
+    }
+
+    /// How many wait for their turn, being moved included, and how many have nowhere to go.
+    pub fn depths(&self) -> (usize, usize) {
+        (self.waiting.len() + self.released.len(), self.stuck.len())
+    }
+
+    fn holds(&self, key: &ObjectKey) -> bool {
+        self.waiting.contains(key) || self.released.contains(key) || self.stuck.contains(key)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.released.is_empty() && self.stuck.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::namespaced("ns", name)
+    }
+
+    #[test]
+    fn one_after_the_other_at_the_pace_that_is_set() {
+        let mut drain = Drain::new(10, 2);
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        for name in ["c", "a", "b", "d"] {
+            assert!(drain.add(&key(name)));
+            assert!(!drain.add(&key(name)));
+        }
+        assert_eq!(drain.next_time(start), Some(start));
+        assert_eq!(drain.release(start), Some(key("a")));
+        assert_eq!((drain.release(at(99)), drain.next_time(at(99))), (None, Some(at(100))));
+        assert_eq!(drain.release(at(100)), Some(key("b")));
+        assert_eq!((drain.release(at(1000)), drain.next_time(at(1000))), (None, None), "two are on their way");
+        assert!(drain.remove(&key("a")) && !drain.remove(&key("a")));
+        // A pause is caught up on by no more than a tenth of a second.
+        assert_eq!(drain.release(at(1000)), Some(key("c")));
+        drain.remove(&key("c"));
+        assert_eq!(drain.release(at(1000)), Some(key("d")));
+        assert_eq!(drain.next_time(at(1000)), None);
+    }
+
+    #[test]
+    fn who_has_nowhere_to_go_waits_for_a_change() {
+        let mut drain = Drain::new(1000, 8);
+        drain.add(&key("a"));
+        let now = Instant::now();
+        assert_eq!(drain.release(now), Some(key("a")));
+        drain.nowhere(&key("a"));
+        assert_eq!((drain.depths(), drain.is_released(&key("a"))), ((0, 1), false));
+        assert!(!drain.add(&key("a")), "it is known");
+        assert_eq!(drain.release(now + Duration::from_secs(1)), None);
+        drain.retry();
+        assert_eq!(drain.release(now + Duration::from_secs(1)), Some(key("a")));
+        assert_eq!(drain.depths(), (1, 0));
+    }
+
+    #[test]
+    fn routers_begin_and_end() {
+        let mut drain = Drain::new(1, 1);
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<String>>();
+        let told = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>();
+        assert_eq!(drain.set_routers(set(&["a", "b"])), (told(&["a", "b"]), told(&[])));
+        assert_eq!(drain.set_routers(set(&["b", "c"])), (told(&["c"]), told(&["a"])));
+        assert!(drain.drains("b") && !drain.drains("a") && !drain.is_idle());
+    }
+}

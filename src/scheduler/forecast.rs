@@ -1,0 +1,190 @@
+//! What the scheduler would do: its own decisions, carried out on a copy of the platform instead of the API.
+//!
+//! A [`Forecast`] is made of the objects as they are, may be changed (a Router added, drained, weighted), and then tells which
+//! routes would go where. It decides by the same function as the scheduler, in the same order, so that for the strategies of ours the
+//! scheduler does what was foretold if nothing else happens meanwhile. Webhooks are not asked.
+
+use std::collections::{BTreeMap, HashMap};
+
+use k8s_openapi::api::core::v1::Namespace;
+use tokio::time::Instant;
+
+use super::decision::{Nowhere, Placement, decide, decide_asked};
+use super::facts::{BindingFacts, NamespaceFacts, RouteFacts, RouterFacts};
+use super::filter::Wish;
+use super::snapshot::{Shard, Snapshot};
+use super::strategy::Strategy;
+use crate::api::names::{self, is_at_or_below};
+use crate::api::v1alpha1::route::Route;
+use crate::api::v1alpha1::route_binding::RouteBinding;
+use crate::api::v1alpha1::router::{Router, RouterState};
+use crate::client::reflector::ObjectKey;
+
+/// A copy of the platform.
+pub struct Forecast {
+    domain: String,
+    now: Instant,
+    snapshot: Snapshot,
+    namespaces: HashMap<String, NamespaceFacts>,
+    routes: BTreeMap<ObjectKey, RouteFacts>,
+    bindings: BTreeMap<ObjectKey, Bound>,
+}
+
+/// A route that has a Router.
+#[derive(Debug, Clone)]
+pub struct Bound {
+    /// What decides of the binding.
+    pub facts: BindingFacts,
+    /// The Router's zone.
+    pub dns: String,
+    /// The route's label; that which it wants, if the forecast has placed it.
+    pub label: String,
+}
+
+/// What would become of one route.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// Where the Route is.
+    pub key: ObjectKey,
+    /// The Router that it is on, if it has one.
+    pub from: Option<String>,
+    /// The Router that it would have then, or why none.
+    pub outcome: Result<Placement, Nowhere>,
+}
+
+impl Forecast {
+    /// A platform without objects, of this domain. `now` is the time of all that happens in it.
+    pub fn new(domain: &str, now: Instant) -> Self {
+        Forecast {
+            domain: domain.to_owned(),
+            now,
+            snapshot: Snapshot::default(),
+            namespaces: HashMap::new(),
+            routes: BTreeMap::new(),
+            bindings: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a Router, or puts it in the place of the one of its name.
+    pub fn set_router(&mut self, router: Router) {
+        self.snapshot.set_router(RouterFacts::new(router, &self.domain));
+    }
+
+    /// Changes a Router; whether it is there.
+    pub fn edit_router(&mut self, name: &str, edit: impl FnOnce(&mut RouterFacts)) -> bool {
+        let Some((router, _)) = self.snapshot.router(name) else { return false };
+        let mut router = router.clone();
+        edit(&mut router);
+        self.snapshot.set_router(router);
+        true
+    }
+
+    /// Takes a Router away. Routes bound to it stay so, as on the platform.
+    pub fn remove_router(&mut self, name: &str) {
+        self.snapshot.remove_router(name);
+    }
+
+    /// Adds a Namespace.
+    pub fn set_namespace(&mut self, namespace: Namespace) {
+        let name = namespace.metadata.name.clone().unwrap_or_default();
+        self.namespaces.insert(name, NamespaceFacts::from(namespace));
+    }
+
+    /// Adds a Route.
+    pub fn set_route(&mut self, route: Route) {
+        let key = key_of(route.metadata.namespace.as_deref(), route.metadata.name.as_deref());
+        self.routes.insert(key, RouteFacts::from(route));
+    }
+
+    /// Adds a RouteBinding.
+    pub fn set_binding(&mut self, binding: RouteBinding) {
+        let key = key_of(binding.metadata.namespace.as_deref(), binding.metadata.name.as_deref());
+        let (dns, label) = (binding.spec.dns.clone(), binding.spec.label.clone());
+        let facts = BindingFacts::from(binding);
+        self.snapshot.bound(&key, &facts);
+        self.bindings.insert(key, Bound { facts, dns, label });
+    }
+
+    /// The Routers, by name, with what is on them.
+    pub fn routers(&self) -> impl Iterator<Item = (&RouterFacts, &Shard)> {
+        self.snapshot.routers()
+    }
+
+    /// The Router of this name, with what is on it.
+    pub fn router(&self, name: &str) -> Option<(&RouterFacts, &Shard)> {
+        self.snapshot.router(name)
+    }
+
+    /// A Route.
+    pub fn route(&self, key: &ObjectKey) -> Option<&RouteFacts> {
+        self.routes.get(key)
+    }
+
+    /// What a Route is bound to.
+    pub fn bound(&self, key: &ObjectKey) -> Option<&Bound> {
+        self.bindings.get(key)
+    }
+
+    /// Moves a route to the Router `to`, as its annotation would; `None` if there is no such route.
+    pub fn move_route(&mut self, key: &ObjectKey, to: &str) -> Option<Step> {
+        self.step(key, |wish, snapshot| decide_asked(wish, snapshot, to))
+    }
+
+    /// Moves all routes away from the Routers that are draining.
+    pub fn drain(&mut self, strategy: &dyn Strategy) -> Vec<Step> {
+        let drains = |name: &str| self.router(name).is_some_and(|(router, _)| router.state == RouterState::Draining);
+        let on = self.bindings.iter().filter(|(_, bound)| drains(&bound.facts.router));
+        let keys: Vec<ObjectKey> = on.map(|(key, _)| key.clone()).collect();
+        let decide = |wish: &Wish<'_>, snapshot: &Snapshot| decide(wish, snapshot, strategy, None);
+        keys.iter().filter_map(|key| self.step(key, decide)).collect()
+    }
+
+    /// Places the routes that have no Router, the oldest first.
+    pub fn place(&mut self, strategy: &dyn Strategy) -> Vec<Step> {
+        let without = self.routes.iter().filter(|(key, route)| !route.deleting && !self.bindings.contains_key(*key));
+        let mut keys: Vec<(i64, ObjectKey)> = without.map(|(key, route)| (route.created, key.clone())).collect();
+        keys.sort_unstable();
+        let decide = |wish: &Wish<'_>, snapshot: &Snapshot| decide(wish, snapshot, strategy, None);
+        keys.iter().filter_map(|(_, key)| self.step(key, decide)).collect()
+    }
+
+    fn step(
+        &mut self,
+        key: &ObjectKey,
+        decide: impl Fn(&Wish<'_>, &Snapshot) -> Result<Placement, Nowhere>,
+    ) -> Option<Step> {
+        let route = self.routes.get(key)?;
+        let from = self.bindings.get(key).map(|bound| bound.facts.clone());
+        let unknown = NamespaceFacts::default();
+        let namespace = key.namespace.as_deref().and_then(|name| self.namespaces.get(name)).unwrap_or(&unknown);
+        let is_platform_name = |host: &&str| {
+            let below = |apex: &str| is_at_or_below(host, apex);
+            below(&self.domain) || self.snapshot.routers().any(|(router, _)| below(&router.dns))
+        };
+        let platform_host = route.host.as_deref().filter(is_platform_name);
+        let leaving = from.as_ref().map(|from| from.router.as_str());
+        let outcome = decide(&Wish { key, route, namespace, platform_host, leaving }, &self.snapshot);
+        if let Ok(placement) = &outcome {
+            self.snapshot.assume(key.clone(), &placement.router, self.now);
+            if let Some(before) = &from {
+                self.snapshot.unbound(key, before);
+            }
+            let wanted = || {
+                let namespace = key.namespace.as_deref().unwrap_or_default();
+                Bound {
+                    facts: BindingFacts { route_uid: route.uid.clone(), ..BindingFacts::default() },
+                    dns: String::new(),
+                    label: names::wanted_label(namespace, &key.name, route.subdomain.as_deref()),
+                }
+            };
+            let bound = self.bindings.entry(key.clone()).or_insert_with(wanted);
+            bound.facts.router.clone_from(&placement.router);
+            bound.dns.clone_from(&placement.dns);
+        }
+        Some(Step { key: key.clone(), from: from.map(|from| from.router), outcome })
+    }
+}
+
+fn key_of(namespace: Option<&str>, name: Option<&str>) -> ObjectKey {
+    ObjectKey::namespaced(namespace.unwrap_or_default(), name.unwrap_or_default())
+}

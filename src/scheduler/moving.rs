@@ -1,0 +1,177 @@
+//! Routes that leave their Router: those whose annotation says so, those on Routers that are draining; and the end of their
+//! trails.
+//!
+//! A route that is to move goes the way of one that has no Router, through the same queue, filter and strategy, and is bound by
+//! replacing its binding (`rebind`). What it is told when there is nowhere to go is the condition `MovePending`; it stays where
+//! it is meanwhile, and serves. Nothing else moves a route: not a new Router, not changed selectors, not another strategy.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+use super::facts::{BindingFacts, RouteFacts};
+use super::rebind::{Cause, Leaving, held_by_caches};
+use super::report::Report;
+use super::{Finished, Scheduler, UnderWay};
+use crate::api::v1alpha1::router::RouterState;
+use crate::client::lease::Term;
+use crate::client::reflector::ObjectKey;
+
+/// How long after it was tried the end of a trail is tried again, if it is still there.
+const TRAIL_RETRY: SignedDuration = SignedDuration::from_secs(30);
+/// Longest wait for a date: timers do not count while a machine sleeps.
+const DATE_LONGEST: Duration = Duration::from_secs(3600);
+
+impl Scheduler {
+    /// Why a bound route is to leave its Router now, if it is.
+    pub(super) fn leaving(&self, key: &ObjectKey, route: &RouteFacts, binding: &BindingFacts) -> Option<Leaving> {
+        let cause = if route.move_to.as_ref().is_some_and(|to| *to != binding.router) {
+            Cause::Asked
+        } else if self.drain.drains(&binding.router) && self.drain.is_released(key) {
+            Cause::Drained
+        } else {
+            return None;
+        };
+        let router = self.snapshot.router(&binding.router);
+        let trail = router.map(|(router, _)| held_by_caches(router, Timestamp::now()).max(self.settings.trail_minimum));
+        Some(Leaving { router: binding.router.clone(), cause, trail })
+    }
+
+    /// Whether a bound route is to be looked at, by what its own status says.
+    pub(super) fn is_to_move(&self, key: &ObjectKey, route: &RouteFacts) -> bool {
+        route.move_to.is_some() && route.move_to != route.router || self.drain.is_released(key)
+    }
+
+    /// A route with nowhere to go stays where it is, and is looked at again when that may have changed.
+    pub(super) fn put_aside(&mut self, key: &ObjectKey, leaving: Option<&Leaving>, random: u64) {
+        self.drain.nowhere(key);
+        match leaving.map(|leaving| leaving.cause) {
+            Some(Cause::Drained) => self.queue.done(key),
+            Some(Cause::Asked) | None => self.queue.unschedulable(key, Instant::now(), random),
+        }
+    }
+
+    /// A route that was to move is not to any more: what it is told of that is taken back.
+    pub(super) fn take_back(&mut self, key: &ObjectKey, route: &RouteFacts) {
+        if route.bound && route.moving.is_some_and(|moving| moving.is_true) {
+            self.reports.insert(key.clone(), Report::stays(&route.uid));
+        }
+    }
+
+    /// Takes note of the Routers that are draining.
+    pub(super) fn follow_draining(&mut self) {
+        let draining = self.snapshot.routers().filter(|(router, _)| router.state == RouterState::Draining);
+        let draining: BTreeSet<String> = draining.map(|(router, _)| router.name.clone()).collect();
+        let (begun, ended) = self.drain.set_routers(draining);
+        if begun.is_empty() && ended.is_empty() {
+            return;
+        }
+        for router in &begun {
+            tracing::info!(router, "the Router is draining: its routes are moved to others");
+        }
+        for (key, binding) in self.bindings.all() {
+            if begun.contains(&binding.router) {
+                self.drain.add(&key);
+            } else if ended.contains(&binding.router)
+                && self.drain.remove(&key)
+                && let Some(route) = self.routes.get(&key).filter(|route| route.move_to.is_none())
+            {
+                self.queue.remove(&key);
+                self.take_back(&key, &route);
+            }
+        }
+    }
+
+    /// A binding is there, or is different.
+    pub(super) fn follow_binding(&mut self, key: &ObjectKey, before: Option<&BindingFacts>, now: &BindingFacts) {
+        if let Some(until) = before.and_then(|before| before.trail_end) {
+            self.trail_ends.remove(&(until, key.clone()));
+        }
+        if let Some(until) = now.trail_end {
+            self.trail_ends.insert((until, key.clone()));
+        }
+        if before.is_some_and(|before| before.router != now.router || before.route_uid != now.route_uid) {
+            self.drain.remove(key);
+        }
+        if self.drain.drains(&now.router) {
+            self.drain.add(key);
+        }
+        if self
+            .routes
+            .get(key)
+            .is_some_and(|route| route.bound && route.move_to.as_ref().is_some_and(|to| *to != now.router))
+        {
+            self.queue.push(key.clone());
+        }
+    }
+
+    /// A binding is gone.
+    pub(super) fn forget_binding(&mut self, key: &ObjectKey, last: &BindingFacts) {
+        if let Some(until) = last.trail_end {
+            self.trail_ends.remove(&(until, key.clone()));
+        }
+        self.drain.remove(key);
+    }
+
+    /// Puts routes whose turn it is to leave a draining Router into the queue.
+    pub(super) fn release_drained(&mut self) {
+        if self.drain.is_idle() || !self.may_decide() {
+            return;
+        }
+        let now = Instant::now();
+        while let Some(key) = self.drain.release(now) {
+            self.queue.push(key);
+        }
+    }
+
+    /// Begins to end the trails whose time is over.
+    pub(super) fn end_trails(&mut self, under_way: &mut UnderWay) {
+        let now = Timestamp::now();
+        if self.trail_ends.first().is_none_or(|(until, _)| *until > now) || !self.may_decide() {
+            return;
+        }
+        let Some(term) = self.term.clone().filter(Term::is_current) else { return };
+        while under_way.attempts.len() < self.settings.concurrency
+            && let Some((_, key)) = self.trail_ends.first().filter(|(until, _)| *until <= now).cloned()
+        {
+            self.trail_ends.pop_first();
+            let (binder, term) = (self.binder.clone(), term.clone());
+            under_way.attempts.spawn(async move {
+                let result = binder.end_trails(&key, &term).await;
+                Finished::Trails { key, result }
+            });
+        }
+    }
+
+    /// The end of a route's trails was tried. What the mirror shows from then on says whether it is done.
+    pub(super) fn on_trails_ended(&mut self, key: ObjectKey, result: &kube::Result<()>) {
+        if let Err(error) = result {
+            tracing::warn!(route = %key, %error, "the trail of a moved route cannot be ended; trying again");
+        }
+        let now = Timestamp::now();
+        if self.bindings.get(&key).is_some_and(|binding| binding.trail_end.is_some_and(|until| until <= now)) {
+            let again = now.checked_add(TRAIL_RETRY).unwrap_or(Timestamp::MAX);
+            self.trail_ends.insert((again, key));
+        }
+    }
+
+    /// When a route can be released or a trail ends.
+    pub(super) fn next_move(&self) -> Option<Instant> {
+        if !self.may_decide() {
+            return None;
+        }
+        let now = Instant::now();
+        let trail = self.trail_ends.first().map(|(until, _)| {
+            let wait = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
+            // A little later, so that it is over by then.
+            now + (wait + Duration::from_millis(10)).min(DATE_LONGEST)
+        });
+        [self.drain.next_time(now), trail].into_iter().flatten().min()
+    }
+
+    fn may_decide(&self) -> bool {
+        self.is_synced() && self.term.as_ref().is_some_and(Term::is_current)
+    }
+}

@@ -1,0 +1,196 @@
+//! Chromium, spoken to by the WebDriver protocol (W3C WebDriver 2) over plain HTTP: the few commands that these tests need.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// How long anything that should happen may take on a busy two-core machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a command may take: the page's own scripts bound it.
+const COMMAND_LONGEST: Duration = Duration::from_secs(90);
+
+/// Keys by the protocol's code points.
+pub const TAB: &str = "\u{E004}";
+pub const ENTER: &str = "\u{E007}";
+pub const ESCAPE: &str = "\u{E00C}";
+
+/// A browser with one page. Dropping it ends it.
+pub struct Browser {
+    driver: Child,
+    address: SocketAddr,
+    session: String,
+}
+
+impl Browser {
+    /// Starts one; `None`, and loudly so, where there is none to be had.
+    pub fn start() -> Option<Browser> {
+        let driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let mut driver = match driver {
+            Ok(driver) => driver,
+            Err(error) => {
+                eprintln!(
+                    "SKIPPED: no browser to look with: chromedriver: {error}. Debian has it as chromium-driver, with chromium; \
+                     scripts/test installs both"
+                );
+                return None;
+            }
+        };
+        let mut lines = BufReader::new(driver.stdout.take().expect("was piped")).lines().map_while(Result::ok);
+        let port = lines.find_map(|line| {
+            let port = line.strip_prefix("ChromeDriver was started successfully on port ")?;
+            port.trim_end_matches('.').parse::<u16>().ok()
+        });
+        let port = port.expect("chromedriver says where it listens");
+        // Its output is read on, so that it never waits for us.
+        std::thread::spawn(move || lines.for_each(drop));
+        let mut browser = Browser { driver, address: (Ipv4Addr::LOCALHOST, port).into(), session: String::new() };
+        let arguments =
+            ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,900"];
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            "browserName": "chrome",
+            "goog:chromeOptions": {"args": arguments},
+            "goog:loggingPrefs": {"browser": "ALL"},
+        }}});
+        let started = browser.command("POST", "/session", &wanted);
+        let session = started["sessionId"].as_str().expect("a session has an id").to_owned();
+        browser.session = format!("/session/{session}");
+        Some(browser)
+    }
+
+    fn command(&self, method: &str, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.request(method, path, body);
+        assert_eq!(status, 200, "{method} {path}: {answer}");
+        answer["value"].clone()
+    }
+
+    fn request(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let mut stream = TcpStream::connect(self.address).expect("chromedriver listens");
+        stream.set_read_timeout(Some(COMMAND_LONGEST)).expect("a timeout can be set");
+        let body = if method == "POST" { body.to_string() } else { String::new() };
+        write!(
+            stream,
+            "{method} {}{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            self.session,
+            body.len()
+        )
+        .expect("chromedriver reads");
+        let mut reader = BufReader::new(stream);
+        let mut head = String::new();
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).expect("chromedriver answers");
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().expect("a length");
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+            head += &line;
+        }
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        let mut octets = vec![0; length];
+        reader.read_exact(&mut octets).expect("the whole answer comes");
+        (status, serde_json::from_slice(&octets).unwrap_or_default())
+    }
+
+    /// Goes to an address.
+    pub fn open(&self, url: &str) {
+        self.command("POST", "/url", &json!({"url": url}));
+    }
+
+    /// Runs a script in the page and gives what it returns.
+    pub fn script(&self, script: &str) -> Value {
+        self.command("POST", "/execute/sync", &json!({"script": script, "args": []}))
+    }
+
+    /// The text of the page's main part.
+    pub fn text(&self) -> String {
+        self.script("return document.getElementById('main').innerText").as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Waits until the page's main part holds `text`.
+    pub fn sees(&self, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let seen = self.text();
+            if seen.contains(text) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{text:?} is not seen in:\n{seen}\n{:?}", self.log());
+            std::thread::sleep(Duration::from_millis(25));
+        }
+    }
+
+    /// Waits until a script returns true.
+    pub fn comes_true(&self, script: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.script(script) != true {
+            assert!(Instant::now() < deadline, "{script} stays false; the page:\n{}\n{:?}", self.text(), self.log());
+            std::thread::sleep(Duration::from_millis(25));
+        }
+    }
+
+    /// Types these keys where the focus is.
+    pub fn press(&self, keys: &str) {
+        let actions: Vec<Value> = keys
+            .chars()
+            .flat_map(|key| [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})])
+            .collect();
+        self.command("POST", "/actions", &json!({"actions": [{"type": "key", "id": "keys", "actions": actions}]}));
+    }
+
+    /// What has the focus: its tag and its text or label.
+    pub fn focus(&self) -> String {
+        let script = "const it = document.activeElement; return `${it.localName} ${it.id || it.getAttribute('aria-label') \
+                      || it.innerText.trim()}`";
+        self.script(script).as_str().unwrap_or_default().to_owned()
+    }
+
+    /// The cookies that this page's server has set.
+    pub fn cookies(&self) -> Vec<Value> {
+        self.command("GET", "/cookie", &Value::Null).as_array().cloned().unwrap_or_default()
+    }
+
+    /// What the console has said since this was asked last: errors of scripts, refusals of the content security policy,
+    /// failed requests.
+    pub fn log(&self) -> Vec<String> {
+        let entries = self.command("POST", "/se/log", &json!({"type": "browser"}));
+        let entries = entries.as_array().cloned().unwrap_or_default();
+        entries.iter().map(|entry| format!("{} {}", entry["level"], entry["message"])).collect()
+    }
+
+    /// Signs in with a token.
+    pub fn sign_in(&self, admin: SocketAddr, token: &str) {
+        self.open(&format!("http://{admin}/dashboard/"));
+        self.comes_true("return document.activeElement?.id === 'token'");
+        self.press(token);
+        self.press(ENTER);
+        self.comes_true("return document.querySelector('.who') !== null");
+    }
+
+    /// Goes to a place within the page.
+    pub fn go(&self, place: &str) {
+        self.script(&format!("location.hash = {}", Value::from(place)));
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // Chromium ends with its session; what does not end so ends with chromedriver.
+        if !self.session.is_empty() && !std::thread::panicking() {
+            let _ = self.request("DELETE", "", &Value::Null);
+        }
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}

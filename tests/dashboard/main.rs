@@ -1,0 +1,335 @@
+//! The dashboard in a real Chromium, before the real program; and by plain HTTP, what browsers cannot show.
+//!
+//! Where there is no chromedriver the tests that look say so and pass.
+
+mod browser;
+mod large;
+#[path = "../e2e/server.rs"]
+#[allow(dead_code, reason = "the end-to-end tests use more of it")]
+mod server;
+#[path = "../e2e/tools.rs"]
+#[allow(dead_code, reason = "the end-to-end tests use more of it")]
+mod tools;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::browser::{Browser, ENTER, ESCAPE, TAB};
+use crate::server::{DataDir, Ports, Server, eventually, program, root};
+use crate::tools::Kubectl;
+
+/// The example platform, running.
+struct Example {
+    data: DataDir,
+    server: Server,
+}
+
+impl Example {
+    fn start() -> Example {
+        let data = DataDir::new();
+        let manifests = root().join("examples/rhcloud");
+        let manifests = manifests.to_str().expect("the repository's path is UTF-8");
+        let server = Server::start(Ports::free(), &["--data-dir", data.path(), "--manifests", manifests]);
+        Example { data, server }
+    }
+
+    fn kubectl(&self) -> Kubectl {
+        Kubectl::new(self.data.join("kubeconfig"))
+    }
+
+    fn token(&self) -> String {
+        let text = std::fs::read_to_string(self.data.join("kubeconfig")).expect("the server wrote it");
+        let token = text.lines().find_map(|line| line.trim().strip_prefix("token:")).expect("it has a token");
+        token.trim().trim_matches('"').to_owned()
+    }
+
+    fn signpost(&self, arguments: &[&str]) -> String {
+        let output = Command::new(program()).args(arguments).args(["--data-dir", self.data.path()]).output();
+        let output = output.expect("the program starts");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text").trim().to_owned()
+    }
+
+    /// A tenant of namespace `myapp`.
+    fn tenant(&self, name: &str) -> String {
+        let token = self.signpost(&["user", "add", name, "--role", "tenant", "--namespace", "myapp"]);
+        eventually("the server knows the tenant", || {
+            let (status, _, _) = sign_in(self.server.admin, &token);
+            (status == 200).then_some(())
+        });
+        token
+    }
+}
+
+/// Status, headers and body of a request, whatever it is.
+fn ask(admin: SocketAddr, head: &str, body: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(admin).expect("the admin endpoint listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout can be set");
+    let length = body.len();
+    let request = format!("{head}\r\nHost: {admin}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    let (headers, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
+    let status = headers.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    (status, headers.to_ascii_lowercase(), body.to_owned())
+}
+
+const JSON: &str = "Content-Type: application/json";
+
+fn sign_in(admin: SocketAddr, token: &str) -> (u16, String, String) {
+    ask(admin, &format!("POST /dashboard/session HTTP/1.1\r\n{JSON}"), &format!("{{\"token\": \"{token}\"}}"))
+}
+
+/// Gets a path with a cookie.
+fn get(admin: SocketAddr, path: &str, cookie: &str) -> (u16, Value) {
+    let (status, _, body) = ask(admin, &format!("GET {path} HTTP/1.1\r\nCookie: {cookie}"), "");
+    (status, serde_json::from_str(&body).unwrap_or_default())
+}
+
+#[test]
+fn signing_in_and_what_is_refused() {
+    let example = Example::start();
+    let admin = example.server.admin;
+    let token = example.token();
+
+    for path in ["/dashboard/", "/dashboard/assets/app.js", "/dashboard/session", "/dashboard/data/overview"] {
+        let (_, headers, _) = ask(admin, &format!("GET {path} HTTP/1.1"), "");
+        for wanted in [
+            "content-security-policy: default-src 'none'",
+            "x-content-type-options: nosniff",
+            "frame-ancestors 'none'",
+            "referrer-policy: no-referrer",
+        ] {
+            assert!(headers.contains(wanted), "{path}: {wanted} in {headers}");
+        }
+        assert!(!headers.contains("unsafe-inline"), "{path}: {headers}");
+    }
+    let (_, _, page) = ask(admin, "GET /dashboard/ HTTP/1.1", "");
+    assert!(!page.contains("style=") && !page.contains("http://") && !page.contains("https://"), "{page}");
+    assert!(page.matches("<script").count() == 1 && page.contains("src=\"assets/app.js\""), "{page}");
+    let (status, headers, _) = ask(admin, "GET / HTTP/1.1\r\nAccept: text/html", "");
+    assert!(status == 303 && headers.contains("location: /dashboard/"), "{headers}");
+
+    // Nobody is anybody before signing in.
+    for path in ["data/overview", "data/routes", "data/samples", "data/live", "api/apis/signpost.dev/v1alpha1/routers"]
+    {
+        assert_eq!(get(admin, &format!("/dashboard/{path}"), "signpost_session=made-up").0, 401, "{path}");
+    }
+    assert_eq!(sign_in(admin, "wrong").0, 401);
+    assert_eq!(sign_in(admin, "").0, 401);
+    let with = |lines: &str| {
+        let head = format!("POST /dashboard/session HTTP/1.1\r\n{lines}");
+        ask(admin, &head, &format!("{{\"token\": \"{token}\"}}")).0
+    };
+    assert_eq!(with("Content-Type: text/plain"), 403, "a form of another site can send this");
+    assert_eq!(with(&format!("{JSON}\r\nSec-Fetch-Site: cross-site")), 403);
+    assert_eq!(with(&format!("{JSON}\r\nOrigin: http://192.0.2.1:9453")), 403, "a token over plain HTTP");
+    assert_eq!(with(&format!("{JSON}\r\nOrigin: http://[::1]:9453")), 200);
+    assert_eq!(ask(admin, &format!("POST /dashboard/session HTTP/1.1\r\n{JSON}"), &"x".repeat(20_000)).0, 413);
+
+    let (status, headers, body) = sign_in(admin, &token);
+    assert_eq!(status, 200, "{body}");
+    assert!(
+        headers.contains("httponly") && headers.contains("samesite=strict") && !headers.contains("secure"),
+        "{headers}"
+    );
+    assert!(!body.contains(&token));
+    let secure = format!("POST /dashboard/session HTTP/1.1\r\n{JSON}\r\nOrigin: https://signpost.example.org");
+    let (_, over_tls, _) = ask(admin, &secure, &format!("{{\"token\": \"{token}\"}}"));
+    assert!(over_tls.contains("; secure"), "{over_tls}");
+
+    let cookie = cookie_of(admin, &token);
+    let (status, overview) = get(admin, "/dashboard/data/overview", &cookie);
+    assert_eq!((status, &overview["routes"]), (200, &Value::from(12)), "{overview}");
+    let (_, found) = get(admin, "/dashboard/data/routes?q=vault", &cookie);
+    assert_eq!(found["items"][0]["standing"], "waiting", "{found}");
+    assert_eq!(get(admin, "/dashboard/api/apis/signpost.dev/v1alpha1/routers/shard1", &cookie).1["kind"], "Router");
+    for hidden in [
+        "/dashboard/api/api/v1/namespaces/myapp/secrets",
+        "/dashboard/api/api/v1/secrets",
+        "/dashboard/api/metrics",
+        "/dashboard/api/apis/signpost.dev/v1alpha1/routes?watch=1",
+    ] {
+        assert_eq!(get(admin, hidden, &cookie).0, 404, "{hidden}");
+    }
+    // Nothing can be written, whoever asks.
+    let delete =
+        format!("DELETE /dashboard/api/apis/signpost.dev/v1alpha1/routers/shard1 HTTP/1.1\r\nCookie: {cookie}");
+    assert_eq!(ask(admin, &delete, "").0, 405);
+
+    let out = format!("DELETE /dashboard/session HTTP/1.1\r\nCookie: {cookie}");
+    assert_eq!(ask(admin, &out, "").0, 204);
+    assert_eq!(get(admin, "/dashboard/data/overview", &cookie).0, 401);
+}
+
+/// Signs in and gives the cookie. Its case matters, and [`ask`] gives headers in lower case.
+fn cookie_of(admin: SocketAddr, token: &str) -> String {
+    let mut stream = TcpStream::connect(admin).expect("the admin endpoint listens");
+    let body = format!("{{\"token\": \"{token}\"}}");
+    let head = format!("POST /dashboard/session HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n{JSON}");
+    write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    let line = answer.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie is set");
+    line.split(';').next().expect("it has a value").to_owned()
+}
+
+#[test]
+fn a_tenant_gets_its_own_and_loses_it_with_its_token() {
+    let example = Example::start();
+    let admin = example.server.admin;
+    let cookie = cookie_of(admin, &example.tenant("tina"));
+    let (_, who) = get(admin, "/dashboard/session", &cookie);
+    assert_eq!(who["rights"]["namespaces"], serde_json::json!(["myapp"]), "{who}");
+    assert_eq!(who["rights"]["all"], false);
+    let (_, overview) = get(admin, "/dashboard/data/overview", &cookie);
+    assert_eq!(overview["routes"], 6, "{overview}");
+    assert!(!overview.to_string().contains("foo"), "{overview}");
+    let (_, routes) = get(admin, "/dashboard/data/routes?namespace=foo", &cookie);
+    assert_eq!(routes["total"], 0, "{routes}");
+    assert_eq!(get(admin, "/dashboard/data/samples", &cookie).0, 403);
+    let ours = "/dashboard/api/apis/signpost.dev/v1alpha1";
+    assert_eq!(get(admin, &format!("{ours}/namespaces/myapp/routes/test"), &cookie).0, 200);
+    for hidden in ["namespaces/foo/routes/cache", "routes", "zones", "namespaces/foo/routebindings"] {
+        assert_eq!(get(admin, &format!("{ours}/{hidden}"), &cookie).0, 403, "{hidden}");
+    }
+    example.signpost(&["user", "revoke", "tina"]);
+    eventually("the session ends with its token", || {
+        (get(admin, "/dashboard/data/routes", &cookie).0 == 401).then_some(())
+    });
+}
+
+#[test]
+fn an_operator_sees_the_platform_live() {
+    let Some(browser) = Browser::start() else { return };
+    let example = Example::start();
+    let admin = example.server.admin;
+    browser.sign_in(admin, &example.token());
+    browser.sees("3 shards");
+    for shown in ["shard1", "10.245.2.2", "Zones served", "signpost_dns_requests_total", "1 route without a shard"] {
+        browser.sees(shown);
+    }
+    assert_eq!(browser.script("return document.cookie"), "", "scripts cannot read the session");
+    let session = browser.cookies().into_iter().find(|cookie| cookie["name"] == "signpost_session").expect("is set");
+    assert_eq!((&session["httpOnly"], &session["sameSite"]), (&Value::from(true), &Value::from("Strict")));
+
+    // A drained address shows without a touch, and so does a new route.
+    let kubectl = example.kubectl();
+    browser.go("#/routers/shard1");
+    browser.sees("10.245.2.3");
+    let drain = r#"[{"op":"replace","path":"/spec/addresses/1/state","value":"drained"}]"#;
+    kubectl.ok(&["patch", "router", "shard1", "--type=json", "-p", drain]);
+    browser.sees("drained");
+    browser.go("#/routes");
+    browser.sees("recommendations");
+    let began = Instant::now();
+    let route = "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: hello, namespace: myapp}\nspec: {to: {name: web}}\n";
+    kubectl.ok_with(&["apply", "-f", "-"], route);
+    browser.sees("myapp-hello.shard");
+    eprintln!("applied, scheduled and seen within {:?}, kubectl included", began.elapsed());
+
+    // Why it is there.
+    browser.go("#/namespaces/myapp/routes/static");
+    browser.sees("Why shard3");
+    for shown in [
+        "What you asked for",
+        "tier=edge",
+        "round-robin chose shard3 among 1 eligible of 3 Routers",
+        "RouteSelectorMismatch",
+        "static.example.com. IN CNAME myapp-static.routes.v3.rhcloud.com.",
+        "the Route was created",
+        "kubectl -n myapp describe route static",
+    ] {
+        browser.sees(shown);
+    }
+    browser.go("#/namespaces/foo-bar/routes/vault");
+    browser.sees("No shard has taken it yet.");
+    browser.sees("shard2 selects other routes by their labels");
+    browser.go("#/namespaces/foo/routes/none");
+    browser.sees("It is not there.");
+    browser.go("#/topology?namespace=foo");
+    browser.comes_true("return document.querySelectorAll('#lines path').length > 4");
+    browser.sees("cache");
+
+    let elsewhere = browser.script(
+        "return performance.getEntriesByType('resource').map((one) => one.name).filter((name) => !name.startsWith(location.origin))",
+    );
+    assert_eq!(elsewhere, serde_json::json!([]), "nothing is asked of anyone else");
+    // The one request that is to fail is for the route that is not there.
+    let said: Vec<String> = browser.log().into_iter().filter(|entry| !entry.contains("routes/none")).collect();
+    assert!(said.is_empty(), "{said:#?}");
+
+    // The server goes, and the page says that what it shows is old.
+    let shown = browser.text();
+    assert!(example.server.terminate().success());
+    browser.comes_true("return document.getElementById('banner').innerText.includes('What you see is as of')");
+    assert_eq!(browser.text(), shown);
+}
+
+#[test]
+fn a_tenant_sees_its_own_and_a_keyboard_is_enough() {
+    let Some(browser) = Browser::start() else { return };
+    let example = Example::start();
+    let admin = example.server.admin;
+    // Signing in types and presses Enter, too.
+    browser.sign_in(admin, &example.tenant("tina"));
+    browser.sees("Its routes");
+    assert!(browser.script("return location.hash") == "#/namespaces/myapp");
+    assert!(!browser.text().contains("signpost_dns"), "numbers of the platform are not for tenants");
+
+    // From the top: the way past the head of the page, then its links in order.
+    browser.open(&format!("http://{admin}/dashboard/#/namespaces/myapp"));
+    browser.script("location.reload()");
+    browser.sees("Its routes");
+    let walked: Vec<String> = (0..6)
+        .map(|_| {
+            browser.press(TAB);
+            browser.focus()
+        })
+        .collect();
+    assert_eq!(
+        walked,
+        ["button Skip to content", "a Signpost", "a Topology", "a Routes", "a myapp", "button Sign out"]
+    );
+    let ring = browser.script("return getComputedStyle(document.activeElement).outlineStyle");
+    assert_eq!(ring, "solid", "the focus is seen");
+
+    // A slash goes to the search, a few letters find the route, and Enter opens it.
+    browser.press("/");
+    browser.press("checkout");
+    browser.comes_true("return document.querySelectorAll('tbody tr').length === 1");
+    assert_eq!(browser.focus(), "input filter", "typing is not interrupted by what it finds");
+    for _ in 0..20 {
+        browser.press(TAB);
+        if browser.focus() == "a checkout" {
+            break;
+        }
+    }
+    browser.press(ENTER);
+    browser.sees("pay.routes.v3.rhcloud.com");
+    assert_eq!(browser.focus().split(' ').next(), Some("main"), "the new page has the focus");
+    browser.press(ESCAPE);
+
+    // What is another's is not told.
+    browser.go("#/namespaces/foo/routes/cache");
+    browser.sees("This is not yours to see.");
+    browser.go("#/routes?q=cache");
+    browser.sees("No route is like that.");
+    browser.go("#/topology");
+    browser.sees("1 namespace, 6 routes");
+
+    browser.script("document.querySelector('[data-action=sign-out]').focus()");
+    browser.press(ENTER);
+    browser.comes_true("return document.activeElement?.id === 'token'");
+    let said: Vec<String> = browser
+        .log()
+        .into_iter()
+        .filter(|entry| !entry.contains("namespaces/foo/") && !entry.contains("403"))
+        .collect();
+    assert!(said.is_empty(), "{said:#?}");
+}
