@@ -52,8 +52,8 @@ function health(state) {
 function attention(overview, routers, lease, brakes, samples, state, rights) {
   const found = [];
   for (const missing of state?.missing ?? []) found.push(["bad", "not ready: ", missing]);
-  for (const [kind, values] of columns(samples, "signpost_held_losses")) {
-    if (values.at(-1) > 0) found.push(["bad", `The brake holds ${count(values.at(-1))} ${kind}: they are gone from the API, and their names are still served. `, metric("signpost_held_losses")]);
+  for (const [kind, values] of columns(samples, "signpost_brake_held_objects")) {
+    if (values.at(-1) > 0) found.push(["bad", `The brake holds ${count(values.at(-1))} ${kind}: they are gone from the API, and their names are still served. `, metric("signpost_brake_held_objects")]);
   }
   for (const { metadata: { name }, spec } of brakes) {
     found.push([spec.decision ? "warn" : "bad", "Brake ", h("a", { href: shownAt(path.brake(name)) }, name), `: ${plural(spec.objects, spec.type)} of ${count(spec.known)} missing, still served`, spec.decision ? `; said: ${spec.decision}` : ["; say what is meant: ", h("code", null, `signpost brake approve ${name}`), " or ", h("code", null, "reject")]]);
@@ -86,7 +86,7 @@ function attention(overview, routers, lease, brakes, samples, state, rights) {
 const vital = (name, value, ...more) => h("div.vital", { "data-key": name }, h("h3", null, name), h("div.value", null, value), h("div.more", null, more));
 
 function vitals(overview, zones, lease, samples) {
-  const held = total(samples, "signpost_held_losses");
+  const held = total(samples, "signpost_brake_held_objects");
   const ready = now(samples, "signpost_dns_ready");
   const answers = now(samples, "signpost_dns_zones") !== null;
   return h("section.vitals", { "data-key": "vitals", "aria-label": "Numbers of now" },
@@ -98,7 +98,7 @@ function vitals(overview, zones, lease, samples) {
     answers && vital("Zones served", count(now(samples, "signpost_dns_zones")), ready === 0 ? badge("bad", "not ready") : badge("good", "ready"), " ", metric("signpost_dns_zones")),
     vital("API last heard", seconds(now(samples, "signpost_mirror_age_seconds")), "ago, at most a minute when idle ", metric("signpost_mirror_age_seconds")),
     vital("Leader", lease?.spec?.holderIdentity ? h("span.small", null, lease.spec.holderIdentity) : "none", lease?.spec?.acquireTime ? ["since ", time(lease.spec.acquireTime), " "] : "", metric("signpost_scheduler_leading")),
-    held !== null && vital("Held by the brake", count(held), held > 0 ? badge("bad", "names kept") : "nothing ", metric("signpost_held_losses")));
+    held !== null && vital("Held by the brake", count(held), held > 0 ? badge("bad", "names kept") : "nothing ", metric("signpost_brake_held_objects")));
 }
 
 function plots(samples, routers, rights) {
