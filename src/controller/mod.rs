@@ -8,6 +8,7 @@ pub mod zone;
 pub mod claim;
 pub mod ledger;
 pub mod live;
+pub mod ownership;
 pub mod placement;
 pub mod route;
 pub mod router;

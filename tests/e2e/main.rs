@@ -11,6 +11,7 @@ mod live;
 mod manual;
 mod metrics;
 mod moves;
+mod ownership;
 mod platform;
 mod query_log;
 mod resolver;

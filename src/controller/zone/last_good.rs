@@ -353,7 +353,8 @@ mod tests {
     fn a_full_disk_is_told_and_so_is_its_end() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut writer = Writer::create(&folder.path().join(FILE), "v3.example").expect("written");
-        let good = std::mem::replace(&mut writer.file, OpenOptions::new().write(true).open("/dev/full").expect("a device"));
+        let good =
+            std::mem::replace(&mut writer.file, OpenOptions::new().write(true).open("/dev/full").expect("a device"));
         let mut frames = journal::Writer::append();
         frames.put(Entry { key: b"key", value: None });
         writer.take(frames.finish());
