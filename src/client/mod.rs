@@ -84,7 +84,10 @@ pub fn in_process_unproven(service: Router) -> kube::Client {
 
 /// A client of the API server that the kubeconfig file at `path` names, without the credentials in it.
 pub async fn unproven_from_kubeconfig(path: &Path) -> Result<kube::Client, ClientError> {
-    let mut config = read(path).await?;
+    let unusable = |source| ClientError::Kubeconfig { path: path.to_owned(), source };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(unusable)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let mut config = config.map_err(unusable)?;
     config.auth_info = Default::default();
     connect(config).map_err(|source| ClientError::Build { from: path.display().to_string(), source: Box::new(source) })
 }
@@ -106,12 +109,6 @@ pub fn in_cluster() -> Result<kube::Client, ClientError> {
     let config = Config::incluster().map_err(ClientError::InCluster)?;
     connect(config)
         .map_err(|source| ClientError::Build { from: "the pod's service account".to_owned(), source: Box::new(source) })
-}
-
-async fn read(path: &Path) -> Result<Config, ClientError> {
-    let unusable = |source| ClientError::Kubeconfig { path: path.to_owned(), source };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(unusable)?;
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(unusable)
 }
 
 fn connect(mut config: Config) -> kube::Result<kube::Client> {

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod commands;
+mod doctor;
 mod export;
 mod guard;
 mod live;

@@ -123,7 +123,8 @@ impl Ring {
         self.at.push_back(at);
         let points = self.at.len();
         for (name, value) in row {
-            if self.columns.len() == COLUMNS_MAX && !self.columns.contains_key(&name) {
+            let is_new = !self.columns.contains_key(&name);
+            if is_new && (value.is_nan() || self.columns.len() == COLUMNS_MAX) {
                 continue;
             }
             let column = self.columns.entry(name).or_default();

@@ -61,6 +61,7 @@ impl World {
             created: 0,
             label: label.into(),
             shard: format!("{shard}.v3.example").into(),
+            trails: Box::default(),
         };
         let mut news = ZoneNews { alias_serial: Some(Serial(serial)), ..ZoneNews::default() };
         let alias = AliasNews { binding: Arc::new(binding), serial: Serial(serial) };
