@@ -288,6 +288,40 @@ pub static KEYS: &[Key] = &[
         help: "About how long after a right answer a zone is checked again on a name server.",
     },
     Key {
+        name: "verify-hosts",
+        shape: Shape::Text,
+        value_name: "SWITCH",
+        default: "off",
+        reloads: false,
+        help: "`on`: a route gets a host of its own only after the host's own name servers were found to have the TXT record \
+               that the route's status asks for; see docs/ownership.md. All processes with the role `scheduler` need the same.",
+    },
+    Key {
+        name: "verify-hosts-interval",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "1h",
+        reloads: false,
+        help: "About how long after it was found the record of a host is looked for again.",
+    },
+    Key {
+        name: "verify-hosts-grace",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "7d",
+        reloads: false,
+        help: "How long a host stays admitted after its record was found last.",
+    },
+    Key {
+        name: "verify-resolver",
+        shape: WORDS,
+        value_name: "ADDR[:PORT]",
+        default: "those of /etc/resolv.conf",
+        reloads: false,
+        help: "Resolver that finds the name servers of hosts, for `verify-hosts`; at most 8, asked in this order. With one at a \
+               loopback address given here, name servers at such addresses are asked as well.",
+    },
+    Key {
         name: "strategy",
         shape: Shape::Text,
         value_name: "NAME",

@@ -11,6 +11,7 @@ pub mod health;
 pub mod claim;
 pub mod ledger;
 pub mod live;
+pub mod ownership;
 pub mod placement;
 pub mod route;
 pub mod router;

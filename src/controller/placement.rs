@@ -55,6 +55,8 @@ pub struct Settings {
     pub quarantine: Duration,
     /// How long a host that was let go stays in the ledger for another Route to take it over, before its claim is deleted.
     pub host_grace: Duration,
+    /// Whether hosts are to be proven.
+    pub prove_hosts: bool,
     /// How long after an event things are looked at, so that the mirrors of the other kinds have caught up.
     pub settle: Duration,
     /// How long after a failed action it is tried again, at first; at most 32 times as long.
@@ -68,6 +70,7 @@ impl Default for Settings {
         Settings {
             quarantine: Duration::from_secs(30 * 24 * 3600),
             host_grace: Duration::from_secs(60),
+            prove_hosts: false,
             settle: Duration::from_secs(1),
             retry: Duration::from_secs(2),
             platform: None,
@@ -289,7 +292,8 @@ impl Placement {
         let binding = self.bindings.get(key).filter(|binding| binding.route_uid == route.uid)?;
         let router = self.routers.get(&ObjectKey::cluster(&binding.router));
         let namespace = self.namespaces.get(&ObjectKey::cluster(key.namespace.as_deref().unwrap_or_default()));
-        Some(route::statements(&route, &binding, router.as_deref(), &namespace.unwrap_or_default()))
+        let refused = self.settings.prove_hosts && route.host_proven == Some(false);
+        Some(route::statements(&route, &binding, router.as_deref(), &namespace.unwrap_or_default(), refused))
     }
 
     fn action(&self, subject: Subject) -> futures::future::BoxFuture<'static, kube::Result<Done>> {

@@ -14,6 +14,7 @@ mod live;
 mod manual;
 mod metrics;
 mod moves;
+mod ownership;
 mod platform;
 mod query_log;
 mod resolver;
