@@ -191,8 +191,8 @@ impl Turn {
     fn line(&self) -> String {
         let Rates { queries, dropped, rate_limited, rcodes, transports, .. } = &self.rates;
         let mut parts = vec![format!("qps={}", number(*queries))];
-        for (name, rates) in [("", rcodes), ("", transports)] {
-            parts.extend(largest(rates).into_iter().map(|(key, rate)| format!("{name}{key}={}", number(rate))));
+        for rates in [rcodes, transports] {
+            parts.extend(largest(rates).into_iter().map(|(key, rate)| format!("{key}={}", number(rate))));
         }
         for (name, rate) in [("dropped", *dropped), ("limited", *rate_limited)] {
             if rate > 0.0 {

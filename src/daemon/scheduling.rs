@@ -14,6 +14,7 @@ use crate::client::lease::{self, Leadership, Lease};
 use crate::client::reflector::HealthProbe;
 use crate::compiler;
 use crate::config;
+use crate::controller::health;
 use crate::controller::ledger::{self, BaseSerial};
 use crate::controller::live::feed::ZoneFeed;
 use crate::controller::live::proofs::Server;
@@ -63,7 +64,11 @@ pub fn start(
     let switch = loops.switch();
     let counters = placement::Metrics::default();
     admin.metrics.register(|registry| counters.register(registry));
-    let keeping = placement::Settings { quarantine: config.name_quarantine, ..placement::Settings::default() };
+    let keeping = placement::Settings {
+        quarantine: config.name_quarantine,
+        platform: Some(platform.clone()),
+        ..placement::Settings::default()
+    };
     let placement = placement::Placement::new(controller.clone(), keeping, counters);
     let routes = placement.routes();
     admin.metrics.collect(placement.router_metrics());
@@ -93,6 +98,21 @@ pub fn start(
             }
         }
     });
+    let probes = health::metrics::Metrics::default();
+    admin.metrics.register(|registry| probes.register(registry));
+    let probing = health::Settings {
+        domain: platform.domain_text(),
+        probes_max: config.health_probes_max,
+        panic_percent: config.health_panic_percent,
+        instance: instance.to_owned(),
+    };
+    let prober = controller.clone();
+    tasks.spawn(
+        "health of addresses",
+        while_leading(leadership.clone(), stop.clone(), move |stop| {
+            health::run(prober.clone(), probing.clone(), probes.clone(), stop)
+        }),
+    );
     let proving = live::Settings {
         servers: config.verify.is_on.then(|| servers_to_ask(config, &platform, listened)),
         timeout: config.verify.timeout,

@@ -293,7 +293,10 @@ fn zones_are_listed_shown_compared_and_asked_for() {
     assert_eq!(diff.code, Some(1));
     assert_eq!(diff.out, "- *.shard1.v3.rhcloud.com. 30 IN A 10.245.2.2\n");
     assert_eq!(zone(&["diff", path, path]).code, Some(0));
-    for bad in [&["diff", "absent.zone"][..], &["diff", path, "--origin", "other.example"], &["diff"]] {
+    let other = folder.join("other.example.zone");
+    std::fs::write(&other, "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.1\n").expect("written");
+    let other = other.to_str().expect("UTF-8");
+    for bad in [&["diff", "absent.zone"][..], &["diff", path, other], &["diff", other], &["diff"]] {
         assert_eq!(zone(bad).code, Some(2), "{bad:?}");
     }
     assert_eq!(zone(&["show", "absent.example"]).code, Some(1));

@@ -22,7 +22,7 @@ fn object<T: serde::de::DeserializeOwned>(kind: &str, metadata: Value, spec: Val
     serde_json::from_value(object).expect("an object of a test")
 }
 
-/// A platform `v3.example` with one shard, one route on it, and one zone file.
+/// A platform `v3.example` with two shards, a route that has moved from the second to the first, and one zone file.
 fn zones() -> Zones {
     let records = json!(["_acme-challenge.app TXT \"x\"", "@ CAA 0 issue \"ca.example\""]);
     let router: Router = object(
@@ -31,17 +31,24 @@ fn zones() -> Zones {
         json!({"addresses": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.2"}], "records": records}),
     );
     let names = json!([{"name": "shop-front.shard1.v3.example", "type": "system"}, {"name": "shop-front.routes.v3.example", "type": "alias"}]);
+    let other: Router = object("Router", json!({"name": "shard2"}), json!({"addresses": [{"ip": "192.0.2.9"}]}));
+    let (since, until) = ("2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z");
+    let trails = json!([{"name": "shop-front.shard2.v3.example", "router": "shard2", "since": since, "until": until}]);
     let binding: RouteBinding = object(
         "RouteBinding",
         json!({"namespace": "shop", "name": "front"}),
         json!({"routeNamespace": "shop", "routeName": "front", "routeUID": "u", "router": "shard1", "dns": "shard1.v3.example",
-            "label": "shop-front", "names": names, "strategy": "weighted"}),
+            "label": "shop-front", "names": names, "strategy": "weighted", "trails": trails}),
     );
     let settings = compiler::Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
     let settings = settings.expect("good settings");
     let mut verdicts = Vec::new();
     let inputs = Inputs {
-        routers: RouterInput::read(&router, "v3.example", &mut verdicts).into_iter().collect(),
+        routers: [&router, &other]
+            .map(|router| RouterInput::read(router, "v3.example", &mut verdicts))
+            .into_iter()
+            .flatten()
+            .collect(),
         bindings: BindingInput::read(&binding, &mut verdicts).into_iter().collect(),
     };
     let compiled = compiler::compile(&inputs, &settings);
@@ -67,7 +74,7 @@ fn zones() -> Zones {
     );
     let contents = read.contents.expect("a good zone");
     all.push(Known { contents, source: Source::File("own.example.zone".into()), serial_is_sure: true });
-    Zones { zones: all, routers: vec![router], bindings: vec![binding], platform: Some(settings) }
+    Zones { zones: all, routers: vec![router, other], bindings: vec![binding], platform: Some(settings) }
 }
 
 /// What is told of a name: each step without its name and zone.
@@ -143,6 +150,15 @@ fn every_way_to_be_answered() {
                 "found an alias at shop-front.routes.v3.example. | from RouteBinding shop/front | {route} (its \
                  stable alias; RouteBinding shop/front) || found the records of the wildcard *.shard1.v3.example. | \
                  from Router shard1, spec.addresses | {route} (its system name; RouteBinding shop/front)"
+            ),
+        ),
+        (
+            "shop-front.shard2.v3.example.",
+            T::A,
+            format!(
+                "found an alias at shop-front.shard2.v3.example. | from RouteBinding shop/front: its Route has moved to \
+                 shard1, and its former name leads on || found the records of the wildcard *.shard1.v3.example. | from \
+                 Router shard1, spec.addresses | {route} (its system name; RouteBinding shop/front)"
             ),
         ),
         (

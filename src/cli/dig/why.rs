@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::response::Response;
 use crate::api::v1alpha1::route::NameKind;
+use crate::api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
 use crate::api::v1alpha1::router::Router;
 use crate::cli::zones::{Known, Source, Zones};
 use crate::compiler::apex;
@@ -284,6 +285,10 @@ fn origins(zones: &Zones, known: &Known, owner: &Name, rtype: RecordType, found:
         Source::Alias if found == Found::NoSuchName => vec!["no route has this alias".to_owned()],
         Source::Alias => bindings_of_alias(zones, owner),
         Source::Shard(router) => {
+            let trails = trails(zones, owner);
+            if found == Found::Alias && !trails.is_empty() {
+                return trails;
+            }
             let router = zones.routers.iter().find(|known| known.metadata.name.as_ref() == Some(router));
             router.map(|router| of_router(router, known, owner, rtype, found)).unwrap_or_default()
         }
@@ -293,11 +298,24 @@ fn origins(zones: &Zones, known: &Known, owner: &Name, rtype: RecordType, found:
 
 fn bindings_of_alias(zones: &Zones, owner: &Name) -> Vec<String> {
     let label = owner.labels().next().map(|label| String::from_utf8_lossy(label).to_ascii_lowercase());
-    let has = |binding: &&crate::api::v1alpha1::route_binding::RouteBinding| {
-        label.as_deref().is_some_and(|label| binding.spec.label.eq_ignore_ascii_case(label))
-    };
-    let named = |binding: &crate::api::v1alpha1::route_binding::RouteBinding| {
-        format!("RouteBinding {}/{}", binding.spec.route_namespace, binding.spec.route_name)
+    let has =
+        |binding: &&RouteBinding| label.as_deref().is_some_and(|label| binding.spec.label.eq_ignore_ascii_case(label));
+    let named =
+        |binding: &RouteBinding| format!("RouteBinding {}/{}", binding.spec.route_namespace, binding.spec.route_name);
+    zones.bindings.iter().filter(has).map(named).collect()
+}
+
+/// The bindings of routes that had this name on a Router that they have left; or the names below it, for a wildcard.
+fn trails(zones: &Zones, owner: &Name) -> Vec<String> {
+    let former = if owner.is_wildcard() { owner.parent() } else { Some(owner.clone()) };
+    let Some(former) = former.as_ref().map(text_of) else { return Vec::new() };
+    let has =
+        |binding: &&RouteBinding| binding.spec.trails.iter().any(|trail| trail.name.eq_ignore_ascii_case(&former));
+    let named = |binding: &RouteBinding| {
+        let RouteBindingSpec { route_namespace, route_name, router, .. } = &binding.spec;
+        format!(
+            "RouteBinding {route_namespace}/{route_name}: its Route has moved to {router}, and its former name leads on"
+        )
     };
     zones.bindings.iter().filter(has).map(named).collect()
 }

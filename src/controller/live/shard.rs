@@ -22,6 +22,8 @@ pub struct Expectation {
 impl Expectation {
     /// Of the shard of `router`.
     pub fn new(router: &RouterInput, settings: &Settings) -> Self {
+        // Trails are of names that routes have left: none of them is what a route is reached by now.
+        let router = &RouterInput { trails: Default::default(), ..router.clone() };
         let made = shard::compile(router, &mut Vec::new());
         let zone = shard::zone(made.records, settings, 0);
         let apex = zone.apex().clone();
