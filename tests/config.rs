@@ -120,6 +120,8 @@ fn faults_say_where_and_what() {
         ("", &[], &[("verify-server", "ns1.example=0.0.0.0:53")], &["0.0.0.0 is no address to ask"]),
         ("", &[], &[("verify-server", "127.0.0.1:0")], &["port 0 is no port to ask"]),
         ("", &[], &[("verify-server", "a..b=127.0.0.1")], &["\"verify-server\" is \"a..b=127.0.0.1\""]),
+        ("", &[], &[("verify-resolver", "localhost")], &["must be ADDR[:PORT] with an IP address"]),
+        ("", &[], &[("verify-hosts", "yes")], &["\"verify-hosts\" is \"yes\": must be on or off"]),
         ("verify-interval = \"0s\"", &[], &[], &["\"verify-interval\" is \"0s\": must be a second at least"]),
         ("domain = \"*.example\"", &[], &[], &["signpost.toml:1:10: \"domain\" is \"*.example\""]),
         ("dns-listen = []", &[], &[], &["signpost.toml:1:14: \"dns-listen\" is \"\": give at least one"]),

@@ -91,6 +91,13 @@ pub fn record_for_host(host: &str, alias: &str) -> String {
     format!("{host}. IN CNAME {alias}.")
 }
 
+/// Where the record stands that proves that a host is whose Route wants it: below the host, or below what is under the
+/// asterisk of a wildcard.
+pub fn challenge_name(host: &str) -> String {
+    let host = host.to_ascii_lowercase();
+    format!("_signpost-challenge.{}", host.strip_prefix("*.").unwrap_or(&host))
+}
+
 /// The name of the NameClaim on a label: the label.
 pub fn label_claim_name(label: &str) -> String {
     label.to_owned()

@@ -10,11 +10,8 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
 use super::{Exit, progress};
-use crate::api::v1alpha1::router::{AddressState, READY, Router, RouterState};
+use crate::api::v1alpha1::router::{ADDRESSES_HEALTHY, AddressState, READY, Router, RouterState};
 use crate::api::v1alpha1::zone::Zone;
-
-/// The condition that speaks of the health of addresses.
-const ADDRESSES_HEALTHY: &str = "AddressesHealthy";
 
 pub(super) fn command() -> Command {
     let names = Arg::new("names").value_name("NAME").num_args(0..).help("Only these Routers");

@@ -5,7 +5,6 @@
 //! that what it would refuse is refused here.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
@@ -15,7 +14,7 @@ use kube::api::{Patch, PatchParams, ValidationDirective};
 
 use super::access::{self, Place};
 use super::moves::plan::{Capacity, Context, Plan};
-use super::moves::reading::{Platform, told};
+use super::moves::reading::{API_TIMEOUT, Platform};
 use super::moves::{self, KEYS};
 use super::output::{self, Format};
 use super::{Exit, complain, serve};
@@ -26,8 +25,6 @@ use crate::daemon::manifests;
 const MANAGER: &str = "signpost-simulate";
 /// Largest weight of a Router, as in its schema.
 const WEIGHT_MAX: i64 = 1000;
-/// How long the API may take to judge one Router.
-const JUDGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) fn command() -> Command {
     let several = |name: &'static str, value: &'static str, help: &'static str| {
@@ -77,16 +74,12 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
             return Exit::Failure;
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let plan = runtime
-        .map_err(|error| error.to_string())
-        .and_then(|runtime| runtime.block_on(simulate(matches, &place, documents)));
-    super::exit_of(plan.and_then(|plan| Format::of(matches).show(&plan, |_| plan.table())))
+    let plan = access::run(API_TIMEOUT, simulate(matches, &place, documents));
+    super::exit_of(plan.and_then(|plan| Format::of(matches).show(&plan, |painter| plan.table(painter))))
 }
 
 async fn simulate(matches: &ArgMatches, place: &Place, documents: Vec<manifests::Document>) -> Result<Plan, String> {
     let names = |name: &str| matches.get_many::<String>(name).into_iter().flatten();
-    let settings = &place.settings;
     let mut platform = Platform::read(place).await?;
     let mut added = Vec::new();
     for document in documents {
@@ -112,7 +105,7 @@ async fn simulate(matches: &ArgMatches, place: &Place, documents: Vec<manifests:
             forecast.edit_router(name, |router| router.state = state).then_some(()).ok_or_else(|| absent(name))?;
         }
     }
-    let (strategy, caveat) = moves::strategy(settings);
+    let (strategy, caveat) = moves::strategy(&place.settings);
     let strategy = strategy.strategy();
     // What waits for a Router is placed before anything moves, and has another chance when that has made room.
     let mut steps = forecast.place(strategy);
@@ -127,7 +120,8 @@ async fn simulate(matches: &ArgMatches, place: &Place, documents: Vec<manifests:
             left => plan.notes.push(format!("{name} would not be deleted: {left} of its routes have nowhere to go")),
         }
     }
-    let context = Context { domain: &settings.domain, trail_minimum: settings.trail_minimum, now: Timestamp::now() };
+    let context =
+        Context { domain: &place.settings.domain, trail_minimum: place.settings.trail_minimum, now: Timestamp::now() };
     plan.capacity = Capacity::compare(&before, forecast);
     plan.tell(steps, &labels, forecast, &context);
     Ok(plan)
@@ -140,17 +134,16 @@ async fn judge(platform: &Platform, document: manifests::Document) -> Result<Rou
         return Err(format!("{place}: only Routers can be added to a simulation"));
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let routers: Api<Router> = Api::all(platform.client.clone());
+    let routers: Api<Router> = Api::all(platform.access.client.clone());
     let parameters = PatchParams {
         field_validation: Some(ValidationDirective::Strict),
         ..PatchParams::apply(MANAGER).force().dry_run()
     };
     let patch = Patch::Apply(object);
-    let judged = routers.patch(&name, &parameters, &patch);
-    match tokio::time::timeout(JUDGE_TIMEOUT, judged).await {
-        Ok(Ok(router)) => Ok(router),
-        Ok(Err(error)) => Err(format!("{place}: {}", told(&error))),
-        Err(_) => Err(format!("{place}: the API does not answer in time")),
+    match routers.patch(&name, &parameters, &patch).await {
+        Ok(router) => Ok(router),
+        Err(kube::Error::Api(status)) => Err(format!("{place}: {}", status.message)),
+        Err(error) => Err(platform.access.unanswered(error)),
     }
 }
 

@@ -32,6 +32,8 @@ use crate::telemetry::Format;
 use crate::zone::numbers::NUMBERS_MAX;
 use layers::{Given, Layer, LayerError, Source};
 
+/// Most resolvers that are asked one after the other.
+const RESOLVERS_MAX: usize = 8;
 /// Where name servers answer, unless something else is said (RFC 1035 §4.2).
 pub const DNS_PORT: u16 = 53;
 
@@ -151,6 +153,14 @@ pub struct Verify {
     pub timeout: Duration,
     /// `verify-interval`, at least a second.
     pub interval: Duration,
+    /// `verify-hosts`.
+    pub hosts: bool,
+    /// `verify-hosts-interval`, at least a second.
+    pub hosts_interval: Duration,
+    /// `verify-hosts-grace`.
+    pub hosts_grace: Duration,
+    /// `verify-resolver`; empty: those of the system.
+    pub resolvers: Vec<SocketAddr>,
 }
 
 /// A name server that is asked.
@@ -241,6 +251,14 @@ pub struct Settings {
     pub dns_rate_limit: RateLimit,
     /// `query-log` and its companions.
     pub query_log: QueryLog,
+    /// `brake-share`, from 1 to 100.
+    pub brake_share: u32,
+    /// `stale-after`; `None`: never.
+    pub stale_after: Option<Duration>,
+    /// `health-probes`, at least 1.
+    pub health_probes_max: usize,
+    /// `health-panic-threshold`, at most 100.
+    pub health_panic_percent: u32,
     /// `metrics-zones`, at most [`NUMBERS_MAX`].
     pub metrics_zones: usize,
     /// `api-name`.
@@ -400,6 +418,10 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "verify-server" => old.verify.servers != new.verify.servers,
         "verify-timeout" => old.verify.timeout != new.verify.timeout,
         "verify-interval" => old.verify.interval != new.verify.interval,
+        "verify-hosts" => old.verify.hosts != new.verify.hosts,
+        "verify-hosts-interval" => old.verify.hosts_interval != new.verify.hosts_interval,
+        "verify-hosts-grace" => old.verify.hosts_grace != new.verify.hosts_grace,
+        "verify-resolver" => old.verify.resolvers != new.verify.resolvers,
         "strategy" => old.strategy != new.strategy,
         "webhook-url" => old.webhook.url != new.webhook.url,
         "webhook-timeout" => old.webhook.timeout != new.webhook.timeout,
@@ -422,6 +444,10 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "query-log-file" => old.query_log.file != new.query_log.file,
         "query-log-format" => old.query_log.format != new.query_log.format,
         "query-log-clients" => old.query_log.clients != new.query_log.clients,
+        "brake-share" => old.brake_share != new.brake_share,
+        "stale-after" => old.stale_after != new.stale_after,
+        "health-probes" => old.health_probes_max != new.health_probes_max,
+        "health-panic-threshold" => old.health_panic_percent != new.health_panic_percent,
         "metrics-zones" => old.metrics_zones != new.metrics_zones,
         "api-name" => old.api_names != new.api_names,
         "api-tls-certificate" | "api-tls-key" => old.api_tls != new.api_tls,
@@ -477,6 +503,10 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
             servers: reader.at_most("verify-server", SERVERS_MAX, verify_server),
             timeout: reader.one("verify-timeout", "1s", timeout),
             interval: reader.one("verify-interval", "30s", timeout),
+            hosts: reader.one("verify-hosts", "off", switch),
+            hosts_interval: reader.one("verify-hosts-interval", "1h", timeout),
+            hosts_grace: reader.one("verify-hosts-grace", "7d", duration),
+            resolvers: reader.at_most("verify-resolver", RESOLVERS_MAX, server_address),
         },
         strategy: reader.one("strategy", "round-robin", strategy::strategy),
         webhook: Webhook {
@@ -498,6 +528,10 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
             format: reader.one("query-log-format", "json", query_log_format),
             clients: reader.one("query-log-clients", "full", query_log_clients),
         },
+        brake_share: reader.one("brake-share", "25", |text| number(text, 1..=100)),
+        stale_after: Some(reader.one("stale-after", "0s", duration)).filter(|after| !after.is_zero()),
+        health_probes_max: reader.one("health-probes", "256", |text| number(text, 1..=10_000)),
+        health_panic_percent: reader.one("health-panic-threshold", "50", |text| number(text, 0..=100)),
         metrics_zones: reader.one("metrics-zones", "200", metrics_zones),
         api_names: reader.list("api-name", &[], api_name),
         api_tls: reader.optional("api-tls-certificate", path).zip(reader.optional("api-tls-key", path)),
@@ -800,14 +834,24 @@ fn verify_server(text: &str) -> Result<VerifyServer, String> {
         Some((name, address)) => (Some(domain_name(name)?), address),
         None => (None, text),
     };
-    let plain = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
+    let shape = "must be [NAME=]ADDR[:PORT] with an IP address, such as ns1.example.com=127.0.0.1:5301";
+    let address =
+        server_address(address).map_err(|error| if error == NO_ADDRESS { shape.to_owned() } else { error })?;
+    Ok(VerifyServer { name, address })
+}
+
+const NO_ADDRESS: &str = "must be ADDR[:PORT] with an IP address, such as 192.0.2.53 or [2001:db8::53]:53";
+
+/// `ADDR[:PORT]` of a server that is asked.
+fn server_address(text: &str) -> Result<SocketAddr, String> {
+    let plain = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     let parsed: Option<SocketAddr> =
-        address.parse().ok().or_else(|| plain.parse::<IpAddr>().ok().map(|address| (address, DNS_PORT).into()));
+        text.parse().ok().or_else(|| plain.parse::<IpAddr>().ok().map(|address| (address, DNS_PORT).into()));
     match parsed {
         Some(address) if address.ip().is_unspecified() => Err(format!("{} is no address to ask", address.ip())),
         Some(address) if address.port() == 0 => Err("port 0 is no port to ask".to_owned()),
-        Some(address) => Ok(VerifyServer { name, address }),
-        None => Err("must be [NAME=]ADDR[:PORT] with an IP address, such as ns1.example.com=127.0.0.1:5301".to_owned()),
+        Some(address) => Ok(address),
+        None => Err(NO_ADDRESS.to_owned()),
     }
 }
 

@@ -5,9 +5,13 @@ pub mod export;
 pub mod static_zones;
 pub mod zone;
 
+pub mod brake;
+pub mod health;
+
 pub mod claim;
 pub mod ledger;
 pub mod live;
+pub mod ownership;
 pub mod placement;
 pub mod route;
 pub mod router;

@@ -35,6 +35,7 @@ use crate::api::v1alpha1::router::Router;
 use crate::client::backoff::{delay, random};
 use crate::client::lease::{Leadership, Term};
 use crate::client::reflector::{self, Change, Changes, HealthProbe, ObjectKey, Store, reflect};
+use crate::compiler;
 
 /// Actions at a time. They are few, and the API has more urgent things to do.
 const ACTIONS_AT_A_TIME: usize = 16;
@@ -54,10 +55,14 @@ pub struct Settings {
     pub quarantine: Duration,
     /// How long a host that was let go stays in the ledger for another Route to take it over, before its claim is deleted.
     pub host_grace: Duration,
+    /// Whether hosts are to be proven.
+    pub prove_hosts: bool,
     /// How long after an event things are looked at, so that the mirrors of the other kinds have caught up.
     pub settle: Duration,
     /// How long after a failed action it is tried again, at first; at most 32 times as long.
     pub retry: Duration,
+    /// What the platform's zones are made under, to examine Routers; without it nothing is said of their fields.
+    pub platform: Option<Arc<compiler::Settings>>,
 }
 
 impl Default for Settings {
@@ -65,8 +70,10 @@ impl Default for Settings {
         Settings {
             quarantine: Duration::from_secs(30 * 24 * 3600),
             host_grace: Duration::from_secs(60),
+            prove_hosts: false,
             settle: Duration::from_secs(1),
             retry: Duration::from_secs(2),
+            platform: None,
         }
     }
 }
@@ -135,11 +142,13 @@ impl Placement {
     /// write the status of Routes and Routers.
     pub fn new(client: kube::Client, settings: Settings, metrics: Metrics) -> Self {
         let mirror = reflector::Settings::default;
+        let platform = settings.platform.clone();
         let (routes, route_changes) = reflect(client.clone(), mirror(), |route: Route| RouteView::new(&route));
         let (bindings, binding_changes) =
             reflect(client.clone(), mirror(), |binding: RouteBinding| BindingView::new(&binding));
         let (claims, claim_changes) = reflect(client.clone(), mirror(), |claim: NameClaim| ClaimView::new(&claim));
-        let (routers, router_changes) = reflect(client.clone(), mirror(), |router: Router| RouterView::new(&router));
+        let (routers, router_changes) =
+            reflect(client.clone(), mirror(), move |router: Router| RouterView::new(&router, platform.as_deref()));
         let (namespaces, namespace_changes) =
             reflect(client.clone(), mirror(), |namespace: Namespace| namespace.metadata.labels.unwrap_or_default());
         Placement {
@@ -283,7 +292,8 @@ impl Placement {
         let binding = self.bindings.get(key).filter(|binding| binding.route_uid == route.uid)?;
         let router = self.routers.get(&ObjectKey::cluster(&binding.router));
         let namespace = self.namespaces.get(&ObjectKey::cluster(key.namespace.as_deref().unwrap_or_default()));
-        Some(route::statements(&route, &binding, router.as_deref(), &namespace.unwrap_or_default()))
+        let refused = self.settings.prove_hosts && route.host_proven == Some(false);
+        Some(route::statements(&route, &binding, router.as_deref(), &namespace.unwrap_or_default(), refused))
     }
 
     fn action(&self, subject: Subject) -> futures::future::BoxFuture<'static, kube::Result<Done>> {
@@ -301,7 +311,8 @@ impl Placement {
             }
             Subject::Router(name) => {
                 let load = self.load(&name);
-                Box::pin(async move { router::write(&client, &name, load).await })
+                let platform = self.settings.platform.clone();
+                Box::pin(async move { router::write(&client, &name, load, platform.as_deref()).await })
             }
         }
     }

@@ -3,7 +3,7 @@
 //! - A bound Route stays where it is when its labels, its Namespace's, or its Router's selectors change; its condition
 //!   `SelectorMismatch` then says that it would not be placed there today.
 //! - A Route that was refused its host, and got it later, is admitted; and so is any bound Route with a host that says
-//!   nothing of it.
+//!   nothing of it. One whose host was proven to be its owner's, and is no more, is not admitted any more, and stays.
 //! - A RouteBinding whose Route is gone, or was made anew with another uid, is deleted. Our own server deletes it together
 //!   with the Route; on others, and after a crash in between, this does.
 //!
@@ -18,7 +18,8 @@ use serde_json::json;
 
 use super::live::verdict::Told;
 use super::router::RouterView;
-use crate::api::v1alpha1::route::{ADMITTED, Phase, Route};
+use crate::api::names::challenge_name;
+use crate::api::v1alpha1::route::{ADMITTED, HOST_PROVEN, Phase, Route};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::client::reflector::ObjectKey;
 use crate::client::status::{Statement, state, update_status};
@@ -44,6 +45,8 @@ pub struct RouteView {
     pub admitted: Option<bool>,
     /// What its condition [`SELECTOR_MISMATCH`] says.
     pub mismatch: Option<bool>,
+    /// What its condition `HostProven` says of its host of now.
+    pub host_proven: Option<bool>,
     /// `metadata.generation`.
     pub generation: Option<i64>,
     /// What its conditions say of its names.
@@ -65,6 +68,11 @@ impl RouteView {
             bound: status.is_some_and(|status| status.phase == Phase::Scheduled),
             admitted: says(ADMITTED),
             mismatch: says(SELECTOR_MISMATCH),
+            host_proven: says(HOST_PROVEN).filter(|_| {
+                let challenge = status.and_then(|status| status.challenge.as_ref());
+                let host = route.spec.host.as_deref().unwrap_or_default();
+                challenge.is_some_and(|challenge| challenge.name == challenge_name(host))
+            }),
             generation: route.metadata.generation,
             told: status.map_or(Told::default(), |status| Told::of(&status.conditions)),
         }
@@ -72,9 +80,9 @@ impl RouteView {
 
     /// Whether both are the same but for what is said of names.
     pub fn is_placed_as(&self, other: &RouteView) -> bool {
-        let RouteView { uid, labels, host, bound, admitted, mismatch, generation: _, told: _ } = self;
-        let same = (uid, host, bound, admitted, mismatch)
-            == (&other.uid, &other.host, &other.bound, &other.admitted, &other.mismatch);
+        let RouteView { uid, labels, host, bound, admitted, mismatch, host_proven, generation: _, told: _ } = self;
+        let same = (uid, host, bound, admitted, mismatch, host_proven)
+            == (&other.uid, &other.host, &other.bound, &other.admitted, &other.mismatch, &other.host_proven);
         same && *labels == other.labels
     }
 }
@@ -110,19 +118,26 @@ pub fn is_stray(binding: &BindingView, route: Option<&RouteView>) -> bool {
 }
 
 /// What the conditions of a bound Route should say, and do not. `router` is its Router, if that exists; `namespace` are the
-/// labels of its Namespace.
+/// labels of its Namespace; `is_refused` is whether its host was to be proven, and is not.
 pub fn statements(
     route: &RouteView,
     binding: &BindingView,
     router: Option<&RouterView>,
     namespace: &Labels,
+    is_refused: bool,
 ) -> Vec<Statement> {
     let mut statements = Vec::new();
     if !route.bound {
         return statements;
     }
     // On the ordinary way the binding says so; a server that does not gets this for the routes whom it concerns.
-    if route.admitted == Some(false) || route.admitted.is_none() && route.host.is_some() {
+    if is_refused {
+        if route.admitted != Some(false) {
+            let message =
+                "the host is not proven to be the owner's any more; the condition HostProven says why".to_owned();
+            statements.push(Statement { kind: ADMITTED, is_true: false, reason: "OwnershipUnproven", message });
+        }
+    } else if route.admitted == Some(false) || route.admitted.is_none() && route.host.is_some() {
         let message = "the route holds its host".to_owned();
         statements.push(Statement { kind: ADMITTED, is_true: true, reason: "Admitted", message });
     }
@@ -200,7 +215,7 @@ mod tests {
             "spec": {"routeSelector": {"matchLabels": {"tier": "gold"}}},
         }))
         .expect("a Router");
-        let router = RouterView::new(&router);
+        let router = RouterView::new(&router, None);
         let binding = BindingView { router: "shard1".to_owned(), ..BindingView::default() };
         for (tier, bound, admitted, mismatch, expected) in [
             ("gold", true, None, None, vec![]),
@@ -213,13 +228,19 @@ mod tests {
         ] {
             let labels = [("tier".to_owned(), tier.to_owned())].into();
             let route = RouteView { labels, bound, admitted, mismatch, ..RouteView::default() };
-            let found = statements(&route, &binding, Some(&router), &Labels::new());
+            let found = statements(&route, &binding, Some(&router), &Labels::new(), false);
             let found: Vec<_> = found.iter().map(|statement| (statement.kind, statement.is_true)).collect();
             assert_eq!(found, expected, "{route:?}");
         }
         let host = Some("www.shop.example".to_owned());
         let route = RouteView { host, bound: true, ..RouteView::default() };
-        let found = statements(&route, &binding, None, &Labels::new());
+        for (admitted, expected) in [(Some(true), vec![(ADMITTED, false)]), (Some(false), vec![])] {
+            let route = RouteView { admitted, ..route.clone() };
+            let found = statements(&route, &binding, None, &Labels::new(), true);
+            let found: Vec<_> = found.iter().map(|statement| (statement.kind, statement.is_true)).collect();
+            assert_eq!(found, expected, "a host that was proven and is no more");
+        }
+        let found = statements(&route, &binding, None, &Labels::new(), false);
         assert!(matches!(found.as_slice(), [Statement { kind: ADMITTED, is_true: true, .. }]), "{found:?}");
     }
 }

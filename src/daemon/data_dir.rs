@@ -8,8 +8,13 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use data_encoding::HEXLOWER;
+
+use crate::controller::ownership::challenge::Key;
 use crate::tls;
 
+/// Octets of the key of hosts' challenges, as many as its hash has.
+const HOST_KEY_OCTETS: usize = 32;
 /// The layout that this program writes and reads.
 const FORMAT: u32 = 1;
 
@@ -101,6 +106,20 @@ impl DataDir {
         let name = format!("signpost-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]);
         tls::files::write_private(&file, format!("{name}\n").as_bytes())?;
         Ok(name)
+    }
+
+    /// The key that the challenges of hosts are made with, drawn when it is asked for first.
+    pub fn host_key(&self) -> Result<Key, DataDirError> {
+        let file = self.join("host-challenge.key");
+        if let Some(octets) = tls::files::read(&file)?.and_then(|text| HEXLOWER.decode(text.trim().as_bytes()).ok())
+            && octets.len() == HOST_KEY_OCTETS
+        {
+            return Ok(Key::new(&octets));
+        }
+        let mut octets = [0; HOST_KEY_OCTETS];
+        aws_lc_rs::rand::fill(&mut octets).expect("the system's generator of random numbers never fails once it is up");
+        tls::files::write_private(&file, format!("{}\n", HEXLOWER.encode(&octets)).as_bytes())?;
+        Ok(Key::new(&octets))
     }
 
     /// A file or folder in it.

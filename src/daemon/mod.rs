@@ -229,8 +229,9 @@ impl Process {
             let controller = client_as(settings, api.as_ref(), USER_CONTROLLER).await?;
             let clients = scheduling::Clients { scheduler, controller };
             let instance = data_dir.instance()?;
-            let started =
-                scheduling::start(settings, clients, (platform, &listened), base, &instance, &mut control, &admin);
+            let host_key = settings.verify.hosts.then(|| data_dir.host_key()).transpose()?;
+            let here = scheduling::Here { instance: &instance, listened: &listened, host_key };
+            let started = scheduling::start(settings, clients, platform, base, here, &mut control, &admin);
             mirrors = started.mirrors;
             switch = Some(started.switch);
         }
@@ -239,6 +240,7 @@ impl Process {
                 client: client_as(settings, api.as_ref(), USER_NAME_SERVER).await?,
                 platform: dns::platform_settings(settings, &listened)?,
                 state: api.is_none().then(|| data_dir.join("state")),
+                instance: data_dir.instance()?,
             }),
             _ => None,
         };

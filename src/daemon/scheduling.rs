@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use futures::future::OptionFuture;
 use kube::Client;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -14,10 +15,13 @@ use crate::client::lease::{self, Leadership, Lease};
 use crate::client::reflector::HealthProbe;
 use crate::compiler;
 use crate::config;
+use crate::controller::health;
 use crate::controller::ledger::{self, BaseSerial};
 use crate::controller::live::feed::ZoneFeed;
 use crate::controller::live::proofs::Server;
-use crate::controller::{live, placement};
+use crate::controller::ownership::authorities::Authorities;
+use crate::controller::ownership::challenge::Key;
+use crate::controller::{live, ownership, placement};
 use crate::scheduler::chooser::Chooser;
 use crate::scheduler::{Scheduler, Settings};
 
@@ -37,18 +41,28 @@ pub struct Started {
     pub switch: watch::Sender<Chooser>,
 }
 
-/// Starts the loops in `tasks`. `instance` is this process's name, the same after a restart. The ledger waits for `base`.
-/// `listened` is where the name server of this process answers.
+/// What the loops are to know of this process.
+pub struct Here<'a> {
+    /// Its name, the same after a restart.
+    pub instance: &'a str,
+    /// Where its name server answers.
+    pub listened: &'a [SocketAddr],
+    /// What the challenges of hosts are made with; `None`: hosts need no proof.
+    pub host_key: Option<Key>,
+}
+
+/// Starts the loops in `tasks`. The ledger waits for `base`.
 pub fn start(
     config: &config::Settings,
     clients: Clients,
-    (platform, listened): (Arc<compiler::Settings>, &[SocketAddr]),
+    platform: Arc<compiler::Settings>,
     base: watch::Receiver<Option<BaseSerial>>,
-    instance: &str,
+    here: Here<'_>,
     tasks: &mut Tasks,
     admin: &Admin,
 ) -> Started {
     let Clients { scheduler, controller } = clients;
+    let Here { instance, listened, host_key } = here;
     let stop = tasks.stop_token();
     let leadership =
         Lease::run(scheduler.clone(), SCHEDULER_LEASE, instance, lease::Settings::default(), stop.child_token());
@@ -57,13 +71,19 @@ pub fn start(
     let mut settings = Settings::new(&platform.domain_text());
     settings.instance = instance.to_owned();
     settings.chooser = config.chooser();
+    settings.prove_hosts = host_key.is_some();
     settings.drain_rate = config.drain_rate;
     settings.trail_minimum = config.trail_minimum;
     let loops = Scheduler::new(scheduler, settings, metrics);
     let switch = loops.switch();
     let counters = placement::Metrics::default();
     admin.metrics.register(|registry| counters.register(registry));
-    let keeping = placement::Settings { quarantine: config.name_quarantine, ..placement::Settings::default() };
+    let keeping = placement::Settings {
+        quarantine: config.name_quarantine,
+        platform: Some(platform.clone()),
+        prove_hosts: host_key.is_some(),
+        ..placement::Settings::default()
+    };
     let placement = placement::Placement::new(controller.clone(), keeping, counters);
     let routes = placement.routes();
     admin.metrics.collect(placement.router_metrics());
@@ -93,6 +113,21 @@ pub fn start(
             }
         }
     });
+    let probes = health::metrics::Metrics::default();
+    admin.metrics.register(|registry| probes.register(registry));
+    let probing = health::Settings {
+        domain: platform.domain_text(),
+        probes_max: config.health_probes_max,
+        panic_percent: config.health_panic_percent,
+        instance: instance.to_owned(),
+    };
+    let prober = controller.clone();
+    tasks.spawn(
+        "health of addresses",
+        while_leading(leadership.clone(), stop.clone(), move |stop| {
+            health::run(prober.clone(), probing.clone(), probes.clone(), stop)
+        }),
+    );
     let proving = live::Settings {
         servers: config.verify.is_on.then(|| servers_to_ask(config, &platform, listened)),
         timeout: config.verify.timeout,
@@ -101,6 +136,15 @@ pub fn start(
     };
     let proofs = live::metrics::Metrics::default();
     admin.metrics.register(|registry| proofs.register(registry));
+    let owners = host_key.map(|key| ownership::Settings {
+        domain: platform.domain_text().into(),
+        key,
+        authorities: authorities(config),
+        interval: config.verify.hosts_interval,
+        grace: config.verify.hosts_grace,
+    });
+    let asked = ownership::Metrics::default();
+    admin.metrics.register(|registry| asked.register(registry));
     tasks.spawn(
         "ledger of serials and proof of names",
         while_leading(leadership, stop, move |stop| {
@@ -108,9 +152,11 @@ pub fn start(
             let ledger =
                 ledger::run(controller.clone(), platform.clone(), base.clone(), Arc::clone(&feed), stop.clone());
             let feeds = (routes.clone(), feed);
-            let proofs = live::run(controller.clone(), platform.clone(), proving.clone(), feeds, proofs.clone(), stop);
+            let proofs =
+                live::run(controller.clone(), platform.clone(), proving.clone(), feeds, proofs.clone(), stop.clone());
+            let hosts = owners.clone().map(|owners| ownership::run(controller.clone(), owners, asked.clone(), stop));
             async {
-                tokio::join!(ledger, proofs);
+                tokio::join!(ledger, proofs, OptionFuture::from(hosts));
             }
         }),
     );
@@ -150,6 +196,32 @@ fn servers_to_ask(config: &config::Settings, platform: &compiler::Settings, list
         tracing::warn!(listed, asked, "not all addresses of name servers are asked whether names are live");
     }
     servers
+}
+
+/// How the name servers of hosts are found and asked.
+fn authorities(config: &config::Settings) -> Authorities {
+    let mut resolvers = config.verify.resolvers.clone();
+    let near = resolvers.iter().any(|resolver| resolver.ip().is_loopback());
+    if resolvers.is_empty() {
+        let text = std::fs::read_to_string(SYSTEM_RESOLVERS).unwrap_or_default();
+        resolvers = resolvers_of(&text);
+        if resolvers.is_empty() {
+            tracing::warn!("verify-hosts is on, and {SYSTEM_RESOLVERS} names no resolver: give verify-resolver");
+        }
+    }
+    Authorities { resolvers, port: config::DNS_PORT, patience: config.verify.timeout, near }
+}
+
+/// Where the system lists its resolvers.
+const SYSTEM_RESOLVERS: &str = "/etc/resolv.conf";
+
+/// The addresses in a `resolv.conf`.
+fn resolvers_of(text: &str) -> Vec<SocketAddr> {
+    let servers = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some("nameserver")).then(|| words.next())?
+    });
+    servers.filter_map(|word| word.parse::<IpAddr>().ok()).map(|address| (address, config::DNS_PORT).into()).collect()
 }
 
 /// An address to ask, for one that is listened on.
@@ -197,5 +269,17 @@ async fn while_leading<F: Future<Output = ()> + Send + 'static>(
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resolvers_of_the_system() {
+        let text = "# made by hand\nsearch example\nnameserver 192.0.2.53\n nameserver\t2001:db8::53 \nnameserver x\n";
+        let found: Vec<String> = resolvers_of(text).iter().map(SocketAddr::to_string).collect();
+        assert_eq!(found, ["192.0.2.53:53", "[2001:db8::53]:53"]);
     }
 }

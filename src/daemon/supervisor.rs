@@ -1,5 +1,5 @@
-//! What the service manager is told (`NOTIFY_SOCKET`, sd_notify(3)): that the process is ready, reads its settings again,
-//! stops, and is alive. Without a service manager nobody is told.
+//! What the service manager is told (`NOTIFY_SOCKET`, sd_notify(3)): that the process is ready, reads its settings
+//! again, stops, and is alive. Without a service manager nobody is told.
 
 use std::future;
 use std::time::Duration;
@@ -26,8 +26,8 @@ pub fn stopping(what: &str, longest: Duration) {
     tell(&[NotifyState::Stopping, NotifyState::Status(what), NotifyState::ExtendTimeoutUsec(microseconds)]);
 }
 
-/// Tells the manager twice in the time it has set that the process is alive, until the task is aborted. It is a task among
-/// the others: when none of them runs any more, neither does this one, and the manager starts the process anew.
+/// Tells the manager twice in the time it has set that the process is alive, until the task is aborted. It is a task
+/// among the others: when none of them runs any more, neither does this one, and the manager starts the process anew.
 pub fn keep_alive() -> JoinHandle<()> {
     let limit = sd_notify::watchdog_enabled();
     tokio::spawn(async move {

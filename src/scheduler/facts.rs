@@ -9,8 +9,11 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::core::{Selector, SelectorExt as _};
 
+use crate::api::names::challenge_name;
 use crate::api::v1alpha1::name_claim::NameClaim;
-use crate::api::v1alpha1::route::{ADMITTED, MOVE_ANNOTATION, MOVE_PENDING, Phase, QUOTA_ANNOTATION, Route, SCHEDULED};
+use crate::api::v1alpha1::route::{
+    ADMITTED, HOST_PROVEN, MOVE_ANNOTATION, MOVE_PENDING, Phase, QUOTA_ANNOTATION, Route, SCHEDULED,
+};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::{AddressState, Router, RouterState};
 
@@ -42,6 +45,8 @@ pub struct RouteFacts {
     pub move_to: Option<String>,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// Whether its host is proven to be its owner's.
+    pub host_proven: bool,
     /// Its condition `Scheduled`.
     pub scheduled: Option<Mark>,
     /// Its condition `Admitted`.
@@ -59,6 +64,7 @@ impl RouteFacts {
             && self.router == other.router
             && self.move_to == other.move_to
             && self.host == other.host
+            && self.host_proven == other.host_proven
             && self.subdomain == other.subdomain
             && self.labels == other.labels
     }
@@ -91,6 +97,11 @@ impl From<Route> for RouteFacts {
     fn from(route: Route) -> Self {
         let status = route.status.unwrap_or_default();
         let move_to = route.metadata.annotations.as_ref().and_then(|annotations| annotations.get(MOVE_ANNOTATION));
+        let proves = |host: &String| {
+            status.challenge.as_ref().is_some_and(|challenge| challenge.name == challenge_name(host))
+                && Mark::find(&status.conditions, HOST_PROVEN).is_some_and(|mark| mark.is_true)
+        };
+        let host_proven = route.spec.host.as_ref().is_some_and(proves);
         RouteFacts {
             move_to: move_to.filter(|router| !router.is_empty()).cloned(),
             uid: route.metadata.uid.unwrap_or_default(),
@@ -103,6 +114,7 @@ impl From<Route> for RouteFacts {
             bound: status.phase == Phase::Scheduled,
             router: status.router.filter(|_| status.phase == Phase::Scheduled),
             deleting: route.metadata.deletion_timestamp.is_some(),
+            host_proven,
             scheduled: Mark::find(&status.conditions, SCHEDULED),
             admitted: Mark::find(&status.conditions, ADMITTED),
             moving: Mark::find(&status.conditions, MOVE_PENDING),

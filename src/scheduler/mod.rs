@@ -108,6 +108,8 @@ pub struct Settings {
     pub waits: Waits,
     /// How often all Routes are searched for one that was missed.
     pub search: Duration,
+    /// Whether a host of one's own is to be proven before its Route is admitted.
+    pub prove_hosts: bool,
     /// How many routes a second are moved from Routers that are draining.
     pub drain_rate: u32,
     /// How long the former name of a moved route leads to its new one at least; longer if caches hold it for longer.
@@ -124,6 +126,7 @@ impl Settings {
             instance: "signpost".to_owned(),
             waits: Waits::default(),
             search: Duration::from_secs(60),
+            prove_hosts: false,
             drain_rate: 10,
             trail_minimum: Duration::from_secs(7 * 24 * 3600),
         }
@@ -411,6 +414,12 @@ impl Scheduler {
         if let Some(overlap) = overlap {
             self.hosts.wait(&key, &overlap);
             self.refuse(&key, &route, "HostAlreadyClaimed", overlap.message, events);
+            self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
+            return None;
+        }
+        if let Some(host) = custom.filter(|_| self.settings.prove_hosts && !route.host_proven) {
+            let message = format!("{host} is to be proven yours: create the TXT record in status.challenge.record");
+            self.refuse(&key, &route, "OwnershipUnproven", message, events);
             self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
             return None;
         }

@@ -4,13 +4,17 @@
 //! Each file is one journey. Nothing here looks inside: what is asserted is what a user would see.
 
 mod bad_input;
+mod brake;
 mod commands;
+mod doctor;
 mod export;
 mod guard;
+mod health;
 mod live;
 mod manual;
 mod metrics;
 mod moves;
+mod ownership;
 mod platform;
 mod query_log;
 mod resolver;
@@ -18,6 +22,7 @@ mod scheduling;
 mod server;
 mod service;
 mod split;
+mod stale;
 mod tools;
 mod unready;
 mod users;

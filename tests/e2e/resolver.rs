@@ -13,7 +13,7 @@ use crate::tools::{Kubectl, try_dig};
 const INSIDE: &str = "E2E_INSIDE_NAMESPACE";
 
 /// Runs the named test of this program again, inside a network namespace with its loopback up.
-fn inside_namespace(test: &str) -> bool {
+pub fn inside_namespace(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("iproute2 is installed");
         assert!(up.success());
@@ -29,7 +29,7 @@ fn inside_namespace(test: &str) -> bool {
 }
 
 /// A child that is killed when the test ends.
-struct Daemon(Child);
+pub struct Daemon(pub Child);
 
 impl Drop for Daemon {
     fn drop(&mut self) {

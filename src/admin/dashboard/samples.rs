@@ -48,7 +48,7 @@ const FAMILIES: &[(&str, Option<&str>, Reading)] = &[
     ("signpost_dns_request_duration_seconds", None, Reading::Quantiles),
     ("signpost_dns_zones", None, Reading::Sum),
     ("signpost_dns_ready", None, Reading::Smallest),
-    ("signpost_held_losses", Some("kind"), Reading::Sum),
+    ("signpost_brake_held_objects", Some("kind"), Reading::Sum),
     ("signpost_verdicts", None, Reading::Sum),
     ("signpost_mirror_age_seconds", None, Reading::Largest),
     ("signpost_mirror_connected", None, Reading::Smallest),
@@ -123,7 +123,8 @@ impl Ring {
         self.at.push_back(at);
         let points = self.at.len();
         for (name, value) in row {
-            if self.columns.len() == COLUMNS_MAX && !self.columns.contains_key(&name) {
+            let is_new = !self.columns.contains_key(&name);
+            if is_new && (value.is_nan() || self.columns.len() == COLUMNS_MAX) {
                 continue;
             }
             let column = self.columns.entry(name).or_default();

@@ -22,6 +22,10 @@ pub const MOVE_ANNOTATION: &str = "signpost.dev/move-to";
 /// What stands in place of a strategy on a binding whose Router was named by [`MOVE_ANNOTATION`].
 pub const MOVE: &str = "move";
 
+/// Condition of a Route with a host of its own: the host's DNS has the record that was asked for. It is there if the platform
+/// wants hosts to be proven.
+pub const HOST_PROVEN: &str = "HostProven";
+
 /// Annotation of a Namespace: how many of its Routes may have a Router at a time, as a whole number. Without it, any number.
 pub const QUOTA_ANNOTATION: &str = "signpost.dev/route-quota";
 
@@ -141,13 +145,34 @@ pub struct RouteStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub trails: Vec<Trail>,
+    /// What to put into the host's DNS, to prove that it is yours; if the platform wants that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub challenge: Option<Challenge>,
     /// The `metadata.generation` that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What is true of the Route at the moment: `Scheduled`, `Admitted`, `Published`, `Resolvable`, `MovePending`.
+    /// What is true of the Route at the moment: `Scheduled`, `Admitted`, `HostProven`, `Published`, `Resolvable`, `MovePending`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// The record that proves that a host belongs to whoever wants it for a Route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Challenge {
+    /// The name of the TXT record to create, without a dot at the end.
+    #[schemars(length(max = 273))]
+    pub name: String,
+    /// Its text.
+    #[schemars(length(max = 255))]
+    pub value: String,
+    /// The whole record in zone-file syntax.
+    #[schemars(length(max = 1024))]
+    pub record: String,
+    /// Until when the host counts as proven, should the record be found no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proven_until: Option<Time>,
 }
 
 /// Whether a Route has a Router.

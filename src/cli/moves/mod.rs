@@ -16,8 +16,8 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use self::plan::{Capacity, Context, Plan};
-use self::reading::{Platform, told};
-use super::access::{self, Place};
+use self::reading::{API_TIMEOUT, Platform};
+use super::access::{self, Access, Place};
 use super::output::{self, Format};
 use super::{Exit, note, serve};
 use crate::api::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, Route};
@@ -35,8 +35,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a move may take, unless `--wait` says otherwise.
 const WAIT_SECONDS: &str = "30";
 
-const EXIT_CODES: &str = "What is foretold is by this command's own settings: give it the --config of the server. Exit \
-     codes: 0 done (or would be), 1 it cannot be done or the API does not answer, 2 called wrongly.";
+const EXIT_CODES: &str = "What is foretold is by this command's own settings: give it the --config of the server. Exit codes: 0 done (or \
+     would be), 1 it cannot be done or the API does not answer, 2 called wrongly.";
 
 pub(super) fn move_command() -> Command {
     let route = Arg::new("route")
@@ -144,8 +144,8 @@ impl Call<'_> {
         Context { domain: &self.settings.domain, trail_minimum: self.settings.trail_minimum, now: Timestamp::now() }
     }
 
-    fn print(&self, plan: &Plan) -> Result<(), String> {
-        self.format.show(plan, |_| plan.table())
+    fn show(&self, plan: &Plan) -> Result<(), String> {
+        self.format.show(plan, |painter| plan.table(painter))
     }
 }
 
@@ -154,15 +154,12 @@ fn run(matches: &ArgMatches, act: impl AsyncFnOnce(Call<'_>) -> Result<(), Strin
         Ok(place) => place,
         Err(exit) => return exit,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let outcome = runtime.map_err(|error| error.to_string()).and_then(|runtime| {
-        runtime.block_on(async {
-            let platform = Platform::read(&place).await?;
-            let (settings, dry_run) = (&place.settings, matches.get_flag("dry-run"));
-            act(Call { platform, settings, dry_run, format: Format::of(matches) }).await
-        })
-    });
-    super::exit_of(outcome)
+    let wait = matches.try_get_one::<u64>("wait").ok().flatten().copied().unwrap_or(0);
+    super::exit_of(access::run(API_TIMEOUT + Duration::from_secs(wait), async {
+        let platform = Platform::read(&place).await?;
+        let dry_run = matches.get_flag("dry-run");
+        act(Call { platform, settings: &place.settings, dry_run, format: Format::of(matches) }).await
+    }))
 }
 
 /// The strategy to foretell by.
@@ -203,7 +200,7 @@ async fn move_route(mut call: Call<'_>, key: &ObjectKey, to: &str, wait: Duratio
     plan.capacity = Capacity::compare(&before, &call.platform.forecast);
     plan.capacity.retain(|capacity| capacity.router == to);
     if call.dry_run {
-        call.print(&plan)?;
+        call.show(&plan)?;
     }
     if let Some(why) = refused {
         return Err(format!("{key} cannot move: {why}; it stays on {}", bound.facts.router));
@@ -212,14 +209,17 @@ async fn move_route(mut call: Call<'_>, key: &ObjectKey, to: &str, wait: Duratio
         return Ok(());
     }
     let namespace = key.namespace.as_deref().unwrap_or_default();
-    let routes: Api<Route> = Api::namespaced(call.platform.client.clone(), namespace);
+    let routes: Api<Route> = Api::namespaced(call.platform.access.client.clone(), namespace);
     let patch = json!({"metadata": {"annotations": {MOVE_ANNOTATION: to}}});
-    routes.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await.map_err(|error| told(&error))?;
-    call.print(&plan)?;
+    routes
+        .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .map_err(|error| call.platform.access.unanswered(error))?;
+    call.show(&plan)?;
     if wait.is_zero() {
         return Ok(());
     }
-    let there = tokio::time::timeout(wait, until_there(&routes, key, to)).await;
+    let there = tokio::time::timeout(wait, until_there(&call.platform.access, &routes, key, to)).await;
     there.unwrap_or_else(|_| {
         Err(format!(
             "{key} was asked to move to {to}, and has not yet; \"kubectl describe route.signpost.dev\" says why"
@@ -228,9 +228,9 @@ async fn move_route(mut call: Call<'_>, key: &ObjectKey, to: &str, wait: Duratio
 }
 
 /// Waits until a route is where it was asked to move to, or says why it is not.
-async fn until_there(routes: &Api<Route>, key: &ObjectKey, to: &str) -> Result<(), String> {
+async fn until_there(access: &Access, routes: &Api<Route>, key: &ObjectKey, to: &str) -> Result<(), String> {
     loop {
-        let route = routes.get_opt(&key.name).await.map_err(|error| told(&error))?;
+        let route = routes.get_opt(&key.name).await.map_err(|error| access.unanswered(error))?;
         let Some(route) = route else { return Err(format!("the Route {key} is gone")) };
         let status = route.status.unwrap_or_default();
         if status.router.as_deref() == Some(to) {
@@ -299,9 +299,10 @@ async fn set_state(mut call: Call<'_>, name: &str, state: RouterState) -> Result
         plan.capacity.retain(|capacity| capacity.open || capacity.router == name);
     }
     if !call.dry_run && was != state {
-        let routers: Api<Router> = Api::all(call.platform.client.clone());
+        let routers: Api<Router> = Api::all(call.platform.access.client.clone());
         let patch = Patch::Merge(json!({"spec": {"state": state}}));
-        routers.patch(name, &PatchParams::default(), &patch).await.map_err(|error| told(&error))?;
+        let patched = routers.patch(name, &PatchParams::default(), &patch).await;
+        patched.map_err(|error| call.platform.access.unanswered(error))?;
         if state == RouterState::Draining {
             plan.notes.push(format!(
                 "to see how far it is: kubectl wait router.signpost.dev/{name} --for=condition=Drained --timeout=1h; to stop it: \
@@ -309,5 +310,5 @@ async fn set_state(mut call: Call<'_>, name: &str, state: RouterState) -> Result
             ));
         }
     }
-    call.print(&plan)
+    call.show(&plan)
 }

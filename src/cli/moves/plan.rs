@@ -9,12 +9,14 @@ use serde::Serialize;
 
 use crate::api::names;
 use crate::api::v1alpha1::router::RouterState;
+use crate::cli::style::{Painter, Style};
+use crate::cli::table::{Cell, Table};
 use crate::client::reflector::ObjectKey;
 use crate::scheduler::forecast::{Bound, Forecast, Step};
 use crate::scheduler::rebind::held_by_caches;
 
-/// Most lines of each part of a table; the other formats have all.
-const LINES_MAX: usize = 50;
+/// Most rows of each table; the other formats have all.
+const ROWS_MAX: usize = 50;
 
 /// What is foretold. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Default, Serialize)]
@@ -214,38 +216,63 @@ impl Plan {
         }
     }
 
-    /// For people.
-    pub(crate) fn table(&self) -> String {
+    /// As text for people.
+    pub(crate) fn table(&self, painter: Painter) -> String {
         let mut text = String::new();
-        let moves = self.moves.iter().map(|one| {
-            let cell = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-            let route = format!("{}/{}", one.namespace, one.name);
-            vec![route, cell(&one.from), one.to.clone(), cell(&one.name_now), cell(&one.name_then)]
-        });
-        section(&mut text, &["ROUTE", "FROM", "TO", "NAME NOW", "NAME THEN"], moves.collect());
-        let stays = self.stays.iter().map(|one| {
-            let router = one.router.clone().unwrap_or_else(|| "-".to_owned());
-            vec![format!("{}/{}", one.namespace, one.name), router, one.reason.to_owned(), one.message.clone()]
-        });
-        section(&mut text, &["STAYS", "ON", "REASON", "WHY"], stays.collect());
-        let users = self.users.iter().map(|one| vec![one.namespace.clone(), one.routes.to_string()]);
-        section(&mut text, &["TELL THE USERS OF", "ROUTES WITH ANOTHER NAME"], users.collect());
-        let hosts = self.hosts.iter().map(|one| vec![one.host.clone(), one.record.clone()]);
-        section(&mut text, &["CUSTOM HOST", "NOTHING TO CHANGE IF IT IS"], hosts.collect());
-        let capacity = self.capacity.iter().map(|one| {
-            let cell = |number: Option<u32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+        let mut section = |table: Table, rows: usize| {
+            if rows > 0 {
+                text.push_str(&table.text(painter));
+                if let more @ 1.. = rows.saturating_sub(ROWS_MAX) {
+                    let _ = writeln!(text, "and {more} more, which --output json lists");
+                }
+                text.push('\n');
+            }
+        };
+        let mut table = Table::new(["ROUTE", "FROM", "TO", "NAME NOW", "NAME THEN"]);
+        for Move { namespace, name, from, to, name_now, name_then, .. } in self.moves.iter().take(ROWS_MAX) {
+            let route = Cell::from(format!("{namespace}/{name}"));
+            let or_dash = |text: &Option<String>| Cell::or_dash(text.clone());
+            table.row([route, or_dash(from), to.as_str().into(), or_dash(name_now), or_dash(name_then)]);
+        }
+        section(table, self.moves.len());
+        let mut table = Table::new(["STAYS", "ON", "REASON", "WHY"]);
+        for Stay { namespace, name, router, reason, message } in self.stays.iter().take(ROWS_MAX) {
+            let reason = Cell::styled(Style::Warning, *reason);
+            let route = Cell::from(format!("{namespace}/{name}"));
+            table.row([route, Cell::or_dash(router.clone()), reason, message.as_str().into()]);
+        }
+        section(table, self.stays.len());
+        let mut table = Table::new(["TELL THE USERS OF", "ROUTES WITH ANOTHER NAME"]);
+        for Users { namespace, routes } in self.users.iter().take(ROWS_MAX) {
+            table.row([namespace.as_str().into(), routes.to_string().into()]);
+        }
+        section(table, self.users.len());
+        let mut table = Table::new(["CUSTOM HOST", "NOTHING TO CHANGE IF IT IS"]);
+        for Host { host, record, .. } in self.hosts.iter().take(ROWS_MAX) {
+            table.row([host.as_str().into(), record.as_str().into()]);
+        }
+        section(table, self.hosts.len());
+        let mut table = Table::new(["ROUTER", "STATE", "ROUTES NOW", "ROUTES THEN", "SOFT", "HARD", "ROOM LEFT"]);
+        for one in self.capacity.iter().take(ROWS_MAX) {
+            let number = |number: Option<u32>| Cell::or_dash(number.map(|number| number.to_string()));
             let state = match one.state {
                 Some(RouterState::Active) => "active",
                 Some(RouterState::Cordoned) => "cordoned",
                 Some(RouterState::Draining) => "draining",
                 None => "gone",
             };
-            let (before, after) = (one.routes_before.to_string(), one.routes_after.to_string());
             let left = one.left.map_or_else(|| "any".to_owned(), |left| left.to_string());
-            vec![one.router.clone(), state.to_owned(), before, after, cell(one.soft), cell(one.hard), left]
-        });
-        let headings = ["ROUTER", "STATE", "ROUTES NOW", "ROUTES THEN", "SOFT", "HARD", "ROOM LEFT"];
-        section(&mut text, &headings, capacity.collect());
+            table.row([
+                one.router.as_str().into(),
+                state.into(),
+                one.routes_before.to_string().into(),
+                one.routes_after.to_string().into(),
+                number(one.soft),
+                number(one.hard),
+                left.into(),
+            ]);
+        }
+        section(table, self.capacity.len());
         if !self.users.is_empty() {
             let _ = writeln!(
                 text,
@@ -271,32 +298,6 @@ impl Plan {
     }
 }
 
-/// A table and an empty line, if it has rows.
-fn section(text: &mut String, headings: &[&str], rows: Vec<Vec<String>>) {
-    if rows.is_empty() {
-        return;
-    }
-    let shown = &rows[..rows.len().min(LINES_MAX)];
-    let widths: Vec<usize> = headings
-        .iter()
-        .enumerate()
-        .map(|(at, heading)| shown.iter().map(|row| row[at].chars().count()).chain([heading.len()]).max().unwrap_or(0))
-        .collect();
-    let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let padded: Vec<String> =
-            cells.zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width)).collect();
-        padded.join("   ").trim_end().to_owned() + "\n"
-    };
-    text.push_str(&line(&mut headings.iter().copied()));
-    for row in shown {
-        text.push_str(&line(&mut row.iter().map(String::as_str)));
-    }
-    if let more @ 1.. = rows.len() - shown.len() {
-        let _ = writeln!(text, "and {more} more, which --output json lists");
-    }
-    text.push('\n');
-}
-
 /// Seconds as people say them: `7d`, `90s`.
 fn span(seconds: u64) -> String {
     let exact = |unit: u64| seconds > 0 && seconds.is_multiple_of(unit);
@@ -313,15 +314,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_and_sections() {
+    fn spans_and_tables() {
         for (seconds, text) in [(0, "0s"), (90, "90s"), (120, "2min"), (604_800, "7d"), (7_200, "2h")] {
             assert_eq!(span(seconds), text);
         }
-        let mut text = String::new();
-        section(&mut text, &["A", "LONG"], Vec::new());
-        assert_eq!(text, "");
-        section(&mut text, &["A", "LONG"], vec![vec!["abc".to_owned(), "d".to_owned()]; 52]);
-        assert!(text.starts_with("A     LONG\nabc   d\nabc   d\n"), "{text}");
-        assert!(text.ends_with("and 2 more, which --output json lists\n\n"), "{text}");
+        let mut plan = Plan::new("drain", true);
+        assert_eq!(plan.table(Painter::PLAIN), "dry run: nothing was changed\n");
+        for number in 0..ROWS_MAX + 2 {
+            let (namespace, name) = ("shop".to_owned(), format!("r{number}"));
+            let (reason, message) = ("Unschedulable", "none can take it".to_owned());
+            plan.stays.push(Stay { namespace, name, router: Some("shard1".to_owned()), reason, message });
+        }
+        let text = plan.table(Painter::PLAIN);
+        let begin = "STAYS      ON       REASON          WHY\nshop/r0    shard1   Unschedulable   none can take it\n";
+        assert!(text.starts_with(begin), "{text}");
+        assert!(text.ends_with("and 2 more, which --output json lists\n\ndry run: nothing was changed\n"), "{text}");
     }
 }

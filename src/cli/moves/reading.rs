@@ -4,28 +4,28 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
 use kube::api::ListParams;
-use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
-use crate::cli::access::Place;
+use crate::cli::access::{Access, Place};
 use crate::cli::progress;
 use crate::client::reflector::ObjectKey;
 use crate::scheduler::forecast::{Bound, Forecast};
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
-/// How long the API may take to list everything.
-const READ_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long the API may take for all that a command of these asks.
+pub(crate) const API_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The platform, and how to speak to it.
 pub(crate) struct Platform {
-    /// Speaks as the kubeconfig's user.
-    pub(crate) client: Client,
+    /// The way into the API.
+    pub(crate) access: Access,
     /// The objects.
     pub(crate) forecast: Forecast,
     bound: BTreeMap<ObjectKey, Bound>,
@@ -35,9 +35,9 @@ impl Platform {
     /// Reads Routers, Namespaces, Routes and RouteBindings.
     pub(crate) async fn read(place: &Place) -> Result<Self, String> {
         let access = place.connect().await?;
-        let client = access.client.clone();
         let mut forecast = Forecast::new(&place.settings.domain, Instant::now());
         let mut bound = BTreeMap::new();
+        let client = &access.client;
         let reading = async {
             each(Api::all(client.clone()), |router: Router| forecast.set_router(router)).await?;
             each(Api::all(client.clone()), |namespace: Namespace| forecast.set_namespace(namespace)).await?;
@@ -50,11 +50,8 @@ impl Platform {
             })
             .await
         };
-        let read = tokio::time::timeout(READ_TIMEOUT, progress::during("listing objects", reading)).await;
-        let silent = || Err("it takes too long".to_owned());
-        let read = read.unwrap_or_else(|_| silent());
-        read.map_err(|error| access.unanswered(error.as_str()))?;
-        Ok(Platform { client, forecast, bound })
+        progress::during("reading the platform", reading).await.map_err(|error| access.unanswered(error))?;
+        Ok(Platform { access, forecast, bound })
     }
 
     /// What each route is bound to, as it was read.
@@ -64,26 +61,18 @@ impl Platform {
 }
 
 /// Lists a kind page by page, so that what is dropped of each object is not held for all.
-async fn each<K>(api: Api<K>, mut take: impl FnMut(K)) -> Result<(), String>
+async fn each<K>(api: Api<K>, mut take: impl FnMut(K)) -> kube::Result<()>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
 {
     let mut parameters = ListParams::default().limit(PAGE);
     loop {
-        let page = api.list(&parameters).await.map_err(|error| told(&error))?;
-        let next = page.metadata.continue_.clone().filter(|token| !token.is_empty());
+        let page = api.list(&parameters).await?;
+        let next = page.metadata.continue_.clone().filter(|token| !token.is_empty() && !page.items.is_empty());
         page.items.into_iter().for_each(&mut take);
         match next {
             Some(token) => parameters = parameters.continue_token(&token),
             None => return Ok(()),
         }
-    }
-}
-
-/// What the API said, or why it said nothing.
-pub(crate) fn told(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        error => error.to_string(),
     }
 }

@@ -189,7 +189,7 @@ impl Process {
             zones: count("signpost_dns_zones"),
             sync_age_seconds: ages.max_by(f64::total_cmp),
             broken_watches: broken,
-            held_losses: count("signpost_brake_held_objects").or_else(|| count("signpost_held_losses")),
+            held_losses: count("signpost_brake_held_objects"),
             broken_zone_files: count("signpost_zone_files_broken"),
             verdicts: count("signpost_verdicts"),
             rates: rates.filter(|_| scrape.sum("signpost_dns_requests_total").is_some()),

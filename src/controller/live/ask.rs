@@ -16,7 +16,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
 use crate::wire::edns::opt_head;
-use crate::wire::header::{HEADER_OCTETS, Header, Rcode};
+use crate::wire::header::{FLAG_RD, FLAG_TC, HEADER_OCTETS, Header, Rcode};
 use crate::wire::{Class, Name, RecordType};
 use crate::zone::Serial;
 
@@ -97,9 +97,22 @@ pub enum AskError {
 ///
 /// [`AskError`] if no response can be had. A response that refuses is a [`Reply`].
 pub async fn ask(server: SocketAddr, question: &Question, patience: Duration) -> Result<Reply, AskError> {
+    exchange(server, question, 0, patience).await
+}
+
+/// The same of a resolver, which is to find the answer wherever it is (RD).
+///
+/// # Errors
+///
+/// As [`ask`].
+pub async fn ask_resolver(server: SocketAddr, question: &Question, patience: Duration) -> Result<Reply, AskError> {
+    exchange(server, question, FLAG_RD, patience).await
+}
+
+async fn exchange(server: SocketAddr, question: &Question, flags: u16, patience: Duration) -> Result<Reply, AskError> {
     let mut failed = AskError::Silent(patience);
     for _ in 0..TRIES {
-        let query = Query::new(question);
+        let query = Query::new(question, flags);
         match timeout(patience, over_udp(server, &query)).await {
             Ok(Ok(Answer::Whole(reply))) => return Ok(reply),
             Ok(Ok(Answer::Truncated)) => {
@@ -127,11 +140,11 @@ enum Answer {
 }
 
 impl<'q> Query<'q> {
-    fn new(question: &'q Question) -> Self {
+    fn new(question: &'q Question, flags: u16) -> Self {
         let mut id = [0; 2];
         aws_lc_rs::rand::fill(&mut id).expect("the system's generator of random numbers never fails once it is up");
         let id = u16::from_be_bytes(id);
-        let header = Header { id, questions: 1, additionals: 1, ..Header::default() };
+        let header = Header { id, flags, questions: 1, additionals: 1, ..Header::default() };
         let mut octets = Vec::with_capacity(HEADER_OCTETS + question.name.as_wire().len() + 4 + 11);
         octets.extend_from_slice(&header.to_octets());
         octets.extend_from_slice(question.name.as_wire());
@@ -148,7 +161,7 @@ impl<'q> Query<'q> {
             return None;
         }
         // RFC 2181 §9: of a truncated response nothing is used.
-        if header.flags & crate::wire::header::FLAG_TC != 0 {
+        if header.flags & FLAG_TC != 0 {
             return Some(Answer::Truncated);
         }
         let message = Message::from_vec(message).ok()?;

@@ -232,7 +232,7 @@ fn told(data: &Data) -> String {
 pub(super) const PROBE_LABEL: &str = "signpost-probe-";
 
 /// A name as people write it: without the dot at the end. One that was made up to see the wildcard is told as that.
-pub(super) fn text(name: &Name) -> String {
+pub fn text(name: &Name) -> String {
     let is_probe = name.labels().next().is_some_and(|label| label.starts_with(PROBE_LABEL.as_bytes()));
     let wildcard = name.parent().filter(|_| is_probe).and_then(|apex| apex.wildcard().ok());
     let mut text = wildcard.as_ref().unwrap_or(name).to_string();

@@ -53,7 +53,7 @@ pub mod write;
 pub mod metrics;
 
 #[cfg(test)]
-mod fake;
+pub(super) mod fake;
 #[cfg(test)]
 mod simulation;
 

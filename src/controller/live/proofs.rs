@@ -203,39 +203,49 @@ impl Proofs {
             }
             return;
         };
-        let known = self.shards.get_mut(&apex);
-        if known.as_ref().is_some_and(|known| known.router == router && known.zone.serial == serial) {
+        // Former names of routes that have moved are nobody's name of now, and there may be many: they are no part of what is
+        // expected, and as they come and go the names of the shard lead where they led.
+        let router = match router.trails.is_empty() {
+            true => router,
+            false => Arc::new(RouterInput { trails: Arc::default(), ..(*router).clone() }),
+        };
+        let known = self.shards.get(&apex);
+        let are_other = known.is_none_or(|known| known.router != router);
+        if !are_other && known.is_some_and(|known| known.zone.serial == serial) {
             return;
         }
-        let expectation = Expectation::new(&router, &self.settings);
-        let explicit = match expectation.is_plain() {
-            true => BTreeSet::new(),
-            false => self.explicit_labels(&apex, &expectation),
-        };
         self.epochs += 1;
-        match self.shards.get_mut(&apex) {
-            Some(known) => {
-                known.zone.serial = serial;
-                known.zone.epoch = self.epochs;
-                known.zone.standings.iter_mut().for_each(Standing::forget);
-                (known.router, known.expectation, known.explicit) = (router, expectation, explicit);
-            }
-            None => {
-                let zone = Zone::new(self.servers.len(), serial, self.epochs);
-                self.shards.insert(apex.clone(), Shard { zone, router, expectation, explicit, turn: 0 });
-            }
+        if let Some(known) = self.shards.get_mut(&apex) {
+            (known.zone.serial, known.zone.epoch) = (serial, self.epochs);
+            known.zone.standings.iter_mut().for_each(|standing| standing.forget(are_other));
+        }
+        if are_other {
+            let expectation = Expectation::new(&router, &self.settings);
+            let explicit = self.explicit_labels(&apex, &expectation);
+            let known = self.shards.remove(&apex);
+            let zone = known.map(|known| known.zone);
+            let zone = zone.unwrap_or_else(|| Zone::new(self.servers.len(), serial, self.epochs));
+            self.shards.insert(apex.clone(), Shard { zone, router, expectation, explicit, turn: 0 });
+            self.look_at_zone(&apex);
         }
         self.changed_shards.insert(apex.clone());
-        self.look_at_zone(&apex);
         for server in 0..self.servers.len() {
             self.schedule(&apex, server, true, now);
         }
     }
 
+    /// The routes of the shard whose names have answers of their own.
     fn explicit_labels(&self, apex: &Name, expectation: &Expectation) -> BTreeSet<Box<str>> {
-        let of_shard = self.routes.iter().filter(|(_, route)| shard_of(&route.binding) == *apex);
-        let explicit = of_shard.filter(|(_, route)| expectation.is_explicit(&system_name(&route.binding)));
-        explicit.map(|(label, _)| label.clone()).collect()
+        let of_shard = |label: &Box<str>| {
+            let route = self.routes.get(label);
+            route.is_some_and(|route| shard_of(&route.binding) == *apex)
+        };
+        let names = expectation.explicit().filter(|name| name.parent().as_ref() == Some(apex));
+        let labels = names.filter_map(|name| {
+            let label = name.labels().next()?.to_ascii_lowercase();
+            String::from_utf8(label).ok().map(String::into_boxed_str)
+        });
+        labels.filter(of_shard).collect()
     }
 
     fn take_alias(&mut self, label: Box<str>, news: AliasNews, now: Instant) {

@@ -276,11 +276,17 @@ fn what_a_router_says_is_what_must_be_answered() {
     assert_eq!(expected("own.s.v3.example"), to("192.0.2.9"));
     assert_eq!(expected("moved.s.v3.example"), Expected::Alias("there.example.".parse().expect("a name")));
     assert_eq!(world.reason("app"), Some("Resolvable"));
+    // Another version under which the names lead where they led is proven anew, and says nothing new.
+    world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.2"}], "records": ["own A 192.0.2.9", "moved CNAME there.example."]}), 18);
+    assert_eq!(world.reason("app"), None);
+    assert_eq!(world.proofs.pop_dirty(world.now), None);
+    world.run(Duration::ZERO, right);
+    assert_eq!(world.reason("app"), Some("Resolvable"));
     // Drained, the names lead nowhere; with the address back, they lead there again.
-    world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.2", "state": "drained"}]}), 9);
+    world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.2", "state": "drained"}]}), 19);
     world.run(Duration::ZERO, right);
     assert_eq!(world.reason("app"), Some("NoActiveAddress"));
-    world.shard("s", addresses(), 10);
+    world.shard("s", addresses(), 20);
     world.run(Duration::ZERO, right);
     assert_eq!(world.reason("app"), Some("Resolvable"));
     world.no_shard("s");

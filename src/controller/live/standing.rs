@@ -30,7 +30,7 @@ const FAILED_RETRY: Duration = Duration::from_secs(5);
 pub struct Standing {
     proven: Option<Serial>,
     failing: Option<Failing>,
-    /// Whether the contents are other ones since it was right last.
+    /// Whether the next right answer is news for all names of the zone.
     renewed: bool,
     /// When it was right last.
     pub last_right: Option<Instant>,
@@ -79,12 +79,13 @@ impl Standing {
         }
     }
 
-    /// The zone is to have other contents: what is known of them counts no more.
-    pub fn forget(&mut self) {
+    /// The zone is to have another version: what is known of it counts no more. `are_other`: its names lead elsewhere by it.
+    pub fn forget(&mut self, are_other: bool) {
         self.proven = None;
-        self.renewed = true;
-        // A server that is not there is not there for the new contents either.
-        self.failing.take_if(|failing| !matches!(failing.fault, Fault::NotAnswering(_) | Fault::Documentation));
+        // A server that is not there is not there for the new version either.
+        let is_there = |failing: &mut Failing| !matches!(failing.fault, Fault::NotAnswering(_) | Fault::Documentation);
+        let had_failed = self.failing.take_if(is_there).is_some_and(|failing| failing.settled);
+        self.renewed |= are_other || had_failed;
     }
 
     /// It was checked.
@@ -178,11 +179,16 @@ mod tests {
             let mut standing = Standing::default();
             standing.note(Err(fault.clone()), start);
             standing.note(Err(fault.clone()), start + PATIENCE);
-            standing.forget();
+            standing.forget(false);
             let expected = if stays { State::Failed(&fault) } else { State::Unknown };
             assert_eq!(standing.state(Serial(7)), expected);
             assert_eq!(standing.note(Ok(Serial(7)), start), Effect::Large);
             assert_eq!(standing.note(Ok(Serial(7)), start), Effect::Small);
+            for (are_other, effect) in [(false, Effect::Small), (true, Effect::Large)] {
+                standing.forget(are_other);
+                assert_eq!(standing.state(Serial(7)), State::Unknown);
+                assert_eq!(standing.note(Ok(Serial(8)), start), effect);
+            }
         }
     }
 }

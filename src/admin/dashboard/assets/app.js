@@ -1,9 +1,9 @@
-// The page: who is signed in, which view is shown, and what is new. Views are modules with `load` (asks the server), `render`
-// (pure, from what was loaded), `concerns` (whether a change is about what is shown) and `title`.
+// The page: who is signed in, which view is shown, and what is new. Views are modules with `load` (asks the server),
+// `render` (pure, from what was loaded), `concerns` (whether a change is about what is shown) and `title`.
 
 import { h, show } from "./dom.js";
 import { Failure, Live, forgetKinds, model, session, signIn, signOut } from "./data.js";
-import { clock, empty, link } from "./words.js";
+import { clock, empty, link, queried } from "./words.js";
 import * as overview from "./overview.js";
 import * as topology from "./topology.js";
 import * as routes from "./routes.js";
@@ -105,9 +105,12 @@ function draw() {
 /** What went wrong, with what was known still shown where there is something. */
 function failed(failure) {
   if (!(failure instanceof Failure)) throw failure;
-  if (failure.signedOut) return welcome(failure.reason === "SignedOut" ? "" : `You were signed out: ${failure.message}.`);
+  if (failure.signedOut)
+    return welcome(failure.reason === "SignedOut" ? "" : `You were signed out: ${failure.message}.`);
   if (["ApiAway", "Offline", "Starting"].includes(failure.reason) || failure.status >= 500) {
-    unreachable(failure.reason === "Offline" ? "The server cannot be reached." : `The API does not answer: ${failure.message}.`);
+    unreachable(
+      failure.reason === "Offline" ? "The server cannot be reached." : `The API does not answer: ${failure.message}.`,
+    );
     if (!current.data) show(main, empty("Nothing can be shown yet.", sentence(failure.message)));
     clearTimeout(pending);
     pending = setTimeout(() => {
@@ -117,8 +120,20 @@ function failed(failure) {
     return;
   }
   reachable();
-  if (failure.missing) show(main, empty("It is not there.", sentence(failure.message), " It may have been deleted, or not made yet; this page shows it as soon as it is."));
-  else show(main, empty(failure.forbidden ? "This is not yours to see." : "This cannot be shown.", sentence(failure.message)));
+  if (failure.missing)
+    show(
+      main,
+      empty(
+        "It is not there.",
+        sentence(failure.message),
+        " It may have been deleted, or not made yet; this page shows it as soon as it is.",
+      ),
+    );
+  else
+    show(
+      main,
+      empty(failure.forbidden ? "This is not yours to see." : "This cannot be shown.", sentence(failure.message)),
+    );
   Object.assign(current, { data: null, at: Date.now() });
 }
 
@@ -128,12 +143,26 @@ const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1).repla
 function unreachable(what) {
   offline ??= Date.now();
   const since = current.at ? ` What you see is as of ${clock(current.at)}.` : "";
-  show(banner, h("div.banner.is-bad", null, h("span", { "aria-hidden": "true" }, "✕ "), `${what}${since} Trying again…`));
+  show(
+    banner,
+    h("div.banner.is-bad", null, h("span", { "aria-hidden": "true" }, "✕ "), `${what}${since} Trying again…`),
+  );
 }
 
 function reachable() {
   offline = null;
-  show(banner, context.state && !context.state.connected ? h("div.banner.is-warn", null, h("span", { "aria-hidden": "true" }, "△ "), `The API has not been heard for a while${context.state.error ? `: ${context.state.error}` : ""}. What you see may be old.`) : null);
+  show(
+    banner,
+    context.state && !context.state.connected
+      ? h(
+          "div.banner.is-warn",
+          null,
+          h("span", { "aria-hidden": "true" }, "△ "),
+          ["The API has not been heard for a while", context.state.error].filter(Boolean).join(": "),
+          ". What you see may be old.",
+        )
+      : null,
+  );
 }
 
 // --- what is new ---
@@ -159,10 +188,13 @@ const live = new Live({
 /** Loads the view again, soon, and not more often than `PACE`. */
 function soon() {
   if (pending) return;
-  pending = setTimeout(() => {
-    pending = 0;
-    go({ moved: false });
-  }, Math.max(0, current.at + PACE - Date.now()));
+  pending = setTimeout(
+    () => {
+      pending = 0;
+      go({ moved: false });
+    },
+    Math.max(0, current.at + PACE - Date.now()),
+  );
 }
 
 async function samples() {
@@ -182,7 +214,8 @@ function take({ at, columns }) {
   known.at.push(at);
   const old = known.at.length > known.pointsMax;
   if (old) known.at.shift();
-  for (const name of Object.keys(columns)) if (!known.columns.has(name)) known.columns.set(name, Array(known.at.length - 1).fill(null));
+  for (const name of Object.keys(columns))
+    if (!known.columns.has(name)) known.columns.set(name, Array(known.at.length - 1).fill(null));
   for (const [name, values] of known.columns) {
     values.push(columns[name] ?? null);
     if (values.length > known.at.length) values.shift();
@@ -218,14 +251,57 @@ function welcome(why) {
   document.title = "Sign in · Signpost";
   // Loopback and HTTPS are safe ways for a token; browsers know which ones are.
   const form = window.isSecureContext
-    ? h("form", { "data-action": "sign-in", autocomplete: "off" },
-      h("label", { for: "token" }, "Token"),
-      h("input", { id: "token", name: "token", type: "password", required: true, autocomplete: "off", spellcheck: "false", "aria-describedby": "token-help" }),
-      h("p.dim", { id: "token-help" }, "The one that you use with kubectl. Print the administrator's with ", h("code", null, "grep token: signpost-data/kubeconfig"), "; make one for someone else with ", h("code", null, "signpost user add"), "."),
-      h("details", null, h("summary", null, "My groups name no namespace"), h("label", { for: "namespace" }, "Namespace"), h("input", { id: "namespace", name: "namespace", autocomplete: "off", spellcheck: "false" }), h("p.dim", null, "For platforms whose API is a Kubernetes cluster with its own roles.")),
-      h("button.primary", { type: "submit" }, "Sign in"))
-    : h("p.problem", null, "This page came over plain HTTP from another machine, where a token could be read on its way. Put the admin endpoint behind TLS, or reach it by ", h("code", null, "ssh -L 9453:127.0.0.1:9453 HOST"), " and open http://127.0.0.1:9453/dashboard/.");
-  show(main, h("div.welcome", null, h("h1", null, "Signpost"), h("p", null, "Sign in with a token of the API. You see what it lets you see; nothing can be changed here."), h("p.problem", { id: "problem", role: "alert" }, why), form));
+    ? h(
+        "form",
+        { "data-action": "sign-in", autocomplete: "off" },
+        h("label", { for: "token" }, "Token"),
+        h("input", {
+          id: "token",
+          name: "token",
+          type: "password",
+          required: true,
+          autocomplete: "off",
+          spellcheck: "false",
+          "aria-describedby": "token-help",
+        }),
+        h(
+          "p.dim",
+          { id: "token-help" },
+          "The one that you use with kubectl. Print the administrator's with ",
+          h("code", null, "grep token: signpost-data/kubeconfig"),
+          "; make one for someone else with ",
+          h("code", null, "signpost user add"),
+          ".",
+        ),
+        h(
+          "details",
+          null,
+          h("summary", null, "My groups name no namespace"),
+          h("label", { for: "namespace" }, "Namespace"),
+          h("input", { id: "namespace", name: "namespace", autocomplete: "off", spellcheck: "false" }),
+          h("p.dim", null, "For platforms whose API is a Kubernetes cluster with its own roles."),
+        ),
+        h("button.primary", { type: "submit" }, "Sign in"),
+      )
+    : h(
+        "p.problem",
+        null,
+        "This page came over plain HTTP from another machine, where a token could be read on its way. Put the admin ",
+        "endpoint behind TLS, or reach it by ",
+        h("code", null, "ssh -L 9453:127.0.0.1:9453 HOST"),
+        " and open http://127.0.0.1:9453/dashboard/.",
+      );
+  show(
+    main,
+    h(
+      "div.welcome",
+      null,
+      h("h1", null, "Signpost"),
+      h("p", null, "Sign in with a token of the API. You see what it lets you see; nothing can be changed here."),
+      h("p.problem", { id: "problem", role: "alert" }, why),
+      form,
+    ),
+  );
   document.getElementById("token")?.focus();
 }
 
@@ -249,19 +325,47 @@ async function submit(form) {
 
 // --- the head of the page ---
 function navigation(path) {
-  const brand = h("a.brand", { href: "#/" }, h("img", { src: "assets/icon.svg", alt: "", width: 24, height: 24 }), "Signpost");
+  const brand = h(
+    "a.brand",
+    { href: "#/" },
+    h("img", { src: "assets/icon.svg", alt: "", width: 24, height: 24 }),
+    "Signpost",
+  );
   if (!context.user) return show(top, h("div.inner", null, brand));
   const { all, namespaces } = context.rights;
   const item = (href, text, here) => h("a", { href, "aria-current": here ? "page" : null }, text);
-  show(top, h("div.inner", null,
-    h("button.skip", { type: "button", "data-action": "skip" }, "Skip to content"),
-    brand,
-    h("nav", { "aria-label": "Pages" },
-      all && item("#/", "Platform", path === "/" || path?.startsWith("/routers/")),
-      item("#/topology", "Topology", path === "/topology"),
-      item("#/routes", "Routes", path === "/routes" || (all && path?.startsWith("/namespaces/"))),
-      !all && namespaces.slice(0, 6).map((name) => item(link.namespace(name), name, path === `/namespaces/${name}` || path?.startsWith(`/namespaces/${name}/`)))),
-    h("div.who", null, h("span.dim", { title: "Read-only: nothing can be changed here" }, context.user), h("button", { type: "button", "data-action": "sign-out" }, "Sign out"))));
+  show(
+    top,
+    h(
+      "div.inner",
+      null,
+      h("button.skip", { type: "button", "data-action": "skip" }, "Skip to content"),
+      brand,
+      h(
+        "nav",
+        { "aria-label": "Pages" },
+        all && item("#/", "Platform", path === "/" || path?.startsWith("/routers/")),
+        item("#/topology", "Topology", path === "/topology"),
+        item("#/routes", "Routes", path === "/routes" || (all && path?.startsWith("/namespaces/"))),
+        !all &&
+          namespaces
+            .slice(0, 6)
+            .map((name) =>
+              item(
+                link.namespace(name),
+                name,
+                path === `/namespaces/${name}` || path?.startsWith(`/namespaces/${name}/`),
+              ),
+            ),
+      ),
+      h(
+        "div.who",
+        null,
+        h("span.dim", { title: "Read-only: nothing can be changed here" }, context.user),
+        h("button", { type: "button", "data-action": "sign-out" }, "Sign out"),
+      ),
+    ),
+  );
 }
 
 // --- what people do ---
@@ -298,7 +402,7 @@ document.addEventListener("input", (event) => {
   typing = setTimeout(() => {
     const { path } = place();
     const query = { ...current.place.query, [event.target.dataset.name]: event.target.value, offset: "" };
-    const search = new URLSearchParams(Object.entries(query).filter(([, value]) => value));
+    const search = queried(query);
     history.replaceState(null, "", `#${path}${search.size ? `?${search}` : ""}`);
     go({ moved: true });
   }, 150);
@@ -316,7 +420,8 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && event.target.id === "filter") main.focus();
 });
 
-for (const kind of ["pointerover", "focusin"]) main.addEventListener(kind, (event) => current.view?.pointed?.(main, event.target));
+for (const kind of ["pointerover", "focusin"])
+  main.addEventListener(kind, (event) => current.view?.pointed?.(main, event.target));
 main.addEventListener("pointerleave", () => current.view?.pointed?.(main, null));
 new ResizeObserver(() => current.data && current.view?.drawn?.(main, current.data, current.place)).observe(main);
 window.addEventListener("hashchange", () => go({ moved: true }));

@@ -1,6 +1,9 @@
 // Talking to the server: requests with the session's cookie, and the stream of what is new.
 
-/** An answer that is not what was asked for. `reason` is one word: the API's own, or `SignedOut`, `ApiAway`, `Offline`. */
+/**
+ * An answer that is not what was asked for. `reason` is one word: the API's own, or `SignedOut`, `ApiAway`,
+ * `Offline`.
+ */
 export class Failure extends Error {
   constructor(status, reason, message) {
     super(message);
@@ -29,7 +32,11 @@ async function request(path, options = {}) {
   if (response.status === 204) return null;
   const told = await response.json().catch(() => null);
   if (response.ok && told !== null) return told;
-  throw new Failure(response.status, told?.reason ?? "Failed", told?.message ?? `the server answered ${response.status}`);
+  throw new Failure(
+    response.status,
+    told?.reason ?? "Failed",
+    told?.message ?? `the server answered ${response.status}`,
+  );
 }
 
 /** Where an object of the API is shown as JSON. */
@@ -79,13 +86,19 @@ export async function itemsIfThere(path, signal) {
 
 /** One of the dashboard's own read models. */
 export function model(name, wanted = {}, signal) {
-  const query = new URLSearchParams(Object.entries(wanted).filter(([, value]) => value !== "" && value !== undefined && value !== null));
+  const query = new URLSearchParams(
+    Object.entries(wanted).filter(([, value]) => value !== "" && value !== undefined && value !== null),
+  );
   return request(`data/${name}${query.size ? `?${query}` : ""}`, { signal });
 }
 
 export const session = () => request("session");
 export const signIn = (token, namespace) =>
-  request("session", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ token, namespace }) });
+  request("session", {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ token, namespace }),
+  });
 export const signOut = () => request("session", { method: "DELETE" });
 
 const OURS = "/apis/signpost.dev/v1alpha1";
@@ -117,7 +130,10 @@ export class Live {
   /** `handlers`: `news(message)`, `up()`, `down()`, `ended(reason)`. */
   constructor(handlers) {
     this.#handlers = handlers;
-    document.addEventListener("visibilitychange", () => this.#wanted && (document.hidden ? this.#close() : this.#open()));
+    document.addEventListener(
+      "visibilitychange",
+      () => this.#wanted && (document.hidden ? this.#close() : this.#open()),
+    );
   }
 
   start() {

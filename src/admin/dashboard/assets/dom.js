@@ -1,13 +1,16 @@
-// Making and updating elements. Views are functions from data to elements; `morph` makes what is shown like what was made
-// anew, element by element, so that focus, selection and scroll position stay while numbers move.
+// Making and updating elements. Views are functions from data to elements; `morph` makes what is shown like what was
+// made anew, element by element, so that focus, selection and scroll position stay while numbers move.
 //
-// Nothing here makes elements from text, and no element carries a listener of its own: `app.js` listens once, and finds what
-// to do by `data-action`.
+// Nothing here makes elements from text, and no element carries a listener of its own: `app.js` listens once, and
+// finds what to do by `data-action`.
 
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "g", "path", "line", "rect", "circle", "text", "title", "polyline"]);
 
-/** An element: `h("a.link", {href: "#/"}, "text", child, [more])`. Attributes that are null, undefined or false are left out. */
+/**
+ * An element: `h("a.link", {href: "#/"}, "text", child, [more])`. Attributes that are null, undefined or false are
+ * left out.
+ */
 export function h(what, attributes, ...children) {
   const [tag, ...classes] = what.split(".");
   const element = SVG_TAGS.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
@@ -36,7 +39,8 @@ export function show(element, ...children) {
 }
 
 const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.getAttribute("data-key") || node.id || null : null);
-const alike = (one, other) => one.nodeType === other.nodeType && one.nodeName === other.nodeName && keyOf(one) === keyOf(other);
+const alike = (one, other) =>
+  one.nodeType === other.nodeType && one.nodeName === other.nodeName && keyOf(one) === keyOf(other);
 
 function children_alike(element, wanted) {
   const keyed = new Map();

@@ -3,7 +3,22 @@
 import { h } from "./dom.js";
 import { items, itemsIfThere, model, objectIfThere, path, shownAt } from "./data.js";
 import { columns, few, now, plot, spark, total } from "./plot.js";
-import { addressStates, badge, count, empty, link, measured, metric, origin, plural, routerState, seconds, section, standings, time } from "./words.js";
+import {
+  addressStates,
+  badge,
+  count,
+  empty,
+  link,
+  measured,
+  metric,
+  origin,
+  plural,
+  routerState,
+  seconds,
+  section,
+  standings,
+  time,
+} from "./words.js";
 
 export const title = () => "Platform";
 export const moves = true;
@@ -25,19 +40,41 @@ export async function load(_, { rights }, signal) {
 
 export function render({ overview, routers, zones, lease, brakes }, _, { samples, state, rights }) {
   const bound = new Map(overview.routers.map((one) => [one.name, one]));
-  const serials = new Map(zones.filter((zone) => zone.spec.router).map((zone) => [zone.spec.router, zone.spec.versions?.[0]]));
+  const serials = new Map(
+    zones.filter((zone) => zone.spec.router).map((zone) => [zone.spec.router, zone.spec.versions?.[0]]),
+  );
   const shard = (router) => card(router, bound.get(router.metadata.name), serials.get(router.metadata.name), samples);
   return [
     h("div.title", null, h("h1", null, "Platform"), health(state)),
     attention(overview, routers, lease, brakes, samples, state, rights),
     vitals(overview, zones, lease, samples),
     plots(samples, routers, rights),
-    h("section", { "data-key": "shards" },
-      h("div.title", null, h("h2", null, plural(routers.length, "shard")), h("a", { href: link.topology({}) }, "Topology")),
+    h(
+      "section",
+      { "data-key": "shards" },
+      h(
+        "div.title",
+        null,
+        h("h2", null, plural(routers.length, "shard")),
+        h("a", { href: link.topology({}) }, "Topology"),
+      ),
       routers.length
         ? h("div.shards", null, routers.slice(0, CARDS_MAX).map(shard))
-        : empty("There is no shard yet.", "Make a Router: ", h("code", null, "kubectl explain router.spec"), " tells every field, and examples/rhcloud has three."),
-      routers.length > CARDS_MAX && h("p.dim", null, `The first ${CARDS_MAX} of ${count(routers.length)} are shown; the `, h("a", { href: link.topology({}) }, "topology"), " has all of them.")),
+        : empty(
+            "There is no shard yet.",
+            "Make a Router: ",
+            h("code", null, "kubectl explain router.spec"),
+            " tells every field, and examples/rhcloud has three.",
+          ),
+      routers.length > CARDS_MAX &&
+        h(
+          "p.dim",
+          null,
+          `The first ${CARDS_MAX} of ${count(routers.length)} are shown; the `,
+          h("a", { href: link.topology({}) }, "topology"),
+          " has all of them.",
+        ),
+    ),
     h("footer", null, origin(path.routers, "kubectl get routers")),
   ];
 }
@@ -45,18 +82,41 @@ export function render({ overview, routers, zones, lease, brakes }, _, { samples
 function health(state) {
   if (!state) return null;
   if (!state.connected) return badge("warn", "API not heard", state.error ?? "");
-  return state.missing.length ? badge("bad", "not ready", state.missing.join("\n")) : badge("good", "ready", "/readyz says that nothing is missing");
+  return state.missing.length
+    ? badge("bad", "not ready", state.missing.join("\n"))
+    : badge("good", "ready", "/readyz says that nothing is missing");
 }
 
 /** What an operator should look at, worst first. */
 function attention(overview, routers, lease, brakes, samples, state, rights) {
   const found = [];
   for (const missing of state?.missing ?? []) found.push(["bad", "not ready: ", missing]);
-  for (const [kind, values] of columns(samples, "signpost_held_losses")) {
-    if (values.at(-1) > 0) found.push(["bad", `The brake holds ${count(values.at(-1))} ${kind}: they are gone from the API, and their names are still served. `, metric("signpost_held_losses")]);
+  for (const [kind, values] of columns(samples, "signpost_brake_held_objects")) {
+    if (values.at(-1) > 0)
+      found.push([
+        "bad",
+        `The brake holds ${count(values.at(-1))} ${kind}: gone from the API, and their names still served. `,
+        metric("signpost_brake_held_objects"),
+      ]);
   }
-  for (const { metadata: { name }, spec } of brakes) {
-    found.push([spec.decision ? "warn" : "bad", "Brake ", h("a", { href: shownAt(path.brake(name)) }, name), `: ${plural(spec.objects, spec.type)} of ${count(spec.known)} missing, still served`, spec.decision ? `; said: ${spec.decision}` : ["; say what is meant: ", h("code", null, `signpost brake approve ${name}`), " or ", h("code", null, "reject")]]);
+  for (const {
+    metadata: { name },
+    spec,
+  } of brakes) {
+    found.push([
+      spec.decision ? "warn" : "bad",
+      "Brake ",
+      h("a", { href: shownAt(path.brake(name)) }, name),
+      `: ${plural(spec.objects, spec.type)} of ${count(spec.known)} missing, still served`,
+      spec.decision
+        ? `; said: ${spec.decision}`
+        : [
+            "; say what is meant: ",
+            h("code", null, `signpost brake approve ${name}`),
+            " or ",
+            h("code", null, "reject"),
+          ],
+    ]);
   }
   for (const router of routers) {
     const [kind, word] = routerState(router);
@@ -65,56 +125,155 @@ function attention(overview, routers, lease, brakes, samples, state, rights) {
     const routes = overview.routers.find((one) => one.name === name)?.routes ?? 0;
     const down = addressStates(router).filter((address) => address.healthy === false).length;
     if (kind === "bad") found.push(["bad", h("a", { href: link.router(name) }, name), `: ${word}`]);
-    else if (down) found.push(["warn", h("a", { href: link.router(name) }, name), `: ${plural(down, "address", "addresses")} down`]);
-    if (hard && routes >= hard) found.push(["warn", h("a", { href: link.router(name) }, name), ` is full: ${count(routes)} of ${count(hard)} routes`]);
+    else if (down)
+      found.push(["warn", h("a", { href: link.router(name) }, name), `: ${plural(down, "address", "addresses")} down`]);
+    if (hard && routes >= hard)
+      found.push([
+        "warn",
+        h("a", { href: link.router(name) }, name),
+        ` is full: ${count(routes)} of ${count(hard)} routes`,
+      ]);
   }
   if (rights.leases && !lease?.spec?.holderIdentity) found.push(["warn", "No scheduler leads: new routes wait."]);
   const faults = now(samples, "signpost_verdicts");
-  if (faults > 0) found.push(["warn", `${plural(faults, "fault")} in the objects that zones are made from; the log names them. `, metric("signpost_verdicts")]);
-  for (const [standing, text] of [["refused", "refused"], ["waiting", "without a shard"], ["unproven", "not proven to be answered"]]) {
+  if (faults > 0)
+    found.push([
+      "warn",
+      `${plural(faults, "fault")} in the objects that zones are made from; the log names them. `,
+      metric("signpost_verdicts"),
+    ]);
+  for (const [standing, text] of [
+    ["refused", "refused"],
+    ["waiting", "without a shard"],
+    ["unproven", "not proven to be answered"],
+  ]) {
     const number = overview.standings[standing];
     if (number) found.push(["warn", h("a", { href: link.routes({ standing }) }, `${plural(number, "route")} ${text}`)]);
   }
-  if (found.length === 0) return h("section.attention", { "data-key": "attention" }, h("p", null, badge("good", "Nothing needs attention.")));
+  if (found.length === 0)
+    return h("section.attention", { "data-key": "attention" }, h("p", null, badge("good", "Nothing needs attention.")));
   const order = { bad: 0, warn: 1 };
   found.sort((one, other) => order[one[0]] - order[other[0]]);
-  return h("section.attention", { "data-key": "attention" }, h("h2.hidden-text", null, "Needs attention"),
-    h("ul", null, found.slice(0, 12).map(([kind, ...text]) => h("li", null, badge(kind, { bad: "act", warn: "look" }[kind]), " ", h("span", null, text)))),
-    found.length > 12 && h("p.dim", null, `and ${found.length - 12} more`));
+  return h(
+    "section.attention",
+    { "data-key": "attention" },
+    h("h2.hidden-text", null, "Needs attention"),
+    h(
+      "ul",
+      null,
+      found
+        .slice(0, 12)
+        .map(([kind, ...text]) =>
+          h("li", null, badge(kind, { bad: "act", warn: "look" }[kind]), " ", h("span", null, text)),
+        ),
+    ),
+    found.length > 12 && h("p.dim", null, `and ${found.length - 12} more`),
+  );
 }
 
-const vital = (name, value, ...more) => h("div.vital", { "data-key": name }, h("h3", null, name), h("div.value", null, value), h("div.more", null, more));
+const vital = (name, value, ...more) =>
+  h("div.vital", { "data-key": name }, h("h3", null, name), h("div.value", null, value), h("div.more", null, more));
 
 function vitals(overview, zones, lease, samples) {
-  const held = total(samples, "signpost_held_losses");
+  const held = total(samples, "signpost_brake_held_objects");
   const ready = now(samples, "signpost_dns_ready");
   const answers = now(samples, "signpost_dns_zones") !== null;
-  return h("section.vitals", { "data-key": "vitals", "aria-label": "Numbers of now" },
-    h("div.vital.wide", { "data-key": "routes" }, h("h3", null, "Routes"), h("div.value", null, h("a.quiet", { href: "#/routes" }, count(overview.routes))),
-      standings(overview.standings, (standing) => link.routes({ standing }))),
+  return h(
+    "section.vitals",
+    { "data-key": "vitals", "aria-label": "Numbers of now" },
+    h(
+      "div.vital.wide",
+      { "data-key": "routes" },
+      h("h3", null, "Routes"),
+      h("div.value", null, h("a.quiet", { href: "#/routes" }, count(overview.routes))),
+      standings(overview.standings, (standing) => link.routes({ standing })),
+    ),
     vital("Namespaces", h("a.quiet", { href: link.topology({}) }, count(overview.namespaceCount)), "with routes"),
-    answers && vital("Queries", measured(now(samples, "signpost_dns_requests_total")), "per second ", metric("signpost_dns_requests_total")),
-    answers && vital("Answered within", seconds(now(samples, 'signpost_dns_request_duration_seconds{quantile="0.99"}')), "99 of 100 ", metric("signpost_dns_request_duration_seconds")),
-    answers && vital("Zones served", count(now(samples, "signpost_dns_zones")), ready === 0 ? badge("bad", "not ready") : badge("good", "ready"), " ", metric("signpost_dns_zones")),
-    vital("API last heard", seconds(now(samples, "signpost_mirror_age_seconds")), "ago, at most a minute when idle ", metric("signpost_mirror_age_seconds")),
-    vital("Leader", lease?.spec?.holderIdentity ? h("span.small", null, lease.spec.holderIdentity) : "none", lease?.spec?.acquireTime ? ["since ", time(lease.spec.acquireTime), " "] : "", metric("signpost_scheduler_leading")),
-    held !== null && vital("Held by the brake", count(held), held > 0 ? badge("bad", "names kept") : "nothing ", metric("signpost_held_losses")));
+    answers &&
+      vital(
+        "Queries",
+        measured(now(samples, "signpost_dns_requests_total")),
+        "per second ",
+        metric("signpost_dns_requests_total"),
+      ),
+    answers &&
+      vital(
+        "Answered within",
+        seconds(now(samples, 'signpost_dns_request_duration_seconds{quantile="0.99"}')),
+        "99 of 100 ",
+        metric("signpost_dns_request_duration_seconds"),
+      ),
+    answers &&
+      vital(
+        "Zones served",
+        count(now(samples, "signpost_dns_zones")),
+        ready === 0 ? badge("bad", "not ready") : badge("good", "ready"),
+        " ",
+        metric("signpost_dns_zones"),
+      ),
+    vital(
+      "API last heard",
+      seconds(now(samples, "signpost_mirror_age_seconds")),
+      "ago, at most a minute when idle ",
+      metric("signpost_mirror_age_seconds"),
+    ),
+    vital(
+      "Leader",
+      lease?.spec?.holderIdentity ? h("span.small", null, lease.spec.holderIdentity) : "none",
+      lease?.spec?.acquireTime ? ["since ", time(lease.spec.acquireTime), " "] : "",
+      metric("signpost_scheduler_leading"),
+    ),
+    held !== null &&
+      vital(
+        "Held by the brake",
+        count(held),
+        held > 0 ? badge("bad", "names kept") : "nothing ",
+        metric("signpost_brake_held_objects"),
+      ),
+  );
 }
 
 function plots(samples, routers, rights) {
   if (!rights.numbers) return null;
   if (now(samples, "signpost_dns_requests_total") === null && !samples?.columns.has("signpost_dns_requests_total")) {
-    return section("Queries", empty("This process answers no queries.", "The name servers' own admin endpoints have these plots and numbers."));
+    return section(
+      "Queries",
+      empty("This process answers no queries.", "The name servers' own admin endpoints have these plots and numbers."),
+    );
   }
   const { at } = samples;
   const shards = new Map(routers.map((router) => [`${router.spec.dns}.`, router.metadata.name]));
-  const zones = columns(samples, "signpost_dns_zone_requests_total").map(([zone, values]) => [shards.get(zone) ?? zone, values]);
-  const times = ["0.5", "0.99"].map((share) => [share === "0.5" ? "half" : "99 of 100", samples.columns.get(`signpost_dns_request_duration_seconds{quantile="${share}"}`) ?? []]);
+  const zones = columns(samples, "signpost_dns_zone_requests_total").map(([zone, values]) => [
+    shards.get(zone) ?? zone,
+    values,
+  ]);
+  const times = ["0.5", "0.99"].map((share) => [
+    share === "0.5" ? "half" : "99 of 100",
+    samples.columns.get(`signpost_dns_request_duration_seconds{quantile="${share}"}`) ?? [],
+  ]);
   const asked = columns(samples, "signpost_dns_responses_total");
-  return h("section.plots", { "data-key": "plots", "aria-label": "The last 15 minutes" },
-    h("div.card", { "data-key": "by zone" }, plot(at, few(zones, "zones"), { title: "Queries per second, by zone" }), metric("signpost_dns_zone_requests_total")),
-    h("div.card", { "data-key": "by code" }, plot(at, few(asked), { title: "Responses per second, by code" }), metric("signpost_dns_responses_total")),
-    h("div.card", { "data-key": "times" }, plot(at, times, { title: "Time to answer", unit: seconds }), metric("signpost_dns_request_duration_seconds")));
+  return h(
+    "section.plots",
+    { "data-key": "plots", "aria-label": "The last 15 minutes" },
+    h(
+      "div.card",
+      { "data-key": "by zone" },
+      plot(at, few(zones, "zones"), { title: "Queries per second, by zone" }),
+      metric("signpost_dns_zone_requests_total"),
+    ),
+    h(
+      "div.card",
+      { "data-key": "by code" },
+      plot(at, few(asked), { title: "Responses per second, by code" }),
+      metric("signpost_dns_responses_total"),
+    ),
+    h(
+      "div.card",
+      { "data-key": "times" },
+      plot(at, times, { title: "Time to answer", unit: seconds }),
+      metric("signpost_dns_request_duration_seconds"),
+    ),
+  );
 }
 
 /** How full a Router is: its routes against its soft and hard capacity. */
@@ -124,9 +283,13 @@ export function fullness(routes, capacity) {
   const most = hard ?? Math.max(soft * 1.25, routes);
   const over = hard && routes >= hard ? "fill-refused" : soft && routes >= soft ? "fill-unproven" : "fill-placed";
   return [
-    h("svg.bar", { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
-      h("rect.track", { width: 100, height: 6 }), h("rect", { width: Math.min(100, (routes / most) * 100), height: 6, class: over }),
-      soft && h("line.mark", { x1: (soft / most) * 100, x2: (soft / most) * 100, y1: 0, y2: 6 })),
+    h(
+      "svg.bar",
+      { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
+      h("rect.track", { width: 100, height: 6 }),
+      h("rect", { width: Math.min(100, (routes / most) * 100), height: 6, class: over }),
+      soft && h("line.mark", { x1: (soft / most) * 100, x2: (soft / most) * 100, y1: 0, y2: 6 }),
+    ),
     h("span.dim", null, [soft && `soft ${count(soft)}`, hard && `hard ${count(hard)}`].filter(Boolean).join(", ")),
   ];
 }
@@ -137,14 +300,45 @@ function card(router, bound, version, samples) {
   const addresses = addressStates(router);
   const series = samples?.columns.get(`signpost_dns_zone_requests_total{zone="${router.spec.dns}."}`);
   const routes = bound?.routes ?? 0;
-  return h("article.card.shard", { "data-key": name },
+  return h(
+    "article.card.shard",
+    { "data-key": name },
     h("div.title", null, h("h3", null, h("a", { href: link.router(name) }, name)), badge(kind, word)),
     h("div.mono.dim", null, router.spec.dns),
-    h("div.row.spread", null, h("a", { href: link.routes({ router: name }) }, plural(routes, "route")), fullness(routes, router.spec.capacity)),
-    h("ul.addresses", null,
-      addresses.slice(0, ADDRESSES_MAX).map((address) => h("li", { "data-key": address.ip, title: address.message }, h("span", { class: `mark is-${address.kind}`, "aria-hidden": "true" }, { good: "●", note: "◐", bad: "✕" }[address.kind]), h("span.mono", null, address.ip), h("span.dim", null, address.word))),
+    h(
+      "div.row.spread",
+      null,
+      h("a", { href: link.routes({ router: name }) }, plural(routes, "route")),
+      fullness(routes, router.spec.capacity),
+    ),
+    h(
+      "ul.addresses",
+      null,
+      addresses
+        .slice(0, ADDRESSES_MAX)
+        .map((address) =>
+          h(
+            "li",
+            { "data-key": address.ip, title: address.message },
+            h(
+              "span",
+              { class: `mark is-${address.kind}`, "aria-hidden": "true" },
+              { good: "●", note: "◐", bad: "✕" }[address.kind],
+            ),
+            h("span.mono", null, address.ip),
+            h("span.dim", null, address.word),
+          ),
+        ),
       addresses.length > ADDRESSES_MAX && h("li.dim", null, `and ${addresses.length - ADDRESSES_MAX} more`),
-      addresses.length === 0 && h("li.dim", null, "no addresses")),
-    series && h("div.row.spread", null, spark(series, `queries per second in the zone ${router.spec.dns}, last 15 minutes`), h("span", null, measured(series.at(-1)), h("span.dim", null, " queries/s"))),
-    h("div.dim", null, version ? `zone serial ${version.serial}` : "zone serial not known"));
+      addresses.length === 0 && h("li.dim", null, "no addresses"),
+    ),
+    series &&
+      h(
+        "div.row.spread",
+        null,
+        spark(series, `queries per second in the zone ${router.spec.dns}, last 15 minutes`),
+        h("span", null, measured(series.at(-1)), h("span.dim", null, " queries/s")),
+      ),
+    h("div.dim", null, version ? `zone serial ${version.serial}` : "zone serial not known"),
+  );
 }

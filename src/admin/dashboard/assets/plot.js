@@ -1,5 +1,5 @@
-// Plots of the last minutes, as SVG made from the server's samples. Series differ by colour and by dash, and each stands in
-// the legend with its value of now, so that a plot can be read without seeing it.
+// Plots of the last minutes, as SVG made from the server's samples. Series differ by colour and by dash, and each
+// stands in the legend with its value of now, so that a plot can be read without seeing it.
 
 import { h } from "./dom.js";
 import { clock, measured } from "./words.js";
@@ -30,7 +30,9 @@ export const now = (samples, name) => samples?.columns.get(name)?.at(-1) ?? null
 
 /** The sum of a family's columns now. */
 export function total(samples, family) {
-  const values = columns(samples, family).map(([, values]) => values.at(-1)).filter((value) => value !== null && value !== undefined);
+  const values = columns(samples, family)
+    .map(([, values]) => values.at(-1))
+    .filter((value) => value !== null && value !== undefined);
   return values.length ? values.reduce((sum, value) => sum + value, 0) : null;
 }
 
@@ -77,26 +79,74 @@ export function plot(at, series, { title, unit = (value) => measured(value) }) {
   };
   const lines = [0, 0.5, 1].map((share) => {
     const value = highest * share;
-    return [h("line.grid", { x1: LEFT, x2: WIDTH, y1: y(value), y2: y(value) }),
-      h("text.tick", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, unit(value))];
+    return [
+      h("line.grid", { x1: LEFT, x2: WIDTH, y1: y(value), y2: y(value) }),
+      h("text.tick", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, unit(value)),
+    ];
   });
   const minutes = [1, 0.5, 0].map((share) => {
     const minute = (span * share) / 60_000;
-    return h("text.tick", { x: Math.min(x(end - span * share), WIDTH - 2), y: HEIGHT - 4, "text-anchor": { 1: "start", 0: "end" }[share] ?? "middle" }, share === 0 ? clock(end) : `−${minute} min`);
+    return h(
+      "text.tick",
+      {
+        x: Math.min(x(end - span * share), WIDTH - 2),
+        y: HEIGHT - 4,
+        "text-anchor": { 1: "start", 0: "end" }[share] ?? "middle",
+      },
+      share === 0 ? clock(end) : `−${minute} min`,
+    );
   });
   const said = series.map(([label, values]) => `${label || title}: ${unit(values.at(-1))}`).join(", ");
-  return h("figure.plot", { "data-key": title },
+  return h(
+    "figure.plot",
+    { "data-key": title },
     h("figcaption", null, title),
-    h("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}, last ${span / 60_000} minutes. Now ${said || "nothing"}` },
-      lines, minutes, series.map(([label, values], index) => h("path", { class: `line line-${index}`, d: path(values), "data-key": `line ${label}` }))),
-    h("ul.legend", null, series.map(([label, values], index) =>
-      h("li", { "data-key": label || title }, h("svg.swatch", { viewBox: "0 0 22 6", "aria-hidden": "true" }, h("path", { class: `line line-${index}`, d: "M0 3L22 3" })), ` ${label || "all"} `, h("b", null, unit(values.at(-1)))))));
+    h(
+      "svg",
+      {
+        viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+        role: "img",
+        "aria-label": `${title}, last ${span / 60_000} minutes. Now ${said || "nothing"}`,
+      },
+      lines,
+      minutes,
+      series.map(([label, values], index) =>
+        h("path", { class: `line line-${index}`, d: path(values), "data-key": `line ${label}` }),
+      ),
+    ),
+    h(
+      "ul.legend",
+      null,
+      series.map(([label, values], index) =>
+        h(
+          "li",
+          { "data-key": label || title },
+          h(
+            "svg.swatch",
+            { viewBox: "0 0 22 6", "aria-hidden": "true" },
+            h("path", { class: `line line-${index}`, d: "M0 3L22 3" }),
+          ),
+          ` ${label || "all"} `,
+          h("b", null, unit(values.at(-1))),
+        ),
+      ),
+    ),
+  );
 }
 
 /** A small line without axes, for a card. */
 export function spark(values, label) {
   const highest = Math.max(1e-9, ...values.map((value) => value ?? 0));
-  const points = values.map((value, index) => (value === null ? null : `${((index / Math.max(values.length - 1, 1)) * 100).toFixed(1)} ${(23 - (value / highest) * 21).toFixed(1)}`)).filter(Boolean);
-  return h("svg.spark", { viewBox: "0 0 100 24", preserveAspectRatio: "none", role: "img", "aria-label": label },
-    points.length > 1 && h("path", { class: "line line-0", d: `M${points.join("L")}` }));
+  const points = values
+    .map((value, index) =>
+      value === null
+        ? null
+        : `${((index / Math.max(values.length - 1, 1)) * 100).toFixed(1)} ${(23 - (value / highest) * 21).toFixed(1)}`,
+    )
+    .filter(Boolean);
+  return h(
+    "svg.spark",
+    { viewBox: "0 0 100 24", preserveAspectRatio: "none", role: "img", "aria-label": label },
+    points.length > 1 && h("path", { class: "line line-0", d: `M${points.join("L")}` }),
+  );
 }

@@ -1,22 +1,40 @@
-// One route: what was asked, which name it got, whether it is live and who proved it, why it is on this shard, what to put
-// into one's own DNS, and what happened when.
+// One route: what was asked, which name it got, whether it is live and who proved it, why it is on this shard, what
+// to put into one's own DNS, and what happened when.
 
 import { h } from "./dom.js";
 import { object, objectIfThere, path } from "./data.js";
 import { entry, timeline } from "./routes.js";
-import { addressStates, badge, code, conditions, count, empty, facts, link, origin, plural, section, standing, time } from "./words.js";
+import {
+  addressStates,
+  badge,
+  code,
+  conditions,
+  count,
+  empty,
+  facts,
+  link,
+  origin,
+  plural,
+  section,
+  standing,
+  time,
+} from "./words.js";
 
 const STEPS = ["Scheduled", "Admitted", "Published", "Resolvable"];
 
 export const title = ({ namespace, name }) => `${namespace}/${name}`;
-export const concerns = (changed, { namespace, name }) => changed.routers || changed.routes.includes(`${namespace}/${name}`) || changed.more;
+export const concerns = (changed, { namespace, name }) =>
+  changed.routers || changed.routes.includes(`${namespace}/${name}`) || changed.more;
 
 export async function load({ namespace, name }, { rights }, signal) {
   const route = await object(path.route(namespace, name), signal);
   const [binding, router, events] = await Promise.all([
     route.status?.router ? objectIfThere(path.binding(namespace, name), signal) : null,
     route.status?.router && rights.routers ? objectIfThere(path.router(route.status.router), signal) : null,
-    object(path.eventsOf(namespace, "Route", name), signal).then((list) => list.items, () => []),
+    object(path.eventsOf(namespace, "Route", name), signal).then(
+      (list) => list.items,
+      () => [],
+    ),
   ]);
   // An earlier route's of the same name may not be cleared away yet.
   return { route, router, events, binding: binding?.spec.routeUID === route.metadata.uid ? binding : null };
@@ -38,20 +56,42 @@ export function render({ route, binding, router, events }, { namespace, name }) 
   const [stands, decided] = standingOf(route);
   const status = route.status ?? {};
   return [
-    h("div.title", null,
-      h("div", null, h("p.kind", null, "Route in ", h("a", { href: link.namespace(namespace) }, namespace)), h("h1", null, name)),
-      h("div.row", null, standing(stands), decided && h("span.dim", null, "since ", time(decided.lastTransitionTime)))),
+    h(
+      "div.title",
+      null,
+      h(
+        "div",
+        null,
+        h("p.kind", null, "Route in ", h("a", { href: link.namespace(namespace) }, namespace)),
+        h("h1", null, name),
+      ),
+      h("div.row", null, standing(stands), decided && h("span.dim", null, "since ", time(decided.lastTransitionTime))),
+    ),
     h("section.card.answer", { "data-key": "answer" }, answer(stands, decided, status)),
-    h("div.columns", null,
-      h("div", null,
+    h(
+      "div.columns",
+      null,
+      h(
+        "div",
+        null,
         section("What you asked for", asked(route)),
         section("The names you got", names(status, router)),
-        section("For your own DNS", own(route, status))),
-      h("div", null,
+        section("For your own DNS", own(route, status)),
+      ),
+      h(
+        "div",
+        null,
         section("How it went live", conditions(status.conditions, STEPS)),
-        section("What happened", timeline(story(route, binding, events))))),
+        section("What happened", timeline(story(route, binding, events))),
+      ),
+    ),
     section(status.router ? `Why ${status.router}` : "Why no shard", why(route, binding)),
-    h("footer", null, origin(path.route(namespace, name), `kubectl -n ${namespace} describe route ${name}`), binding && origin(path.binding(namespace, name), `kubectl -n ${namespace} get routebinding ${name} -o yaml`)),
+    h(
+      "footer",
+      null,
+      origin(path.route(namespace, name), `kubectl -n ${namespace} describe route ${name}`),
+      binding && origin(path.binding(namespace, name), `kubectl -n ${namespace} get routebinding ${name} -o yaml`),
+    ),
   ];
 }
 
@@ -59,59 +99,168 @@ export function render({ route, binding, router, events }, { namespace, name }) 
 function answer(stands, decided, status) {
   const dns = status.dns && code(status.dns, "the name");
   switch (stands) {
-    case "live": return [h("p.big", null, dns), h("p", null, "is live. ", decided.message)];
-    case "placed": return [h("p.big", null, dns), h("p", null, "is yours. Whether it is answered has not been proven yet.")];
-    case "unproven": return [h("p.big", null, dns), h("p", null, "is yours, and not proven to be answered", decided?.reason ? ` (${decided.reason})` : "", ". ", decided?.message ?? "")];
-    case "refused": return [h("p.big", null, "The host is refused."), h("p", null, decided?.message ?? "")];
-    default: return [h("p.big", null, "No shard has taken it yet."), h("p", null, decided ? "What each shard says is told below. It is tried again when that changes, and from time to time." : "No scheduler has looked at it yet.")];
+    case "live":
+      return [h("p.big", null, dns), h("p", null, "is live. ", decided.message)];
+    case "placed":
+      return [h("p.big", null, dns), h("p", null, "is yours. Whether it is answered has not been proven yet.")];
+    case "unproven":
+      return [
+        h("p.big", null, dns),
+        h(
+          "p",
+          null,
+          "is yours, and not proven to be answered",
+          decided?.reason ? ` (${decided.reason})` : "",
+          ". ",
+          decided?.message ?? "",
+        ),
+      ];
+    case "refused":
+      return [h("p.big", null, "The host is refused."), h("p", null, decided?.message ?? "")];
+    default:
+      return [
+        h("p.big", null, "No shard has taken it yet."),
+        h(
+          "p",
+          null,
+          decided
+            ? "What each shard says is told below. It is tried again when that changes, and from time to time."
+            : "No scheduler has looked at it yet.",
+        ),
+      ];
   }
 }
 
 function asked({ spec, metadata }) {
   const { host, subdomain, path: prefix, to, port, tls } = spec;
   return facts([
-    ["Name", host ? h("span.mono", null, host) : subdomain ? h("span", null, h("span.mono", null, subdomain), " below the shard's zone") : "one from the platform"],
+    [
+      "Name",
+      host
+        ? h("span.mono", null, host)
+        : subdomain
+          ? h("span", null, h("span.mono", null, subdomain), " below the shard's zone")
+          : "one from the platform",
+    ],
     ["Path", prefix && h("span.mono", null, prefix)],
-    ["To", to && h("span", null, `${to.kind ?? "Service"} `, h("span.mono", null, to.name), to.weight !== undefined && ` with weight ${to.weight}`)],
+    [
+      "To",
+      to &&
+        h(
+          "span",
+          null,
+          `${to.kind ?? "Service"} `,
+          h("span.mono", null, to.name),
+          to.weight !== undefined && ` with weight ${to.weight}`,
+        ),
+    ],
     ["Port", port && String(port.targetPort)],
     ["TLS", tls && `${tls.termination}${tls.secretName ? `, certificate ${tls.secretName}` : ""}`],
-    ["Labels", metadata.labels && Object.entries(metadata.labels).map(([key, value]) => h("span.chip", { "data-key": key }, `${key}=${value}`))],
+    [
+      "Labels",
+      metadata.labels &&
+        Object.entries(metadata.labels).map(([key, value]) => h("span.chip", { "data-key": key }, `${key}=${value}`)),
+    ],
     ["Asked", time(metadata.creationTimestamp)],
   ]);
 }
 
 function names(status, router) {
   if (!status.dns) return empty("No name yet.", "It comes with the shard.");
-  const kinds = { system: "the platform's name, on its shard", alias: "stable: it stays when the route moves", custom: "your own" };
+  const kinds = {
+    system: "the platform's name, on its shard",
+    alias: "stable: it stays when the route moves",
+    custom: "your own",
+  };
   const addresses = router ? addressStates(router).filter((address) => !address.drained) : [];
   return [
-    h("ul.names", null, (status.names ?? []).map((one) => h("li", { "data-key": one.name }, code(one.name), h("span.dim", null, kinds[one.type] ?? one.type)))),
-    status.trails?.length > 0 && [h("p.dim", null, "Names it had on shards that it has left, which still lead to it:"), h("ul.names", null, status.trails.map((one) => h("li", { "data-key": one.name }, code(one.name), h("span.dim", null, "until ", untilTime(one.until)))))],
+    h(
+      "ul.names",
+      null,
+      (status.names ?? []).map((one) =>
+        h("li", { "data-key": one.name }, code(one.name), h("span.dim", null, kinds[one.type] ?? one.type)),
+      ),
+    ),
+    status.trails?.length > 0 && [
+      h("p.dim", null, "Names it had on shards that it has left, which still lead to it:"),
+      h(
+        "ul.names",
+        null,
+        status.trails.map((one) =>
+          h("li", { "data-key": one.name }, code(one.name), h("span.dim", null, "until ", untilTime(one.until))),
+        ),
+      ),
+    ],
     facts([
       ["Shard", status.router && h("a", { href: link.router(status.router) }, status.router)],
-      ["Leads to", addresses.length > 0 && addresses.slice(0, 12).map((address) => h("span.row", { "data-key": address.ip }, h("span.mono", null, address.ip), address.healthy === false && badge("bad", "down")))],
+      [
+        "Leads to",
+        addresses.length > 0 &&
+          addresses
+            .slice(0, 12)
+            .map((address) =>
+              h(
+                "span.row",
+                { "data-key": address.ip },
+                h("span.mono", null, address.ip),
+                address.healthy === false && badge("bad", "down"),
+              ),
+            ),
+      ],
     ]),
   ];
 }
 
-const untilTime = (text) => h("time", { datetime: text }, new Date(text).toLocaleString([], { dateStyle: "medium", timeStyle: "short" }));
+const untilTime = (text) =>
+  h("time", { datetime: text }, new Date(text).toLocaleString([], { dateStyle: "medium", timeStyle: "short" }));
 
 function own(route, status) {
   const records = (status.names ?? []).map((one) => one.record).filter(Boolean);
   if (records.length) {
-    return [h("p", null, `Put ${records.length === 1 ? "this record" : "these records"} into the zone of ${route.spec.host}. The target stays the same when the route moves to another shard.`), records.map((record) => h("p", { "data-key": record }, code(record, "the record")))];
+    return [
+      h(
+        "p",
+        null,
+        `Put ${records.length === 1 ? "this record" : "these records"} into the zone of ${route.spec.host}. `,
+        "The target stays the same when the route moves to another shard.",
+      ),
+      records.map((record) => h("p", { "data-key": record }, code(record, "the record"))),
+    ];
   }
-  if (!status.canonicalName) return empty("Nothing to do yet.", "The record to create is told here as soon as there is a name.");
-  if (route.spec.host) return [h("p", null, "Point your host at this name; it stays the same when the route moves:"), code(`${route.spec.host}. CNAME ${status.canonicalName}.`, "the record")];
-  return [h("p", null, "Nothing to do: the platform's own names are answered by the platform. To use a name of your own, make a route with ", h("code", null, "spec.host"), ", or point a CNAME at:"), code(status.canonicalName, "the stable name")];
+  if (!status.canonicalName)
+    return empty("Nothing to do yet.", "The record to create is told here as soon as there is a name.");
+  if (route.spec.host)
+    return [
+      h("p", null, "Point your host at this name; it stays the same when the route moves:"),
+      code(`${route.spec.host}. CNAME ${status.canonicalName}.`, "the record"),
+    ];
+  return [
+    h(
+      "p",
+      null,
+      "Nothing to do: the platform's own names are answered by the platform. ",
+      "To use a name of your own, make a route with ",
+      h("code", null, "spec.host"),
+      ", or point a CNAME at:",
+    ),
+    code(status.canonicalName, "the stable name"),
+  ];
 }
 
 function why(route, binding) {
   const scheduled = (route.status?.conditions ?? []).find((one) => one.type === "Scheduled");
   if (!binding) {
-    if (!scheduled || scheduled.status === "True") return empty("No explanation is kept.", "The route has no RouteBinding that you may see.");
+    if (!scheduled || scheduled.status === "True")
+      return empty("No explanation is kept.", "The route has no RouteBinding that you may see.");
     const [first, ...reasons] = scheduled.message.split(/: |; /);
-    return [h("p", null, h("strong", null, scheduled.reason), ": ", first), h("ul", null, reasons.map((reason) => h("li", { "data-key": reason }, reason)))];
+    return [
+      h("p", null, h("strong", null, scheduled.reason), ": ", first),
+      h(
+        "ul",
+        null,
+        reasons.map((reason) => h("li", { "data-key": reason }, reason)),
+      ),
+    ];
   }
   const { explanation, strategy } = binding.spec;
   if (!explanation) return empty("No explanation was kept.", `It was placed by ${strategy}.`);
@@ -122,15 +271,71 @@ function why(route, binding) {
   const left = explanation.considered - explanation.routers.length;
   return [
     h("p", null, explanation.summary, "."),
-    facts([["Strategy", strategy], ["Placed", time(binding.metadata.creationTimestamp)], ["Tie", explanation.tieBreak], ["Looked at", explanation.snapshot && `the Routers as of version ${explanation.snapshot}`]]),
-    h("div.scroll", null, h("table.verdicts", null,
-      h("thead", null, h("tr", null, h("th", null, "Shard"), h("th", null, "Verdict"), h("th", null, "Score"), h("th.number", null, "Routes then"), h("th", null, "Why"))),
-      h("tbody", null, explanation.routers.map((one) => h("tr", { "data-key": one.name, class: one.name === chosen ? "chosen" : null },
-        h("td", null, h("a", { href: link.router(one.name) }, one.name)),
-        h("td", null, one.name === chosen ? badge("good", "chosen") : one.eligible ? badge("note", "eligible") : badge("off", one.reason ?? "filtered out")),
-        h("td", null, one.score === undefined ? h("span.dim", null, "–") : h("span.score", null, h("svg.bar", { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" }, h("rect", { class: "fill-placed", width: share(one.score), height: 6 })), count(one.score))),
-        h("td.number", null, count(one.routes)),
-        h("td", null, one.message ?? "")))))),
+    facts([
+      ["Strategy", strategy],
+      ["Placed", time(binding.metadata.creationTimestamp)],
+      ["Tie", explanation.tieBreak],
+      ["Looked at", explanation.snapshot && `the Routers as of version ${explanation.snapshot}`],
+    ]),
+    h(
+      "div.scroll",
+      null,
+      h(
+        "table.verdicts",
+        null,
+        h(
+          "thead",
+          null,
+          h(
+            "tr",
+            null,
+            h("th", null, "Shard"),
+            h("th", null, "Verdict"),
+            h("th", null, "Score"),
+            h("th.number", null, "Routes then"),
+            h("th", null, "Why"),
+          ),
+        ),
+        h(
+          "tbody",
+          null,
+          explanation.routers.map((one) =>
+            h(
+              "tr",
+              { "data-key": one.name, class: one.name === chosen ? "chosen" : null },
+              h("td", null, h("a", { href: link.router(one.name) }, one.name)),
+              h(
+                "td",
+                null,
+                one.name === chosen
+                  ? badge("good", "chosen")
+                  : one.eligible
+                    ? badge("note", "eligible")
+                    : badge("off", one.reason ?? "filtered out"),
+              ),
+              h(
+                "td",
+                null,
+                one.score === undefined
+                  ? h("span.dim", null, "–")
+                  : h(
+                      "span.score",
+                      null,
+                      h(
+                        "svg.bar",
+                        { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
+                        h("rect", { class: "fill-placed", width: share(one.score), height: 6 }),
+                      ),
+                      count(one.score),
+                    ),
+              ),
+              h("td.number", null, count(one.routes)),
+              h("td", null, one.message ?? ""),
+            ),
+          ),
+        ),
+      ),
+    ),
     left > 0 && h("p.dim", null, `and ${plural(left, "more shard")}, which the summary counts by reason`),
     code(`signpost explain route ${route.metadata.namespace}/${route.metadata.name} --why-not ROUTER`),
   ];
@@ -138,16 +343,40 @@ function why(route, binding) {
 
 /** All that is known to have happened, the newest first. */
 function story(route, binding, events) {
-  const told = events.filter((event) => !event.regarding?.uid || event.regarding.uid === route.metadata.uid).map((event) => entry(event));
-  const says = (one) => told.some((event) => event.what === one.reason || (one.message && event.text?.includes(one.message)));
-  const turned = (route.status?.conditions ?? []).filter((one) => !says(one)).map((one, at) => ({
-    rank: 2 + at, at: one.lastTransitionTime, key: `condition ${one.type}`, kind: one.status === "True" ? "good" : one.status === "False" ? "bad" : "warn",
-    what: `${one.type} ${{ True: "yes", False: "no" }[one.status] ?? "not known"}`, text: one.message,
-  }));
+  const told = events
+    .filter((event) => !event.regarding?.uid || event.regarding.uid === route.metadata.uid)
+    .map((event) => entry(event));
+  const says = (one) =>
+    told.some((event) => event.what === one.reason || (one.message && event.text?.includes(one.message)));
+  const turned = (route.status?.conditions ?? [])
+    .filter((one) => !says(one))
+    .map((one, at) => ({
+      rank: 2 + at,
+      at: one.lastTransitionTime,
+      key: `condition ${one.type}`,
+      kind: one.status === "True" ? "good" : one.status === "False" ? "bad" : "warn",
+      what: `${one.type} ${{ True: "yes", False: "no" }[one.status] ?? "not known"}`,
+      text: one.message,
+    }));
   const all = [
-    { rank: 0, at: route.metadata.creationTimestamp, key: "asked", kind: "note", what: "Asked for", text: "the Route was created" },
-    binding && { rank: 1, at: binding.metadata.creationTimestamp, key: "bound", kind: "good", what: "Bound", text: `${binding.spec.strategy} put it on ${binding.spec.router}` },
-    ...turned, ...told,
+    {
+      rank: 0,
+      at: route.metadata.creationTimestamp,
+      key: "asked",
+      kind: "note",
+      what: "Asked for",
+      text: "the Route was created",
+    },
+    binding && {
+      rank: 1,
+      at: binding.metadata.creationTimestamp,
+      key: "bound",
+      kind: "good",
+      what: "Bound",
+      text: `${binding.spec.strategy} put it on ${binding.spec.router}`,
+    },
+    ...turned,
+    ...told,
   ].filter(Boolean);
   // Most times are whole seconds: within one, things stand in the order in which they come about.
   const second = ({ at }) => Math.floor((Date.parse(at) || 0) / 1000);

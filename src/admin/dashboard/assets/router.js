@@ -4,7 +4,24 @@ import { h } from "./dom.js";
 import { model, object, objectIfThere, path } from "./data.js";
 import { fullness } from "./overview.js";
 import { plot } from "./plot.js";
-import { addressStates, badge, code, conditions, count, empty, facts, link, measured, metric, origin, plural, routerState, section, standings, time } from "./words.js";
+import {
+  addressStates,
+  badge,
+  code,
+  conditions,
+  count,
+  empty,
+  facts,
+  link,
+  measured,
+  metric,
+  origin,
+  plural,
+  routerState,
+  section,
+  standings,
+  time,
+} from "./words.js";
 
 export const title = ({ name }) => name;
 export const moves = true;
@@ -25,46 +42,153 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
   const counted = overview.routers.find((one) => one.name === name);
   const routes = counted?.routes ?? 0;
   const series = samples?.columns.get(`signpost_dns_zone_requests_total{zone="${spec.dns}."}`);
-  const tenants = overview.links.filter(([, router]) => router === name).map(([at, , routes]) => [overview.namespaces[at].name, routes]).sort((a, b) => b[1] - a[1]);
+  const tenants = overview.links
+    .filter(([, router]) => router === name)
+    .map(([at, , routes]) => [overview.namespaces[at].name, routes])
+    .sort((a, b) => b[1] - a[1]);
   return [
     h("div.title", null, h("div", null, h("p.kind", null, "Shard"), h("h1", null, name)), badge(kind, word)),
     spec.description && h("p", null, spec.description),
-    h("div.columns", null,
-      h("div", null,
-        section("Its place", facts([
-          ["Zone", code(spec.dns)],
-          ["Mode", spec.mode],
-          ["New routes", { active: "are taken", cordoned: "are not taken: cordoned", draining: "are not taken: it is being emptied" }[spec.state ?? "active"]],
-          ["Takes routes", selector(spec.routeSelector)],
-          ["From namespaces", selector(spec.namespaceSelector)],
-          ["Weight", count(spec.weight)],
-          ["Time to live", `${spec.ttl} s`],
-          ["Capacity", h("span.row", null, fullness(routes, spec.capacity))],
-          ["Former names", router.status?.trails > 0 && `${plural(router.status.trails, "route")} moved away; their names here lead on until ${new Date(router.status.trailsUntil).toLocaleString()}`],
-          ["Further records", spec.records?.length > 0 && spec.records.map((record) => h("div.mono", { "data-key": record }, record))],
-        ])),
-        section(plural(addressStates(router).length, "address", "addresses"), addresses(router))),
-      h("div", null,
-        section(rights.all ? plural(routes, "route") : `${plural(routes, "route")} of yours`, counted ? standings(counted.standings, (standing) => link.routes({ router: name, standing })) : empty("No route is here.", "A shard that is active takes the next ones that it may."),
-          tenants.length > 0 && h("ul.tenants", null, tenants.slice(0, 12).map(([namespace, routes]) => h("li", { "data-key": namespace }, h("a", { href: link.namespace(namespace) }, namespace), h("span.dim", null, plural(routes, "route"))))),
+    h(
+      "div.columns",
+      null,
+      h(
+        "div",
+        null,
+        section(
+          "Its place",
+          facts([
+            ["Zone", code(spec.dns)],
+            ["Mode", spec.mode],
+            [
+              "New routes",
+              {
+                active: "are taken",
+                cordoned: "are not taken: cordoned",
+                draining: "are not taken: it is being emptied",
+              }[spec.state ?? "active"],
+            ],
+            ["Takes routes", selector(spec.routeSelector)],
+            ["From namespaces", selector(spec.namespaceSelector)],
+            ["Weight", count(spec.weight)],
+            ["Time to live", `${spec.ttl} s`],
+            ["Capacity", h("span.row", null, fullness(routes, spec.capacity))],
+            ["Former names", formerNames(router.status)],
+            [
+              "Further records",
+              spec.records?.length > 0 && spec.records.map((record) => h("div.mono", { "data-key": record }, record)),
+            ],
+          ]),
+        ),
+        section(plural(addressStates(router).length, "address", "addresses"), addresses(router)),
+      ),
+      h(
+        "div",
+        null,
+        section(
+          rights.all ? plural(routes, "route") : `${plural(routes, "route")} of yours`,
+          counted
+            ? standings(counted.standings, (standing) => link.routes({ router: name, standing }))
+            : empty("No route is here.", "A shard that is active takes the next ones that it may."),
+          tenants.length > 0 &&
+            h(
+              "ul.tenants",
+              null,
+              tenants
+                .slice(0, 12)
+                .map(([namespace, routes]) =>
+                  h(
+                    "li",
+                    { "data-key": namespace },
+                    h("a", { href: link.namespace(namespace) }, namespace),
+                    h("span.dim", null, plural(routes, "route")),
+                  ),
+                ),
+            ),
           rights.numbers && metric(`signpost_router_routes{router="${name}"}`),
           tenants.length > 12 && h("p.dim", null, `and ${plural(tenants.length - 12, "more namespace")}`),
-          h("p.row", null, h("a", { href: link.routes({ router: name }) }, "List them"), h("a", { href: link.topology({ router: name }) }, "See them in the topology"))),
-        router.status?.conditions?.length > 0 && section("Conditions", conditions(router.status.conditions)))),
-    rights.numbers && section("What it is asked", series
-      ? [plot(samples.at, [["", series]], { title: "Queries per second", unit: (value) => measured(value) }), metric(`signpost_dns_zone_requests_total{zone="${spec.dns}."}`)]
-      : empty("No numbers.", "This process does not serve the zone, or does not count it by itself (--metrics-zones).")),
-    zone && section("Versions of its zone", h("div.scroll", null, h("table", null,
-      h("thead", null, h("tr", null, h("th", null, "Serial"), h("th", null, "Given out"), h("th", null, "Digest of the contents"))),
-      h("tbody", null, (zone.spec.versions ?? []).map((version) => h("tr", { "data-key": version.serial }, h("td.mono", null, String(version.serial)), h("td", null, time(version.at)), h("td.mono.dim", null, version.digest.slice(0, 16))))))), metric(`signpost_dns_zone_serial{zone="${spec.dns}."}`)),
-    h("footer", null, origin(path.router(name), `kubectl describe router ${name}`), zone && origin(path.zone(spec.dns), `kubectl get zone ${spec.dns} -o yaml`)),
+          h(
+            "p.row",
+            null,
+            h("a", { href: link.routes({ router: name }) }, "List them"),
+            h("a", { href: link.topology({ router: name }) }, "See them in the topology"),
+          ),
+        ),
+        router.status?.conditions?.length > 0 && section("Conditions", conditions(router.status.conditions)),
+        rights.numbers &&
+          section(
+            "What it is asked",
+            series
+              ? [
+                  plot(samples.at, [["", series]], { title: "Queries per second", unit: (value) => measured(value) }),
+                  metric(`signpost_dns_zone_requests_total{zone="${spec.dns}."}`),
+                ]
+              : empty(
+                  "No numbers.",
+                  "This process does not serve the zone, or does not count it by itself (--metrics-zones).",
+                ),
+          ),
+      ),
+    ),
+    zone &&
+      section(
+        "Versions of its zone",
+        h(
+          "div.scroll",
+          null,
+          h(
+            "table",
+            null,
+            h(
+              "thead",
+              null,
+              h(
+                "tr",
+                null,
+                h("th", null, "Serial"),
+                h("th", null, "Given out"),
+                h("th", null, "Digest of the contents"),
+              ),
+            ),
+            h(
+              "tbody",
+              null,
+              (zone.spec.versions ?? []).map((version) =>
+                h(
+                  "tr",
+                  { "data-key": version.serial },
+                  h("td.mono", null, String(version.serial)),
+                  h("td", null, time(version.at)),
+                  h("td.mono.dim", null, version.digest.slice(0, 16)),
+                ),
+              ),
+            ),
+          ),
+        ),
+        metric(`signpost_dns_zone_serial{zone="${spec.dns}."}`),
+      ),
+    h(
+      "footer",
+      null,
+      origin(path.router(name), `kubectl describe router ${name}`),
+      zone && origin(path.zone(spec.dns), `kubectl get zone ${spec.dns} -o yaml`),
+    ),
   ];
+}
+
+/** How many routes have moved away and still have names here. */
+function formerNames(status) {
+  if (!status?.trails) return null;
+  const until = new Date(status.trailsUntil).toLocaleString();
+  return `${plural(status.trails, "route")} moved away; their names here lead on until ${until}`;
 }
 
 function selector(selector) {
   const labels = Object.entries(selector?.matchLabels ?? {}).map(([key, value]) => `${key} = ${value}`);
   const words = { In: "is one of", NotIn: "is none of", Exists: "is there", DoesNotExist: "is not there" };
-  const expressions = (selector?.matchExpressions ?? []).map(({ key, operator, values }) => `${key} ${words[operator] ?? operator} ${(values ?? []).join(", ")}`.trim());
+  const expressions = (selector?.matchExpressions ?? []).map(({ key, operator, values }) =>
+    `${key} ${words[operator] ?? operator} ${(values ?? []).join(", ")}`.trim(),
+  );
   const all = [...labels, ...expressions];
   return all.length ? all.map((text) => h("span.chip", { "data-key": text }, text)) : "any";
 }
@@ -74,8 +198,40 @@ function addresses(router) {
   if (all.length === 0) return empty("No address.", "Its names are answered without data until it has one.");
   const weights = all.some((address) => (address.weight ?? 1) !== 1);
   const priorities = router.spec.mode === "active-passive";
-  return h("div.scroll", null, h("table", null,
-    h("thead", null, h("tr", null, h("th", null, "Address"), h("th", null, "State"), weights && h("th.number", null, "Weight"), priorities && h("th.number", null, "Priority"), h("th", null, "Probes"))),
-    h("tbody", null, all.map((address) => h("tr", { "data-key": address.ip },
-      h("td.mono", null, address.ip), h("td", null, badge(address.kind, address.word)), weights && h("td.number", null, count(address.weight ?? 1)), priorities && h("td.number", null, count(address.priority ?? 0)), h("td.dim", null, address.message))))));
+  return h(
+    "div.scroll",
+    null,
+    h(
+      "table",
+      null,
+      h(
+        "thead",
+        null,
+        h(
+          "tr",
+          null,
+          h("th", null, "Address"),
+          h("th", null, "State"),
+          weights && h("th.number", null, "Weight"),
+          priorities && h("th.number", null, "Priority"),
+          h("th", null, "Probes"),
+        ),
+      ),
+      h(
+        "tbody",
+        null,
+        all.map((address) =>
+          h(
+            "tr",
+            { "data-key": address.ip },
+            h("td.mono", null, address.ip),
+            h("td", null, badge(address.kind, address.word)),
+            weights && h("td.number", null, count(address.weight ?? 1)),
+            priorities && h("td.number", null, count(address.priority ?? 0)),
+            h("td.dim", null, address.message),
+          ),
+        ),
+      ),
+    ),
+  );
 }

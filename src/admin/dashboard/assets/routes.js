@@ -2,7 +2,22 @@
 
 import { h } from "./dom.js";
 import { items, model, objectIfThere, path } from "./data.js";
-import { STANDINGS, badge, code, count, empty, facts, link, origin, plural, section, standing, standings, time } from "./words.js";
+import {
+  STANDINGS,
+  badge,
+  code,
+  count,
+  empty,
+  facts,
+  link,
+  origin,
+  plural,
+  queried,
+  section,
+  standing,
+  standings,
+  time,
+} from "./words.js";
 
 const PAGE = 100;
 const EVENTS = 30;
@@ -12,32 +27,95 @@ export const concerns = (changed, { namespace }) =>
 
 /** The table of a page of routes, and the way to the others. */
 function table(page, here, withNamespace) {
-  if (page.items.length === 0) return empty("No route is like that.", "Take a word out of the search, or another standing.");
+  if (page.items.length === 0)
+    return empty("No route is like that.", "Take a word out of the search, or another standing.");
   const last = Math.min(page.offset + page.items.length, page.total);
   return [
-    h("div.scroll", null, h("table.list", null,
-      h("thead", null, h("tr", null, withNamespace && h("th", null, "Namespace"), h("th", null, "Route"), h("th", null, "Name in DNS"), h("th", null, "Shard"), h("th", null, "Stands"))),
-      h("tbody", null, page.items.map((one) => h("tr", { "data-key": `${one.namespace}/${one.name}` },
-        withNamespace && h("td", null, h("a.quiet", { href: link.namespace(one.namespace) }, one.namespace)),
-        h("td", null, h("a", { href: link.route(one.namespace, one.name) }, one.name)),
-        h("td.mono", null, one.dns ?? one.host ?? h("span.dim", null, "none yet")),
-        h("td", null, one.router ? h("a.quiet", { href: link.router(one.router) }, one.router) : h("span.dim", null, "none")),
-        h("td", null, standing(one.standing, one.reason))))))),
-    h("nav.row.spread", { "aria-label": "Pages" },
+    h(
+      "div.scroll",
+      null,
+      h(
+        "table.list",
+        null,
+        h(
+          "thead",
+          null,
+          h(
+            "tr",
+            null,
+            withNamespace && h("th", null, "Namespace"),
+            h("th", null, "Route"),
+            h("th", null, "Name in DNS"),
+            h("th", null, "Shard"),
+            h("th", null, "Stands"),
+          ),
+        ),
+        h(
+          "tbody",
+          null,
+          page.items.map((one) =>
+            h(
+              "tr",
+              { "data-key": `${one.namespace}/${one.name}` },
+              withNamespace && h("td", null, h("a.quiet", { href: link.namespace(one.namespace) }, one.namespace)),
+              h("td", null, h("a", { href: link.route(one.namespace, one.name) }, one.name)),
+              h("td.mono", null, one.dns ?? one.host ?? h("span.dim", null, "none yet")),
+              h(
+                "td",
+                null,
+                one.router ? h("a.quiet", { href: link.router(one.router) }, one.router) : h("span.dim", null, "none"),
+              ),
+              h("td", null, standing(one.standing, one.reason)),
+            ),
+          ),
+        ),
+      ),
+    ),
+    h(
+      "nav.row.spread",
+      { "aria-label": "Pages" },
       h("span.dim", null, `${count(page.offset + 1)}–${count(last)} of ${plural(page.total, "route")}`),
-      h("span.row", null,
+      h(
+        "span.row",
+        null,
         page.offset > 0 && h("a", { href: here({ offset: Math.max(0, page.offset - PAGE) || "" }) }, "← back"),
-        last < page.total && h("a", { href: here({ offset: page.offset + PAGE }) }, "further →"))),
+        last < page.total && h("a", { href: here({ offset: page.offset + PAGE }) }, "further →"),
+      ),
+    ),
   ];
 }
 
 /** The search, which filters as one types. */
 function search(query, here) {
-  const choice = (value, text) => h("a.chip", { href: here({ standing: value, offset: "" }), "aria-current": (query.standing ?? "") === value ? "true" : null }, text);
-  return h("div.row.filters", null,
-    h("input", { type: "search", id: "filter", "data-action": "filter", "data-name": "q", value: query.q ?? "", placeholder: "Namespace, name, DNS name, host or shard", "aria-label": "Search routes", autocomplete: "off", spellcheck: "false" }),
-    h("span.row", { role: "group", "aria-label": "Standing" }, choice("", "all"), Object.entries(STANDINGS).map(([name, { word }]) => choice(name, word))),
-    query.router && h("a.chip", { href: here({ router: "", offset: "" }), "aria-current": "true" }, `on ${query.router} ✕`));
+  const choice = (value, text) =>
+    h(
+      "a.chip",
+      { href: here({ standing: value, offset: "" }), "aria-current": (query.standing ?? "") === value ? "true" : null },
+      text,
+    );
+  return h(
+    "div.row.filters",
+    null,
+    h("input", {
+      type: "search",
+      id: "filter",
+      "data-action": "filter",
+      "data-name": "q",
+      value: query.q ?? "",
+      placeholder: "Namespace, name, DNS name, host or shard",
+      "aria-label": "Search routes",
+      autocomplete: "off",
+      spellcheck: "false",
+    }),
+    h(
+      "span.row",
+      { role: "group", "aria-label": "Standing" },
+      choice("", "all"),
+      Object.entries(STANDINGS).map(([name, { word }]) => choice(name, word)),
+    ),
+    query.router &&
+      h("a.chip", { href: here({ router: "", offset: "" }), "aria-current": "true" }, `on ${query.router} ✕`),
+  );
 }
 
 // --- everywhere ---
@@ -53,7 +131,14 @@ export const all = {
     return [
       h("div.title", null, h("h1", null, "Routes")),
       search(query, here),
-      none ? empty("There is no route yet.", "A Route asks for a name: ", h("code", null, "kubectl explain route.spec"), " tells its fields.") : table(page, here, true),
+      none
+        ? empty(
+            "There is no route yet.",
+            "A Route asks for a name: ",
+            h("code", null, "kubectl explain route.spec"),
+            " tells its fields.",
+          )
+        : table(page, here, true),
       h("footer", null, origin("/apis/signpost.dev/v1alpha1/routes?limit=50", "kubectl get routes -A")),
     ];
   },
@@ -76,33 +161,97 @@ export const one = {
     const at = overview.namespaces.findIndex((one) => one.name === namespace);
     const counted = overview.namespaces[at];
     const shards = overview.links.filter(([index, router]) => index === at && router);
-    const here = (change) => `${link.namespace(namespace)}?${new URLSearchParams(Object.entries({ ...query, ...change }).filter(([, value]) => value))}`;
+    const here = (change) => `${link.namespace(namespace)}?${queried({ ...query, ...change })}`;
     const quota = object?.metadata.annotations?.["signpost.dev/route-quota"];
     return [
-      h("div.title", null, h("div", null, h("p.kind", null, "Namespace"), h("h1", null, namespace)), object?.status?.phase === "Terminating" && badge("warn", "being deleted")),
-      section("Its routes", counted ? standings(counted.standings, (standing) => here({ standing })) : empty("No route here yet.", "Ask for a name: ", code(`kubectl -n ${namespace} apply -f route.yaml`)),
+      h(
+        "div.title",
+        null,
+        h("div", null, h("p.kind", null, "Namespace"), h("h1", null, namespace)),
+        object?.status?.phase === "Terminating" && badge("warn", "being deleted"),
+      ),
+      section(
+        "Its routes",
+        counted
+          ? standings(counted.standings, (standing) => here({ standing }))
+          : empty("No route here yet.", "Ask for a name: ", code(`kubectl -n ${namespace} apply -f route.yaml`)),
         facts([
-          ["Shards", shards.length ? shards.map(([, router, routes]) => h("span.row", { "data-key": router }, h("a", { href: link.router(router) }, router), h("span.dim", null, plural(routes, "route")))) : null],
+          [
+            "Shards",
+            shards.length
+              ? shards.map(([, router, routes]) =>
+                  h(
+                    "span.row",
+                    { "data-key": router },
+                    h("a", { href: link.router(router) }, router),
+                    h("span.dim", null, plural(routes, "route")),
+                  ),
+                )
+              : null,
+          ],
           ["Quota", quota && `${quota} routes may have a shard`],
-        ])),
+        ]),
+      ),
       counted && h("section.card", { "data-key": "list" }, search(query, here), table(page, here, false)),
-      section("Lately", timeline(events.slice().sort((a, b) => (when(b) > when(a) ? 1 : -1)).slice(0, EVENTS).map((event) => entry(event, event.regarding?.kind === "Route" && h("a", { href: link.route(namespace, event.regarding.name) }, event.regarding.name))))),
+      section(
+        "Lately",
+        timeline(
+          events
+            .slice()
+            .sort((a, b) => (when(b) > when(a) ? 1 : -1))
+            .slice(0, EVENTS)
+            .map((event) =>
+              entry(
+                event,
+                event.regarding?.kind === "Route" &&
+                  h("a", { href: link.route(namespace, event.regarding.name) }, event.regarding.name),
+              ),
+            ),
+        ),
+      ),
       h("footer", null, origin(path.namespace(namespace), `kubectl -n ${namespace} get routes`)),
     ];
   },
 };
 
 // --- events ---
-export const when = (event) => event.series?.lastObservedTime ?? event.eventTime ?? event.deprecatedLastTimestamp ?? event.metadata.creationTimestamp ?? "";
+export const when = (event) =>
+  event.series?.lastObservedTime ??
+  event.eventTime ??
+  event.deprecatedLastTimestamp ??
+  event.metadata.creationTimestamp ??
+  "";
 
 export const entry = (event, about) => ({
-  at: when(event), key: event.metadata.name, kind: event.type === "Warning" ? "warn" : "good", what: event.reason,
-  text: event.note, by: event.reportingController, about,
+  at: when(event),
+  key: event.metadata.name,
+  kind: event.type === "Warning" ? "warn" : "good",
+  what: event.reason,
+  text: event.note,
+  by: event.reportingController,
+  about,
 });
 
 /** Entries `{at, kind, what, text, by, about}`, the newest first. */
 export function timeline(entries) {
   if (entries.length === 0) return empty("Nothing was told lately.", "Events are kept for an hour.");
-  return h("ol.timeline", null, entries.map(({ at, key, kind, what, text, by, about }) =>
-    h("li", { class: `is-${kind}`, "data-key": key }, h("div.row", null, h("strong", null, what), about, h("span.dim", null, time(at)), by && h("span.dim", null, `by ${by}`)), text && h("p", null, text))));
+  return h(
+    "ol.timeline",
+    null,
+    entries.map(({ at, key, kind, what, text, by, about }) =>
+      h(
+        "li",
+        { class: `is-${kind}`, "data-key": key },
+        h(
+          "div.row",
+          null,
+          h("strong", null, what),
+          about,
+          h("span.dim", null, time(at)),
+          by && h("span.dim", null, `by ${by}`),
+        ),
+        text && h("p", null, text),
+      ),
+    ),
+  );
 }

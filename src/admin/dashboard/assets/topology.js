@@ -1,6 +1,6 @@
-// The platform as a picture: namespace → route → shard → address. Without a choice routes are grouped by namespace; choosing a
-// namespace or a shard shows its routes one by one. The columns are lists of links, readable and walkable without the
-// picture; the lines between them are drawn behind.
+// The platform as a picture: namespace → route → shard → address. Without a choice routes are grouped by namespace;
+// choosing a namespace or a shard shows its routes one by one. The columns are lists of links, readable and walkable
+// without the picture; the lines between them are drawn behind.
 
 import { h } from "./dom.js";
 import { items, model, path } from "./data.js";
@@ -23,7 +23,9 @@ export async function load({ query }, { rights }, signal) {
   const [overview, routers, page] = await Promise.all([
     model("overview", {}, signal),
     rights.routers ? items(path.routers, signal) : [],
-    chosen ? model("routes", { q: query.q, namespace: query.namespace, router: query.router, limit: ROUTES }, signal) : null,
+    chosen
+      ? model("routes", { q: query.q, namespace: query.namespace, router: query.router, limit: ROUTES }, signal)
+      : null,
   ]);
   return { overview, routers, page };
 }
@@ -41,7 +43,8 @@ export function picture({ overview, routers, page }, query) {
   let links = overview.links.map(([at, shard, routes]) => ({ namespace: overview.namespaces[at].name, shard, routes }));
   if (namespace) links = links.filter((one) => one.namespace === namespace);
   if (router) links = links.filter((one) => one.shard === router);
-  if (words.length) links = links.filter((one) => inPage?.has(one.namespace) || hasWords(one.namespace) || hasWords(one.shard));
+  if (words.length)
+    links = links.filter((one) => inPage?.has(one.namespace) || hasWords(one.namespace) || hasWords(one.shard));
   const narrowed = Boolean(namespace || router || words.length);
   const linkedNamespaces = new Set(links.map((one) => one.namespace));
   const linkedShards = new Set(links.map((one) => one.shard));
@@ -50,60 +53,184 @@ export function picture({ overview, routers, page }, query) {
   const namespaces = largest.sort((one, other) => byName.compare(one.name, other.name));
   const shown = new Set(namespaces.map((one) => one.name));
   const wanted = narrowed ? linkedShards : new Set([...names, ...linkedShards]);
-  const shards = [...wanted].filter((name) => name !== NOWHERE).sort(byName.compare).slice(0, SHARDS)
-    .map((name) => ({ name, router: known.get(name), routes: links.filter((one) => one.shard === name).reduce((sum, one) => sum + one.routes, 0) }));
+  const shards = [...wanted]
+    .filter((name) => name !== NOWHERE)
+    .sort(byName.compare)
+    .slice(0, SHARDS)
+    .map((name) => ({
+      name,
+      router: known.get(name),
+      routes: links.filter((one) => one.shard === name).reduce((sum, one) => sum + one.routes, 0),
+    }));
   const waiting = links.filter((one) => one.shard === NOWHERE).reduce((sum, one) => sum + one.routes, 0);
   const single = Boolean(page);
   return {
-    namespaces, shards, waiting, single,
+    namespaces,
+    shards,
+    waiting,
+    single,
     routes: page?.items ?? [],
     routesLeft: page ? page.total - page.items.length : 0,
     namespacesLeft: listed.length - namespaces.length,
     shardsLeft: [...wanted].filter((name) => name !== NOWHERE).length - shards.length,
     lines: single
       ? page.items.flatMap((one) => [
-        { from: `n:${one.namespace}`, to: `r:${one.namespace}/${one.name}`, weight: 1 },
-        { from: `r:${one.namespace}/${one.name}`, to: `s:${one.router ?? NOWHERE}`, weight: 1, standing: one.standing },
-      ])
-      : links.filter((one) => shown.has(one.namespace)).sort((one, other) => other.routes - one.routes).slice(0, LINES)
-        .map((one) => ({ from: `g:${one.namespace}`, to: `s:${one.shard}`, weight: one.routes, standing: one.shard === NOWHERE ? "waiting" : null })),
+          { from: `n:${one.namespace}`, to: `r:${one.namespace}/${one.name}`, weight: 1 },
+          {
+            from: `r:${one.namespace}/${one.name}`,
+            to: `s:${one.router ?? NOWHERE}`,
+            weight: 1,
+            standing: one.standing,
+          },
+        ])
+      : links
+          .filter((one) => shown.has(one.namespace))
+          .sort((one, other) => other.routes - one.routes)
+          .slice(0, LINES)
+          .map((one) => ({
+            from: `g:${one.namespace}`,
+            to: `s:${one.shard}`,
+            weight: one.routes,
+            standing: one.shard === NOWHERE ? "waiting" : null,
+          })),
   };
 }
 
 export function render(data, { query }) {
   const seen = picture(data, query);
   const here = (change) => link.topology({ ...query, ...change });
-  const chip = (name) => query[name] && h("a.chip", { href: here({ [name]: "" }), "aria-current": "true" }, `${name} ${query[name]} ✕`);
-  const node = (key, href, label, more, kind) => h("li", { "data-key": key }, h("a.node", { href, "data-node": key, class: kind, "aria-current": kind === "chosen" ? "true" : null }, h("span.name", null, label), more));
-  const left = (number, what, href) => number > 0 && h("li.dim", null, href ? h("a", { href }, `and ${plural(number, what)} more`) : `and ${plural(number, what)} more`);
+  const chip = (name) =>
+    query[name] && h("a.chip", { href: here({ [name]: "" }), "aria-current": "true" }, `${name} ${query[name]} ✕`);
+  const node = (key, href, label, more, kind) =>
+    h(
+      "li",
+      { "data-key": key },
+      h(
+        "a.node",
+        { href, "data-node": key, class: kind, "aria-current": kind === "chosen" ? "true" : null },
+        h("span.name", null, label),
+        more,
+      ),
+    );
+  const left = (number, what, href) =>
+    number > 0 &&
+    h("li.dim", null, href ? h("a", { href }, `and ${plural(number, what)} more`) : `and ${plural(number, what)} more`);
   const column = (name, ...list) => h("div.column", { "data-key": name }, h("h2", null, name), h("ol", null, list));
   return [
-    h("div.title", null, h("h1", null, "Topology"), h("p.dim", null, `${plural(data.overview.namespaceCount, "namespace")}, ${plural(data.overview.routes, "route")}, ${plural(data.routers.length, "shard")}`)),
-    h("div.row.filters", null,
-      h("input", { type: "search", id: "filter", "data-action": "filter", "data-name": "q", value: query.q ?? "", placeholder: "Find a namespace, route, name or shard", "aria-label": "Search the topology", autocomplete: "off", spellcheck: "false" }),
-      chip("namespace"), chip("router"),
-      h("span.row.dim", { "aria-hidden": "true" }, Object.entries(STANDINGS).map(([name, { mark, word }]) => h("span", null, h("span", { class: `mark is-${name}` }, mark), ` ${word}`)))),
+    h(
+      "div.title",
+      null,
+      h("h1", null, "Topology"),
+      h(
+        "p.dim",
+        null,
+        [
+          plural(data.overview.namespaceCount, "namespace"),
+          plural(data.overview.routes, "route"),
+          plural(data.routers.length, "shard"),
+        ].join(", "),
+      ),
+    ),
+    h(
+      "div.row.filters",
+      null,
+      h("input", {
+        type: "search",
+        id: "filter",
+        "data-action": "filter",
+        "data-name": "q",
+        value: query.q ?? "",
+        placeholder: "Find a namespace, route, name or shard",
+        "aria-label": "Search the topology",
+        autocomplete: "off",
+        spellcheck: "false",
+      }),
+      chip("namespace"),
+      chip("router"),
+      h(
+        "span.row.dim",
+        { "aria-hidden": "true" },
+        Object.entries(STANDINGS).map(([name, { mark, word }]) =>
+          h("span", null, h("span", { class: `mark is-${name}` }, mark), ` ${word}`),
+        ),
+      ),
+    ),
     seen.namespaces.length === 0 && seen.shards.length === 0
       ? empty("Nothing is like that.", "Take a word out of the search, or a choice away.")
-      : h("div.topology", { id: "topology" },
-        h("svg", { id: "lines", "aria-hidden": "true" }),
-        column("Namespaces",
-          seen.namespaces.map((one) => node(`n:${one.name}`, here({ namespace: query.namespace === one.name ? "" : one.name }), one.name, h("span.count", null, count(one.routes)), query.namespace === one.name ? "chosen" : null)),
-          left(seen.namespacesLeft, "namespace")),
-        column("Routes",
-          seen.single
-            ? seen.routes.map((one) => node(`r:${one.namespace}/${one.name}`, link.route(one.namespace, one.name), query.namespace ? one.name : `${one.namespace}/${one.name}`, h("span", { class: `mark is-${one.standing}`, title: STANDINGS[one.standing]?.word }, STANDINGS[one.standing]?.mark)))
-            : seen.namespaces.map((one) => node(`g:${one.name}`, here({ namespace: one.name }), plural(one.routes, "route"), group(one.standings))),
-          left(seen.routesLeft, "route", link.routes({ q: query.q, router: query.router, namespace: query.namespace })),
-          !seen.single && left(seen.namespacesLeft, "group")),
-        column("Shards",
-          seen.waiting > 0 && node("s:", link.routes({ standing: "waiting" }), "no shard yet", h("span.count", null, count(seen.waiting)), "is-waiting"),
-          seen.shards.map((one) => node(`s:${one.name}`, here({ router: query.router === one.name ? "" : one.name }), one.name, [one.router && state(one.router), h("span.count", null, count(one.routes))], query.router === one.name ? "chosen" : null)),
-          left(seen.shardsLeft, "shard")),
-        column("Addresses",
-          seen.waiting > 0 && h("li", { "data-key": "a:" }, h("span.node.ghost", null, "none")),
-          seen.shards.map((one) => h("li", { "data-key": `a:${one.name}` }, addressRow(one)))),
-      ),
+      : h(
+          "div.topology",
+          { id: "topology" },
+          h("svg", { id: "lines", "aria-hidden": "true" }),
+          column(
+            "Namespaces",
+            seen.namespaces.map((one) =>
+              node(
+                `n:${one.name}`,
+                here({ namespace: query.namespace === one.name ? "" : one.name }),
+                one.name,
+                h("span.count", null, count(one.routes)),
+                query.namespace === one.name ? "chosen" : null,
+              ),
+            ),
+            left(seen.namespacesLeft, "namespace"),
+          ),
+          column(
+            "Routes",
+            seen.single
+              ? seen.routes.map((one) =>
+                  node(
+                    `r:${one.namespace}/${one.name}`,
+                    link.route(one.namespace, one.name),
+                    query.namespace ? one.name : `${one.namespace}/${one.name}`,
+                    h(
+                      "span",
+                      { class: `mark is-${one.standing}`, title: STANDINGS[one.standing]?.word },
+                      STANDINGS[one.standing]?.mark,
+                    ),
+                  ),
+                )
+              : seen.namespaces.map((one) =>
+                  node(
+                    `g:${one.name}`,
+                    here({ namespace: one.name }),
+                    plural(one.routes, "route"),
+                    group(one.standings),
+                  ),
+                ),
+            left(
+              seen.routesLeft,
+              "route",
+              link.routes({ q: query.q, router: query.router, namespace: query.namespace }),
+            ),
+            !seen.single && left(seen.namespacesLeft, "group"),
+          ),
+          column(
+            "Shards",
+            seen.waiting > 0 &&
+              node(
+                "s:",
+                link.routes({ standing: "waiting" }),
+                "no shard yet",
+                h("span.count", null, count(seen.waiting)),
+                "is-waiting",
+              ),
+            seen.shards.map((one) =>
+              node(
+                `s:${one.name}`,
+                here({ router: query.router === one.name ? "" : one.name }),
+                one.name,
+                [one.router && state(one.router), h("span.count", null, count(one.routes))],
+                query.router === one.name ? "chosen" : null,
+              ),
+            ),
+            left(seen.shardsLeft, "shard"),
+          ),
+          column(
+            "Addresses",
+            seen.waiting > 0 && h("li", { "data-key": "a:" }, h("span.node.ghost", null, "none")),
+            seen.shards.map((one) => h("li", { "data-key": `a:${one.name}` }, addressRow(one))),
+          ),
+        ),
   ];
 }
 
@@ -119,10 +246,22 @@ function addressRow({ name, router }) {
   const marks = { good: "●", note: "◐", bad: "✕" };
   const worst = Object.keys(marks).reverse();
   const all = addressStates(router).sort((one, other) => worst.indexOf(one.kind) - worst.indexOf(other.kind));
-  return h("a.node.addresses", { href: link.router(name), "aria-label": `${plural(all.length, "address", "addresses")} of ${name}` },
-    all.slice(0, ADDRESSES).map((address) => h("span", { "data-key": address.ip, title: `${address.ip}: ${address.word}` }, h("span", { class: `mark is-${address.kind}` }, marks[address.kind]), ` ${address.ip}`)),
+  return h(
+    "a.node.addresses",
+    { href: link.router(name), "aria-label": `${plural(all.length, "address", "addresses")} of ${name}` },
+    all
+      .slice(0, ADDRESSES)
+      .map((address) =>
+        h(
+          "span",
+          { "data-key": address.ip, title: `${address.ip}: ${address.word}` },
+          h("span", { class: `mark is-${address.kind}` }, marks[address.kind]),
+          ` ${address.ip}`,
+        ),
+      ),
     all.length > ADDRESSES && h("span.dim", null, `+${all.length - ADDRESSES}`),
-    all.length === 0 && h("span.dim", null, "none"));
+    all.length === 0 && h("span.dim", null, "none"),
+  );
 }
 
 /** Draws the lines, when the lists are where they are to be. */
@@ -134,19 +273,32 @@ export function drawn(root, data, { query }) {
   canvas.setAttribute("viewBox", `0 0 ${Math.round(origin.width)} ${Math.round(origin.height)}`);
   const boxes = new Map();
   for (const node of stage.querySelectorAll("[data-node]")) boxes.set(node.dataset.node, node.getBoundingClientRect());
+  for (const item of stage.querySelectorAll('[data-key^="a:"]')) {
+    boxes.set(item.dataset.key, item.firstElementChild.getBoundingClientRect());
+  }
   const { lines, single, shards, namespaces } = picture(data, query);
   const paths = [];
   const place = (key, side) => {
     const box = boxes.get(key);
-    return box && { x: (side === "left" ? box.left : box.right) - origin.left, y: box.top + box.height / 2 - origin.top };
+    return (
+      box && { x: (side === "left" ? box.left : box.right) - origin.left, y: box.top + box.height / 2 - origin.top }
+    );
   };
   const curve = (from, to, width, line) => {
     const bend = (to.x - from.x) / 2;
     const [x1, y1, x2, y2] = [from.x, from.y, to.x, to.y].map((value) => value.toFixed(1));
-    paths.push(h("path", { d: `M${x1} ${y1}C${(from.x + bend).toFixed(1)} ${y1} ${(to.x - bend).toFixed(1)} ${y2} ${x2} ${y2}`, "stroke-width": width.toFixed(2), class: line.standing ? `line-${line.standing}` : null, "data-from": line.from, "data-to": line.to }));
+    paths.push(
+      h("path", {
+        d: `M${x1} ${y1}C${(from.x + bend).toFixed(1)} ${y1} ${(to.x - bend).toFixed(1)} ${y2} ${x2} ${y2}`,
+        "stroke-width": width.toFixed(2),
+        class: line.standing ? `line-${line.standing}` : null,
+        "data-from": line.from,
+        "data-to": line.to,
+      }),
+    );
   };
-  // What leaves or enters a node stands side by side on its edge, in the order of the other ends, so that lines do not hide
-  // one another. The fullest node's lines take its whole height.
+  // What leaves or enters a node stands side by side on its edge, in the order of the other ends, so that lines do
+  // not hide one another. The fullest node's lines take its whole height.
   const known = lines.filter(({ from, to }) => boxes.has(from) && boxes.has(to));
   const sums = new Map();
   for (const { from, to, weight } of known) for (const key of [from, to]) sums.set(key, (sums.get(key) ?? 0) + weight);
@@ -182,8 +334,9 @@ export function drawn(root, data, { query }) {
   }
   canvas.setAttribute("class", known.length > 120 && !single ? "many" : "");
   for (const { name } of shards) {
-    const [one, other] = [boxes.get(`s:${name}`), stage.querySelector(`[data-key="${CSS.escape(`a:${name}`)}"] .node`)?.getBoundingClientRect()];
-    if (one && other) paths.push(h("path", { d: `M${(one.right - origin.left).toFixed()} ${(one.top + one.height / 2 - origin.top).toFixed()}L${(other.left - origin.left).toFixed()} ${(other.top + other.height / 2 - origin.top).toFixed()}`, "stroke-width": 1, "data-from": `s:${name}` }));
+    const from = place(`s:${name}`, "right");
+    const to = place(`a:${name}`, "left");
+    if (from && to) curve(from, to, 1, { from: `s:${name}`, to: `a:${name}` });
   }
   canvas.replaceChildren(...paths);
 }
@@ -196,5 +349,6 @@ export function pointed(root, target) {
   // A namespace and the group beside it are one.
   const same = new Set(node ? [node, node.replace(/^n:/, "g:"), node.replace(/^g:/, "n:")] : []);
   canvas.classList.toggle("pointing", same.size > 0);
-  for (const line of canvas.children) line.classList.toggle("lit", same.has(line.dataset.from) || same.has(line.dataset.to));
+  for (const line of canvas.children)
+    line.classList.toggle("lit", same.has(line.dataset.from) || same.has(line.dataset.to));
 }

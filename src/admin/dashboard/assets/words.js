@@ -43,7 +43,11 @@ export const clock = (milliseconds) => new Date(milliseconds).toLocaleTimeString
 // --- where a route stands: a shape and a word, so that no one needs the colour ---
 export const STANDINGS = {
   live: { mark: "●", word: "live", says: "every name server answers its name right" },
-  placed: { mark: "◐", word: "placed", says: "it has a shard and a name; nobody has proven yet that the name is answered" },
+  placed: {
+    mark: "◐",
+    word: "placed",
+    says: "it has a shard and a name; nobody has proven yet that the name is answered",
+  },
   unproven: { mark: "△", word: "not proven", says: "its name is not, or no longer, proven to be answered" },
   waiting: { mark: "◌", word: "waiting", says: "no shard has taken it yet" },
   refused: { mark: "✕", word: "refused", says: "it may not have its host" },
@@ -51,12 +55,22 @@ export const STANDINGS = {
 
 export function standing(name, reason) {
   const { mark, word, says } = STANDINGS[name] ?? { mark: "?", word: name, says: "" };
-  return h("span.pill", { class: `is-${name}`, title: reason ? `${says} (${reason})` : says }, h("span", { "aria-hidden": "true" }, mark), ` ${word}`);
+  return h(
+    "span.pill",
+    { class: `is-${name}`, title: reason ? `${says} (${reason})` : says },
+    h("span", { "aria-hidden": "true" }, mark),
+    ` ${word}`,
+  );
 }
 
 /** A badge of some state: good, note, warn or bad. */
 export const badge = (kind, text, title) =>
-  h("span.pill", { class: `is-${kind}`, title }, h("span", { "aria-hidden": "true" }, { good: "●", note: "◐", warn: "△", bad: "✕" }[kind] ?? "○"), ` ${text}`);
+  h(
+    "span.pill",
+    { class: `is-${kind}`, title },
+    h("span", { "aria-hidden": "true" }, { good: "●", note: "◐", warn: "△", bad: "✕" }[kind] ?? "○"),
+    ` ${text}`,
+  );
 
 /** A bar of counts by standing, with its legend as text. */
 export function standings(counts, link) {
@@ -69,30 +83,40 @@ export function standings(counts, link) {
     return h("rect", { x: x - width, width: Math.max(width - 0.3, 0.3), height: 6, class: `fill-${name}` });
   });
   const words = known.map((name) => h("a.quiet", { href: link(name) }, standing(name), ` ${count(counts[name])}`));
-  return h("div.standings", null,
+  return h(
+    "div.standings",
+    null,
     h("svg.bar", { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" }, parts),
-    h("div.row", null, words.length ? words : "no routes"));
+    h("div.row", null, words.length ? words : "no routes"),
+  );
 }
 
 /** The name under which a number stands in /metrics; it may break after each part. */
-export const metric = (name) => h("a.metric", { href: "/metrics", title: "in /metrics under this name" }, name.split(/(?<=[_{])/).flatMap((part) => [part, h("wbr")]));
+export const metric = (name) =>
+  h(
+    "a.metric",
+    { href: "/metrics", title: "in /metrics under this name" },
+    name.split(/(?<=[_{])/).flatMap((part) => [part, h("wbr")]),
+  );
 
-const copyable = (text, label) => h("button.copy", { type: "button", "data-action": "copy", "data-text": text, "aria-label": `Copy ${label}` }, "copy");
+const copyable = (text, label) =>
+  h("button.copy", { type: "button", "data-action": "copy", "data-text": text, "aria-label": `Copy ${label}` }, "copy");
 /** Text that is meant to be pasted elsewhere. */
 export const code = (text, label = text) => h("span.code", null, h("code", null, text), copyable(text, label));
 
 /** Where an object is in the API, and the command that shows it. */
 export const origin = (path, command) =>
-  h("div.origin", null,
-    h("span", null, "API ", h("a", { href: shownAt(path) }, h("code", null, path))),
-    code(command));
+  h("div.origin", null, h("span", null, "API ", h("a", { href: shownAt(path) }, h("code", null, path))), code(command));
+
+/** A query of what is there. */
+export const queried = (wanted) => new URLSearchParams(Object.entries(wanted).filter(([, value]) => value));
 
 export const link = {
   route: (namespace, name) => `#/namespaces/${encodeURIComponent(namespace)}/routes/${encodeURIComponent(name)}`,
   namespace: (name) => `#/namespaces/${encodeURIComponent(name)}`,
   router: (name) => `#/routers/${encodeURIComponent(name)}`,
-  routes: (wanted) => `#/routes?${new URLSearchParams(Object.entries(wanted).filter(([, value]) => value))}`,
-  topology: (wanted) => `#/topology?${new URLSearchParams(Object.entries(wanted).filter(([, value]) => value))}`,
+  routes: (wanted) => `#/routes?${queried(wanted)}`,
+  topology: (wanted) => `#/topology?${queried(wanted)}`,
 };
 
 /** Conditions that are no good news when they are true. */
@@ -103,21 +127,48 @@ export function conditions(all, order = []) {
   const at = (one) => (order.includes(one.type) ? order.indexOf(one.type) : order.length);
   const sorted = [...(all ?? [])].sort((one, other) => at(one) - at(other));
   const missing = order.filter((type) => !sorted.some((one) => one.type === type));
-  const kind = ({ type, status }) => (UNWANTED.has(type) ? { True: "warn", False: "good" } : { True: "good", False: "bad" })[status] ?? "warn";
+  const kind = ({ type, status }) =>
+    (UNWANTED.has(type) ? { True: "warn", False: "good" } : { True: "good", False: "bad" })[status] ?? "warn";
   const word = (status) => ({ True: "yes", False: "no" })[status] ?? "not known";
-  return h("ol.steps", null,
-    sorted.map((one) => h("li", { class: `is-${kind(one)}`, "data-key": one.type },
-      h("div.row", null, h("strong", null, one.type), badge(kind(one), word(one.status)), h("span.dim", null, one.reason), h("span.dim", null, time(one.lastTransitionTime))),
-      one.message && h("p", null, one.message))),
-    missing.map((type) => h("li.is-none", { "data-key": type }, h("div.row", null, h("strong", null, type), h("span.dim", null, "nobody has said yet")))));
+  return h(
+    "ol.steps",
+    null,
+    sorted.map((one) =>
+      h(
+        "li",
+        { class: `is-${kind(one)}`, "data-key": one.type },
+        h(
+          "div.row",
+          null,
+          h("strong", null, one.type),
+          badge(kind(one), word(one.status)),
+          h("span.dim", null, one.reason),
+          h("span.dim", null, time(one.lastTransitionTime)),
+        ),
+        one.message && h("p", null, one.message),
+      ),
+    ),
+    missing.map((type) =>
+      h(
+        "li.is-none",
+        { "data-key": type },
+        h("div.row", null, h("strong", null, type), h("span.dim", null, "nobody has said yet")),
+      ),
+    ),
+  );
 }
 
 export const empty = (title, ...more) => h("div.empty", null, h("strong", null, title), h("p", null, more));
 
 /** Name and value pairs. */
 export const facts = (pairs) =>
-  h("dl.facts", null, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false)
-    .map(([name, value]) => h("div", { "data-key": name }, h("dt", null, name), h("dd", null, value))));
+  h(
+    "dl.facts",
+    null,
+    pairs
+      .filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false)
+      .map(([name, value]) => h("div", { "data-key": name }, h("dt", null, name), h("dd", null, value))),
+  );
 
 export const section = (title, ...content) => h("section.card", { "data-key": title }, h("h2", null, title), content);
 
@@ -126,10 +177,27 @@ export function addressStates(router) {
   const told = new Map((router.status?.addresses ?? []).map((one) => [one.ip, one]));
   return (router.spec.addresses ?? []).map((address) => {
     const status = told.get(address.ip) ?? {};
-    const healthy = status.healthy ?? ({ healthy: true, up: true, unhealthy: false, down: false })[String(status.health ?? status.state ?? "").toLowerCase()];
+    const healthy =
+      status.healthy ??
+      { healthy: true, up: true, unhealthy: false, down: false }[
+        String(status.health ?? status.state ?? "").toLowerCase()
+      ];
     const drained = address.state === "drained";
-    const [kind, word] = drained ? ["note", "drained"] : healthy === false ? ["bad", "down"] : healthy === true ? ["good", "up"] : ["good", "active"];
-    return { ...address, kind, word, drained, healthy, message: status.message ?? status.reason ?? (healthy === undefined ? "no probe tells of it" : "") };
+    const [kind, word] = drained
+      ? ["note", "drained"]
+      : healthy === false
+        ? ["bad", "down"]
+        : healthy === true
+          ? ["good", "up"]
+          : ["good", "active"];
+    return {
+      ...address,
+      kind,
+      word,
+      drained,
+      healthy,
+      message: status.message ?? status.reason ?? (healthy === undefined ? "no probe tells of it" : ""),
+    };
   });
 }
 

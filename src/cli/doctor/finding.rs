@@ -1,0 +1,107 @@
+//! What the doctor says: findings, as data for programs and as a table for people.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::cli::style::{Painter, Style, harmless};
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// As it should be.
+    Good,
+    /// It could not be looked at, or is worth knowing.
+    Note,
+    /// It works, and not well, or not for everyone.
+    Warning,
+    /// It does not work.
+    Error,
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// A word that stays the same from version to version, such as `glue-missing`.
+    pub code: &'static str,
+    /// What it is about: a zone, a name server with its address, a host.
+    pub subject: String,
+    /// What was found and what to do.
+    pub message: String,
+    /// Records to add, in the zone that the message names, as in a master file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub add: Vec<String>,
+    /// Records to take away there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remove: Vec<String>,
+}
+
+impl Finding {
+    /// A finding without records.
+    pub fn new(severity: Severity, code: &'static str, subject: impl Into<String>, message: impl Into<String>) -> Self {
+        let (add, remove) = (Vec::new(), Vec::new());
+        Finding { severity, code, subject: subject.into(), message: message.into(), add, remove }
+    }
+
+    /// With records to add.
+    pub fn add(mut self, records: impl IntoIterator<Item = String>) -> Self {
+        self.add.extend(records);
+        self
+    }
+
+    /// With records to take away.
+    pub fn remove(mut self, records: impl IntoIterator<Item = String>) -> Self {
+        self.remove.extend(records);
+        self
+    }
+}
+
+/// All findings of one visit.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The platform's domain.
+    pub domain: String,
+    /// How many findings are errors.
+    pub errors: usize,
+    /// How many are warnings.
+    pub warnings: usize,
+    /// The findings, in the order of the walk.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// Counts the findings.
+    pub fn new(domain: &str, findings: Vec<Finding>) -> Report {
+        let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+        let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+        Report { domain: domain.to_owned(), errors, warnings, findings }
+    }
+
+    /// For people: a line a finding, below it the records.
+    pub fn table(&self, painter: Painter) -> String {
+        let mut text = String::new();
+        for finding in &self.findings {
+            let (word, style) = match finding.severity {
+                Severity::Good => ("good    ", Style::Good),
+                Severity::Note => ("note    ", Style::Dim),
+                Severity::Warning => ("WARNING ", Style::Warning),
+                Severity::Error => ("ERROR   ", Style::Bad),
+            };
+            let word = painter.paint(style, word);
+            // Names and words of others' servers are in it.
+            let told = harmless(&format!("{}: {} [{}]", finding.subject, finding.message, finding.code));
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{word} {told}");
+            for (what, records) in [("add   ", &finding.add), ("remove", &finding.remove)] {
+                for record in records {
+                    let _ = writeln!(text, "           {what}  {}", harmless(record));
+                }
+            }
+        }
+        let _ = writeln!(text, "\n{}: {} errors, {} warnings", self.domain, self.errors, self.warnings);
+        text
+    }
+}

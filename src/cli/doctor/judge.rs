@@ -1,0 +1,450 @@
+//! From what was seen to findings: what is wrong, how bad it is, and the exact records that mend it. No I/O.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::finding::{Finding, Severity};
+use super::survey::{Delegation, Host, NameServers, Server, Start, Survey, Transfer};
+use super::walk::is_at_or_below;
+
+use Severity::{Error, Good, Note, Warning};
+
+/// TTL of records to add: a day is usual for a delegation, and an hour does for the first days.
+const DELEGATION_TTL: u32 = 3_600;
+/// What fits nearly every way in one piece: Ethernet's 1,500 octets without the headers of IPv6 and UDP.
+const PAYLOAD_MAX: u16 = 1_452;
+/// TTL of a custom host's alias.
+const ALIAS_TTL: u32 = 300;
+
+/// All findings, in the order of the walk.
+pub fn judge(survey: &Survey) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let intended = intended(survey);
+    delegation(survey, &intended, &mut findings);
+    addresses(survey, &intended, &mut findings);
+    for server in &survey.servers {
+        one_server(survey, server, &mut findings);
+    }
+    serials(survey, &mut findings);
+    if !survey.knows_shards {
+        let message = "the shards are not known here, so their wildcards were not asked for; give --shard ZONE, or a \
+                       kubeconfig that may list Routers";
+        findings.push(Finding::new(Note, "shards-unknown", &survey.domain, message));
+    }
+    if let Some(host) = &survey.host {
+        custom_host(survey, host, &mut findings);
+    }
+    findings
+}
+
+/// The name servers that there should be: those of the configuration, else those that our own servers name.
+fn intended(survey: &Survey) -> NameServers {
+    if !survey.expected.is_empty() {
+        return survey.expected.clone();
+    }
+    let authoritative = |server: &&Server| server.udp.as_ref().is_ok_and(|start| start.authoritative);
+    survey
+        .servers
+        .iter()
+        .filter(authoritative)
+        .map(|server| &server.child)
+        .find(|child| !child.is_empty())
+        .cloned()
+        .unwrap_or_default()
+}
+
+fn ns(domain: &str, name: &str) -> String {
+    format!("{domain} {DELEGATION_TTL} IN NS {name}")
+}
+
+fn glue(name: &str, address: &IpAddr) -> String {
+    let rtype = if address.is_ipv4() { "A" } else { "AAAA" };
+    format!("{name} {DELEGATION_TTL} IN {rtype} {address}")
+}
+
+/// The records with which a parent delegates to these servers.
+fn whole_delegation(domain: &str, servers: &NameServers) -> Vec<String> {
+    let mut records: Vec<String> = servers.keys().map(|name| ns(domain, name)).collect();
+    for (name, addresses) in servers.iter().filter(|(name, _)| is_at_or_below(name, domain)) {
+        records.extend(addresses.iter().map(|address| glue(name, address)));
+    }
+    records
+}
+
+fn delegation(survey: &Survey, intended: &NameServers, findings: &mut Vec<Finding>) {
+    let domain = &survey.domain;
+    let zone = survey.parent_zone.as_deref().map_or("the parent zone".to_owned(), |zone| format!("the zone {zone}"));
+    if let Some(why) = &survey.lost {
+        let message = format!(
+            "the way from the root does not lead to {domain}: {why}; if this machine may not ask the root's servers, \
+             give --parent ADDRESS"
+        );
+        findings.push(Finding::new(Error, "parent-not-found", domain, message).add(whole_delegation(domain, intended)));
+        return;
+    }
+    let mut answers: Vec<(&std::net::SocketAddr, &Delegation)> = Vec::new();
+    for parent in &survey.parents {
+        let subject = format!("parent {}", parent.address);
+        match &parent.says {
+            Err(fault) => findings.push(Finding::new(Error, "parent-silent", subject, fault.to_string())),
+            Ok(says) if says.servers.is_empty() && !matches!(says.rcode.as_str(), "NOERROR" | "NXDOMAIN") => {
+                let message = format!("it answers {}: it does not serve the zone above {domain}", says.rcode);
+                findings.push(Finding::new(Error, "parent-not-authoritative", subject, message));
+            }
+            Ok(says) => answers.push((&parent.address, says)),
+        }
+    }
+    let Some((_, first)) = answers.first() else { return };
+    for (address, says) in &answers {
+        let subject = format!("parent {address}");
+        if says.servers.is_empty() {
+            let message = format!("it does not delegate {domain} ({}); in {zone}:", says.rcode);
+            let finding = Finding::new(Error, "delegation-missing", subject, message);
+            findings.push(finding.add(whole_delegation(domain, intended)));
+            continue;
+        }
+        if says.servers != first.servers {
+            let message =
+                "it delegates otherwise than the first server of the parent; the parent's servers are not in step";
+            findings.push(Finding::new(Warning, "parents-differ", &subject, message));
+        }
+        let before = findings.len();
+        compare(domain, &zone, &subject, &says.servers, intended, findings);
+        if findings.len() == before {
+            let names = says.servers.keys().cloned().collect::<Vec<_>>().join(", ");
+            findings.push(Finding::new(Good, "delegation", subject, format!("it delegates {domain} to {names}")));
+        }
+    }
+}
+
+/// A parent's delegation and the intended one.
+fn compare(
+    domain: &str,
+    zone: &str,
+    subject: &str,
+    says: &NameServers,
+    intended: &NameServers,
+    findings: &mut Vec<Finding>,
+) {
+    for (name, addresses) in intended {
+        let inside = is_at_or_below(name, domain);
+        let Some(there) = says.get(name) else {
+            let mut records = vec![ns(domain, name)];
+            records.extend(addresses.iter().filter(|_| inside).map(|address| glue(name, address)));
+            let message = format!("it does not name {name}; in {zone}:");
+            findings.push(Finding::new(Error, "ns-missing", subject, message).add(records));
+            continue;
+        };
+        if !inside {
+            continue;
+        }
+        if there.is_empty() {
+            let message = format!("it gives no address of {name}, which cannot be found without; in {zone} (glue):");
+            let records = addresses.iter().map(|address| glue(name, address));
+            findings.push(Finding::new(Error, "glue-missing", subject, message).add(records));
+        } else if there != addresses && !addresses.is_empty() {
+            let message = format!("its addresses of {name} are not those that {name} has; in {zone} (glue):");
+            let add = addresses.difference(there).map(|address| glue(name, address));
+            let remove = there.difference(addresses).map(|address| glue(name, address));
+            findings.push(Finding::new(Error, "glue-wrong", subject, message).add(add).remove(remove));
+        }
+    }
+    if intended.is_empty() {
+        let lacking = says.iter().filter(|(name, there)| there.is_empty() && is_at_or_below(name, domain));
+        for (name, _) in lacking {
+            let message =
+                format!("it gives no address of {name}, which cannot be found without; add its A and AAAA to {zone}");
+            findings.push(Finding::new(Error, "glue-missing", subject, message));
+        }
+        return;
+    }
+    for name in says.keys().filter(|name| !intended.contains_key(*name)) {
+        let message = format!("it names {name}, which is no name server of {domain}; in {zone}:");
+        findings.push(Finding::new(Warning, "ns-extra", subject, message).remove([ns(domain, name)]));
+    }
+}
+
+/// What is to be said of the addresses by themselves.
+fn addresses(survey: &Survey, intended: &NameServers, findings: &mut Vec<Finding>) {
+    for name in &survey.without_address {
+        let message = "nobody gives an address of this name server, so it was not asked";
+        findings.push(Finding::new(Error, "ns-without-address", name, message));
+    }
+    let mut seen: BTreeMap<IpAddr, &str> = BTreeMap::new();
+    for server in &survey.servers {
+        seen.entry(server.address.ip()).or_insert(&server.name);
+    }
+    if !survey.private {
+        for (address, name) in &seen {
+            if let Some(kind) = not_public(*address) {
+                let message = format!(
+                    "{address} is {kind}: resolvers elsewhere cannot reach it; give its public address in \
+                     \"nameserver\" and in the parent, or --private if that is meant"
+                );
+                findings.push(Finding::new(Error, "address-not-public", *name, message));
+            }
+        }
+    }
+    let all: BTreeSet<&IpAddr> = intended.values().flatten().chain(seen.keys()).collect();
+    if all.len() == 1 {
+        let message =
+            "there is one name server at one address: when it is away, so are all names (RFC 1034 §4.1 asks for two)";
+        findings.push(Finding::new(Warning, "one-server", &survey.domain, message));
+    }
+}
+
+/// What kind of address it is, if not a public one.
+fn not_public(address: IpAddr) -> Option<&'static str> {
+    match address {
+        IpAddr::V4(address) if address.is_loopback() => Some("a loopback address"),
+        IpAddr::V4(address) if address.is_private() => Some("a private address"),
+        IpAddr::V4(address) if address.is_link_local() => Some("a link-local address"),
+        // RFC 6598: shared by carriers.
+        IpAddr::V4(address) if address.octets()[0] == 100 && address.octets()[1] & 0xc0 == 64 => {
+            Some("a shared address")
+        }
+        IpAddr::V4(address) if address.is_unspecified() || address.is_multicast() => Some("no host's address"),
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) if address.is_loopback() => Some("a loopback address"),
+        IpAddr::V6(address) if address.is_unique_local() => Some("a private address"),
+        IpAddr::V6(address) if address.is_unicast_link_local() => Some("a link-local address"),
+        IpAddr::V6(address) if address.is_unspecified() || address.is_multicast() => Some("no host's address"),
+        IpAddr::V6(_) => None,
+    }
+}
+
+fn one_server(survey: &Survey, server: &Server, findings: &mut Vec<Finding>) {
+    let domain = &survey.domain;
+    let subject = format!("{} ({})", server.name, server.address);
+    let mut say = |severity, code, message: String| findings.push(Finding::new(severity, code, &subject, message));
+    let udp = match &server.udp {
+        Ok(start) => start,
+        Err(fault) => {
+            say(
+                Error,
+                "udp-silent",
+                format!("over UDP: {fault}; is it running, and is UDP port {} open to it?", server.address.port()),
+            );
+            if server.tcp.is_ok() {
+                say(Note, "tcp", "over TCP it answers".to_owned());
+            }
+            return;
+        }
+    };
+    if !is_served(udp) {
+        say(
+            Error,
+            "not-authoritative",
+            format!("it does not serve {domain} ({}); {}", how(udp), "a name server that is named must"),
+        );
+        return;
+    }
+    let mut good = true;
+    if let Err(fault) = &server.tcp {
+        good = false;
+        say(
+            Error,
+            "tcp-silent",
+            format!("over TCP: {fault}; open TCP port {}, too: large answers need it", server.address.port()),
+        );
+    }
+    if udp.recursion {
+        good = false;
+        say(Warning, "recursion", "it offers recursion to everyone; an authoritative server should not".to_owned());
+    }
+    for (code, message) in edns(udp, server) {
+        good = false;
+        say(Warning, code, message);
+    }
+    if server.transfer == Transfer::Given {
+        good = false;
+        say(Warning, "transfer-open", format!("it gives the whole zone {domain} to everyone (AXFR)"));
+    }
+    for zone in &server.zones {
+        match &zone.start {
+            Ok(start) if is_served(start) => {}
+            Ok(start) => {
+                good = false;
+                say(Error, "zone-missing", format!("it does not serve {} ({})", zone.apex, how(start)));
+                continue;
+            }
+            Err(fault) => {
+                good = false;
+                say(Error, "zone-missing", format!("{}: {fault}", zone.apex));
+                continue;
+            }
+        }
+        match &zone.wildcard {
+            None => {}
+            Some(Ok(addresses)) if !addresses.is_empty() => {}
+            Some(Ok(_)) => {
+                good = false;
+                let message = format!("{}: the wildcard has no address; has its Router an active one?", zone.apex);
+                say(Error, "wildcard-empty", message);
+            }
+            Some(Err(found)) => {
+                good = false;
+                say(
+                    Error,
+                    "wildcard-missing",
+                    format!("{}: a name below it is answered {found}, not by the wildcard", zone.apex),
+                );
+            }
+        }
+    }
+    let named: BTreeSet<&String> = server.child.keys().collect();
+    let expected: BTreeSet<&String> = survey.expected.keys().collect();
+    if !expected.is_empty() && named != expected {
+        good = false;
+        say(
+            Error,
+            "ns-differ",
+            format!(
+                "it says that {domain} is served by {}; \"nameserver\" here says {}; all processes need the same",
+                list(&named),
+                list(&expected)
+            ),
+        );
+    }
+    if good {
+        let serial = udp.serial.map_or(String::new(), |serial| format!(", serial {serial}"));
+        say(Good, "server", format!("authoritative over UDP and TCP{serial}"));
+    }
+}
+
+/// What is wrong with its EDNS.
+fn edns(udp: &Start, server: &Server) -> Vec<(&'static str, String)> {
+    let Some(payload) = udp.edns else {
+        return vec![("edns-missing", "it answers without EDNS; something on the way may take it out".to_owned())];
+    };
+    let mut faults = Vec::new();
+    if payload > PAYLOAD_MAX {
+        let message = format!("it takes datagrams of {payload} octets, which are fragmented on the way; 1232 is safe");
+        faults.push(("edns-size", message));
+    }
+    if server.unknown_option.as_deref() != Ok("NOERROR") {
+        let found = word(&server.unknown_option);
+        let message = format!("an unknown EDNS option makes it answer {found}; it should ignore it (RFC 6891 §6.1.2)");
+        faults.push(("edns-option", message));
+    }
+    if server.unknown_version.as_deref() != Ok("BADVERS") {
+        let found = word(&server.unknown_version);
+        let message = format!("an unknown EDNS version makes it answer {found}, not BADVERS (RFC 6891 §6.1.3)");
+        faults.push(("edns-version", message));
+    }
+    faults
+}
+
+fn is_served(start: &Start) -> bool {
+    start.rcode == "NOERROR" && start.authoritative && start.serial.is_some()
+}
+
+fn how(start: &Start) -> String {
+    match start.rcode.as_str() {
+        "NOERROR" if !start.authoritative => "it answers without authority".to_owned(),
+        "NOERROR" => "it has no start of authority".to_owned(),
+        rcode => format!("it answers {rcode}"),
+    }
+}
+
+fn word(answer: &Result<String, super::ask::Fault>) -> String {
+    match answer {
+        Ok(rcode) => rcode.clone(),
+        Err(_) => "nothing".to_owned(),
+    }
+}
+
+fn list(names: &BTreeSet<&String>) -> String {
+    if names.is_empty() {
+        "nobody".to_owned()
+    } else {
+        names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Whether all servers have each zone under one serial.
+fn serials(survey: &Survey, findings: &mut Vec<Finding>) {
+    let mut zones: BTreeMap<&str, BTreeMap<u32, Vec<String>>> = BTreeMap::new();
+    for server in &survey.servers {
+        let own = std::iter::once((survey.domain.as_str(), &server.udp));
+        for (apex, start) in own.chain(server.zones.iter().map(|zone| (zone.apex.as_str(), &zone.start))) {
+            if let Ok(Start { serial: Some(serial), authoritative: true, .. }) = start {
+                zones.entry(apex).or_default().entry(*serial).or_default().push(server.address.to_string());
+            }
+        }
+    }
+    for (apex, serials) in zones.iter().filter(|(_, serials)| serials.len() > 1) {
+        let each: Vec<String> =
+            serials.iter().map(|(serial, servers)| format!("{serial} at {}", servers.join(", "))).collect();
+        let message = format!(
+            "the servers have different serials: {}; one that stays behind does not hear the API",
+            each.join("; ")
+        );
+        findings.push(Finding::new(Warning, "serials-differ", *apex, message));
+    }
+}
+
+fn custom_host(survey: &Survey, host: &Host, findings: &mut Vec<Finding>) {
+    let name = &host.name;
+    let known = host.target.clone();
+    let record = |target: &str| format!("{name} {ALIAS_TTL} IN CNAME {target}");
+    let wanted = known.clone().unwrap_or_else(|| format!("<label>.routes.{}", survey.domain));
+    let ask_for = match known {
+        Some(_) => "in the zone of the host:",
+        None => "in the zone of the host (the Route's status.canonicalName says the label):",
+    };
+    let trail = match &host.seen {
+        Ok(trail) => trail,
+        Err(why) => return findings.push(Finding::new(Error, "host-unseen", name, why.clone())),
+    };
+    let Some(first) = trail.aliases.first() else {
+        let finding = match trail.addresses.is_empty() {
+            true => Finding::new(Error, "host-missing", name, format!("it has neither alias nor address; {ask_for}")),
+            false => {
+                let message = format!(
+                    "it has addresses of its own ({}), which stay behind when its route moves; {ask_for}",
+                    trail.addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
+                );
+                let of =
+                    |address: &IpAddr| format!("{name} IN {} {address}", if address.is_ipv4() { "A" } else { "AAAA" });
+                Finding::new(Warning, "host-addresses", name, message).remove(trail.addresses.iter().map(of))
+            }
+        };
+        return findings.push(finding.add([record(&wanted)]));
+    };
+    let through = |wanted: &String| trail.aliases.contains(wanted);
+    let alias_zone = format!("routes.{}", survey.domain);
+    let replace = |severity, code, message: String| {
+        Finding::new(severity, code, name, message).remove([record(first)]).add([record(&wanted)])
+    };
+    match &host.target {
+        Some(target) if !through(target) => {
+            let message = format!("its alias is {first}, and the route's is {target}; {ask_for}");
+            return findings.push(replace(Error, "host-wrong-alias", message));
+        }
+        None if !trail.aliases.iter().any(|alias| is_at_or_below(alias, &survey.domain)) => {
+            let message = format!("its alias {first} does not lead to {}; {ask_for}", survey.domain);
+            return findings.push(replace(Error, "host-elsewhere", message));
+        }
+        None if !trail.aliases.iter().any(|alias| is_at_or_below(alias, &alias_zone)) => {
+            let message =
+                format!("its alias {first} is a name of one shard, which ends when the route moves; {ask_for}");
+            findings.push(replace(Warning, "host-no-stable-alias", message));
+        }
+        _ => {}
+    }
+    if trail.addresses.is_empty() {
+        let end = trail.aliases.last().unwrap_or(first);
+        let message =
+            format!("its alias leads to {end}, which has no address ({}); is its Route scheduled?", trail.rcode);
+        findings.push(Finding::new(Error, "host-dead-end", name, message));
+    } else {
+        let addresses: Vec<String> = trail.addresses.iter().map(IpAddr::to_string).collect();
+        let message = format!("leads by {} to {}", trail.aliases.join(", "), addresses.join(", "));
+        findings.push(Finding::new(Good, "host", name, message));
+    }
+}
+
+#[cfg(test)]
+#[path = "judge_tests.rs"]
+mod tests;

@@ -1,0 +1,253 @@
+//! Findings from surveys written by hand: one that is as it should be, and one fault after another put into it.
+
+use super::super::ask::Fault;
+use super::super::survey::{Parent, Trail, Zone};
+use super::*;
+
+const DOMAIN: &str = "apps.example.";
+
+fn name_servers(of: &[(&str, &[&str])]) -> NameServers {
+    let addresses = |list: &[&str]| list.iter().map(|address| address.parse().expect("an address")).collect();
+    of.iter().map(|(name, list)| ((*name).to_owned(), addresses(list))).collect()
+}
+
+fn two() -> NameServers {
+    name_servers(&[("ns1.apps.example.", &["192.0.2.1"]), ("ns2.apps.example.", &["198.51.100.2"])])
+}
+
+fn start(serial: u32) -> Start {
+    let (rcode, authoritative, recursion, edns) = ("NOERROR".to_owned(), true, false, Some(1_232));
+    Start { rcode, authoritative, recursion, edns, serial: Some(serial) }
+}
+
+fn server(name: &str, address: &str) -> Server {
+    let wildcard = ["203.0.113.7".parse().expect("an address")];
+    Server {
+        name: name.to_owned(),
+        address: format!("{address}:53").parse().expect("an address"),
+        udp: Ok(start(7)),
+        tcp: Ok(start(7)),
+        child: two(),
+        unknown_option: Ok("NOERROR".to_owned()),
+        unknown_version: Ok("BADVERS".to_owned()),
+        transfer: Transfer::Refused,
+        zones: vec![
+            Zone { apex: "routes.apps.example.".to_owned(), start: Ok(start(3)), wildcard: None },
+            Zone {
+                apex: "shard1.apps.example.".to_owned(),
+                start: Ok(start(4)),
+                wildcard: Some(Ok(wildcard.into_iter().collect())),
+            },
+        ],
+    }
+}
+
+fn parent(servers: NameServers) -> Parent {
+    let address = "203.0.113.53:53".parse().expect("an address");
+    Parent { address, says: Ok(Delegation { rcode: "NOERROR".to_owned(), servers }) }
+}
+
+/// A platform as it should be.
+fn healthy() -> Survey {
+    Survey {
+        domain: DOMAIN.to_owned(),
+        expected: two(),
+        parent_zone: Some("example.".to_owned()),
+        parents: vec![parent(two())],
+        servers: vec![server("ns1.apps.example.", "192.0.2.1"), server("ns2.apps.example.", "198.51.100.2")],
+        knows_shards: true,
+        ..Survey::default()
+    }
+}
+
+/// Asserts that the survey has exactly these findings that are not good, and gives them.
+fn check(survey: &Survey, codes: &[(Severity, &str)]) -> Vec<Finding> {
+    let found: Vec<Finding> = judge(survey).into_iter().filter(|finding| finding.severity != Good).collect();
+    let told: Vec<(Severity, &str)> = found.iter().map(|finding| (finding.severity, finding.code)).collect();
+    assert_eq!(told, codes, "{found:#?}");
+    found
+}
+
+#[test]
+fn what_is_as_it_should_be_is_good() {
+    let findings = judge(&healthy());
+    assert!(findings.iter().all(|finding| finding.severity == Good), "{findings:#?}");
+    let codes: Vec<&str> = findings.iter().map(|finding| finding.code).collect();
+    assert_eq!(codes, ["delegation", "server", "server"]);
+}
+
+#[test]
+fn a_missing_delegation_comes_with_all_its_records() {
+    let mut survey = healthy();
+    survey.parents = vec![parent(NameServers::new())];
+    let findings = check(&survey, &[(Error, "delegation-missing")]);
+    assert_eq!(
+        findings[0].add,
+        [
+            "apps.example. 3600 IN NS ns1.apps.example.",
+            "apps.example. 3600 IN NS ns2.apps.example.",
+            "ns1.apps.example. 3600 IN A 192.0.2.1",
+            "ns2.apps.example. 3600 IN A 198.51.100.2",
+        ]
+    );
+    survey.parents.clear();
+    survey.lost = Some("at example.: no answer in time".to_owned());
+    let findings = check(&survey, &[(Error, "parent-not-found")]);
+    assert_eq!(findings[0].add.len(), 4);
+}
+
+#[test]
+fn glue_is_compared_address_by_address() {
+    let mut survey = healthy();
+    let servers = [("ns1.apps.example.", &[][..]), ("ns2.apps.example.", &["198.51.100.2", "198.51.100.9"][..])];
+    survey.parents = vec![parent(name_servers(&servers))];
+    let findings = check(&survey, &[(Error, "glue-missing"), (Error, "glue-wrong")]);
+    assert_eq!(findings[0].add, ["ns1.apps.example. 3600 IN A 192.0.2.1"]);
+    assert!(findings[1].add.is_empty());
+    assert_eq!(findings[1].remove, ["ns2.apps.example. 3600 IN A 198.51.100.9"]);
+    assert!(findings[1].message.contains("in the zone example."), "{}", findings[1].message);
+}
+
+#[test]
+fn name_servers_are_compared_by_name() {
+    let mut survey = healthy();
+    let servers = [("ns1.apps.example.", &["192.0.2.1"][..]), ("ns9.apps.example.", &["192.0.2.9"][..])];
+    survey.parents = vec![parent(name_servers(&servers))];
+    let findings = check(&survey, &[(Error, "ns-missing"), (Warning, "ns-extra")]);
+    assert_eq!(findings[0].add.len(), 2, "the NS record and its glue");
+    assert_eq!(findings[1].remove, ["apps.example. 3600 IN NS ns9.apps.example."]);
+    // Without a configuration the servers' own word counts.
+    survey.expected.clear();
+    check(&survey, &[(Error, "ns-missing"), (Warning, "ns-extra")]);
+}
+
+#[test]
+fn parents_that_differ_or_fail_are_told() {
+    let mut survey = healthy();
+    let only = name_servers(&[("ns1.apps.example.", &["192.0.2.1"])]);
+    survey.parents.push(parent(only));
+    survey.parents.push(Parent { says: Err(Fault::Silent), ..parent(two()) });
+    let refusing = Delegation { rcode: "REFUSED".to_owned(), servers: NameServers::new() };
+    survey.parents.push(Parent { says: Ok(refusing), ..parent(two()) });
+    let codes = [
+        (Error, "parent-silent"),
+        (Error, "parent-not-authoritative"),
+        (Warning, "parents-differ"),
+        (Error, "ns-missing"),
+    ];
+    check(&survey, &codes);
+}
+
+#[test]
+fn addresses_that_nobody_can_reach_are_errors_unless_they_are_meant() {
+    for (address, public) in [
+        ("127.0.0.1", false),
+        ("10.0.0.1", false),
+        ("192.168.0.1", false),
+        ("169.254.0.1", false),
+        ("100.64.0.1", false),
+        ("::1", false),
+        ("fd00::1", false),
+        ("fe80::1", false),
+        ("192.0.2.1", true),
+        ("100.128.0.1", true),
+        ("2001:db8::1", true),
+    ] {
+        let mut survey = healthy();
+        survey.servers[0].address.set_ip(address.parse().expect("an address"));
+        match public {
+            true => check(&survey, &[]),
+            false => check(&survey, &[(Error, "address-not-public")]),
+        };
+        survey.private = true;
+        check(&survey, &[]);
+    }
+    let mut survey = healthy();
+    survey.expected = name_servers(&[("ns1.apps.example.", &["192.0.2.1"])]);
+    survey.parents = vec![parent(survey.expected.clone())];
+    survey.servers.truncate(1);
+    survey.servers[0].child = survey.expected.clone();
+    survey.without_address = vec!["ns7.example.net.".to_owned()];
+    check(&survey, &[(Error, "ns-without-address"), (Warning, "one-server")]);
+}
+
+#[test]
+fn each_fault_of_a_server_is_told_by_itself() {
+    type Break = fn(&mut Server);
+    let cases: [(&[(Severity, &str)], Break); 15] = [
+        (&[(Error, "udp-silent"), (Note, "tcp")], |server| server.udp = Err(Fault::Silent)),
+        (&[(Error, "tcp-silent")], |server| server.tcp = Err(Fault::Unreachable("nobody listens there".to_owned()))),
+        (&[(Error, "not-authoritative")], |server| server.udp = Ok(Start { authoritative: false, ..start(7) })),
+        (&[(Error, "not-authoritative")], |server| {
+            server.udp = Ok(Start { rcode: "REFUSED".to_owned(), serial: None, ..start(7) });
+        }),
+        (&[(Warning, "recursion")], |server| server.udp = Ok(Start { recursion: true, ..start(7) })),
+        (&[(Warning, "edns-missing")], |server| server.udp = Ok(Start { edns: None, ..start(7) })),
+        (&[(Warning, "edns-size")], |server| server.udp = Ok(Start { edns: Some(4_096), ..start(7) })),
+        (&[(Warning, "edns-option")], |server| server.unknown_option = Ok("FORMERR".to_owned())),
+        (&[(Warning, "edns-version")], |server| server.unknown_version = Ok("NOERROR".to_owned())),
+        (&[(Warning, "edns-version")], |server| server.unknown_version = Err(Fault::Silent)),
+        (&[(Warning, "transfer-open")], |server| server.transfer = Transfer::Given),
+        (&[(Error, "zone-missing")], |server| {
+            server.zones[1].start = Ok(Start { rcode: "REFUSED".to_owned(), serial: None, ..start(4) });
+        }),
+        (&[(Error, "wildcard-empty")], |server| server.zones[1].wildcard = Some(Ok(BTreeSet::new()))),
+        (&[(Error, "wildcard-missing")], |server| server.zones[1].wildcard = Some(Err("NXDOMAIN".to_owned()))),
+        (&[(Error, "ns-differ")], |server| drop(server.child.remove("ns2.apps.example."))),
+    ];
+    for (codes, break_it) in cases {
+        let mut survey = healthy();
+        break_it(&mut survey.servers[1]);
+        check(&survey, codes);
+    }
+}
+
+#[test]
+fn serials_are_equal_on_all_servers_or_told_zone_by_zone() {
+    let mut survey = healthy();
+    survey.servers[1].udp = Ok(start(8));
+    survey.servers[1].zones[0].start = Ok(start(2));
+    let findings = check(&survey, &[(Warning, "serials-differ"), (Warning, "serials-differ")]);
+    assert_eq!(findings[0].subject, DOMAIN);
+    assert!(findings[0].message.contains("7 at 192.0.2.1:53; 8 at 198.51.100.2:53"), "{}", findings[0].message);
+    assert_eq!(findings[1].subject, "routes.apps.example.");
+}
+
+#[test]
+fn shards_that_are_not_known_are_noted() {
+    let survey = Survey { knows_shards: false, ..healthy() };
+    check(&survey, &[(Note, "shards-unknown")]);
+}
+
+#[test]
+fn a_custom_host_leads_to_its_alias_or_the_record_is_told() {
+    let target = "shop-web.routes.apps.example.";
+    let trail = |aliases: &[&str], addresses: &[&str]| Trail {
+        rcode: "NOERROR".to_owned(),
+        aliases: aliases.iter().map(|alias| (*alias).to_owned()).collect(),
+        addresses: addresses.iter().map(|address| address.parse().expect("an address")).collect(),
+    };
+    let wanted = "www.shop.example. 300 IN CNAME shop-web.routes.apps.example.";
+    let vague = "www.shop.example. 300 IN CNAME <label>.routes.apps.example.";
+    let system = "shop-web.shard1.apps.example.";
+    type Case<'a> = (Trail, bool, &'a [(Severity, &'a str)], &'a [&'a str]);
+    let cases: [Case; 9] = [
+        (trail(&[target, system], &["203.0.113.7"]), true, &[], &[]),
+        (trail(&[target, system], &["203.0.113.7"]), false, &[], &[]),
+        (trail(&[], &[]), true, &[(Error, "host-missing")], &[wanted]),
+        (trail(&[], &[]), false, &[(Error, "host-missing")], &[vague]),
+        (trail(&[], &["203.0.113.7"]), true, &[(Warning, "host-addresses")], &[wanted]),
+        (trail(&["other.routes.apps.example."], &["203.0.113.7"]), true, &[(Error, "host-wrong-alias")], &[wanted]),
+        (trail(&["elsewhere.example."], &["203.0.113.7"]), false, &[(Error, "host-elsewhere")], &[vague]),
+        (trail(&[system], &["203.0.113.7"]), false, &[(Warning, "host-no-stable-alias")], &[vague]),
+        (trail(&[target], &[]), true, &[(Error, "host-dead-end")], &[]),
+    ];
+    for (seen, knows, codes, add) in cases {
+        let mut survey = healthy();
+        let name = "www.shop.example.".to_owned();
+        survey.host = Some(Host { name, target: knows.then(|| target.to_owned()), seen: Ok(seen) });
+        let findings = check(&survey, codes);
+        let told: Vec<&str> = findings.iter().flat_map(|finding| &finding.add).map(String::as_str).collect();
+        assert_eq!(told, add, "{findings:#?}");
+    }
+}

@@ -1,0 +1,308 @@
+//! `signpost doctor`: goes the way of a resolver, from the root or a given parent to the name servers of the domain, and
+//! says what is wrong on it, with the exact records to add.
+//!
+//! [`walk`] looks, [`survey`] is what was seen, [`judge`] makes [`finding`]s of it. It asks with [`ask`], from this
+//! machine: what it finds is what a resolver here would.
+
+mod ask;
+mod finding;
+mod judge;
+mod survey;
+mod walk;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
+
+use self::ask::Client;
+use self::finding::Report;
+use self::survey::NameServers;
+use self::walk::Visit;
+use super::access::{self, Place};
+use super::output::{self, Format};
+use super::{Exit, complain, note, serve};
+use crate::api::names::{ALIAS_LABEL, check_domain};
+use crate::api::v1alpha1::route::Route;
+use crate::api::v1alpha1::router::Router;
+
+/// The keys of the configuration that say what should be there, and where the API is.
+const KEYS: &[&str] = &["domain", "nameserver", "kubeconfig", "data-dir"];
+/// How long the API may take, all in all.
+const API_TIMEOUT: Duration = Duration::from_secs(10);
+/// The root's servers, a to m (https://www.iana.org/domains/root/servers). A walk needs one that answers.
+const ROOTS: [&str; 13] = [
+    "198.41.0.4",
+    "170.247.170.2",
+    "192.33.4.12",
+    "199.7.91.13",
+    "192.203.230.10",
+    "192.5.5.241",
+    "192.112.36.4",
+    "198.97.190.53",
+    "192.36.148.17",
+    "192.58.128.30",
+    "193.0.14.129",
+    "199.7.83.42",
+    "202.12.27.33",
+];
+/// Where the system says which resolver it asks.
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+const DNS_PORT: u16 = 53;
+
+pub(super) fn command() -> Command {
+    let server = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name("ADDR[:PORT]").value_parser(|text: &str| server(text)).help(help)
+    };
+    let parent =
+        server("parent", "A server of the zone above, asked in place of all on the way from the root (repeats)")
+            .action(ArgAction::Append);
+    let root = Arg::new("root")
+        .long("root")
+        .value_name("HINTS")
+        .value_parser(ValueParser::path_buf())
+        .value_hint(ValueHint::FilePath)
+        .conflicts_with("parent")
+        .help("File of root hints, as of InterNIC, in place of the Internet's root");
+    let port = Arg::new("port")
+        .long("port")
+        .value_name("PORT")
+        .value_parser(value_parser!(u16).range(1..))
+        .default_value("53")
+        .help("Port of all servers that are found by the way");
+    let name = Arg::new("name")
+        .long("name")
+        .value_name("HOST")
+        .value_parser(host)
+        .help("A custom host: does its alias lead to its route?");
+    let target = Arg::new("target")
+        .long("target")
+        .value_name("NAME")
+        .requires("name")
+        .value_parser(host)
+        .help("What the host's alias should be [default: what the API says of the Route that has the host]");
+    let resolver = server("resolver", "The resolver that is asked for the host [default: the system's]");
+    let shard = Arg::new("shard")
+        .long("shard")
+        .value_name("ZONE")
+        .action(ArgAction::Append)
+        .value_parser(host)
+        .help("A shard's zone, whose wildcard should answer (repeats) [default: those of the API's Routers]");
+    let timeout = Arg::new("timeout")
+        .long("timeout")
+        .value_name("SECONDS")
+        .value_parser(value_parser!(u64).range(1..=60))
+        .default_value("2")
+        .help("How long one server may take to answer, twice");
+    let private = Arg::new("private")
+        .long("private")
+        .action(ArgAction::SetTrue)
+        .help("Loopback and private addresses are meant: the platform serves a network of its own");
+    let strict =
+        Arg::new("strict").long("strict").action(ArgAction::SetTrue).help("Warnings count as errors for the exit code");
+    Command::new("doctor")
+        .about("Goes the way of a resolver to the platform's domain and says what is wrong, with the records to add")
+        .after_help(
+            "Looks at the parent's delegation and glue, addresses, UDP and TCP, EDNS, authority, equal serials, \
+             recursion, transfers and the shards' wildcards; with --name at a custom host. It changes nothing. \
+             docs/delegate.md explains each finding. Exit codes: 0 no errors (warnings may be there, but for \
+             --strict), 1 errors found, 2 called wrongly.",
+        )
+        .args([parent, root, port, name, target, resolver, shard, timeout, private, strict, output::argument()])
+        .args(serve::arguments_of(KEYS))
+        .arg(access::context_argument())
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    let place = match Place::of(matches) {
+        Ok(place) => place,
+        Err(exit) => return exit,
+    };
+    let visit = match visit(matches, &place) {
+        Ok(visit) => visit,
+        Err(error) => {
+            complain(error);
+            return Exit::Usage;
+        }
+    };
+    let report = Report::new(&visit.domain, judge::judge(&visit.survey()));
+    if let Err(error) = Format::of(matches).show(&report, |painter| report.table(painter)) {
+        complain(error);
+        return Exit::Failure;
+    }
+    let faults = if matches.get_flag("strict") { report.errors + report.warnings } else { report.errors };
+    if faults == 0 { Exit::Success } else { Exit::Failure }
+}
+
+/// What to look at, from flags, configuration and API.
+fn visit(matches: &ArgMatches, place: &Place) -> Result<Visit, String> {
+    let settings = &place.settings;
+    let seconds = *matches.get_one::<u64>("timeout").expect("it has a default");
+    let port = *matches.get_one::<u16>("port").expect("it has a default");
+    let roots = match matches.get_one::<PathBuf>("root") {
+        None => ROOTS.iter().map(|root| SocketAddr::new(root.parse().expect("an address"), port)).collect(),
+        Some(file) => hints(file, port)?,
+    };
+    let expected: NameServers = settings
+        .nameservers
+        .iter()
+        .map(|server| (absolute(&server.name), server.addresses.iter().copied().collect()))
+        .collect();
+    let host = matches.get_one::<String>("name").cloned();
+    let api = ask_api(place, host.as_deref());
+    let shards: Option<Vec<String>> = match matches.get_many::<String>("shard") {
+        Some(given) => Some(given.cloned().collect()),
+        None => api.as_ref().map(|api| api.shards.clone()),
+    };
+    let target = matches.get_one::<String>("target").cloned().or_else(|| api.and_then(|api| api.target));
+    let host = match host {
+        None => None,
+        Some(host) => {
+            let resolver = matches.get_one::<SocketAddr>("resolver").copied();
+            let resolver = resolver.map_or_else(|| system_resolver(Path::new(RESOLV_CONF)), Ok)?;
+            Some((host, target, resolver))
+        }
+    };
+    let domain = absolute(&settings.domain);
+    Ok(Visit {
+        client: Client::new(Duration::from_secs(seconds)),
+        alias_zone: format!("{ALIAS_LABEL}.{domain}"),
+        domain,
+        expected,
+        private: matches.get_flag("private"),
+        parents: matches.get_many::<SocketAddr>("parent").map_or(Vec::new(), |given| given.copied().collect()),
+        roots,
+        port,
+        shards,
+        host,
+    })
+}
+
+/// What the API knows.
+struct Told {
+    /// The zones of all Routers.
+    shards: Vec<String>,
+    /// What the host's alias should be.
+    target: Option<String>,
+}
+
+/// Asks the API, if there is one to ask: without, fewer things can be looked at.
+fn ask_api(place: &Place, host: Option<&str>) -> Option<Told> {
+    if !place.is_there() {
+        return None;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let asked = runtime.block_on(async { tokio::time::timeout(API_TIMEOUT, told(place, host)).await });
+    match asked.unwrap_or_else(|_| Err("it takes too long".to_owned())) {
+        Ok(told) => Some(told),
+        Err(why) => {
+            note(format_args!("note: the API is left out: {why}"));
+            None
+        }
+    }
+}
+
+async fn told(place: &Place, host: Option<&str>) -> Result<Told, String> {
+    let access = place.connect().await?;
+    let zone = |router: Router| {
+        let name = router.metadata.name.unwrap_or_default();
+        let dns = router.spec.dns.filter(|dns| !dns.is_empty());
+        absolute(&dns.unwrap_or_else(|| format!("{name}.{}", place.settings.domain)))
+    };
+    let routers: Vec<Router> = access.all().await?;
+    let shards = routers.into_iter().map(zone).collect::<BTreeSet<_>>().into_iter().collect();
+    let mut target = None;
+    if let Some(host) = host {
+        // Whoever may not list all routes can give --target.
+        let routes: Vec<Route> = access.all_permitted().await?.unwrap_or_default();
+        let has = |route: &&Route| route.spec.host.as_deref().is_some_and(|given| absolute(given) == host);
+        let route = routes.iter().find(has);
+        target = route.and_then(|route| route.status.as_ref()?.canonical_name.as_deref()).map(absolute);
+    }
+    Ok(Told { shards, target })
+}
+
+/// In lower case, with a dot at the end.
+fn absolute(name: &str) -> String {
+    name.trim_end_matches('.').to_ascii_lowercase() + "."
+}
+
+fn host(text: &str) -> Result<String, String> {
+    let plain = text.trim_end_matches('.');
+    check_domain(plain).map_err(|error| error.to_string())?;
+    Ok(absolute(plain))
+}
+
+fn server(text: &str) -> Result<SocketAddr, String> {
+    let address = || text.trim_matches(['[', ']']).parse::<IpAddr>().map(|address| SocketAddr::new(address, DNS_PORT));
+    text.parse()
+        .or_else(|_| address())
+        .map_err(|_| "must be ADDR or ADDR:PORT, such as 192.0.2.1:53 or [2001:db8::1]:53".to_owned())
+}
+
+/// The addresses in a file of root hints: whatever stands in its A and AAAA records.
+fn hints(file: &Path, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error} (--root)", file.display()))?;
+    let addresses = addresses_of_hints(&text);
+    if addresses.is_empty() {
+        return Err(format!("{}: there is no A or AAAA record in it (--root)", file.display()));
+    }
+    Ok(addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect())
+}
+
+fn addresses_of_hints(text: &str) -> Vec<IpAddr> {
+    let of_line = |line: &str| {
+        let line = line.split(';').next().unwrap_or_default();
+        let mut words = line.split_whitespace().skip_while(|word| !matches!(*word, "A" | "AAAA" | "a" | "aaaa"));
+        words.nth(1)?.parse().ok()
+    };
+    text.lines().filter_map(of_line).collect()
+}
+
+fn system_resolver(file: &Path) -> Result<SocketAddr, String> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let named = |line: &str| line.strip_prefix("nameserver")?.trim().parse::<IpAddr>().ok();
+    let address = text.lines().find_map(named);
+    address
+        .map(|address| SocketAddr::new(address, DNS_PORT))
+        .ok_or_else(|| format!("{} names no resolver; give --resolver ADDR", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_are_read_as_internic_writes_them() {
+        let text = "; formerly NS.INTERNIC.NET\n.  3600000  NS  A.ROOT-SERVERS.NET.\n\
+                    A.ROOT-SERVERS.NET.  3600000  A  192.0.2.4 ; a\nA.ROOT-SERVERS.NET. 3600000 IN AAAA 2001:db8::4\n";
+        let addresses: Vec<String> = addresses_of_hints(text).iter().map(IpAddr::to_string).collect();
+        assert_eq!(addresses, ["192.0.2.4", "2001:db8::4"]);
+    }
+
+    #[test]
+    fn servers_may_go_without_port() {
+        for (text, meant) in [
+            ("192.0.2.1", "192.0.2.1:53"),
+            ("192.0.2.1:5300", "192.0.2.1:5300"),
+            ("2001:db8::1", "[2001:db8::1]:53"),
+            ("[2001:db8::1]", "[2001:db8::1]:53"),
+            ("[2001:db8::1]:5300", "[2001:db8::1]:5300"),
+        ] {
+            assert_eq!(server(text).map(|address| address.to_string()).as_deref(), Ok(meant), "{text}");
+        }
+        assert!(server("ns1.example.org").is_err());
+    }
+
+    #[test]
+    fn the_system_s_resolver_is_the_first_that_it_names() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("resolv.conf");
+        std::fs::write(&file, "search example.org\nnameserver 192.0.2.9\nnameserver 192.0.2.10\n").expect("written");
+        assert_eq!(system_resolver(&file).map(|address| address.to_string()).as_deref(), Ok("192.0.2.9:53"));
+        assert!(system_resolver(&folder.path().join("none")).expect_err("names none").contains("--resolver"));
+    }
+}

@@ -1,0 +1,136 @@
+//! What is there to be judged: the parent's view of the delegation, each name server's own, and a custom host's.
+//!
+//! It is plain data, so that [`super::judge`] can be tried without any server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use super::ask::Fault;
+
+/// Names of name servers and their addresses.
+pub type NameServers = BTreeMap<String, BTreeSet<IpAddr>>;
+
+/// All that was seen.
+#[derive(Debug, Clone, Default)]
+pub struct Survey {
+    /// The platform's domain.
+    pub domain: String,
+    /// The name servers that the configuration names; empty if it names none.
+    pub expected: NameServers,
+    /// Whether loopback and private addresses are meant.
+    pub private: bool,
+    /// The parent's zone, if the walk found it.
+    pub parent_zone: Option<String>,
+    /// Why the walk did not come to a parent.
+    pub lost: Option<String>,
+    /// What each server of the parent says.
+    pub parents: Vec<Parent>,
+    /// What each name server of the domain says.
+    pub servers: Vec<Server>,
+    /// Name servers whose addresses could not be found out.
+    pub without_address: Vec<String>,
+    /// Whether shards were known, so that their wildcards were asked for.
+    pub knows_shards: bool,
+    /// The custom host, if one was asked for.
+    pub host: Option<Host>,
+}
+
+/// One server of the parent.
+#[derive(Debug, Clone)]
+pub struct Parent {
+    /// Where it was asked.
+    pub address: SocketAddr,
+    /// What it says.
+    pub says: Result<Delegation, Fault>,
+}
+
+/// A parent's answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delegation {
+    /// The response code.
+    pub rcode: String,
+    /// The name servers, and their glue.
+    pub servers: NameServers,
+}
+
+/// One name server at one address.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// Its name; several, parted by commas, if they have one address.
+    pub name: String,
+    /// Where it was asked.
+    pub address: SocketAddr,
+    /// Over UDP, the domain's start of authority.
+    pub udp: Result<Start, Fault>,
+    /// The same over TCP.
+    pub tcp: Result<Start, Fault>,
+    /// The domain's name servers as it knows them, and their addresses if they are inside the domain.
+    pub child: NameServers,
+    /// Response code to an EDNS option that nobody knows.
+    pub unknown_option: Result<String, Fault>,
+    /// Response code to a version of EDNS that there is not.
+    pub unknown_version: Result<String, Fault>,
+    /// What it did about a transfer of the whole zone.
+    pub transfer: Transfer,
+    /// The other zones of the platform: the alias zone and the shards.
+    pub zones: Vec<Zone>,
+}
+
+/// The answer for a start of authority.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Start {
+    /// The response code.
+    pub rcode: String,
+    /// Whether it answers with authority.
+    pub authoritative: bool,
+    /// Whether it offers recursion to the one who asks for it.
+    pub recursion: bool,
+    /// The largest payload over UDP that it names, if it has EDNS.
+    pub edns: Option<u16>,
+    /// The serial, if it gave one.
+    pub serial: Option<u32>,
+}
+
+/// A transfer that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Transfer {
+    /// It was refused.
+    Refused,
+    /// The zone was given.
+    Given,
+    /// It could not be asked for.
+    Unknown,
+}
+
+/// One more zone, as one name server has it.
+#[derive(Debug, Clone)]
+pub struct Zone {
+    /// Its apex.
+    pub apex: String,
+    /// Its start of authority.
+    pub start: Result<Start, Fault>,
+    /// The addresses of a name that only a wildcard gives; `None` where there need be no wildcard.
+    pub wildcard: Option<Result<BTreeSet<IpAddr>, String>>,
+}
+
+/// A custom host.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// The host.
+    pub name: String,
+    /// What its CNAME should name, if that is known.
+    pub target: Option<String>,
+    /// What a resolver says, and which one was asked.
+    pub seen: Result<Trail, String>,
+}
+
+/// What a resolver says of a host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trail {
+    /// The response code.
+    pub rcode: String,
+    /// The targets of CNAMEs, in order.
+    pub aliases: Vec<String>,
+    /// The addresses at the end.
+    pub addresses: BTreeSet<IpAddr>,
+}

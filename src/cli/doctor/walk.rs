@@ -1,0 +1,340 @@
+//! The way that a resolver goes: from the root, or from a given parent, to the servers of the domain; and the look at
+//! each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::thread;
+
+use super::ask::{Client, Data, Fault, Manner, Record, Reply, Type};
+use super::survey::{Delegation, Host, NameServers, Parent, Server, Start, Survey, Trail, Transfer, Zone};
+
+/// Most referrals on the way from the root.
+const REFERRALS_MAX: usize = 16;
+/// Servers of a zone that are asked until one answers.
+const TRIED_MAX: usize = 6;
+/// Most servers that are looked at, of the parent and of the domain.
+const SERVERS_MAX: usize = 32;
+/// How often a name server's name may need another one's to be found.
+const DEPTH_MAX: usize = 4;
+/// A label that no route has been given: only a wildcard answers for it.
+const GHOST: &str = "signpost-doctor--asks";
+
+/// What to look at.
+pub struct Visit {
+    /// Who asks.
+    pub client: Client,
+    /// The domain, with its dot.
+    pub domain: String,
+    /// What the configuration says of its name servers.
+    pub expected: NameServers,
+    /// Whether loopback and private addresses are meant.
+    pub private: bool,
+    /// The parent's servers, if they are given: then nobody else is asked on the way.
+    pub parents: Vec<SocketAddr>,
+    /// The root's servers.
+    pub roots: Vec<SocketAddr>,
+    /// The port of all servers that are found by the way.
+    pub port: u16,
+    /// Zones whose wildcards should answer, if the shards are known.
+    pub shards: Option<Vec<String>>,
+    /// The alias zone.
+    pub alias_zone: String,
+    /// A custom host, its target if it is known, and the resolver to ask.
+    pub host: Option<(String, Option<String>, SocketAddr)>,
+}
+
+impl Visit {
+    /// Looks at everything.
+    pub fn survey(&self) -> Survey {
+        let mut survey = Survey {
+            domain: self.domain.clone(),
+            expected: self.expected.clone(),
+            private: self.private,
+            knows_shards: self.shards.is_some(),
+            ..Survey::default()
+        };
+        let servers = match self.parents.is_empty() {
+            false => Ok((None, self.parents.clone())),
+            true => self.find_parent().map(|(zone, servers)| (Some(zone), servers)),
+        };
+        match servers {
+            Ok((zone, servers)) => {
+                survey.parent_zone = zone;
+                survey.parents = self.each(&servers, |address| Parent { address, says: self.delegation(address) });
+            }
+            Err(why) => survey.lost = Some(why),
+        }
+        let (servers, without_address) = self.servers(&survey);
+        survey.without_address = without_address;
+        survey.servers = self.each(&servers, |(name, address)| self.look(name, address));
+        survey.host = self.host.as_ref().map(|(name, target, resolver)| Host {
+            name: name.clone(),
+            target: target.clone(),
+            seen: self.trail(name, *resolver),
+        });
+        survey
+    }
+
+    /// Does the same for many at once, in threads: the slowest alone is waited for.
+    fn each<T: Clone + Send + Sync, R: Send>(&self, of: &[T], look: impl Fn(T) -> R + Sync) -> Vec<R> {
+        let look = &look;
+        thread::scope(|scope| {
+            let all: Vec<_> = of.iter().take(SERVERS_MAX).cloned().map(|one| scope.spawn(move || look(one))).collect();
+            all.into_iter().map(|one| one.join().expect("looking does not panic")).collect()
+        })
+    }
+
+    /// The zone above the domain, and its servers.
+    fn find_parent(&self) -> Result<(String, Vec<SocketAddr>), String> {
+        let (mut zone, mut servers) = (".".to_owned(), self.roots.clone());
+        for _ in 0..REFERRALS_MAX {
+            let reply = self.first_answer(&servers, &self.domain).map_err(|why| format!("at {zone}: {why}"))?;
+            let Some((cut, names)) = referral(&reply, &self.domain).filter(|(cut, _)| is_below(cut, &zone)) else {
+                return Ok((zone, servers));
+            };
+            if cut == self.domain {
+                return Ok((zone, servers));
+            }
+            servers = self.addresses_of(&names, 0);
+            if servers.is_empty() {
+                let names: Vec<&String> = names.keys().collect();
+                return Err(format!("the servers of {cut} have no addresses: {names:?}"));
+            }
+            zone = cut;
+        }
+        Err(format!("more than {REFERRALS_MAX} referrals from the root"))
+    }
+
+    fn first_answer(&self, servers: &[SocketAddr], name: &str) -> Result<Reply, String> {
+        let mut last = "no server is known".to_owned();
+        for server in servers.iter().take(TRIED_MAX) {
+            match self.client.ask(*server, name, Type::Ns, Manner::Udp) {
+                Ok(reply) if matches!(reply.rcode.as_str(), "NOERROR" | "NXDOMAIN") => return Ok(reply),
+                Ok(reply) => last = format!("{server} answers {}", reply.rcode),
+                Err(fault) => last = format!("{server}: {fault}"),
+            }
+        }
+        Err(last)
+    }
+
+    /// The addresses of these servers, from their glue or found by the way from the root.
+    fn addresses_of(&self, names: &NameServers, depth: usize) -> Vec<SocketAddr> {
+        let mut found = BTreeSet::new();
+        for (name, glue) in names {
+            match glue.is_empty() {
+                false => found.extend(glue.iter().copied()),
+                // One that has to be looked for is enough.
+                true if found.is_empty() => found.extend(self.resolve(name, depth + 1)),
+                true => {}
+            }
+        }
+        found.into_iter().map(|address| SocketAddr::new(address, self.port)).collect()
+    }
+
+    /// The addresses of a name server outside the domain, by the way from the root.
+    fn resolve(&self, name: &str, depth: usize) -> Vec<IpAddr> {
+        if depth > DEPTH_MAX {
+            return Vec::new();
+        }
+        let (mut zone, mut servers) = (".".to_owned(), self.roots.clone());
+        for _ in 0..REFERRALS_MAX {
+            let Ok(reply) = self.first_answer(&servers, name) else { return Vec::new() };
+            match referral(&reply, name).filter(|(cut, _)| is_below(cut, &zone)) {
+                Some((cut, names)) => (servers, zone) = (self.addresses_of(&names, depth), cut),
+                None => {
+                    let ask = |rtype| {
+                        let asked = |server: &SocketAddr| self.client.ask(*server, name, rtype, Manner::Udp).ok();
+                        servers.iter().take(TRIED_MAX).find_map(asked).map_or(Vec::new(), |reply| reply.addresses(name))
+                    };
+                    return [ask(Type::A), ask(Type::Aaaa)].concat();
+                }
+            }
+        }
+        Vec::new()
+    }
+
+    /// What one server of the parent says of the domain.
+    fn delegation(&self, parent: SocketAddr) -> Result<Delegation, Fault> {
+        let reply = self.client.ask(parent, &self.domain, Type::Ns, Manner::Udp)?;
+        let servers = name_servers(&reply, &self.domain);
+        Ok(Delegation { rcode: reply.rcode, servers })
+    }
+
+    /// All name servers that somebody names, at all addresses that somebody knows; and those without any.
+    fn servers(&self, survey: &Survey) -> (Vec<(String, SocketAddr)>, Vec<String>) {
+        let mut known: NameServers = self.expected.clone();
+        for delegation in survey.parents.iter().filter_map(|parent| parent.says.as_ref().ok()) {
+            for (name, glue) in &delegation.servers {
+                known.entry(name.clone()).or_default().extend(glue.iter().copied());
+            }
+        }
+        let mut without = Vec::new();
+        for (name, addresses) in &mut known {
+            if addresses.is_empty() && !is_at_or_below(name, &self.domain) {
+                addresses.extend(self.resolve(name, 0));
+            }
+            if addresses.is_empty() {
+                without.push(name.clone());
+            }
+        }
+        // An address that has several names is asked once.
+        let mut names: BTreeMap<IpAddr, Vec<String>> = BTreeMap::new();
+        for (name, addresses) in known {
+            for address in addresses {
+                names.entry(address).or_default().push(name.clone());
+            }
+        }
+        let all = names.into_iter().map(|(address, names)| (names.join(", "), SocketAddr::new(address, self.port)));
+        (all.collect(), without)
+    }
+
+    /// Asks one name server everything.
+    fn look(&self, name: String, address: SocketAddr) -> Server {
+        let ask = |of: &str, rtype, manner| self.client.ask(address, of, rtype, manner);
+        let domain = self.domain.as_str();
+        let udp = ask(domain, Type::Soa, Manner::Recursive).map(|reply| start(&reply));
+        if udp.is_err() {
+            // Whoever does not answer at all is not asked twenty times more.
+            let tcp = ask(domain, Type::Soa, Manner::Tcp).map(|reply| start(&reply));
+            let (unknown_option, unknown_version) = (Err(Fault::Silent), Err(Fault::Silent));
+            let (child, transfer, zones) = (BTreeMap::new(), Transfer::Unknown, Vec::new());
+            return Server { name, address, udp, tcp, child, unknown_option, unknown_version, transfer, zones };
+        }
+        let tcp = ask(domain, Type::Soa, Manner::Tcp).map(|reply| start(&reply));
+        let mut child = NameServers::new();
+        if let Ok(reply) = ask(domain, Type::Ns, Manner::Udp) {
+            child = name_servers(&reply, domain);
+            for (server, addresses) in child.iter_mut().filter(|(server, _)| is_at_or_below(server, domain)) {
+                for rtype in [Type::A, Type::Aaaa] {
+                    addresses.extend(ask(server, rtype, Manner::Udp).iter().flat_map(|reply| reply.addresses(server)));
+                }
+            }
+        }
+        let transfer = match self.client.ask(address, domain, Type::Axfr, Manner::Tcp) {
+            Ok(reply) if reply.rcode == "NOERROR" && !reply.answers.is_empty() => Transfer::Given,
+            Ok(_) | Err(Fault::Unreachable(_)) if tcp.is_ok() => Transfer::Refused,
+            _ => Transfer::Unknown,
+        };
+        let mut zones = vec![self.zone(address, &self.alias_zone, false)];
+        zones.extend(self.shards.iter().flatten().map(|shard| self.zone(address, shard, true)));
+        Server {
+            name,
+            udp,
+            tcp,
+            child,
+            unknown_option: ask(domain, Type::Soa, Manner::UnknownOption).map(|reply| reply.rcode),
+            unknown_version: ask(domain, Type::Soa, Manner::UnknownVersion).map(|reply| reply.rcode),
+            transfer,
+            zones,
+            address,
+        }
+    }
+
+    fn zone(&self, server: SocketAddr, apex: &str, has_wildcard: bool) -> Zone {
+        let start = self.client.ask(server, apex, Type::Soa, Manner::Udp).map(|reply| start(&reply));
+        let wildcard = (has_wildcard && start.is_ok()).then(|| {
+            let ghost = format!("{GHOST}.{apex}");
+            let mut addresses = BTreeSet::new();
+            for rtype in [Type::A, Type::Aaaa] {
+                match self.client.ask(server, &ghost, rtype, Manner::Udp) {
+                    Ok(reply) if reply.rcode == "NOERROR" => addresses.extend(reply.addresses(&ghost)),
+                    Ok(reply) => return Err(reply.rcode),
+                    Err(fault) => return Err(fault.to_string()),
+                }
+            }
+            Ok(addresses)
+        });
+        Zone { apex: apex.to_owned(), start, wildcard }
+    }
+
+    /// What the resolver says of a host.
+    fn trail(&self, host: &str, resolver: SocketAddr) -> Result<Trail, String> {
+        let mut trail = Trail::default();
+        for rtype in [Type::A, Type::Aaaa] {
+            let reply = self.client.ask(resolver, host, rtype, Manner::Recursive);
+            let reply = reply.map_err(|fault| format!("the resolver {resolver} does not help: {fault}"))?;
+            if reply.rcode != "NOERROR" && reply.rcode != "NXDOMAIN" {
+                return Err(format!("the resolver {resolver} answers {} for {host}", reply.rcode));
+            }
+            let mut at = host.to_owned();
+            let mut aliases = Vec::new();
+            while let Some(target) = alias(&reply.answers, &at).filter(|_| aliases.len() <= reply.answers.len()) {
+                aliases.push(target.clone());
+                at = target;
+            }
+            trail.addresses.extend(reply.addresses(&at));
+            if trail.aliases.len() < aliases.len() {
+                trail.aliases = aliases;
+            }
+            trail.rcode = reply.rcode;
+        }
+        Ok(trail)
+    }
+}
+
+fn alias(records: &[Record], owner: &str) -> Option<String> {
+    records.iter().find_map(|record| match &record.data {
+        Data::Cname(target) if record.owner == owner => Some(target.clone()),
+        _ => None,
+    })
+}
+
+fn start(reply: &Reply) -> Start {
+    Start {
+        rcode: reply.rcode.clone(),
+        authoritative: reply.authoritative,
+        recursion: reply.recursion,
+        edns: reply.edns,
+        serial: reply.serial(),
+    }
+}
+
+/// The cut that a reply refers to on the way to `name`, and the servers below it with their glue.
+fn referral(reply: &Reply, name: &str) -> Option<(String, NameServers)> {
+    if reply.authoritative || reply.rcode != "NOERROR" {
+        return None;
+    }
+    let is_ns = |record: &&Record| matches!(record.data, Data::Ns(_)) && is_at_or_below(name, &record.owner);
+    let cut = reply.authorities.iter().find(is_ns)?.owner.clone();
+    let servers = name_servers(reply, &cut);
+    Some((cut, servers))
+}
+
+/// The name servers of `zone` in any section, with what addresses the reply has of them.
+fn name_servers(reply: &Reply, zone: &str) -> NameServers {
+    let mut servers = NameServers::new();
+    for record in reply.answers.iter().chain(&reply.authorities) {
+        if let (Data::Ns(name), true) = (&record.data, record.owner == zone) {
+            servers.insert(name.clone(), reply.addresses(name).into_iter().collect());
+        }
+    }
+    servers
+}
+
+/// Whether `name` is `zone` or below it.
+pub fn is_at_or_below(name: &str, zone: &str) -> bool {
+    name == zone || is_below(name, zone)
+}
+
+fn is_below(name: &str, zone: &str) -> bool {
+    zone == "." && name != "." || name.strip_suffix(zone).is_some_and(|front| front.ends_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_are_compared_by_whole_labels() {
+        for (name, zone, below) in [
+            ("a.example.", "example.", true),
+            ("example.", "example.", false),
+            ("badexample.", "example.", false),
+            ("example.", ".", true),
+            (".", ".", false),
+        ] {
+            assert_eq!(is_below(name, zone), below, "{name} {zone}");
+        }
+        assert!(is_at_or_below("example.", "example."));
+    }
+}

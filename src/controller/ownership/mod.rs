@@ -1,0 +1,391 @@
+//! Proof of control: that whoever wants a custom host for a Route may change the host's DNS. Off unless `verify-hosts` is on.
+//!
+//! Each Route with a host gets a challenge in its status, a TXT record to create. The host's own authoritative servers are
+//! asked for it ([`authorities`]), and the condition `HostProven` says what came of it; the scheduler admits no host without
+//! it, and the keeper of placement takes `Admitted` back when it is lost.
+//!
+//! ```text
+//!   Unproven ──found──► Proven ──missing──► Proven, in grace ──missing for the grace period──► Unproven
+//!                          ▲                       │ found
+//!                          └───────────────────────┘
+//! ```
+//!
+//! Routes that had a Router when the switch was turned on begin in grace. The end of the grace period stands in the status
+//! (`challenge.provenUntil`), so that neither a restart nor another leader begins it anew.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use serde_json::json;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use self::authorities::Authorities;
+use self::challenge::{Key, Proof};
+use crate::api::names::{challenge_name, is_at_or_below};
+use crate::api::v1alpha1::route::{Challenge, HOST_PROVEN, Phase, Route};
+use crate::client::backoff::{delay, random};
+use crate::client::reflector::{self, Change, Changes, ObjectKey, Store, reflect};
+use crate::client::status::{Statement, state, update_status};
+
+pub mod authorities;
+pub mod challenge;
+
+/// Hosts that are asked for at a time.
+const HOSTS_AT_A_TIME: usize = 16;
+/// How soon a host that is not proven is asked for again, at first.
+const RETRY_FIRST: Duration = Duration::from_secs(5);
+/// The longest wait until a host that is not proven, or has lost its record, is asked for again.
+const RETRY_LONGEST: Duration = Duration::from_secs(300);
+/// How long asking for one host, and writing what came of it, may take.
+const ACTION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How hosts are proven.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The platform's domain: hosts in it are the platform's own.
+    pub domain: Arc<str>,
+    /// What tokens are made with.
+    pub key: Key,
+    /// Who is asked.
+    pub authorities: Authorities,
+    /// How long after it was found the record is looked for again, about.
+    pub interval: Duration,
+    /// How long a host stays admitted after its record was found last.
+    pub grace: Duration,
+}
+
+/// What it counts; clones share it.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    checks: Family<[(&'static str, &'static str); 1], Counter>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let checks = Family::<[(&'static str, &'static str); 1], Counter>::default();
+        for outcome in ["found", "missing", "failed"] {
+            drop(checks.get_or_create(&[("outcome", outcome)]));
+        }
+        Metrics { checks }
+    }
+}
+
+impl Metrics {
+    /// Adds them to `registry`, under the registry's own prefix.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "verify_host_checks",
+            "Times that a custom host's own name servers were asked for its record, by what came of it",
+            self.checks.clone(),
+        );
+    }
+}
+
+/// A Route with a host, as far as it matters here.
+#[derive(Debug, Clone, PartialEq)]
+struct HostView {
+    uid: String,
+    host: String,
+}
+
+impl HostView {
+    fn new(route: &Route) -> Option<Self> {
+        let host = route.spec.host.clone().filter(|host| !host.is_empty())?;
+        Some(HostView { uid: route.metadata.uid.clone().unwrap_or_default(), host })
+    }
+}
+
+/// Proves hosts until `stop`. `client`'s identity must be allowed to write the status of Routes.
+pub async fn run(client: kube::Client, settings: Settings, metrics: Metrics, stop: CancellationToken) {
+    let mirror = reflector::Settings { field_selector: Some("spec.host!=".to_owned()), ..Default::default() };
+    let (hosts, changes) = reflect(client.clone(), mirror, |route: Route| HostView::new(&route));
+    let mut owners = Owners {
+        client,
+        settings: Arc::new(settings),
+        metrics,
+        hosts,
+        changes,
+        due: BTreeSet::new(),
+        planned: HashMap::new(),
+        failures: HashMap::new(),
+        actions: JoinSet::new(),
+    };
+    loop {
+        owners.start_due();
+        let wake_at = owners.due.first().map(|(at, _)| *at).filter(|_| owners.actions.len() < HOSTS_AT_A_TIME);
+        tokio::select! {
+            () = stop.cancelled() => break,
+            change = owners.changes.next() => owners.on_change(change),
+            Some(done) = owners.actions.join_next() => owners.on_done(done),
+            () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
+        }
+    }
+    owners.actions.shutdown().await;
+}
+
+struct Owners {
+    client: kube::Client,
+    settings: Arc<Settings>,
+    metrics: Metrics,
+    hosts: Store<Option<HostView>>,
+    changes: Changes<Option<HostView>>,
+    due: BTreeSet<(Instant, ObjectKey)>,
+    planned: HashMap<ObjectKey, Instant>,
+    /// How often in a row a host was not found to be proven.
+    failures: HashMap<ObjectKey, u32>,
+    actions: JoinSet<(ObjectKey, kube::Result<Option<Judged>>)>,
+}
+
+impl Owners {
+    fn on_change(&mut self, change: Change<Option<HostView>>) {
+        match change {
+            Change::Applied(applied) => self.on_host(applied),
+            Change::Deleted { key, .. } => self.forget(&key),
+            Change::Resynced(resync) => {
+                resync.vanished.iter().for_each(|(key, _)| self.forget(key));
+                resync.applied.into_iter().for_each(|applied| self.on_host(applied));
+            }
+        }
+    }
+
+    fn on_host(&mut self, applied: reflector::Applied<Option<HostView>>) {
+        let reflector::Applied { key, now, before, .. } = applied;
+        let plain = now.as_ref().as_ref().map(|view| view.host.strip_prefix("*.").unwrap_or(&view.host));
+        if plain.is_none_or(|host| is_at_or_below(host, &self.settings.domain)) {
+            return self.forget(&key);
+        }
+        if before.is_none_or(|before| before != now) {
+            self.failures.remove(&key);
+            self.plan(key, Instant::now());
+        }
+    }
+
+    fn forget(&mut self, key: &ObjectKey) {
+        self.failures.remove(key);
+        if let Some(at) = self.planned.remove(key) {
+            self.due.remove(&(at, key.clone()));
+        }
+    }
+
+    fn plan(&mut self, key: ObjectKey, at: Instant) {
+        if let Some(before) = self.planned.insert(key.clone(), at) {
+            self.due.remove(&(before, key.clone()));
+        }
+        self.due.insert((at, key));
+    }
+
+    fn start_due(&mut self) {
+        let now = Instant::now();
+        while self.actions.len() < HOSTS_AT_A_TIME
+            && let Some((_, key)) = self.due.first().filter(|(at, _)| *at <= now).cloned()
+        {
+            self.forget_plan(&key);
+            let Some(view) = self.hosts.get(&key).and_then(|view| (*view).clone()) else { continue };
+            let (client, settings) = (self.client.clone(), Arc::clone(&self.settings));
+            self.actions.spawn(async move {
+                let silent = || std::io::Error::new(std::io::ErrorKind::TimedOut, "the API did not answer in time");
+                let result = timeout(ACTION_TIMEOUT, prove(&client, &settings, &key, &view)).await;
+                (key, result.unwrap_or_else(|_| Err(kube::Error::ReadEvents(silent()))))
+            });
+        }
+    }
+
+    fn forget_plan(&mut self, key: &ObjectKey) {
+        if let Some(at) = self.planned.remove(key) {
+            self.due.remove(&(at, key.clone()));
+        }
+    }
+
+    fn on_done(&mut self, done: Result<(ObjectKey, kube::Result<Option<Judged>>), JoinError>) {
+        let (key, result) = match done {
+            Ok(done) => done,
+            Err(error) => return tracing::error!(%error, "proving a host panicked"),
+        };
+        let outcome = match &result {
+            Ok(Some(Judged { found: true, .. })) => "found",
+            Ok(_) => "missing",
+            Err(error) => {
+                tracing::warn!(route = %key, %error, "whether the route's host is proven cannot be written; trying again");
+                "failed"
+            }
+        };
+        self.metrics.checks.get_or_create(&[("outcome", outcome)]).inc();
+        if self.hosts.get(&key).is_none() || self.planned.contains_key(&key) {
+            return;
+        }
+        let wait = match result {
+            Ok(Some(Judged { found: true, .. })) => {
+                self.failures.remove(&key);
+                self.settings.interval.mul_f64(0.75 + (random() >> 32) as f64 / f64::from(u32::MAX) / 2.0)
+            }
+            _ => {
+                let failures = self.failures.entry(key.clone()).or_default();
+                *failures = failures.saturating_add(1);
+                delay(RETRY_FIRST, RETRY_LONGEST.min(self.settings.interval.max(RETRY_FIRST)), *failures - 1, random())
+            }
+        };
+        self.plan(key, Instant::now() + wait);
+    }
+}
+
+/// What is to be said of a host.
+#[derive(Debug, Clone, PartialEq)]
+struct Judged {
+    found: bool,
+    statement: Statement,
+    challenge: Challenge,
+}
+
+/// Asks for the record of one host, and writes what came of it. `None`: the Route is another one by now.
+async fn prove(
+    client: &kube::Client,
+    settings: &Settings,
+    key: &ObjectKey,
+    view: &HostView,
+) -> kube::Result<Option<Judged>> {
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    let routes: Api<Route> = Api::namespaced(client.clone(), namespace);
+    let Some(route) = routes.get_opt(&key.name).await? else { return Ok(None) };
+    let fresh = settings.key.challenge(namespace, &view.uid, &view.host);
+    let is_told = known_challenge(&route, &view.host).is_some();
+    if !is_told && !is_bound(&route) {
+        // Told before anyone is asked, which may take its time.
+        let why = Proof::Missing("it was not looked for yet".to_owned());
+        write(&routes, &key.name, view, &fresh, &why, settings.grace).await?;
+    }
+    let challenge = known_challenge(&route, &view.host).unwrap_or(&fresh).clone();
+    let proof = match challenge.name.parse() {
+        Ok(name) => Proof::of(&challenge, settings.authorities.texts(&name).await),
+        Err(error) => Proof::Missing(format!("{} is no name that could be asked for: {error}", challenge.name)),
+    };
+    write(&routes, &key.name, view, &fresh, &proof, settings.grace).await
+}
+
+async fn write(
+    routes: &Api<Route>,
+    name: &str,
+    view: &HostView,
+    fresh: &Challenge,
+    proof: &Proof,
+    grace: Duration,
+) -> kube::Result<Option<Judged>> {
+    let mut judged = None;
+    let change = |route: &Route| {
+        judged = None;
+        if HostView::new(route).as_ref() != Some(view) {
+            return None;
+        }
+        let now = Timestamp::now();
+        let found = judge(known_challenge(route, &view.host), fresh, is_bound(route), proof, now, grace);
+        let mut conditions = route.status.clone().unwrap_or_default().conditions;
+        let mut changed = state(&mut conditions, &found.statement, route.metadata.generation, now);
+        changed |= route.status.as_ref().and_then(|status| status.challenge.as_ref()) != Some(&found.challenge);
+        let patch = changed.then(|| json!({"conditions": conditions, "challenge": found.challenge}));
+        judged = Some(found);
+        patch
+    };
+    update_status(routes, name, change).await?;
+    Ok(judged)
+}
+
+/// The challenge in a Route's status, if it is of this host.
+fn known_challenge<'a>(route: &'a Route, host: &str) -> Option<&'a Challenge> {
+    let challenge = route.status.as_ref()?.challenge.as_ref()?;
+    (challenge.name == challenge_name(host)).then_some(challenge)
+}
+
+fn is_bound(route: &Route) -> bool {
+    route.status.as_ref().is_some_and(|status| status.phase == Phase::Scheduled)
+}
+
+/// What a proof means. A challenge that was told stays as it was, whatever key the leader of now has.
+fn judge(
+    told: Option<&Challenge>,
+    fresh: &Challenge,
+    is_bound: bool,
+    proof: &Proof,
+    now: Timestamp,
+    grace: Duration,
+) -> Judged {
+    let mut challenge = told.unwrap_or(fresh).clone();
+    let end = jiff::SignedDuration::try_from(grace).ok().and_then(|grace| now.checked_add(grace).ok());
+    // To the second: it is compared with what comes back.
+    let end = Timestamp::from_second(end.unwrap_or(Timestamp::MAX).as_second()).unwrap_or(Timestamp::MAX);
+    let until = challenge.proven_until.as_ref().map(|until| until.0);
+    let (is_true, reason, message) = match proof {
+        Proof::Found => {
+            // Written now and then only: the rest of the grace period is long.
+            let renew = until.is_none_or(|until| now + (end.duration_since(now) * 3 / 4) > until);
+            if renew {
+                challenge.proven_until = Some(Time(end));
+            }
+            (true, "Proven", format!("the host's own name servers have the record {}", challenge.record))
+        }
+        Proof::Missing(why) => match until {
+            Some(until) if until > now => {
+                let message = format!("{why}; the host stays admitted until {until} without {}", challenge.record);
+                (true, "RecordMissing", message)
+            }
+            None if told.is_none() && is_bound => {
+                challenge.proven_until = Some(Time(end));
+                let message = format!(
+                    "the host was admitted before hosts were to be proven, and stays so until {end}; create {}",
+                    challenge.record
+                );
+                (true, "GracePeriod", message)
+            }
+            _ => (false, "OwnershipUnproven", format!("create the record {}; {why}", challenge.record)),
+        },
+    };
+    Judged {
+        found: *proof == Proof::Found,
+        statement: Statement { kind: HOST_PROVEN, is_true, reason, message },
+        challenge,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_lasts_for_its_grace_period() {
+        let at = |second| Timestamp::from_second(second).expect("in range");
+        let key = Key::new(&[7; 32]);
+        let fresh = key.challenge("shop", "u1", "www.shop.example");
+        let (grace, now) = (Duration::from_secs(1000), at(50_000));
+        let until =
+            |second: Option<i64>| Challenge { proven_until: second.map(|second| Time(at(second))), ..fresh.clone() };
+        let missing = Proof::Missing("it is not there".to_owned());
+        for (what, told, is_bound, proof, reason, then) in [
+            ("never seen", None, false, &missing, "OwnershipUnproven", None),
+            ("found", Some(until(None)), false, &Proof::Found, "Proven", Some(51_000)),
+            ("found again soon", Some(until(Some(50_900))), true, &Proof::Found, "Proven", Some(50_900)),
+            ("found again later", Some(until(Some(50_700))), true, &Proof::Found, "Proven", Some(51_000)),
+            ("lost", Some(until(Some(50_001))), true, &missing, "RecordMissing", Some(50_001)),
+            ("lost for long", Some(until(Some(50_000))), true, &missing, "OwnershipUnproven", Some(50_000)),
+            ("and found", Some(until(Some(40_000))), true, &Proof::Found, "Proven", Some(51_000)),
+            ("bound before the switch", None, true, &missing, "GracePeriod", Some(51_000)),
+            ("told and not yet proven", Some(until(None)), true, &missing, "OwnershipUnproven", None),
+        ] {
+            let judged = judge(told.as_ref(), &fresh, is_bound, proof, now, grace);
+            let ends = judged.challenge.proven_until.as_ref().map(|until| until.0.as_second());
+            assert_eq!((judged.statement.reason, ends), (reason, then), "{what}");
+            assert_eq!(judged.statement.is_true, reason != "OwnershipUnproven", "{what}");
+            assert!(judged.statement.message.contains(&fresh.record), "{what}: {}", judged.statement.message);
+        }
+        // Another leader's key changes nothing for the owner.
+        let other = Key::new(&[8; 32]).challenge("shop", "u1", "www.shop.example");
+        let judged = judge(Some(&until(None)), &other, false, &missing, now, grace);
+        assert_eq!(judged.challenge.value, fresh.value);
+    }
+}

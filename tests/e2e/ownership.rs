@@ -1,0 +1,127 @@
+//! Proof of control: a host is admitted when its own name server has the record that was asked for, and no sooner.
+//!
+//! In a network namespace of its own the test has a name server of the host's owner (the program itself, over a zone file),
+//! `unbound` as the resolver that finds it, and the platform.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::resolver::{Daemon, inside_namespace};
+use crate::server::{DataDir, Ports, Server, eventually};
+use crate::tools::Kubectl;
+
+const PLATFORM: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n\
+     apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: one}\nspec: {addresses: [{ip: 192.0.2.1}]}\n---\n";
+
+fn route(name: &str, host: &str) -> String {
+    format!(
+        "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {{name: {name}, namespace: shop}}\n\
+         spec: {{host: \"{host}\", to: {{name: web}}}}\n---\n"
+    )
+}
+
+/// The zone of the host's owner, with this further line, under this serial.
+fn zone(serial: u32, line: &str) -> String {
+    format!("$TTL 60\n@ SOA ns h {serial} 2 3 4 5\n@ NS ns\nns A 127.0.0.5\n{line}\n")
+}
+
+fn unbound(data: &DataDir) -> Daemon {
+    let configuration = data.join("unbound.conf");
+    std::fs::write(
+        &configuration,
+        "server:\n  interface: 127.0.0.4\n  port: 53\n  username: \"\"\n  chroot: \"\"\n  directory: \"/\"\n  pidfile: \"\"\n\
+         \x20 use-syslog: no\n  do-daemonize: no\n  do-not-query-localhost: no\n  module-config: \"iterator\"\n\
+         \x20 access-control: 127.0.0.0/8 allow\n\
+         stub-zone:\n  name: \"shop.example\"\n  stub-addr: 127.0.0.5\nremote-control:\n  control-enable: no\n",
+    )
+    .expect("the data directory can be written");
+    let mut command = Command::new("unbound");
+    command.arg("-c").arg(&configuration).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Daemon(command.spawn().expect("unbound is installed: the test command of the README installs it"))
+}
+
+/// Status, reason and message of a condition of a route.
+fn condition(kubectl: &Kubectl, name: &str, kind: &str) -> Option<(String, String, String)> {
+    let route = kubectl.json(&["routes.signpost.dev", "-n", "shop", name]);
+    let conditions = route["status"]["conditions"].as_array()?.clone();
+    let found = conditions.into_iter().find(|condition| condition["type"] == kind)?;
+    let text = |member: &str| found[member].as_str().unwrap_or_default().to_owned();
+    Some((text("status"), text("reason"), text("message")))
+}
+
+fn until(kubectl: &Kubectl, name: &str, kind: &str, status: &str, reason: &str) -> String {
+    eventually(&format!("{kind} of {name} is {status}, {reason}"), || {
+        let found = condition(kubectl, name, kind)?;
+        (found.0 == status && found.1 == reason).then_some(found.2)
+    })
+}
+
+#[test]
+fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
+    if !inside_namespace("ownership::a_host_is_admitted_when_its_own_name_server_has_the_record") {
+        return;
+    }
+    let (data, zones) = (DataDir::new(), DataDir::new());
+    let file = zones.join("shop.example.zone");
+    std::fs::write(&file, zone(1, "www A 192.0.2.80")).expect("written");
+    let owner_ports = Ports { dns: "127.0.0.5:53".parse().expect("an address"), ..Ports::free() };
+    let owner = Server::start(owner_ports, &["--roles", "dns,admin", "--zones", zones.path()]);
+    let publish = |serial: u32, line: &str| {
+        std::fs::write(&file, zone(serial, line)).expect("written");
+        owner.signal("HUP");
+    };
+    let _resolver = unbound(&data);
+    let arguments = ["--data-dir", data.path(), "--verify-hosts", "on", "--verify-resolver", "127.0.0.4"];
+    let times = ["--verify-hosts-interval", "1s", "--verify-hosts-grace", "8s"];
+    let _server = Server::start(Ports::free(), &[&arguments[..], &times].concat());
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    kubectl.ok_with(&["apply", "-f", "-"], &(PLATFORM.to_owned() + &route("www", "www.shop.example")));
+
+    // Asked for, not there: the route waits, and says which record to create.
+    let message = until(&kubectl, "www", "Admitted", "False", "OwnershipUnproven");
+    assert!(message.contains("status.challenge.record"), "{message}");
+    let message = eventually("the owner's server was asked", || {
+        let (status, _, message) = condition(&kubectl, "www", "HostProven")?;
+        (status == "False" && message.contains("ns.shop.example (127.0.0.5) has no TXT record")).then_some(message)
+    });
+    let status = || kubectl.json(&["routes.signpost.dev", "-n", "shop", "www"])["status"].clone();
+    let challenge: Value = status()["challenge"].clone();
+    let record = challenge["record"].as_str().expect("a record").to_owned();
+    assert!(record.starts_with("_signpost-challenge.www.shop.example. IN TXT \"signpost="), "{record}");
+    assert!(message.contains(&record), "{message}");
+    assert_eq!(status()["phase"], "new");
+
+    // Another's token proves nothing; one's own does, and the route goes its way.
+    publish(2, "_signpost-challenge.www TXT \"signpost=another\"");
+    eventually("another record is told as such", || {
+        let (status, _, message) = condition(&kubectl, "www", "HostProven")?;
+        (status == "False" && message.contains("has another TXT record")).then_some(())
+    });
+    publish(3, &record);
+    until(&kubectl, "www", "HostProven", "True", "Proven");
+    until(&kubectl, "www", "Admitted", "True", "Admitted");
+    kubectl.ok(&["wait", "-n", "shop", "rt/www", "--for=condition=Resolvable", "--timeout=60s"]);
+
+    // The record goes: for a while the host stays, and then it does not. Its name on the platform stays in any case.
+    publish(4, "www A 192.0.2.80");
+    let message = until(&kubectl, "www", "HostProven", "True", "RecordMissing");
+    assert!(message.contains("stays admitted until"), "{message}");
+    assert_eq!(condition(&kubectl, "www", "Admitted").expect("it is told").0, "True");
+    until(&kubectl, "www", "Admitted", "False", "OwnershipUnproven");
+    assert_eq!(status()["phase"], "scheduled");
+    assert_eq!(status()["challenge"]["value"], challenge["value"], "the record to create is the same for ever");
+    publish(5, &record);
+    until(&kubectl, "www", "Admitted", "True", "Admitted");
+
+    // Names of the platform need no proof, and a host without a zone says what is wrong.
+    kubectl.ok_with(&["apply", "-f", "-"], &route("plain", ""));
+    kubectl.ok(&["wait", "-n", "shop", "rt/plain", "--for=condition=Resolvable", "--timeout=60s"]);
+    kubectl.ok_with(&["apply", "-f", "-"], &route("nowhere", "*.nowhere.example"));
+    let challenge = eventually("it is told what to create", || {
+        let route = kubectl.json(&["routes.signpost.dev", "-n", "shop", "nowhere"]);
+        route["status"]["challenge"]["name"].as_str().map(str::to_owned)
+    });
+    assert_eq!(challenge, "_signpost-challenge.nowhere.example");
+    until(&kubectl, "nowhere", "Admitted", "False", "OwnershipUnproven");
+}
