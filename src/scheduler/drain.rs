@@ -117,7 +117,8 @@ impl Drain {
         (self.waiting.len() + self.released.len(), self.stuck.len())
     }
 
-    fn holds(&self, key: &ObjectKey) -> bool {
+    /// Whether a route is on a draining Router, as far as is known here.
+    pub fn holds(&self, key: &ObjectKey) -> bool {
         self.waiting.contains(key) || self.released.contains(key) || self.stuck.contains(key)
     }
 

@@ -662,6 +662,8 @@ impl Scheduler {
             if waits && !self.queue.holds(&key) && !settling.contains(&key) {
                 self.metrics.missed.inc();
                 self.queue.push(key);
+            } else if !waits && !self.queue.holds(&key) && !self.drain.holds(&key) {
+                self.take_back(&key, &route);
             }
         }
         if self.drain.is_idle() {

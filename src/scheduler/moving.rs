@@ -55,7 +55,8 @@ impl Scheduler {
 
     /// A route that was to move is not to any more: what it is told of that is taken back.
     pub(super) fn take_back(&mut self, key: &ObjectKey, route: &RouteFacts) {
-        if route.bound && route.moving.is_some_and(|moving| moving.is_true) {
+        // Who does not lead leaves it to who does, and finds it in its next search if it comes to lead.
+        if self.may_decide() && route.bound && route.moving.is_some_and(|moving| moving.is_true) {
             self.reports.insert(key.clone(), Report::stays(&route.uid));
         }
     }
