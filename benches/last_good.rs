@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use signpost::api::v1alpha1::router::Mode;
 use signpost::compiler::Digest;
+use signpost::compiler::health::Health;
 use signpost::compiler::inputs::{AddressInput, RouterInput};
 use signpost::controller::zone::last_good::LastGood;
 use signpost::controller::zone::record;
@@ -78,6 +79,7 @@ fn router(number: usize) -> RouterInput {
         active: true,
         priority: 0,
         weight: 1,
+        health: Health::Unknown,
     };
     RouterInput {
         name: format!("shard{number}").into(),
@@ -87,6 +89,7 @@ fn router(number: usize) -> RouterInput {
         mode: Mode::ActiveActive,
         addresses: [address(0), address(1)].into(),
         records: Box::default(),
+        panic_percent: 0,
         trails: Default::default(),
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use signpost::api::v1alpha1::router::Mode;
+use signpost::compiler::health::Health;
 use signpost::compiler::inputs::{AddressInput, BindingInput, RouterInput};
 use signpost::compiler::settings::text_of;
 use signpost::compiler::{Platform, Settings};
@@ -33,7 +34,8 @@ fn main() {
 }
 
 fn router(number: u32, last_octet: u8) -> Arc<RouterInput> {
-    let address = |octet| AddressInput { ip: [192, 0, 2, octet].into(), active: true, priority: 0, weight: 1 };
+    let health = Health::Unknown;
+    let address = |octet| AddressInput { ip: [192, 0, 2, octet].into(), active: true, priority: 0, weight: 1, health };
     Arc::new(RouterInput {
         name: format!("shard{number}").into(),
         created: 0,
@@ -42,6 +44,7 @@ fn router(number: u32, last_octet: u8) -> Arc<RouterInput> {
         mode: Mode::ActiveActive,
         addresses: Box::from([address(1), address(last_octet)]),
         records: Box::default(),
+        panic_percent: 0,
         trails: Arc::default(),
     })
 }

@@ -9,6 +9,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use signpost::api::identity::{GROUP_MASTERS, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER};
+use signpost::api::v1alpha1::brake::{Brake, Decision};
 use signpost::api::v1alpha1::name_claim::NameClaim;
 use signpost::api::v1alpha1::route::Route;
 use signpost::api::v1alpha1::route_binding::RouteBinding;
@@ -19,7 +20,9 @@ use signpost::apiserver::{self, ApiServer};
 use signpost::client;
 use signpost::compiler::Settings;
 use signpost::controller::apexes::Apexes;
+use signpost::controller::brake::Reporter;
 use signpost::controller::static_zones::{self, StaticZones};
+use signpost::controller::zone::hold::Held;
 use signpost::controller::zone::status::Status;
 use signpost::controller::{ledger, zone};
 use signpost::store::memory::Memory;
@@ -140,7 +143,7 @@ impl NameServer {
         let (sender, settings) = watch::channel(settings());
         let stop = CancellationToken::new();
         let state = state.map(PathBuf::from);
-        let options = zone::Options { settings, state, apexes, status: status.clone() };
+        let options = zone::Options { settings, state, apexes, brake_share: 25, status: status.clone() };
         let running = zone::run(client, db.clone(), options, stop.clone());
         let task = tokio::spawn(async move { running.await.expect("its state directory is usable") });
         NameServer { db, status, stop, task, _settings: sender }
@@ -276,7 +279,8 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     until("the loss is held", || !server.status.held().is_empty() && server.wildcard("other").is_some()).await;
     assert_eq!(server.wildcard("shard1"), Some(vec![1]));
     let before = server.db.get(&name("v3.example.")).and_then(|zone| zone.serial()).expect("a serial");
-    server.status.approve();
+    let approval = |held: Held| (held.id, Decision::Approve);
+    server.status.set_decisions(server.status.held().into_iter().map(approval).collect());
     until("the loss is approved", || server.wildcard("shard1").is_none() && server.status.held().is_empty()).await;
     until("the parent follows", || !server.is_delegated("shard1")).await;
     let after = server.db.get(&name("v3.example.")).and_then(|zone| zone.serial()).expect("a serial");
@@ -350,4 +354,124 @@ async fn a_file_and_a_router_never_serve_one_apex_together() {
     stop.cancel();
     running.await.expect("it ends in good order");
     server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_tells_is_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state");
+    {
+        let platform = Platform::start().await;
+        for router in ["shard1", "shard2", "shard3"] {
+            platform.create_router(router, &["192.0.2.1"]).await;
+        }
+        let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(&state), apexes());
+        until("ready", || server.db.is_ready() && server.wildcard("shard3").is_some()).await;
+        // On purpose, and told: the last address, and the whole shard.
+        platform.set_addresses("shard3", &[]).await;
+        until("the last address is gone", || server.wildcard("shard3").is_none()).await;
+        platform.delete_router("shard3").await;
+        until("the shard is gone", || server.db.get(&name("shard3.v3.example.")).is_none()).await;
+        assert_eq!(server.status.held(), []);
+        server.stop().await;
+    }
+    // Another API than the one before: one shard is there without an address, one is not there.
+    let other = Platform::start().await;
+    other.create_router("shard1", &[]).await;
+    let server = NameServer::start(other.client(USER_NAME_SERVER), Some(&state), apexes());
+    until("both are held", || server.status.held().first().is_some_and(|held| held.count == 2)).await;
+    assert_eq!((server.wildcard("shard1"), server.wildcard("shard2")), (Some(vec![1]), Some(vec![1])));
+    let held = server.status.held();
+    // What someone does to one of them now is told by the watch, and believed.
+    other.set_addresses("shard1", &["192.0.2.7"]).await;
+    until("the edit counts", || server.wildcard("shard1") == Some(vec![7])).await;
+    until("one is left", || server.status.held().first().is_some_and(|held| held.count == 1)).await;
+    // What was said of both counts for both alone.
+    server.status.set_decisions([(held[0].id.clone(), Decision::Approve)].into());
+    other.set_addresses("shard1", &["192.0.2.8"]).await;
+    until("the loop goes on", || server.wildcard("shard1") == Some(vec![8])).await;
+    assert_eq!(server.wildcard("shard2"), Some(vec![1]));
+    // The Router that is there again is held no more.
+    other.create_router("shard2", &["192.0.2.2"]).await;
+    until("nothing is held", || server.status.held().is_empty() && server.wildcard("shard2") == Some(vec![2])).await;
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_is_told_to_the_api_and_decided_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let states = ["one", "two"].map(|state| folder.path().join(state));
+    {
+        let platform = Platform::start().await;
+        platform.create_router("shard1", &["192.0.2.1"]).await;
+        platform.bind("app", "shard1").await;
+        for state in &states {
+            let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(state), apexes());
+            until("ready", || server.db.is_ready() && server.has_alias("app")).await;
+            server.stop().await;
+        }
+    }
+    let emptied = Platform::start().await;
+    let stop = CancellationToken::new();
+    let start = |state: &Path, server: &str| {
+        let running = NameServer::start(emptied.client(USER_NAME_SERVER), Some(state), apexes());
+        let reporter = Reporter::new(emptied.client(USER_NAME_SERVER), server.to_owned(), running.status.clone());
+        tokio::spawn(reporter.run(stop.clone()));
+        running
+    };
+    let [one, two] = [start(&states[0], "ns1"), start(&states[1], "ns2")];
+    let brakes = Api::<Brake>::all(emptied.admin());
+    let told = async || {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let list = brakes.list(&Default::default()).await.expect("listed").items;
+            let holders = |brake: &Brake| brake.status.as_ref().map_or(0, |status| status.holders.len());
+            if list.len() == 2 && list.iter().all(|brake| holders(brake) == 2) {
+                return list.into_iter().map(|brake| brake.metadata.name.expect("a name")).collect::<Vec<_>>();
+            }
+            assert!(Instant::now() < deadline, "{list:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let ids = told().await;
+    let decide = async |id: &str, decision: &str| {
+        let patch = Patch::Merge(json!({"spec": {"decision": decision}}));
+        brakes.patch(id, &PatchParams::default(), &patch).await.expect("decided");
+    };
+    for id in &ids {
+        decide(id, "reject").await;
+    }
+    let quiet = |server: &NameServer| {
+        let held = server.status.held();
+        held.len() == 2 && held.iter().all(|held| held.decision == Some(Decision::Reject))
+    };
+    until("both are quiet", || quiet(&one) && quiet(&two)).await;
+    assert!(one.has_alias("app") && two.wildcard("shard1") == Some(vec![1]));
+    // Whoever deletes the question is asked it again.
+    for id in &ids {
+        brakes.delete(id, &DeleteParams::default()).await.expect("deleted");
+    }
+    until("the alarm is back", || {
+        [&one, &two].iter().all(|server| server.status.held().iter().all(|held| held.decision.is_none()))
+    })
+    .await;
+    assert_eq!(told().await, ids);
+    for id in &ids {
+        decide(id, "approve").await;
+    }
+    until("the names go", || {
+        [&one, &two].iter().all(|server| {
+            server.status.held().is_empty() && !server.has_alias("app") && server.wildcard("shard1").is_none()
+        })
+    })
+    .await;
+    let deadline = Instant::now() + PATIENCE;
+    while !brakes.list(&Default::default()).await.expect("listed").items.is_empty() {
+        assert!(Instant::now() < deadline, "the last one that leaves takes it away");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stop.cancel();
+    for server in [one, two] {
+        server.stop().await;
+    }
 }

@@ -2,4 +2,5 @@
 
 pub mod identity;
 pub mod names;
+pub mod statuses;
 pub mod v1alpha1;

@@ -16,6 +16,7 @@ mod table;
 mod zones;
 
 mod backup;
+mod brake;
 mod check;
 mod completion;
 mod crds;
@@ -88,6 +89,7 @@ const COMMANDS: &[Entry] = &[
     Entry { command: check::command, run: check::run },
     Entry { command: zone::command, run: zone::run },
     Entry { command: doctor::command, run: doctor::run },
+    Entry { command: brake::command, run: brake::run },
     Entry { command: moves::move_command, run: moves::run_move },
     Entry { command: moves::drain_command, run: moves::run_drain },
     Entry { command: moves::cordon_command, run: moves::run_cordon },

@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::health::{Choice, Health, choose};
 use super::trails::Trails;
 use super::verdict::Verdict;
 use crate::api::names;
 use crate::api::v1alpha1::route_binding::RouteBinding;
-use crate::api::v1alpha1::router::{AddressState, Mode, Router};
+use crate::api::v1alpha1::router::{AddressHealthState, AddressState, Mode, Router, RouterStatus};
 use crate::wire::Name;
 use crate::zone::Ttl;
 
@@ -34,6 +35,8 @@ pub struct RouterInput {
     pub addresses: Box<[AddressInput]>,
     /// `spec.records`, as they are.
     pub records: Box<[Box<str>]>,
+    /// How many of a hundred addresses must be well for health to count; 0 for a Router without a health check.
+    pub panic_percent: u8,
     /// What routes that have left the shard leave in its zone. A Router as read has none: they stand on RouteBindings, and
     /// [`Platform`](super::Platform) brings the two together.
     pub trails: Arc<Trails>,
@@ -50,6 +53,8 @@ pub struct AddressInput {
     pub priority: u32,
     /// Share of the answers against the others, at least 1.
     pub weight: u16,
+    /// What is known of it.
+    pub health: Health,
 }
 
 impl RouterInput {
@@ -86,6 +91,7 @@ impl RouterInput {
                 active: address.state == AddressState::Active,
                 priority: address.priority,
                 weight: u16::try_from(address.weight).unwrap_or(u16::MAX).max(1),
+                health: health(router, ip),
             });
         }
         addresses.sort_unstable();
@@ -98,20 +104,42 @@ impl RouterInput {
             mode: spec.mode,
             addresses: addresses.into_boxed_slice(),
             records: spec.records.iter().map(|record| record.as_str().into()).collect(),
+            panic_percent: panic_percent(router),
             trails: Arc::default(),
         })
     }
 
-    /// The addresses to answer with: under `active-active` all active ones, under `active-passive` the active ones of the
-    /// lowest priority that has any.
+    /// The addresses to answer with, by state, mode and health (see [`health`](super::health)).
     pub fn answering(&self) -> impl Iterator<Item = &AddressInput> {
-        let active = || self.addresses.iter().filter(|address| address.active);
-        let only = match self.mode {
-            Mode::ActiveActive => None,
-            Mode::ActivePassive => active().map(|address| address.priority).min(),
-        };
-        active().filter(move |address| only.is_none_or(|priority| address.priority == priority))
+        self.choice().addresses.into_iter()
     }
+
+    /// The same, with whether health counts.
+    pub fn choice(&self) -> Choice<'_> {
+        choose(&self.addresses, self.mode, self.panic_percent)
+    }
+}
+
+/// What is known of an address of a Router.
+fn health(router: &Router, ip: IpAddr) -> Health {
+    if router.spec.health_check.is_none() {
+        return Health::Unknown;
+    }
+    let verdicts = router.status.iter().flat_map(|status: &RouterStatus| &status.addresses);
+    let verdict = verdicts.into_iter().find(|found| found.ip.parse() == Ok(ip)).map(|found| found.health);
+    match verdict {
+        None => Health::Pending,
+        Some(AddressHealthState::Unknown) => Health::Unknown,
+        Some(AddressHealthState::Healthy) => Health::Up,
+        Some(AddressHealthState::Unhealthy) => Health::Down,
+    }
+}
+
+/// The panic threshold that the prober goes by, or before it has said so, the Router's own.
+fn panic_percent(router: &Router) -> u8 {
+    let Some(check) = &router.spec.health_check else { return 0 };
+    let told = router.status.as_ref().and_then(|status| status.panic_threshold);
+    told.or(check.panic_threshold).map_or(50, |percent| u8::try_from(percent.min(100)).unwrap_or(100))
 }
 
 /// A RouteBinding, reduced.

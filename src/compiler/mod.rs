@@ -14,6 +14,7 @@ use crate::zone::Contents;
 
 pub mod settings;
 
+pub mod health;
 pub mod inputs;
 pub mod platform;
 

@@ -129,6 +129,7 @@ mod tests {
             mode: Mode::ActiveActive,
             addresses: Box::default(),
             records: entries.iter().map(|entry| (*entry).into()).collect(),
+            panic_percent: 0,
             trails: Arc::default(),
         };
         let mut contents = Contents::new(apex.clone());

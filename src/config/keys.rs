@@ -515,6 +515,43 @@ pub static KEYS: &[Key] = &[
                /48 of an IPv6 address; `none`.",
     },
     Key {
+        name: "brake-share",
+        shape: Shape::Count,
+        value_name: "PERCENT",
+        default: "25",
+        reloads: false,
+        help: "How many of a hundred RouteBindings may be missing at once from the API's list, or deleted within a minute, before \
+               a name server holds them: it serves them on until someone approves the loss (`signpost brake`). From 1 to 100; \
+               with 100 only a list that has none of them is held. Of Routers, each that is missing from a list is held.",
+    },
+    Key {
+        name: "stale-after",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "0s",
+        reloads: false,
+        help: "After how long without a word from the API a name server marks its answers from the platform's zones as possibly \
+               stale (EDE 3, RFC 8914), such as `10m`; `0s`: never. It goes on answering in any case.",
+    },
+    Key {
+        name: "health-probes",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "256",
+        reloads: false,
+        help: "Probes of addresses that the leading controller has under way at a time, from 1 to 10000. With too few, probes come \
+               late.",
+    },
+    Key {
+        name: "health-panic-threshold",
+        shape: Shape::Count,
+        value_name: "PERCENT",
+        default: "50",
+        reloads: false,
+        help: "How many of a hundred active addresses of a Router with a health check must be healthy for health to count; with \
+               fewer, all are answered. From 0 to 100. A Router's `healthCheck.panicThreshold` goes before.",
+    },
+    Key {
         name: "metrics-zones",
         shape: Shape::Count,
         value_name: "N",

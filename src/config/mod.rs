@@ -251,6 +251,14 @@ pub struct Settings {
     pub dns_rate_limit: RateLimit,
     /// `query-log` and its companions.
     pub query_log: QueryLog,
+    /// `brake-share`, from 1 to 100.
+    pub brake_share: u32,
+    /// `stale-after`; `None`: never.
+    pub stale_after: Option<Duration>,
+    /// `health-probes`, at least 1.
+    pub health_probes_max: usize,
+    /// `health-panic-threshold`, at most 100.
+    pub health_panic_percent: u32,
     /// `metrics-zones`, at most [`NUMBERS_MAX`].
     pub metrics_zones: usize,
     /// `api-name`.
@@ -436,6 +444,10 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "query-log-file" => old.query_log.file != new.query_log.file,
         "query-log-format" => old.query_log.format != new.query_log.format,
         "query-log-clients" => old.query_log.clients != new.query_log.clients,
+        "brake-share" => old.brake_share != new.brake_share,
+        "stale-after" => old.stale_after != new.stale_after,
+        "health-probes" => old.health_probes_max != new.health_probes_max,
+        "health-panic-threshold" => old.health_panic_percent != new.health_panic_percent,
         "metrics-zones" => old.metrics_zones != new.metrics_zones,
         "api-name" => old.api_names != new.api_names,
         "api-tls-certificate" | "api-tls-key" => old.api_tls != new.api_tls,
@@ -516,6 +528,10 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
             format: reader.one("query-log-format", "json", query_log_format),
             clients: reader.one("query-log-clients", "full", query_log_clients),
         },
+        brake_share: reader.one("brake-share", "25", |text| number(text, 1..=100)),
+        stale_after: Some(reader.one("stale-after", "0s", duration)).filter(|after| !after.is_zero()),
+        health_probes_max: reader.one("health-probes", "256", |text| number(text, 1..=10_000)),
+        health_panic_percent: reader.one("health-panic-threshold", "50", |text| number(text, 0..=100)),
         metrics_zones: reader.one("metrics-zones", "200", metrics_zones),
         api_names: reader.list("api-name", &[], api_name),
         api_tls: reader.optional("api-tls-certificate", path).zip(reader.optional("api-tls-key", path)),

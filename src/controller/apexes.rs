@@ -126,6 +126,11 @@ impl Apexes {
     /// Publishes zones of the platform, but for those that a file serves by now.
     pub fn publish_platform(&self, changes: Vec<db::Change>, db: &ZoneDb) {
         let state = self.state();
+        for change in &changes {
+            if let db::Change::Publish(zone) = change {
+                zone.set_follows();
+            }
+        }
         db.apply(changes.into_iter().filter(|change| match change {
             db::Change::Publish(zone) => !state.files.contains_key(zone.apex()),
             db::Change::Remove(apex) => !state.files.contains_key(apex),

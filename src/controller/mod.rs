@@ -5,6 +5,9 @@ pub mod export;
 pub mod static_zones;
 pub mod zone;
 
+pub mod brake;
+pub mod health;
+
 pub mod claim;
 pub mod ledger;
 pub mod live;

@@ -35,6 +35,7 @@ use crate::api::v1alpha1::router::Router;
 use crate::client::backoff::{delay, random};
 use crate::client::lease::{Leadership, Term};
 use crate::client::reflector::{self, Change, Changes, HealthProbe, ObjectKey, Store, reflect};
+use crate::compiler;
 
 /// Actions at a time. They are few, and the API has more urgent things to do.
 const ACTIONS_AT_A_TIME: usize = 16;
@@ -60,6 +61,8 @@ pub struct Settings {
     pub settle: Duration,
     /// How long after a failed action it is tried again, at first; at most 32 times as long.
     pub retry: Duration,
+    /// What the platform's zones are made under, to examine Routers; without it nothing is said of their fields.
+    pub platform: Option<Arc<compiler::Settings>>,
 }
 
 impl Default for Settings {
@@ -70,6 +73,7 @@ impl Default for Settings {
             prove_hosts: false,
             settle: Duration::from_secs(1),
             retry: Duration::from_secs(2),
+            platform: None,
         }
     }
 }
@@ -138,11 +142,13 @@ impl Placement {
     /// write the status of Routes and Routers.
     pub fn new(client: kube::Client, settings: Settings, metrics: Metrics) -> Self {
         let mirror = reflector::Settings::default;
+        let platform = settings.platform.clone();
         let (routes, route_changes) = reflect(client.clone(), mirror(), |route: Route| RouteView::new(&route));
         let (bindings, binding_changes) =
             reflect(client.clone(), mirror(), |binding: RouteBinding| BindingView::new(&binding));
         let (claims, claim_changes) = reflect(client.clone(), mirror(), |claim: NameClaim| ClaimView::new(&claim));
-        let (routers, router_changes) = reflect(client.clone(), mirror(), |router: Router| RouterView::new(&router));
+        let (routers, router_changes) =
+            reflect(client.clone(), mirror(), move |router: Router| RouterView::new(&router, platform.as_deref()));
         let (namespaces, namespace_changes) =
             reflect(client.clone(), mirror(), |namespace: Namespace| namespace.metadata.labels.unwrap_or_default());
         Placement {
@@ -305,7 +311,8 @@ impl Placement {
             }
             Subject::Router(name) => {
                 let load = self.load(&name);
-                Box::pin(async move { router::write(&client, &name, load).await })
+                let platform = self.settings.platform.clone();
+                Box::pin(async move { router::write(&client, &name, load, platform.as_deref()).await })
             }
         }
     }

@@ -215,7 +215,7 @@ mod tests {
             "spec": {"routeSelector": {"matchLabels": {"tier": "gold"}}},
         }))
         .expect("a Router");
-        let router = RouterView::new(&router);
+        let router = RouterView::new(&router, None);
         let binding = BindingView { router: "shard1".to_owned(), ..BindingView::default() };
         for (tier, bound, admitted, mismatch, expected) in [
             ("gold", true, None, None, vec![]),

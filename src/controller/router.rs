@@ -1,7 +1,10 @@
-//! The status of Routers: whether they are ready, and how many routes they have.
+//! The status of Routers: whether they are ready, whether all of their spec is used, and how many routes they have.
 //!
 //! `Ready` speaks of serving: a Router is ready when it has an active address and its selectors can be read. One that is
 //! cordoned or draining still serves its routes; it is ready, for that reason, so that a deliberate step rings no alarm.
+//!
+//! `Accepted` speaks of the zone: what the compiler says against the Router's fields, with their paths. Faults that lie
+//! between objects or on one name server, as a zone file at the same apex, are told by that name server's log.
 //!
 //! `Drained` speaks of one that is draining: what is left on it, and when it can be deleted.
 
@@ -12,8 +15,13 @@ use kube::core::{Selector, SelectorExt as _};
 use serde_json::json;
 
 use super::route::Labels;
-use crate::api::v1alpha1::router::{AddressState, DRAINED, READY, Router, RouterState};
+use super::zone::zones::examine;
+use crate::api::v1alpha1::router::{ACCEPTED, AddressState, DRAINED, READY, Router, RouterState};
 use crate::client::status::{Statement, state, update_status};
+use crate::compiler::Settings;
+
+/// Most faults that a condition tells; how many more there are, it says.
+const FAULTS_TOLD_MAX: usize = 5;
 
 /// What is on a Router.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,13 +43,16 @@ pub struct RouterView {
     is_draining: bool,
     /// What its status should say of its readiness.
     ready: Statement,
-    /// What it says: of readiness, of the generation, of what is on it.
+    /// What its status should say of its fields, if they were examined.
+    accepted: Option<Statement>,
+    /// What it says: of readiness, of its fields, of the generation, of what is on it.
     told: Told,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Told {
     ready: Option<(bool, String, String)>,
+    accepted: Option<(bool, String, String)>,
     drained: Option<(bool, String, String)>,
     generation: Option<i64>,
     routes: Option<u32>,
@@ -50,8 +61,8 @@ struct Told {
 }
 
 impl RouterView {
-    /// Of a Router.
-    pub fn new(router: &Router) -> Self {
+    /// Of a Router, examined under the settings of the platform's zones if they are given.
+    pub fn new(router: &Router, platform: Option<&Settings>) -> Self {
         let selector = |selector: &Option<_>| Selector::try_from(selector.clone().unwrap_or_default()).ok();
         let mut view = RouterView {
             route_selector: selector(&router.spec.route_selector),
@@ -59,6 +70,7 @@ impl RouterView {
             generation: router.metadata.generation,
             is_draining: router.spec.state == RouterState::Draining,
             ready: Statement { kind: READY, is_true: true, reason: "Ready", message: String::new() },
+            accepted: platform.map(|platform| acceptance(router, platform)),
             told: told(router),
         };
         let (is_true, reason, message) = readiness(router, &view);
@@ -85,9 +97,12 @@ impl RouterView {
     /// Whether its status does not say what is so, this being on it.
     pub fn is_stale(&self, load: Load) -> bool {
         let said = |said: Statement| (said.is_true, said.reason.to_owned(), said.message);
+        // Without an examination nothing is to be said of it.
+        let accepted = self.accepted.clone().map(said).or_else(|| self.told.accepted.clone());
         self.told
             != Told {
                 ready: Some(said(self.ready.clone())),
+                accepted,
                 drained: self.drained(load).map(said),
                 generation: self.generation,
                 routes: Some(load.routes),
@@ -118,15 +133,20 @@ impl RouterView {
 }
 
 /// Writes the status of the Router `name`, this being on it.
-pub async fn write(client: &kube::Client, name: &str, load: Load) -> kube::Result<Option<&'static str>> {
+pub async fn write(
+    client: &kube::Client,
+    name: &str,
+    load: Load,
+    platform: Option<&Settings>,
+) -> kube::Result<Option<&'static str>> {
     let routers: Api<Router> = Api::all(client.clone());
     let mut written = None;
     let change = |router: &Router| {
-        let view = RouterView::new(router);
+        let view = RouterView::new(router, platform);
         written = view.is_stale(load).then_some("status_written");
         written?;
         let mut conditions = router.status.clone().unwrap_or_default().conditions;
-        for statement in [Some(view.ready.clone()), view.drained(load)].into_iter().flatten() {
+        for statement in [Some(view.ready.clone()), view.accepted.clone(), view.drained(load)].into_iter().flatten() {
             state(&mut conditions, &statement, router.metadata.generation, Timestamp::now());
         }
         Some(json!({
@@ -158,6 +178,20 @@ fn readiness(router: &Router, view: &RouterView) -> (bool, &'static str, &'stati
     }
 }
 
+fn acceptance(router: &Router, platform: &Settings) -> Statement {
+    let verdicts = examine(router, platform);
+    if verdicts.is_empty() {
+        let message = "all of it is used".to_owned();
+        return Statement { kind: ACCEPTED, is_true: true, reason: "Accepted", message };
+    }
+    let told = verdicts.iter().take(FAULTS_TOLD_MAX).map(|verdict| format!("{}: {}", verdict.path, verdict.message));
+    let mut message = told.collect::<Vec<_>>().join("; ");
+    if verdicts.len() > FAULTS_TOLD_MAX {
+        message.push_str(&format!("; and {} more", verdicts.len() - FAULTS_TOLD_MAX));
+    }
+    Statement { kind: ACCEPTED, is_true: false, reason: "InvalidFields", message }
+}
+
 fn told(router: &Router) -> Told {
     let Some(status) = &router.status else { return Told::default() };
     let said = |kind: &str| {
@@ -166,6 +200,7 @@ fn told(router: &Router) -> Told {
     };
     Told {
         ready: said(READY),
+        accepted: said(ACCEPTED),
         drained: said(DRAINED),
         generation: status.observed_generation,
         routes: status.routes,
@@ -183,7 +218,23 @@ mod tests {
             "apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
             "metadata": {"name": "shard1", "generation": 2}, "spec": spec, "status": status,
         });
-        RouterView::new(&serde_json::from_value(object).expect("a Router"))
+        let platform = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
+        RouterView::new(&serde_json::from_value(object).expect("a Router"), Some(&platform.expect("good settings")))
+    }
+
+    #[test]
+    fn faults_of_fields_are_told_with_their_paths() {
+        let address = json!([{"ip": "192.0.2.1"}]);
+        for (spec, reason, told) in [
+            (json!({"addresses": address}), "Accepted", "all of it is used"),
+            (json!({"addresses": address, "records": ["@ A nonsense"]}), "InvalidFields", "spec.records[0]: "),
+            (json!({"addresses": [{"ip": "192.0.2.256"}]}), "InvalidFields", "spec.addresses[0].ip: "),
+            (json!({"dns": "a..b"}), "InvalidFields", "spec.dns: "),
+        ] {
+            let accepted = view(spec.clone(), json!({})).accepted.expect("it was examined");
+            assert_eq!((accepted.is_true, accepted.reason), (reason == "Accepted", reason), "{spec}");
+            assert!(accepted.message.starts_with(told), "{spec}: {}", accepted.message);
+        }
     }
 
     #[test]
@@ -211,6 +262,9 @@ mod tests {
         let condition = |message: &str| {
             json!([{
                 "type": "Ready", "status": "True", "reason": "Ready", "message": message,
+                "lastTransitionTime": "2025-01-01T00:00:00Z", "observedGeneration": 2,
+            }, {
+                "type": "Accepted", "status": "True", "reason": "Accepted", "message": "all of it is used",
                 "lastTransitionTime": "2025-01-01T00:00:00Z", "observedGeneration": 2,
             }])
         };

@@ -22,16 +22,17 @@ use futures::FutureExt as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::hold::Hold;
+use self::hold::{Decisions, Held, Hold, Losses, Rules};
 use self::last_good::{LastGood, Opened, StateError};
 use self::restore::Restored;
-use self::status::{Held, Status};
+use self::status::Status;
 use self::zones::{Output, Zones};
 use super::apexes::Apexes;
+use crate::api::v1alpha1::brake::{BrakeCause, Decision};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
 use crate::api::v1alpha1::zone::Zone as LedgerZone;
-use crate::client::reflector::{self, Change, Changes, ObjectKey, Resync, Store};
+use crate::client::reflector::{self, Change, Changes, ObjectKey, Store};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::settings::text_of;
 use crate::compiler::{Digest, Platform, Settings, Verdict};
@@ -53,8 +54,8 @@ const BATCH_MAX: usize = 4096;
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// Most names of the parent zone's file that a warning tells as not served.
 const HIDDEN_TOLD_MAX: usize = 10;
-/// Fewer RouteBindings than this may vanish between two lists without question; of Routers, not even one may be the most.
-const BINDING_LOSSES_MIN: usize = 10;
+/// How often the log tells of a hold that nobody has decided on.
+const HELD_TOLD_AGAIN: Duration = Duration::from_secs(600);
 
 /// What the loop is given.
 pub struct Options {
@@ -64,6 +65,9 @@ pub struct Options {
     pub state: Option<PathBuf>,
     /// The register of who serves what, shared with the loop of the zone files, which has loaded them by now.
     pub apexes: Arc<Apexes>,
+    /// How many of a hundred RouteBindings may be missing from a list, and of any kind be deleted in a burst, before that is
+    /// held (see [`hold`]).
+    pub brake_share: u32,
     /// Where the loop tells how it fares.
     pub status: Arc<Status>,
 }
@@ -106,7 +110,7 @@ struct Sources {
     ledger: (Store<LedgerEntry>, Changes<LedgerEntry>),
     settings: watch::Receiver<Arc<Settings>>,
     files: watch::Receiver<()>,
-    approvals: watch::Receiver<u64>,
+    decisions: watch::Receiver<Arc<Decisions>>,
 }
 
 /// One thing that happened.
@@ -115,7 +119,7 @@ enum Event {
     Binding(Change<Read<BindingInput>>),
     Ledger(Change<LedgerEntry>),
     Settings,
-    Approved,
+    Decided,
 }
 
 impl Sources {
@@ -136,7 +140,7 @@ impl Sources {
             ledger: reflector::reflect(client, settings(), |zone: LedgerZone| ledger_entry(&zone)),
             settings: options.settings.clone(),
             files: options.apexes.subscribe(),
-            approvals: options.status.approvals(),
+            decisions: options.status.decisions(),
         };
         let (routers, bindings, ledger) =
             (sources.routers.0.clone(), sources.bindings.0.clone(), sources.ledger.0.clone());
@@ -153,7 +157,7 @@ impl Sources {
             // A sender that is gone changes nothing any more.
             Ok(()) = self.settings.changed() => Event::Settings,
             Ok(()) = self.files.changed() => Event::Settings,
-            Ok(()) = self.approvals.changed() => Event::Approved,
+            Ok(()) = self.decisions.changed() => Event::Decided,
         }
     }
 
@@ -177,8 +181,11 @@ struct Run {
     settings: watch::Receiver<Arc<Settings>>,
     state: Option<LastGood>,
     zones: Option<Zones>,
-    routers: Hold,
-    bindings: Hold,
+    routers: Hold<RouterInput>,
+    bindings: Hold<BindingInput>,
+    decisions: watch::Receiver<Arc<Decisions>>,
+    /// What the log was told of holds, and when.
+    told_held: (Vec<(String, Option<Decision>)>, Instant),
     /// What was told to the log already.
     told: HashSet<Verdict>,
     /// Changes of objects for the last-good state.
@@ -190,16 +197,18 @@ struct Run {
 impl Run {
     /// Serves the last-good state, if there is one.
     fn start(db: Arc<ZoneDb>, options: Options) -> Result<Run, StateError> {
-        let Options { settings, state, apexes, status } = options;
+        let Options { settings, state, apexes, brake_share, status } = options;
         let mut run = Run {
+            decisions: status.decisions(),
+            told_held: (Vec::new(), Instant::now()),
             db,
             apexes,
             status,
             settings,
             state: None,
             zones: None,
-            routers: Hold::new("Router", 1),
-            bindings: Hold::new("RouteBinding", BINDING_LOSSES_MIN),
+            routers: Hold::new(Rules::routers(brake_share)),
+            bindings: Hold::new(Rules::bindings(brake_share)),
             told: HashSet::new(),
             journal: Vec::new(),
             first: Some(Vec::new()),
@@ -290,7 +299,7 @@ impl Run {
                         None => drop(key.name.parse().map(|apex: Name| ledger.remove(&apex))),
                     })
                 }
-                Event::Settings | Event::Approved => {}
+                Event::Settings | Event::Decided => {}
             }
             ignored.clear();
         }
@@ -327,6 +336,7 @@ impl Run {
                         let Some(event) = sources.next().now_or_never() else { break };
                         self.take(event);
                     }
+                    self.settle_holds();
                 }
                 () = tokio::time::sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)), if deadline.is_some() => {}
                 _ = housekeeping.tick() => self.keep_house(),
@@ -395,128 +405,121 @@ impl Run {
                 }
                 self.warn_of_hidden();
             }
-            Event::Approved => self.approve(),
+            // All that was said is looked at when the batch is in.
+            Event::Decided => {}
         }
     }
 
     fn take_router(&mut self, change: Change<Read<RouterInput>>) {
-        if let Change::Resynced(resync) = &change {
-            let known =
-                |run: &Run| run.known(|zones| zones.platform().routers().map(|router| router.name.clone()).collect());
-            let (vanished, known) = self.vanished(resync, known, |run| &run.routers);
-            let removed = self.routers.judge(known, vanished);
-            removed.iter().for_each(|name| self.remove_router(name));
-            self.tell_held();
-        }
-        let mut applied = Vec::new();
-        each(change, |key, read| applied.push((key.to_string(), read.cloned())));
-        for (name, read) in applied {
-            self.routers.release(&name);
-            let verdicts = read.iter().flat_map(|read| read.verdicts.clone()).collect::<Vec<_>>();
-            verdicts.into_iter().for_each(|verdict| self.tell(verdict));
-            match read.and_then(|read| read.input.clone()) {
-                Some(router) => {
-                    self.journal.push(record::router(&name, Some(&router)));
-                    if let Some(zones) = &mut self.zones {
-                        zones.set_router(router, Instant::now());
-                    }
-                }
-                None => self.remove_router(&name),
-            }
-        }
+        let Some(zones) = &self.zones else { return };
+        let known = zones.platform().counts().0;
+        let is_loss = |name: &str, now: &Option<Arc<RouterInput>>| {
+            let before = zones.platform().router(name);
+            before.is_some_and(|before| match now {
+                None => true,
+                Some(now) => before.answering().next().is_some() && now.answering().next().is_none(),
+            })
+        };
+        let names = || zones.platform().routers().map(|router| router.name.clone()).collect();
+        let (losses, others) = sort_out(&change, &is_loss, names);
+        let believed = match change {
+            Change::Resynced(_) => self.routers.judge_list(known, losses),
+            _ => told(&mut self.routers, known, losses),
+        };
+        others.keys().for_each(|name| self.routers.release(name));
+        each(change, |_, read| self.tell_of(read.map(|read| &read.verdicts[..]).unwrap_or_default()));
+        believed.into_iter().chain(others).for_each(|(name, router)| self.set_router(&name, router));
     }
 
     fn take_binding(&mut self, change: Change<Read<BindingInput>>) {
-        if let Change::Resynced(resync) = &change {
-            let known =
-                |run: &Run| run.known(|zones| zones.platform().bindings().map(|binding| binding.key.clone()).collect());
-            let (vanished, known) = self.vanished(resync, known, |run| &run.bindings);
-            let removed = self.bindings.judge(known, vanished);
-            removed.iter().for_each(|key| self.remove_binding(key));
-            self.tell_held();
-        }
-        let mut applied = Vec::new();
-        each(change, |key, read| applied.push((key.to_string(), read.cloned())));
-        for (key, read) in applied {
-            self.bindings.release(&key);
-            let verdicts = read.iter().flat_map(|read| read.verdicts.clone()).collect::<Vec<_>>();
-            verdicts.into_iter().for_each(|verdict| self.tell(verdict));
-            match read.and_then(|read| read.input.clone()) {
-                Some(binding) => {
-                    self.journal.push(record::binding(&key, Some(&binding)));
-                    if let Some(zones) = &mut self.zones {
-                        zones.set_binding(binding, Instant::now());
-                    }
-                }
-                None => self.remove_binding(&key),
-            }
-        }
-    }
-
-    /// Which of the known objects a full list does not hold, those included that were held before, and how many are known.
-    fn vanished<V>(
-        &self,
-        resync: &Resync<V>,
-        known: impl Fn(&Run) -> HashSet<Box<str>>,
-        hold: impl Fn(&Run) -> &Hold,
-    ) -> (HashSet<Box<str>>, usize) {
-        let known = known(self);
-        let count = known.len();
-        let mut vanished: HashSet<Box<str>> = if resync.first {
-            // The mirror knew nothing before; the last-good state did.
-            known
-        } else {
-            let told = resync.vanished.iter().map(|(key, _)| key.to_string().into_boxed_str());
-            told.chain(hold(self).held().map(Into::into)).collect()
+        let Some(zones) = &self.zones else { return };
+        let known = zones.platform().counts().1;
+        let is_loss =
+            |key: &str, now: &Option<Arc<BindingInput>>| now.is_none() && zones.platform().binding(key).is_some();
+        let keys = || zones.platform().bindings().map(|binding| binding.key.clone()).collect();
+        let (losses, others) = sort_out(&change, &is_loss, keys);
+        let believed = match change {
+            Change::Resynced(_) => self.bindings.judge_list(known, losses),
+            _ => told(&mut self.bindings, known, losses),
         };
-        for applied in &resync.applied {
-            vanished.remove(&*applied.key.to_string());
-        }
-        (vanished, count)
+        others.keys().for_each(|key| self.bindings.release(key));
+        each(change, |_, read| self.tell_of(read.map(|read| &read.verdicts[..]).unwrap_or_default()));
+        believed.into_iter().chain(others).for_each(|(key, binding)| self.set_binding(&key, binding));
     }
 
-    fn known(&self, names: impl Fn(&Zones) -> HashSet<Box<str>>) -> HashSet<Box<str>> {
-        self.zones.as_ref().map(names).unwrap_or_default()
-    }
-
-    fn remove_router(&mut self, name: &str) {
-        self.journal.push(record::router(name, None));
-        if let Some(zones) = &mut self.zones {
-            zones.remove_router(name, Instant::now());
+    fn set_router(&mut self, name: &str, router: Option<Arc<RouterInput>>) {
+        self.journal.push(record::router(name, router.as_deref()));
+        let Some(zones) = &mut self.zones else { return };
+        match router {
+            Some(router) => zones.set_router(router, Instant::now()),
+            None => zones.remove_router(name, Instant::now()),
         }
     }
 
-    fn remove_binding(&mut self, key: &str) {
-        self.journal.push(record::binding(key, None));
-        if let Some(zones) = &mut self.zones {
-            zones.remove_binding(key, Instant::now());
+    fn set_binding(&mut self, key: &str, binding: Option<Arc<BindingInput>>) {
+        self.journal.push(record::binding(key, binding.as_deref()));
+        let Some(zones) = &mut self.zones else { return };
+        match binding {
+            Some(binding) => zones.set_binding(binding, Instant::now()),
+            None => zones.remove_binding(key, Instant::now()),
         }
     }
 
-    /// Someone said that the losses which are held are right.
-    fn approve(&mut self) {
-        for name in self.routers.approve() {
-            self.remove_router(&name);
+    /// Lets pass what is approved, and tells what is held now.
+    fn settle_holds(&mut self) {
+        let decisions = self.decisions.borrow_and_update().clone();
+        for (name, router) in self.routers.approved(&decisions) {
+            tracing::warn!(router = %name, "its loss was approved; it is no longer served as it was");
+            self.set_router(&name, router);
         }
-        for key in self.bindings.approve() {
-            self.remove_binding(&key);
-        }
-        self.tell_held();
-    }
-
-    fn tell_held(&self) {
-        let holds = [&self.routers, &self.bindings];
-        let held = holds.into_iter().filter(|hold| hold.count() > 0);
-        let held: Vec<Held> = held.map(|hold| Held { kind: hold.kind(), count: hold.count() }).collect();
-        for Held { kind, count } in &held {
-            tracing::error!(
-                kind,
-                count,
-                "most objects of this kind are missing from the API's list; their names are still served: \
-                 restore the objects, or approve the loss if it is meant"
+        let approved = self.bindings.approved(&decisions);
+        if !approved.is_empty() {
+            tracing::warn!(
+                count = approved.len(),
+                "the loss of RouteBindings was approved; their names are no longer served"
             );
         }
-        self.status.set_held(held);
+        approved.into_iter().for_each(|(key, binding)| self.set_binding(&key, binding));
+        let held = self.routers.held(&decisions).into_iter().chain(self.bindings.held(&decisions));
+        self.status.set_held(held.collect());
+    }
+
+    /// Tells the log what is held: when that changes, and again and again while nobody has decided.
+    fn tell_held(&mut self) {
+        let held = self.status.held();
+        let ids: Vec<(String, Option<Decision>)> = held.iter().map(|held| (held.id.clone(), held.decision)).collect();
+        let waits = held.iter().any(|held| held.decision.is_none());
+        if ids == self.told_held.0 && !(waits && self.told_held.1.elapsed() >= HELD_TOLD_AGAIN) {
+            return;
+        }
+        if held.is_empty() {
+            tracing::info!("nothing is held any more");
+        }
+        for Held { id, kind, cause, count, known, names, decision } in &held {
+            let (kind, names) = (kind.word(), names.join(" "));
+            if *decision == Some(Decision::Reject) {
+                tracing::info!(%id, kind, count, "the loss was rejected; what is missing stays served");
+                continue;
+            }
+            let how = match cause {
+                BrakeCause::List => "objects are missing from the API's list",
+                BrakeCause::Burst => "many objects were deleted in a short time",
+            };
+            tracing::error!(
+                %id,
+                kind,
+                count,
+                known,
+                %names,
+                "{how}; their names are still served: restore the objects, or say what is meant (signpost brake approve {id}, \
+                 or reject)"
+            );
+        }
+        self.told_held = (ids, Instant::now());
+    }
+
+    fn tell_of(&mut self, verdicts: &[Verdict]) {
+        verdicts.iter().for_each(|verdict| self.tell(verdict.clone()));
     }
 
     fn tell(&mut self, verdict: Verdict) {
@@ -531,12 +534,45 @@ impl Run {
 
     fn keep_house(&mut self) {
         self.db.reclaim();
+        self.tell_held();
         let Some(verdicts) = self.zones.as_mut().and_then(Zones::changed_verdicts) else { return };
         for verdict in &verdicts {
             self.tell(verdict.clone());
         }
         self.status.set_verdicts(verdicts);
     }
+}
+
+/// What a change comes to: the losses among it, and all else. `known` gives the keys of all that is known, to find what a
+/// first list does not hold: the mirror knew nothing before it, but the last-good state did.
+fn sort_out<V>(
+    change: &Change<Read<V>>,
+    is_loss: &dyn Fn(&str, &Option<Arc<V>>) -> bool,
+    known: impl FnOnce() -> Vec<Box<str>>,
+) -> (Losses<V>, Losses<V>) {
+    let mut now: Losses<V> = Losses::new();
+    if let Change::Resynced(resync) = change {
+        let vanished = resync.vanished.iter().map(|(key, _)| key.to_string().into_boxed_str());
+        now.extend(vanished.map(|key| (key, None)));
+        if resync.first {
+            now.extend(known().into_iter().map(|key| (key, None)));
+        }
+    }
+    let mut put = |key: &ObjectKey, read: Option<&Arc<Read<V>>>| {
+        now.insert(key.to_string().into_boxed_str(), read.and_then(|read| read.input.clone()));
+    };
+    match change {
+        Change::Applied(applied) => put(&applied.key, Some(&applied.now)),
+        Change::Deleted { key, .. } => put(key, None),
+        Change::Resynced(resync) => resync.applied.iter().for_each(|applied| put(&applied.key, Some(&applied.now))),
+    }
+    now.into_iter().partition(|(key, value)| is_loss(key, value))
+}
+
+/// Those losses that a watch has told and that are believed.
+fn told<V>(hold: &mut Hold<V>, known: usize, losses: Losses<V>) -> Losses<V> {
+    let now = Instant::now();
+    losses.into_iter().filter(|(key, value)| hold.judge_told(known, key, value.clone(), now)).collect()
 }
 
 /// Passes on each object that a change tells of: its value, or `None` if it was deleted. What a list shows as vanished is

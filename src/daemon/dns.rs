@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::dns_metrics::{self, DnsMetrics};
@@ -16,10 +16,11 @@ use super::tasks::Tasks;
 use super::{Error, platform};
 use crate::admin::Admin;
 use crate::admin::health::Check;
-use crate::client::reflector::HealthProbe;
+use crate::client::reflector::{Health, HealthProbe};
 use crate::compiler::{self, apex::serial_of};
 use crate::config::{self, Settings, Tcp};
 use crate::controller::apexes::Apexes;
+use crate::controller::brake::Reporter;
 use crate::controller::ledger::BaseSerial;
 use crate::controller::static_zones::{self, Reloader, StaticZones};
 use crate::controller::zone;
@@ -28,6 +29,8 @@ use crate::transport::given::Given;
 use crate::transport::{self, Bound, Running};
 use crate::zone::{Serial, ZoneDb};
 
+/// How often it is looked at whether answers are stale.
+const STALENESS_INTERVAL: Duration = Duration::from_millis(500);
 /// How often readiness is looked at.
 const READINESS_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -97,6 +100,8 @@ pub struct Follow {
     pub platform: Arc<compiler::Settings>,
     /// Folder of the last-good state; `None` where the API is in this process.
     pub state: Option<PathBuf>,
+    /// This process's name, the same after a restart.
+    pub instance: String,
 }
 
 impl Dns {
@@ -143,7 +148,14 @@ impl Dns {
                 let status = Arc::new(Status::default());
                 metrics.status(status.clone());
                 mirrors.extend(dns_metrics::mirrors(&status));
-                follow_api(follow, db, apexes.clone(), status, tasks, admin);
+                let reporter = Reporter::new(follow.client.clone(), follow.instance.clone(), status.clone());
+                mirrors.push(("dns", reporter.mirror()));
+                tasks.spawn("brake", reporter.run(tasks.stop_token()));
+                if let Some(after) = settings.stale_after {
+                    let (engine, status) = (engine.clone(), status.clone());
+                    tasks.spawn("staleness", mark_stale(engine, status, after, tasks.stop_token()));
+                }
+                follow_api(settings, follow, db, apexes.clone(), status, tasks, admin);
             }
         }
         // Told last: whoever sees it must not meet "not ready" in an answer.
@@ -200,6 +212,7 @@ impl Dns {
 }
 
 fn follow_api(
+    settings: &Settings,
     follow: Follow,
     db: Arc<ZoneDb>,
     apexes: Arc<Apexes>,
@@ -210,8 +223,9 @@ fn follow_api(
     let check =
         admin.health.add("dns", "zones", "the objects have not been listed yet, and there is no last-good state");
     tasks.spawn("readiness of zones", ready_when_published(status.clone(), check, tasks.stop_token()));
+    let brake_share = settings.brake_share;
     let (sender, settings) = watch::channel(follow.platform);
-    let options = zone::Options { settings, state: follow.state, apexes, status };
+    let options = zone::Options { settings, state: follow.state, apexes, brake_share, status };
     let stop = tasks.stop_token();
     tasks.spawn("zones", async move {
         let _sender = sender;
@@ -219,6 +233,31 @@ fn follow_api(
             tracing::error!("{error}");
         }
     });
+}
+
+/// Has answers say that they may be stale while the API has not been heard for longer than `after`.
+async fn mark_stale(engine: Arc<Engine>, status: Arc<Status>, after: Duration, stop: CancellationToken) {
+    let started = Instant::now();
+    loop {
+        let stale = is_stale(&status.mirrors(), started.elapsed(), after);
+        if status.set_stale(stale) {
+            engine.set_stale(stale);
+            match stale {
+                true => tracing::warn!("the API has not been heard for {after:?}; answers are marked as stale"),
+                false => tracing::info!("the API is heard; answers are no longer marked as stale"),
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(STALENESS_INTERVAL) => {}
+        }
+    }
+}
+
+/// Whether a mirror of the API's objects has been without a watch for too long. An open watch that is silent is idle; if it
+/// is dead, the mirror finds out.
+fn is_stale(mirrors: &[Health], running: Duration, after: Duration) -> bool {
+    mirrors.iter().any(|mirror| !mirror.connected && mirror.age.unwrap_or(running) > after)
 }
 
 async fn ready_when_published(status: Arc<Status>, check: Check, stop: CancellationToken) {

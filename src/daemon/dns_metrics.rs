@@ -9,9 +9,11 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::query_log;
+use crate::api::v1alpha1::brake::BrakeKind;
 use crate::client::reflector::{Health, HealthProbe, Restart};
 use crate::controller::static_zones;
-use crate::controller::zone::status::{HELD_KINDS, Status};
+use crate::controller::zone::hold::Held;
+use crate::controller::zone::status::Status;
 use crate::nameserver::{sizes, stats};
 use crate::transport::{Running, durations};
 use crate::wire::Name;
@@ -211,13 +213,22 @@ fn synced(page: &mut Page<'_>, status: &Status) -> Result<(), fmt::Error> {
     let provisional = [(vec![], counters.provisional)];
     page.counter("zones_provisional", "Of these, under a serial that the ledger did not name", &provisional)?;
     page.counter("zones_removed", "Zones taken away", &[(vec![], counters.removed)])?;
+    let stale = [(vec![], i64::from(status.is_stale()))];
+    page.gauge("dns_stale", "Whether answers are marked as stale, since the API was not heard for long (1)", &stale)?;
     let failing = [(vec![], i64::from(status.is_last_good_failing()))];
     page.gauge("last_good_failing", "Whether the last-good state cannot be written", &failing)?;
     let held = status.held();
-    let held_of =
-        |kind: &&'static str| held.iter().filter(|held| held.kind == *kind).map(|held| held.count as i64).sum();
-    let held: Rows<'_, i64> = HELD_KINDS.iter().map(|kind| (vec![("kind", *kind)], held_of(kind))).collect();
-    page.gauge("held_losses", "Objects missing from the API's list whose names are still served", &held)?;
+    let sum = |count: fn(&Held) -> usize| -> Rows<'_, i64> {
+        let row = |kind: BrakeKind| {
+            let of_kind = held.iter().filter(|held| held.kind == kind);
+            (vec![("kind", kind.word())], of_kind.map(|held| count(held) as i64).sum())
+        };
+        BrakeKind::ALL.into_iter().map(row).collect()
+    };
+    let objects = sum(|held| held.count);
+    page.gauge("brake_held_objects", "Objects that are missing in the API and still served", &objects)?;
+    let undecided = sum(|held| usize::from(held.decision.is_none()));
+    page.gauge("brake_undecided", "Whether a hold waits for someone to approve or reject it", &undecided)?;
     page.gauge("verdicts", "Faults of objects that zones are made from", &[(vec![], status.verdicts().len() as i64)])
 }
 

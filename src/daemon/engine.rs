@@ -27,6 +27,8 @@ struct Origin {
     settings: Settings,
     /// The secret of now, and the one before it.
     drawn: [Secret; 2],
+    /// Whether answers are to say that they may be stale.
+    stale: bool,
 }
 
 /// Whether a change of the key is one of the engine's.
@@ -45,7 +47,7 @@ pub fn take(settings: &mut Settings, new: &Settings) {
 impl Engine {
     /// The engine of this configuration, with a fresh secret.
     pub fn new(settings: &Settings) -> Self {
-        let origin = Origin { settings: settings.clone(), drawn: [draw(), draw()] };
+        let origin = Origin { settings: settings.clone(), drawn: [draw(), draw()], stale: false };
         Engine { live: Arc::new(ArcSwap::from_pointee(origin.compose())), origin: Mutex::new(origin) }
     }
 
@@ -57,6 +59,11 @@ impl Engine {
     /// Goes by another configuration from now on.
     pub fn configure(&self, settings: &Settings) {
         self.change(|origin| origin.settings = settings.clone());
+    }
+
+    /// Has answers say, or no longer say, that they may be stale.
+    pub fn set_stale(&self, stale: bool) {
+        self.change(|origin| origin.stale = stale);
     }
 
     /// Draws another secret; the one of now only verifies from now on.
@@ -83,6 +90,7 @@ impl Origin {
             // In units of 100 ms.
             keepalive: Some(u16::try_from(settings.tcp.idle.as_millis() / 100).unwrap_or(u16::MAX)),
             query_log: settings.query_log.every,
+            stale: self.stale,
             cookies: self.cookies(),
             rate_limit: (limit.per_second > 0).then(|| limit.clone()),
             ..nameserver::Settings::default()

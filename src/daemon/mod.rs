@@ -240,6 +240,7 @@ impl Process {
                 client: client_as(settings, api.as_ref(), USER_NAME_SERVER).await?,
                 platform: dns::platform_settings(settings, &listened)?,
                 state: api.is_none().then(|| data_dir.join("state")),
+                instance: data_dir.instance()?,
             }),
             _ => None,
         };

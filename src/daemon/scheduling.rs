@@ -15,6 +15,7 @@ use crate::client::lease::{self, Leadership, Lease};
 use crate::client::reflector::HealthProbe;
 use crate::compiler;
 use crate::config;
+use crate::controller::health;
 use crate::controller::ledger::{self, BaseSerial};
 use crate::controller::live::feed::ZoneFeed;
 use crate::controller::live::proofs::Server;
@@ -79,6 +80,7 @@ pub fn start(
     admin.metrics.register(|registry| counters.register(registry));
     let keeping = placement::Settings {
         quarantine: config.name_quarantine,
+        platform: Some(platform.clone()),
         prove_hosts: host_key.is_some(),
         ..placement::Settings::default()
     };
@@ -111,6 +113,21 @@ pub fn start(
             }
         }
     });
+    let probes = health::metrics::Metrics::default();
+    admin.metrics.register(|registry| probes.register(registry));
+    let probing = health::Settings {
+        domain: platform.domain_text(),
+        probes_max: config.health_probes_max,
+        panic_percent: config.health_panic_percent,
+        instance: instance.to_owned(),
+    };
+    let prober = controller.clone();
+    tasks.spawn(
+        "health of addresses",
+        while_leading(leadership.clone(), stop.clone(), move |stop| {
+            health::run(prober.clone(), probing.clone(), probes.clone(), stop)
+        }),
+    );
     let proving = live::Settings {
         servers: config.verify.is_on.then(|| servers_to_ask(config, &platform, listened)),
         timeout: config.verify.timeout,

@@ -444,7 +444,9 @@ fn reply(
             context.stats.count_answer(zone.number(), verdict.kind);
             let (authoritative, truncated) = (verdict.authoritative, verdict.truncated);
             let source = Source { kind: Some(verdict.kind), owner: verdict.source };
-            Reply { rcode: verdict.rcode, ede: None, authoritative, truncated, counts, source }
+            // The settings are at hand; the zone is asked only if need be.
+            let ede = (context.settings.stale && zone.follows()).then_some(ExtendedError::STALE_ANSWER);
+            Reply { rcode: verdict.rcode, ede, authoritative, truncated, counts, source }
         }
         Err(_) => {
             // Part of an answer would be taken for all of it (RFC 2181 §9): none, and TC, sends the client to a stream.

@@ -1,7 +1,7 @@
 //! The OPT record of a response (RFC 6891 §6): there if the query had one, and then always, whatever the sections hold.
 //!
-//! What it will take is reserved before the first section is written; only an extended error, which comes with answers
-//! that have no records, and padding, which uses room that is left, are added on top.
+//! What it will take is reserved before the first section is written; only an extended error and padding are added on top,
+//! where room is left for them.
 
 use super::cookie::FULL_OCTETS;
 use super::settings::{NSID_OCTETS_MAX, Settings};

@@ -23,6 +23,9 @@ pub struct Settings {
     pub cookies: Option<Cookies>,
     /// How many answers a network of clients gets over UDP; `None`: all.
     pub rate_limit: Option<RateLimit>,
+    /// Whether the zones that follow another server have not heard of it for long: their answers say that they may be stale
+    /// (RFC 8914 §4.4).
+    pub stale: bool,
     /// One request in so many goes to the query log, if its worker has one; `None`: none does.
     pub query_log: Option<NonZeroU32>,
 }
@@ -40,6 +43,7 @@ impl Default for Settings {
             keepalive: None,
             cookies: None,
             rate_limit: None,
+            stale: false,
             query_log: None,
         }
     }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::contents::Contents;
 use super::denial::Denial;
@@ -213,6 +214,7 @@ pub(super) fn assemble(apex: &Name, mut nodes: Vec<Vec<u8>>, denial: Option<Arc<
         apex: apex.clone(),
         owner_count,
         number: Number::none(),
+        follows: AtomicBool::new(false),
     })
 }
 
@@ -344,6 +346,7 @@ impl Edit<'_> {
             apex: zone.apex.clone(),
             owner_count,
             number: Number::none(),
+            follows: AtomicBool::new(false),
         })
     }
 }

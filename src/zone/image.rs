@@ -10,6 +10,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::contents::Contents;
 use super::denial::Denial;
@@ -37,6 +38,8 @@ pub struct Zone {
     pub(super) owner_count: usize,
     /// Given by whoever publishes the zone.
     pub(super) number: Number,
+    /// Whether the zone is made from what another server tells, and may be behind it.
+    pub(super) follows: AtomicBool,
 }
 
 /// Why a known zone cannot be answered from.
@@ -66,7 +69,20 @@ impl Zone {
             apex,
             owner_count: 0,
             number: Number::none(),
+            follows: AtomicBool::new(false),
         }
+    }
+
+    /// Says that the zone is made from what another server tells, so that it may be stale. To be called before it is
+    /// published, with which readers come to see it.
+    pub fn set_follows(&self) {
+        self.follows.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the zone is made from what another server tells.
+    #[inline]
+    pub fn follows(&self) -> bool {
+        self.follows.load(Ordering::Relaxed)
     }
 
     /// The name at the zone's top.

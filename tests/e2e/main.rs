@@ -4,10 +4,12 @@
 //! Each file is one journey. Nothing here looks inside: what is asserted is what a user would see.
 
 mod bad_input;
+mod brake;
 mod commands;
 mod doctor;
 mod export;
 mod guard;
+mod health;
 mod live;
 mod manual;
 mod metrics;
@@ -20,6 +22,7 @@ mod scheduling;
 mod server;
 mod service;
 mod split;
+mod stale;
 mod tools;
 mod unready;
 mod users;

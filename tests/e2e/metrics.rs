@@ -184,11 +184,17 @@ fn zones_beyond_the_bound_are_counted_together() {
     assert_eq!((of("example."), of("other"), of("other.example.")), (1.0, 2.0, 0.0));
 }
 
+/// A Router whose health is probed. Nobody need listen there.
+const CHECKED: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: checked}\nspec: {state: cordoned, \
+addresses: [{ip: 127.0.0.1}], healthCheck: {port: 1}}\n";
+
 #[test]
 fn every_series_keeps_the_conventions_and_is_in_the_reference() {
     let data = DataDir::new();
     let example = root().join("examples/rhcloud");
     let (example, zones) = (example.to_str().expect("UTF-8"), root().join("zones"));
+    let checked = data.join("checked.yaml");
+    std::fs::write(&checked, CHECKED).expect("written");
     let server = Server::start(
         Ports::free(),
         &[
@@ -198,6 +204,8 @@ fn every_series_keeps_the_conventions_and_is_in_the_reference() {
             "v3.rhcloud.com",
             "--manifests",
             example,
+            "--manifests",
+            checked.to_str().expect("UTF-8"),
             "--zones",
             zones.to_str().expect("UTF-8"),
         ],

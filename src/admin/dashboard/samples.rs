@@ -48,7 +48,7 @@ const FAMILIES: &[(&str, Option<&str>, Reading)] = &[
     ("signpost_dns_request_duration_seconds", None, Reading::Quantiles),
     ("signpost_dns_zones", None, Reading::Sum),
     ("signpost_dns_ready", None, Reading::Smallest),
-    ("signpost_held_losses", Some("kind"), Reading::Sum),
+    ("signpost_brake_held_objects", Some("kind"), Reading::Sum),
     ("signpost_verdicts", None, Reading::Sum),
     ("signpost_mirror_age_seconds", None, Reading::Largest),
     ("signpost_mirror_connected", None, Reading::Smallest),

@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 
 /// Condition of a Router: it can take and serve routes.
 pub const READY: &str = "Ready";
+/// Condition of a Router: all of its spec is used; if not, the message says what its zone is served without.
+pub const ACCEPTED: &str = "Accepted";
+/// Condition of a Router with a health check: all its active addresses are healthy.
+pub const ADDRESSES_HEALTHY: &str = "AddressesHealthy";
 /// Condition of a Router whose state is `draining`: no route is left on it and no former name leads through its zone, so that
 /// it can be deleted.
 pub const DRAINED: &str = "Drained";
@@ -51,7 +55,7 @@ pub struct RouterSpec {
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["ip"]))]
     pub addresses: Vec<Address>,
     /// How addresses are used together. `active-active` answers with all of them, rotated; `active-passive` with those of
-    /// the lowest `priority` number that has an active address.
+    /// the lowest `priority` number that has an active address, and of which, with a health check, enough are healthy.
     #[serde(default)]
     pub mode: Mode,
     /// Share of new routes under the `weighted` strategy, against the other Routers' weights; 0 to 1000.
@@ -73,6 +77,96 @@ pub struct RouterSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
     pub records: Vec<String>,
+    /// How the addresses are probed. Those that are found unhealthy are not answered, as long as enough others are healthy.
+    /// Absent: none is probed, and all active ones are answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_check: Option<HealthCheck>,
+}
+
+/// How the addresses of a shard are probed. The leading controller does it, from where it runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthCheck {
+    /// What a probe does: `tcp` opens a connection, `http` and `https` send a GET request.
+    #[serde(default, rename = "type")]
+    pub kind: CheckKind,
+    /// The port that is probed, 1 to 65535.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: u16,
+    /// Time between the probes of an address, in seconds; each comes up to a tenth earlier, at random. 1 to 3600.
+    #[serde(default = "default_interval")]
+    #[schemars(range(min = 1, max = 3600))]
+    pub interval_seconds: u32,
+    /// How long a probe may take, in seconds; 1 to 60.
+    #[serde(default = "default_timeout")]
+    #[schemars(range(min = 1, max = 60))]
+    pub timeout_seconds: u32,
+    /// Good probes in a row that make an unhealthy address healthy; 1 to 10. Each fall within ten minutes doubles it, up to
+    /// eight times as many.
+    #[serde(default = "default_rise")]
+    #[schemars(range(min = 1, max = 10))]
+    pub rise: u32,
+    /// Bad probes in a row that make a healthy address unhealthy; 1 to 10.
+    #[serde(default = "default_fall")]
+    #[schemars(range(min = 1, max = 10))]
+    pub fall: u32,
+    /// Path and query of the request, for `http` and `https`.
+    #[serde(default = "default_path")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub path: String,
+    /// Status codes of a good answer, for `http` and `https`: codes and ranges parted by commas. Redirects are answers, and are
+    /// not followed.
+    #[serde(default = "default_statuses")]
+    #[schemars(length(min = 3, max = 127))]
+    pub expected_statuses: String,
+    /// The Host header of the request, and for `https` the name that is asked for and that the certificate must be for.
+    /// Absent: the address itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub host: Option<String>,
+    /// For `https`: takes any certificate, instead of one that the system's authorities vouch for.
+    #[serde(default)]
+    pub insecure: bool,
+    /// How many of a hundred active addresses must be healthy for health to count; with fewer, all are answered. 0 to 100.
+    /// Absent: what the configuration says (`health-panic-threshold`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub panic_threshold: Option<u32>,
+}
+
+/// What a probe does.
+#[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckKind {
+    #[default]
+    Tcp,
+    Http,
+    Https,
+}
+
+fn default_interval() -> u32 {
+    5
+}
+
+fn default_timeout() -> u32 {
+    2
+}
+
+fn default_rise() -> u32 {
+    2
+}
+
+fn default_fall() -> u32 {
+    3
+}
+
+fn default_path() -> String {
+    "/".to_owned()
+}
+
+fn default_statuses() -> String {
+    "200-399".to_owned()
 }
 
 fn default_weight() -> u32 {
@@ -153,7 +247,7 @@ pub struct RouterStatus {
     /// The `metadata.generation` that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What is true of the Router at the moment: `Ready`, `ZonePublished`, `Drained`.
+    /// What is true of the Router at the moment: `Ready`, `Accepted`, `AddressesHealthy`, `ZonePublished`, `Drained`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -172,4 +266,39 @@ pub struct RouterStatus {
     /// Until when resolvers may hold addresses of the shard for longer than `spec.ttl`, since that was lowered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_horizon: Option<Time>,
+    /// What probes found of each address, for a Router with a health check.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["ip"]))]
+    pub addresses: Vec<AddressHealth>,
+    /// How many of a hundred active addresses must be healthy for health to count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub panic_threshold: Option<u32>,
+}
+
+/// What probes found of one address.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressHealth {
+    /// The address.
+    #[schemars(length(min = 2, max = 45))]
+    pub ip: String,
+    /// `healthy` and `unhealthy` by probes; `unknown` if there was no verdict in time, which counts as healthy.
+    pub health: AddressHealthState,
+    /// Since when it is so.
+    pub since: Time,
+    /// What the probe met that made it unhealthy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub error: Option<String>,
+}
+
+/// A verdict on an address.
+#[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AddressHealthState {
+    Healthy,
+    Unhealthy,
+    Unknown,
 }

@@ -21,7 +21,7 @@ pub const GROUP_ADMINS: &str = "signpost:admins";
 pub const GROUP_VIEWERS: &str = "signpost:viewers";
 /// The group of schedulers: they write RouteBindings.
 pub const GROUP_SCHEDULERS: &str = "signpost:schedulers";
-/// The group of name servers: they list and watch.
+/// The group of name servers: they list and watch, and tell what they hold back.
 pub const GROUP_NAME_SERVERS: &str = "signpost:name-servers";
 /// The group of agents beside the proxies of routers: they follow routes and keep a Lease.
 pub const GROUP_ROUTER_AGENTS: &str = "signpost:router-agents";
@@ -121,7 +121,10 @@ const CONTROLLER: Role = Role {
 const NAME_SERVER: Role = Role {
     name: "name-server",
     rules: &[
-        on(READ, OURS, &["routers", "routes", "routebindings", "nameclaims", "zones"]),
+        on(READ, OURS, &["routers", "routes", "routebindings", "nameclaims", "zones", "brakes"]),
+        // They tell what they hold back; to decide on it is not theirs.
+        on(&["create", "delete"], OURS, &["brakes"]),
+        on(CHANGE, OURS, &["brakes/status"]),
         on(READ, CORE, &["namespaces"]),
     ],
 };
@@ -397,6 +400,15 @@ mod tests {
             (user(USER_NAME_SERVER), "watch", GROUP, "routes", None, None, true),
             (user(USER_NAME_SERVER), "list", "", "events", None, None, false),
             (user(USER_NAME_SERVER), "create", GROUP, "zones", None, None, false),
+            (user(USER_NAME_SERVER), "create", GROUP, "brakes", None, None, true),
+            (user(USER_NAME_SERVER), "patch", GROUP, "brakes/status", None, Some("b"), true),
+            (user(USER_NAME_SERVER), "patch", GROUP, "brakes", None, Some("b"), false),
+            (user(USER_NAME_SERVER), "update", GROUP, "brakes", None, Some("b"), false),
+            (user(USER_CONTROLLER), "patch", GROUP, "brakes", None, Some("b"), false),
+            (user(USER_SCHEDULER), "patch", GROUP, "brakes", None, Some("b"), false),
+            (member(GROUP_VIEWERS), "patch", GROUP, "brakes", None, Some("b"), false),
+            (member(GROUP_ADMINS), "patch", GROUP, "brakes", None, Some("b"), true),
+            (tenant(), "get", GROUP, "brakes", None, Some("b"), false),
             (member(GROUP_VIEWERS), "list", GROUP, "nameclaims", None, None, true),
             (member(GROUP_VIEWERS), "delete", GROUP, "routes", Some("a"), Some("r"), false),
             (member(GROUP_ADMINS), "delete", GROUP, "routers", None, Some("x"), true),

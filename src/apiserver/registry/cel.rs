@@ -83,6 +83,7 @@ fn rules(kind: &str, domain: Option<&str>) -> Vec<Rule> {
         "RouteBinding" => route_binding(domain),
         "NameClaim" => name_claim(),
         "Zone" => zone(),
+        "Brake" => brake(),
         _ => Vec::new(),
     }
 }
@@ -100,6 +101,7 @@ fn bounds(kind: &str) -> Vec<(&'static str, Value)> {
             ("spec.namespaceSelector.matchExpressions[].operator", OPERATORS.clone()),
             ("spec.namespaceSelector.matchExpressions[].values[]", json!({"maxLength": 63})),
         ],
+        "Brake" => vec![("spec.names[]", json!({"maxLength": 320}))],
         "RouteBinding" => vec![("spec.label", json!({"maxLength": 63})), ("spec.dns", json!({"maxLength": 253}))],
         _ => Vec::new(),
     }
@@ -144,6 +146,21 @@ fn router(domain: Option<&str>) -> Vec<Rule> {
             "spec.addresses",
             "self.all(a, !isIP(a.ip) || self.exists_one(b, isIP(b.ip) && ip(b.ip) == ip(a.ip)))",
             "no address may be there twice, in whatever way it is written",
+        ),
+        rule(
+            "spec.healthCheck.path",
+            "self.matches(r'^/[!-~]*$')",
+            "must begin with / and hold no spaces and nothing but ASCII",
+        ),
+        rule(
+            "spec.healthCheck.expectedStatuses",
+            "self.matches(r'^[1-5][0-9]{2}(-[1-5][0-9]{2})?(,[1-5][0-9]{2}(-[1-5][0-9]{2})?){0,15}$')",
+            "must be HTTP status codes from 100 to 599, or ranges of them, parted by commas, such as 200-399",
+        ),
+        rule(
+            "spec.healthCheck.host",
+            format!("self.matches(r'{}')", domain_pattern("", '*')),
+            "must be a host name: labels of letters, digits and inner dashes, without a dot at the end",
         ),
         about(
             "spec.capacity",
@@ -413,6 +430,16 @@ fn zone() -> Vec<Rule> {
         about("spec", ".type", "self.type == oldSelf.type", "field is immutable: delete the Zone and create it anew"),
         rule("spec.versions[].digest", "self.matches('^[0-9A-Fa-f]+$')", "must be hexadecimal"),
     ]
+}
+
+fn brake() -> Vec<Rule> {
+    vec![about(
+        "spec",
+        ".type",
+        "self.type == oldSelf.type && self.objects == oldSelf.objects && self.known == oldSelf.known && self.cause == \
+         oldSelf.cause && self.names == oldSelf.names",
+        "what a Brake stands for is immutable; only decision and decidedAt may change",
+    )]
 }
 
 /// A list of texts without quotes in them, as CEL.

@@ -10,7 +10,7 @@ use kube::CustomResourceExt;
 use serde_json::Value;
 
 use super::{cel, metadata};
-use crate::api::v1alpha1::{name_claim, route, route_binding, router, zone};
+use crate::api::v1alpha1::{brake, name_claim, route, route_binding, router, zone};
 use crate::apiserver::schema::structural;
 
 /// The schema of a whole object of the kind `T`, metadata included.
@@ -86,6 +86,17 @@ pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
                 AGE,
             ],
         ),
+        crd::<brake::Brake>(
+            domain,
+            &[
+                ("Type", "string", ".spec.type", 0),
+                ("Objects", "integer", ".spec.objects", 0),
+                ("Known", "integer", ".spec.known", 0),
+                ("Cause", "string", ".spec.cause", 0),
+                ("Decision", "string", ".spec.decision", 0),
+                AGE,
+            ],
+        ),
     ]
 }
 
@@ -142,7 +153,7 @@ mod tests {
     #[test]
     fn the_definitions_hold_the_servers_schemas() {
         let definitions = crds(None);
-        assert_eq!(definitions.len(), 5);
+        assert_eq!(definitions.len(), 6);
         for definition in definitions {
             let text = serde_json::to_string(&definition).unwrap();
             assert!(!text.contains("nullable"), "{text}");

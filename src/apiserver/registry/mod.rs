@@ -9,6 +9,7 @@
 //! 4. `schema::validate`, [`metadata::validate`], and the kind's own `validate_…`: all causes together make one answer;
 //! 5. [`Rules::before_commit`], and the commit with all the side writes.
 
+pub mod brake;
 pub mod event;
 pub mod lease;
 pub mod name_claim;
@@ -94,6 +95,7 @@ pub fn kinds() -> &'static [Kind] {
             route_binding::kind(),
             name_claim::kind(),
             zone::kind(),
+            brake::kind(),
             namespace::kind(),
             lease::kind(),
             event::core_kind(),

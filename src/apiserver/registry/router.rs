@@ -13,7 +13,8 @@ use super::labels::check_selector;
 use super::turnstile::Turnstile;
 use super::{Column, Context, Kind, Operation, Reader, Rules, SideWrite, crd, field};
 use crate::api::names::{self, LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_at_or_below};
-use crate::api::v1alpha1::router::{READY, Router};
+use crate::api::statuses::Statuses;
+use crate::api::v1alpha1::router::{ADDRESSES_HEALTHY, READY, Router};
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::error::{ApiError, Cause};
 
@@ -108,6 +109,13 @@ const COLUMNS: &[Column] = &[
         priority: 1,
         description: "Time to live of its addresses, in seconds.",
         cell: |object, _| columns::at(object, "spec.ttl"),
+    },
+    Column {
+        name: "Healthy",
+        kind: "string",
+        priority: 1,
+        description: "Whether probes find all its addresses healthy; the reason if not.",
+        cell: |object, _| columns::condition(object, ADDRESSES_HEALTHY, "reason"),
     },
     Column {
         name: "Reason",
@@ -230,6 +238,7 @@ fn faults(spec: &Value) -> Vec<Cause> {
     let mut causes = check_selector("spec.routeSelector", spec.get("routeSelector"));
     causes.extend(check_selector("spec.namespaceSelector", spec.get("namespaceSelector")));
     causes.extend(address_faults(&spec["addresses"]));
+    causes.extend(check_faults(&spec["healthCheck"]));
     let (soft, hard) = (&spec["capacity"]["soft"], &spec["capacity"]["hard"]);
     if let (Some(soft_limit), Some(hard_limit)) = (soft.as_u64(), hard.as_u64())
         && soft_limit > hard_limit
@@ -240,6 +249,22 @@ fn faults(spec: &Value) -> Vec<Cause> {
     for (index, record) in spec["records"].as_array().into_iter().flatten().enumerate() {
         causes.extend(record_fault(&format!("spec.records[{index}]"), record));
     }
+    causes
+}
+
+/// The faults of a health check.
+fn check_faults(check: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let mut fault = |name: &str, what: Option<String>| {
+        causes.extend(what.map(|what| field::invalid(&format!("spec.healthCheck.{name}"), &check[name], &what)));
+    };
+    let is_path = |path: &str| path.starts_with('/') && path.bytes().all(|octet| octet.is_ascii_graphic());
+    let path = check["path"].as_str().filter(|path| !is_path(path));
+    fault("path", path.map(|_| "must begin with / and hold no spaces and nothing but ASCII".to_owned()));
+    let statuses = check["expectedStatuses"].as_str().and_then(|text| Statuses::parse(text).err());
+    fault("expectedStatuses", statuses.map(str::to_owned));
+    let host = check["host"].as_str().and_then(|host| names::check_domain(host).err());
+    fault("host", host.map(|error| error.to_string()));
     causes
 }
 
@@ -456,6 +481,18 @@ mod tests {
             (
                 json!({"addresses": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.1"}]}),
                 vec!["spec.addresses[1]: Duplicate value: {\"ip\":\"192.0.2.1\"}"],
+            ),
+            (
+                json!({"healthCheck": {"port": 443, "type": "https", "host": "app.example", "path": "/health?x=1"}}),
+                vec![],
+            ),
+            (
+                json!({"healthCheck": {"port": 80, "path": "health", "expectedStatuses": "2xx", "host": "a b"}}),
+                vec![
+                    "spec.healthCheck.path: Invalid value: \"health\": must begin with / and hold no spaces and nothing but ASCII",
+                    "spec.healthCheck.expectedStatuses: Invalid value: \"2xx\": must be HTTP status codes from 100 to 599, or ranges of them, parted by commas, such as 200-399",
+                    "spec.healthCheck.host: Invalid value: \"a b\": labels must be letters, digits and inner dashes, with at most a leading underscore",
+                ],
             ),
             (
                 json!({"capacity": {"soft": 10, "hard": 5}}),

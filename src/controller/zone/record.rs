@@ -12,6 +12,7 @@ use super::parallel::in_parallel;
 use super::timeline::Published;
 use crate::api::v1alpha1::router::Mode;
 use crate::compiler::Digest;
+use crate::compiler::health::Health;
 use crate::compiler::inputs::{AddressInput, BindingInput, RouterInput};
 use crate::wire::Name;
 use crate::zone::{Serial, Ttl, Zone, stored};
@@ -64,6 +65,11 @@ pub fn router(name: &str, router: Option<&RouterInput>) -> Change {
         }
         fields.number(router.records.len() as u64);
         router.records.iter().for_each(|record| fields.octets(record.as_bytes()));
+        // Most Routers have no health check, and are written as they were before there were any.
+        if router.panic_percent > 0 || router.addresses.iter().any(|address| address.health != Health::Unknown) {
+            fields.number(u64::from(router.panic_percent));
+            router.addresses.iter().for_each(|address| fields.number(address.health as u64));
+        }
         fields.0
     });
     (key(ROUTER, name.as_bytes()), value)
@@ -159,13 +165,29 @@ fn read_router(name: Box<str>, fields: &mut Reader<'_>) -> Option<RouterInput> {
             let ip = v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok()?;
             let active = fields.number()? != 0;
             let priority = u32::try_from(fields.number()?).ok()?;
-            Some(AddressInput { ip, active, priority, weight: u16::try_from(fields.number()?).ok()? })
+            let weight = u16::try_from(fields.number()?).ok()?;
+            Some(AddressInput { ip, active, priority, weight, health: Health::Unknown })
         })
         .collect();
     let count = fields.number()?;
     let records: Option<Box<[_]>> = (0..count).map(|_| text(fields.octets()?)).collect();
-    let (addresses, records) = (addresses?, records?);
-    Some(RouterInput { name, created, apex, ttl, mode, addresses, records, trails: Arc::default() })
+    let (mut addresses, records) = (addresses?, records?);
+    let panic_percent = read_health(&mut addresses, fields)?;
+    Some(RouterInput { name, created, apex, ttl, mode, addresses, records, panic_percent, trails: Arc::default() })
+}
+
+/// Reads what is known of each address, if that was written, and gives the panic threshold.
+fn read_health(addresses: &mut [AddressInput], fields: &mut Reader<'_>) -> Option<u8> {
+    if fields.0.is_empty() {
+        return Some(0);
+    }
+    let panic_percent = u8::try_from(fields.number()?).ok()?;
+    for address in addresses {
+        let number = fields.number()?;
+        let all = [Health::Unknown, Health::Pending, Health::Up, Health::Down];
+        address.health = all.into_iter().find(|health| *health as u64 == number)?;
+    }
+    Some(panic_percent)
 }
 
 fn read_trails(fields: &mut Reader<'_>) -> Option<Box<[Name]>> {
@@ -228,18 +250,29 @@ mod tests {
     #[test]
     fn entries_read_back() {
         let name = |text: &str| text.parse::<Name>().expect("a name of a test");
-        let address =
-            |ip: &str, active| AddressInput { ip: ip.parse().expect("an address"), active, priority: 3, weight: 7 };
+        let address = |ip: &str, active, health| AddressInput {
+            ip: ip.parse().expect("an address"),
+            active,
+            priority: 3,
+            weight: 7,
+            health,
+        };
         let router_in = RouterInput {
             name: "shard1".into(),
             created: -5,
             apex: name("Shard1.v3.example."),
             ttl: Ttl::new(30).expect("small"),
             mode: Mode::ActivePassive,
-            addresses: Box::from([address("192.0.2.1", true), address("2001:db8::1", false)]),
+            addresses: Box::from([
+                address("192.0.2.1", true, Health::Down),
+                address("2001:db8::1", false, Health::Pending),
+            ]),
             records: Box::from(["@ TXT x".into()]),
+            panic_percent: 30,
             trails: Arc::default(),
         };
+        let plain =
+            RouterInput { name: "plain".into(), addresses: Box::default(), panic_percent: 0, ..router_in.clone() };
         let binding_in = BindingInput {
             key: "ns/r".into(),
             created: 9,
@@ -257,6 +290,7 @@ mod tests {
         let (domain_key, domain_value) = domain("v3.example");
         let changes = [
             router("shard1", Some(&router_in)),
+            router("plain", Some(&plain)),
             binding("ns/r", Some(&binding_in)),
             zone(&name("V3.example."), Some(&published), None),
             zone(&name("Shard1.v3.example."), Some(&published), Some(&image)),
@@ -264,9 +298,10 @@ mod tests {
         ];
         let live: Live<'_> =
             changes.iter().map(|(key, value)| (&key[..], value.as_deref().expect("it is put"))).collect();
-        let loaded = load(live.clone()).expect("it was written here");
+        let mut loaded = load(live.clone()).expect("it was written here");
+        loaded.routers.sort_by(|a, b| a.name.cmp(&b.name));
         assert_eq!(loaded.domain, "v3.example");
-        assert_eq!(loaded.routers, [router_in]);
+        assert_eq!(loaded.routers, [plain, router_in]);
         assert_eq!(loaded.bindings, [binding_in]);
         let apexes = ["v3.example.", "shard1.v3.example."].map(|apex| (name(apex), published));
         assert_eq!(loaded.published, HashMap::from(apexes));

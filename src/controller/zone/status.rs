@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::watch;
 
+use super::hold::{Decisions, Held};
 use super::zones::Counters;
 use crate::client::reflector::Health;
 use crate::compiler::Verdict;
@@ -14,9 +15,11 @@ use crate::compiler::Verdict;
 pub struct Status {
     ready: AtomicBool,
     synced: AtomicBool,
+    stale: AtomicBool,
     told: Mutex<Told>,
     mirrors: OnceLock<Box<dyn Fn() -> Vec<Health> + Send + Sync>>,
-    approvals: watch::Sender<u64>,
+    held: watch::Sender<Vec<Held>>,
+    decisions: watch::Sender<Arc<Decisions>>,
     last_good_failing: OnceLock<Arc<AtomicBool>>,
 }
 
@@ -24,20 +27,7 @@ pub struct Status {
 struct Told {
     counters: Counters,
     zones: usize,
-    held: Vec<Held>,
     verdicts: Vec<Verdict>,
-}
-
-/// The kinds of objects whose loss can be held.
-pub const HELD_KINDS: [&str; 2] = ["Router", "RouteBinding"];
-
-/// A loss that is held.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
-    /// The kind of the objects.
-    pub kind: &'static str,
-    /// How many are missing from the API's list, and still served.
-    pub count: usize,
 }
 
 impl Default for Status {
@@ -45,9 +35,11 @@ impl Default for Status {
         Status {
             ready: AtomicBool::new(false),
             synced: AtomicBool::new(false),
+            stale: AtomicBool::new(false),
             told: Mutex::default(),
             mirrors: OnceLock::new(),
-            approvals: watch::Sender::new(0),
+            held: watch::Sender::default(),
+            decisions: watch::Sender::default(),
             last_good_failing: OnceLock::new(),
         }
     }
@@ -70,6 +62,16 @@ impl Status {
         self.synced.load(Ordering::Acquire)
     }
 
+    /// Whether answers are marked as stale, since the API was not heard for long.
+    pub fn is_stale(&self) -> bool {
+        self.stale.load(Ordering::Acquire)
+    }
+
+    /// Says whether answers are marked as stale; whether that is news.
+    pub fn set_stale(&self, stale: bool) -> bool {
+        self.stale.swap(stale, Ordering::AcqRel) != stale
+    }
+
     /// Whether there is a last-good state on disk that cannot be written.
     pub fn is_last_good_failing(&self) -> bool {
         self.last_good_failing.get().is_some_and(|failing| failing.load(Ordering::Relaxed))
@@ -87,7 +89,12 @@ impl Status {
 
     /// The losses that are held.
     pub fn held(&self) -> Vec<Held> {
-        self.told().held.clone()
+        self.held.borrow().clone()
+    }
+
+    /// The same, with a signal when they change.
+    pub fn watch_held(&self) -> watch::Receiver<Vec<Held>> {
+        self.held.subscribe()
     }
 
     /// What is wrong with objects: conflicts, and records that cannot be served. At most a second old.
@@ -100,13 +107,19 @@ impl Status {
         self.mirrors.get().map_or(Vec::new(), |mirrors| mirrors())
     }
 
-    /// Lets all losses pass that are held now.
-    pub fn approve(&self) {
-        self.approvals.send_modify(|count| *count += 1);
+    /// Says all that was decided on what is held, by ID.
+    pub fn set_decisions(&self, decisions: Decisions) {
+        self.decisions.send_if_modified(|before| {
+            let differs = **before != decisions;
+            if differs {
+                *before = Arc::new(decisions);
+            }
+            differs
+        });
     }
 
-    pub(super) fn approvals(&self) -> watch::Receiver<u64> {
-        self.approvals.subscribe()
+    pub(super) fn decisions(&self) -> watch::Receiver<Arc<Decisions>> {
+        self.decisions.subscribe()
     }
 
     pub(super) fn set_last_good(&self, failing: Arc<AtomicBool>) {
@@ -128,7 +141,11 @@ impl Status {
     }
 
     pub(super) fn set_held(&self, held: Vec<Held>) {
-        self.told().held = held;
+        self.held.send_if_modified(|before| {
+            let differs = *before != held;
+            *before = held;
+            differs
+        });
     }
 
     pub(super) fn set_verdicts(&self, verdicts: Vec<Verdict>) {

@@ -12,6 +12,7 @@ use std::time::Instant;
 use super::parallel::in_parallel;
 use super::restore::Restored;
 use super::timeline::{Decision, Published, Timeline};
+use crate::api::v1alpha1::router::Router;
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::platform::{Change, Platform};
 use crate::compiler::{Digest, Settings, Verdict, alias, parent, shard};
@@ -562,6 +563,17 @@ fn build_shard(
         contents = shard::zone(shard::compile(&plain, &mut verdicts).records, settings, serial.0);
     }
     Built { zone: Zone::build(&contents).expect("the zone has been given a SOA"), verdicts }
+}
+
+/// What is wrong with a Router, as far as it alone can tell: what a name server leaves out of its zone, and why.
+pub fn examine(router: &Router, settings: &Settings) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    if let Some(input) = RouterInput::read(router, &settings.domain_text(), &mut verdicts) {
+        let mut left_out = Vec::new();
+        let made = shard::compile(&input, &mut left_out);
+        verdicts.extend(build_shard(&input, made, left_out, settings, Serial(0)).verdicts);
+    }
+    verdicts
 }
 
 fn parent_image(platform: &Platform, settings: &Settings) -> Arc<Zone> {

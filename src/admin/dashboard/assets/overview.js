@@ -91,12 +91,12 @@ function health(state) {
 function attention(overview, routers, lease, brakes, samples, state, rights) {
   const found = [];
   for (const missing of state?.missing ?? []) found.push(["bad", "not ready: ", missing]);
-  for (const [kind, values] of columns(samples, "signpost_held_losses")) {
+  for (const [kind, values] of columns(samples, "signpost_brake_held_objects")) {
     if (values.at(-1) > 0)
       found.push([
         "bad",
         `The brake holds ${count(values.at(-1))} ${kind}: gone from the API, and their names still served. `,
-        metric("signpost_held_losses"),
+        metric("signpost_brake_held_objects"),
       ]);
   }
   for (const {
@@ -175,7 +175,7 @@ const vital = (name, value, ...more) =>
   h("div.vital", { "data-key": name }, h("h3", null, name), h("div.value", null, value), h("div.more", null, more));
 
 function vitals(overview, zones, lease, samples) {
-  const held = total(samples, "signpost_held_losses");
+  const held = total(samples, "signpost_brake_held_objects");
   const ready = now(samples, "signpost_dns_ready");
   const answers = now(samples, "signpost_dns_zones") !== null;
   return h(
@@ -228,7 +228,7 @@ function vitals(overview, zones, lease, samples) {
         "Held by the brake",
         count(held),
         held > 0 ? badge("bad", "names kept") : "nothing ",
-        metric("signpost_held_losses"),
+        metric("signpost_brake_held_objects"),
       ),
   );
 }

@@ -96,7 +96,7 @@ fn both_give_the_same_verdicts() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-const KINDS: [&str; 5] = ["Router", "Route", "RouteBinding", "NameClaim", "Zone"];
+const KINDS: [&str; 6] = ["Router", "Route", "RouteBinding", "NameClaim", "Zone", "Brake"];
 
 #[test]
 fn every_rule_compiles_at_its_place_and_is_cheap() {
@@ -202,6 +202,7 @@ fn cases() -> Vec<Case> {
     cases.extend(bindings());
     cases.extend(claims());
     cases.extend(zones());
+    cases.extend(brakes());
     cases
 }
 
@@ -289,6 +290,36 @@ fn routers() -> Vec<Case> {
     }
     for (length, character, good) in [(8192, "x", true), (8193, "x", false), (4096, "ä", true), (4097, "ä", false)] {
         cases.push(("Router", None, spec(json!({"records": [character.repeat(length)]})), good));
+    }
+    for (check, good) in [
+        (json!({"port": 80}), true),
+        (json!({}), false),
+        (json!({"port": 0}), false),
+        (json!({"port": 65_536}), false),
+        (json!({"port": 1, "type": "https", "insecure": true, "rise": 10, "fall": 1}), true),
+        (json!({"port": 1, "type": "udp"}), false),
+        (json!({"port": 1, "intervalSeconds": 0}), false),
+        (json!({"port": 1, "timeoutSeconds": 61}), false),
+        (json!({"port": 1, "panicThreshold": 101}), false),
+        (json!({"port": 1, "path": "/a?b=%20"}), true),
+        (json!({"port": 1, "path": "a"}), false),
+        (json!({"port": 1, "path": ""}), false),
+        (json!({"port": 1, "path": "/a b"}), false),
+        (json!({"port": 1, "path": "/\n"}), false),
+        (json!({"port": 1, "path": "/ä"}), false),
+        (json!({"port": 1, "expectedStatuses": "200,301-399"}), true),
+        (json!({"port": 1, "expectedStatuses": vec!["200-299"; 16].join(",")}), true),
+        (json!({"port": 1, "expectedStatuses": vec!["200"; 17].join(",")}), false),
+        (json!({"port": 1, "expectedStatuses": "600"}), false),
+        (json!({"port": 1, "expectedStatuses": "200-"}), false),
+        (json!({"port": 1, "expectedStatuses": "2xx"}), false),
+        (json!({"port": 1, "host": "www.Shop.test"}), true),
+        (json!({"port": 1, "host": "localhost"}), true),
+        (json!({"port": 1, "host": "a b"}), false),
+        (json!({"port": 1, "host": "a."}), false),
+        (json!({"port": 1, "host": ""}), false),
+    ] {
+        cases.push(("Router", None, spec(json!({"healthCheck": check})), good));
     }
     for (capacity, good) in [
         (json!({"soft": 5, "hard": 10}), true),
@@ -634,5 +665,37 @@ fn zones() -> Vec<Case> {
     let update = |kind: &str| spec(json!({"type": kind}));
     cases.push(("Zone", Some(update("parent")), update("parent"), true));
     cases.push(("Zone", Some(update("parent")), update("alias"), false));
+    cases
+}
+
+fn brakes() -> Vec<Case> {
+    let brake = |more: Value| {
+        let mut spec = json!({"type": "Router", "objects": 3, "known": 3, "cause": "list", "names": ["a", "b", "c"]});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"spec": spec})
+    };
+    let mut cases: Vec<Case> = Vec::new();
+    for (change, good) in [
+        (json!({}), true),
+        (json!({"names": vec!["a"; 20]}), true),
+        (json!({"names": vec!["a"; 21]}), false),
+        (json!({"type": "Zone"}), false),
+        (json!({"cause": "whim"}), false),
+        (json!({"objects": -1}), false),
+        (json!({"decision": "perhaps"}), false),
+    ] {
+        cases.push(("Brake", None, brake(change), good));
+    }
+    for (change, good) in [
+        (json!({"decision": "approve", "decidedAt": NOW}), true),
+        (json!({"decision": "reject"}), true),
+        (json!({"type": "RouteBinding"}), false),
+        (json!({"objects": 4}), false),
+        (json!({"known": 4}), false),
+        (json!({"cause": "burst"}), false),
+        (json!({"names": ["a", "b"]}), false),
+    ] {
+        cases.push(("Brake", Some(brake(json!({}))), brake(change), good));
+    }
     cases
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 const METRICS: &str = "signpost_build_info{version=\"0.1.0\"} 1\nsignpost_start_time_seconds 1735689000.5\n\
         signpost_dns_zones 5\nsignpost_mirror_synced{owner=\"dns\",kind=\"Router\"} 1\n\
         signpost_mirror_connected{owner=\"dns\",kind=\"Router\"} 1\nsignpost_mirror_age_seconds{owner=\"dns\",kind=\"Router\"} 0.4\n\
-        signpost_mirror_age_seconds{owner=\"dns\",kind=\"Zone\"} 12.5\nsignpost_held_losses{kind=\"Router\"} 0\n\
+        signpost_mirror_age_seconds{owner=\"dns\",kind=\"Zone\"} 12.5\nsignpost_brake_held_objects{kind=\"Router\"} 0\n\
         signpost_scheduler_leading 1\nsignpost_dns_requests_total{transport=\"udp\"} 10\nsignpost_verdicts 0\n";
 
 fn object<T: serde::de::DeserializeOwned>(kind: &str, metadata: Value, spec: Value, status: Value) -> T {
@@ -47,6 +47,20 @@ fn platform() -> Platform {
                 json!({"type": "parent", "versions": []}),
                 Value::Null,
             )]),
+            brakes: Some(vec![
+                object(
+                    "Brake",
+                    json!({"name": "b-1"}),
+                    json!({"type": "Router", "objects": 2, "known": 5, "cause": "list"}),
+                    Value::Null,
+                ),
+                object(
+                    "Brake",
+                    json!({"name": "b-2"}),
+                    json!({"type": "Router", "objects": 1, "known": 5, "cause": "list", "decision": "reject"}),
+                    Value::Null,
+                ),
+            ]),
         },
     }
 }
@@ -72,8 +86,9 @@ process     http://127.0.0.1:9453 ready: api, scheduler (leading), dns; version 
 routers     2: 1 active, 1 cordoned
 routes      3: 2 scheduled, 1 waiting
 ledger      1 zones
-warnings    2
+warnings    3
 
+- the brake holds 2 of 5 objects of the kind Router: signpost brake approve b-1, or reject
 - Router shard2 is not ready: NoActiveAddress: none is
 - 1 route waiting, NoRouter: shop/vault
 ";
@@ -85,7 +100,8 @@ warnings    2
 
 #[test]
 fn what_does_not_answer_is_said() {
-    let broken = "signpost_mirror_connected{owner=\"dns\",kind=\"Zone\"} 0\nsignpost_held_losses{kind=\"Router\"} 2\n";
+    let broken =
+        "signpost_mirror_connected{owner=\"dns\",kind=\"Zone\"} 0\nsignpost_brake_held_objects{kind=\"Router\"} 2\n";
     let scrape = Scrape::of_text(Instant::now(), broken);
     let checks = ["[-] dns/zones: not listed yet".to_owned()];
     let processes = vec![

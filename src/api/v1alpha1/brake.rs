@@ -1,0 +1,127 @@
+//! A Brake: a loss of objects that the name servers hold back until someone says what is meant.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Condition of a Brake: the name servers go on serving what is missing.
+pub const HELD: &str = "Held";
+/// Most names in `spec.names`.
+pub const NAMES_MAX: usize = 20;
+
+/// A Brake stands for objects that are missing all at once, in a way that looks like an accident, and that the name servers
+/// go on serving. They create it when they begin to hold, and it goes when none of them holds any more. Its name is made
+/// from the missing objects, so that it stands for exactly these.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "signpost.dev",
+    version = "v1alpha1",
+    kind = "Brake",
+    plural = "brakes",
+    singular = "brake",
+    shortname = "brk",
+    category = "signpost",
+    status = "BrakeStatus",
+    doc = "A Brake stands for objects that are missing all at once, and that the name servers go on serving."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct BrakeSpec {
+    /// Kind of the missing objects.
+    #[serde(rename = "type")]
+    pub kind: BrakeKind,
+    /// How many are held.
+    pub objects: u32,
+    /// How many of this kind were known when the hold began, those that are held included.
+    pub known: u32,
+    /// How they came to be missing: `list`, a full list of the API did not hold them (or, of a Router, held it without an
+    /// active address); `burst`, too many were deleted one after another within a minute.
+    pub cause: BrakeCause,
+    /// The first of them by name, at most 20: a Router's name, or `<namespace>/<name>` of a RouteBinding.
+    #[serde(default)]
+    #[schemars(length(max = 20), extend("x-kubernetes-list-type" = "atomic"))]
+    pub names: Vec<String>,
+    /// What an administrator says: `approve`, they may go; `reject`, they stay served, and the brake rings no alarm until
+    /// the set of missing objects changes. It counts for the name servers that held when it was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Decision>,
+    /// When that was said. Setting it anew says it again, to name servers that began to hold later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_at: Option<Time>,
+}
+
+/// Kinds of objects that can be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
+pub enum BrakeKind {
+    Router,
+    RouteBinding,
+}
+
+impl BrakeKind {
+    /// All of them.
+    pub const ALL: [BrakeKind; 2] = [BrakeKind::Router, BrakeKind::RouteBinding];
+
+    /// The kind's name.
+    pub fn word(self) -> &'static str {
+        match self {
+            BrakeKind::Router => "Router",
+            BrakeKind::RouteBinding => "RouteBinding",
+        }
+    }
+}
+
+/// How objects came to be missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
+pub enum BrakeCause {
+    List,
+    Burst,
+}
+
+/// What is said of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
+pub enum Decision {
+    Approve,
+    Reject,
+}
+
+impl Decision {
+    /// Its word in the API.
+    pub fn word(self) -> &'static str {
+        match self {
+            Decision::Approve => "approve",
+            Decision::Reject => "reject",
+        }
+    }
+}
+
+/// Who holds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BrakeStatus {
+    /// The name servers that hold, at most 256.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["server"]))]
+    pub holders: Vec<BrakeHolder>,
+    /// What is true of the hold at the moment: `Held`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// A name server that holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BrakeHolder {
+    /// The name server's process, as it names itself.
+    #[schemars(length(min = 1, max = 253))]
+    pub server: String,
+    /// Since when it holds.
+    pub since: Time,
+    /// The `metadata.generation` of the Brake when it began: what is decided later counts for it.
+    pub generation: i64,
+}

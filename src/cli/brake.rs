@@ -1,0 +1,233 @@
+//! `signpost brake`: what the name servers hold back, and what is decided of it.
+
+use clap::{Arg, ArgMatches, Command};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde::Serialize;
+use serde_json::json;
+
+use super::access::{self, API_TIMEOUT, Access, Place};
+use super::output::{self, Format};
+use super::style::{Painter, Style};
+use super::table::{Cell, Table};
+use super::{Exit, note};
+use crate::api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeKind, Decision};
+
+/// Most names of a hold in a row of the table.
+const NAMES_SHOWN: usize = 3;
+/// What is added when the API does not answer.
+const WITHOUT_API: &str = "the log and signpost_brake_held_objects of each name server say what it holds";
+
+pub(super) fn command() -> Command {
+    let id =
+        || Arg::new("id").value_name("ID").required(true).help("The hold's ID, as \"signpost brake list\" shows it");
+    let list = Command::new("list")
+        .about("Shows what is held: objects that are missing in the API, and still served")
+        .arg(output::argument())
+        .args(access::arguments());
+    let approve = Command::new("approve")
+        .about("Says that a loss is meant: the objects are no longer served")
+        .after_help("It counts for the name servers that hold at this moment, and for these objects alone.")
+        .arg(id())
+        .args(access::arguments());
+    let reject = Command::new("reject")
+        .about("Says that a loss is an accident: the objects stay served, and no alarm is rung until others are missing, too")
+        .after_help("Restore the objects in the API; the hold ends by itself when they are there again.")
+        .arg(id())
+        .args(access::arguments());
+    Command::new("brake")
+        .about("Shows and decides what name servers hold back when many objects are missing at once")
+        .after_help(
+            "While the API is away, the log and /metrics of each name server say what it holds. Exit codes: 0 done, 1 \
+             nothing is held under that ID or the API does not answer, 2 called wrongly.",
+        )
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands([list, approve, reject])
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    let Some((command, matches)) = matches.subcommand() else { return Exit::Usage };
+    let place = match Place::of(matches) {
+        Ok(place) => place,
+        Err(exit) => return exit,
+    };
+    let decision = match command {
+        "list" => None,
+        "approve" => Some(Decision::Approve),
+        _ => Some(Decision::Reject),
+    };
+    let done = access::run(API_TIMEOUT, async {
+        let access = place.connect().await?;
+        match decision {
+            None => {
+                let brakes = access.all::<Brake>().await.map_err(|error| format!("{error}; {WITHOUT_API}"))?;
+                Ok(Done::Listed(brakes.into_iter().map(Row::new).collect()))
+            }
+            Some(decision) => {
+                let id = matches.get_one::<String>("id").expect("clap demands it");
+                Ok(Done::Decided(decide(&access, id, decision).await?))
+            }
+        }
+    });
+    super::exit_of(done.and_then(|done| match done {
+        Done::Listed(rows) => Format::of(matches).show(&rows, |painter| table(&rows, painter)),
+        Done::Decided(told) => {
+            note(told);
+            Ok(())
+        }
+    }))
+}
+
+/// What a command came to.
+enum Done {
+    Listed(Vec<Row>),
+    Decided(String),
+}
+
+/// A hold as it is printed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    id: String,
+    #[serde(rename = "type")]
+    kind: BrakeKind,
+    objects: u32,
+    known: u32,
+    cause: BrakeCause,
+    /// The first of the missing objects.
+    names: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decision: Option<Decision>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decided_at: Option<Time>,
+    holders: Vec<HolderRow>,
+}
+
+/// One name server that holds.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct HolderRow {
+    server: String,
+    since: Time,
+    /// Whether the decision counts for it: it held when that was said.
+    decided: bool,
+}
+
+impl Row {
+    fn new(brake: Brake) -> Row {
+        let spec = brake.spec;
+        let decides = |holder: &BrakeHolder| {
+            spec.decision.is_some() && brake.metadata.generation.is_some_and(|now| now > holder.generation)
+        };
+        let holder =
+            |holder: BrakeHolder| HolderRow { decided: decides(&holder), server: holder.server, since: holder.since };
+        Row {
+            id: brake.metadata.name.unwrap_or_default(),
+            kind: spec.kind,
+            objects: spec.objects,
+            known: spec.known,
+            cause: spec.cause,
+            names: spec.names,
+            decision: spec.decision,
+            decided_at: spec.decided_at,
+            holders: brake.status.unwrap_or_default().holders.into_iter().map(holder).collect(),
+        }
+    }
+
+    fn cells(&self) -> [Cell; 6] {
+        let cause = match self.cause {
+            BrakeCause::List => "missing from a list",
+            BrakeCause::Burst => "burst of deletions",
+        };
+        let decided = self.holders.iter().filter(|holder| holder.decided).count();
+        let decision = match self.decision {
+            None => Cell::styled(Style::Bad, "none"),
+            Some(decision) if decided == self.holders.len() => Cell::from(decision.word()),
+            Some(decision) => Cell::from(format!("{} (for {decided} of {})", decision.word(), self.holders.len())),
+        };
+        let mut names = self.names.iter().take(NAMES_SHOWN).cloned().collect::<Vec<_>>().join(" ");
+        if self.objects as usize > NAMES_SHOWN {
+            names.push_str(" …");
+        }
+        let missing = format!("{} of {} {}s", self.objects, self.known, self.kind.word());
+        let holders = self.holders.len().to_string();
+        [self.id.as_str().into(), missing.into(), cause.into(), decision, holders.into(), names.into()]
+    }
+}
+
+fn table(rows: &[Row], painter: Painter) -> String {
+    if rows.is_empty() {
+        return "nothing is held\n".to_owned();
+    }
+    let mut table = Table::new(["ID", "MISSING", "HOW", "DECISION", "NAME SERVERS", "NAMES"]);
+    rows.iter().for_each(|row| table.row(row.cells()));
+    table.text(painter)
+}
+
+async fn decide(access: &Access, id: &str, decision: Decision) -> Result<String, String> {
+    let told = |error: kube::Error| format!("{}; {WITHOUT_API}", access.unanswered(error));
+    let api: Api<Brake> = Api::all(access.client.clone());
+    let brake = api.get_opt(id).await.map_err(told)?;
+    let brake = brake.ok_or_else(|| format!("nothing is held under {id:?}; \"signpost brake list\" shows what is"))?;
+    // The set that was shown, or none: were the object made anew since, its uid would be another one.
+    let patch = json!({
+        "metadata": {"uid": brake.metadata.uid},
+        "spec": {"decision": decision, "decidedAt": Time(Timestamp::now())},
+    });
+    let patched = api.patch(id, &PatchParams::default(), &Patch::Merge(patch)).await;
+    let row = Row::new(patched.map_err(told)?);
+    let (objects, kind, servers) = (row.objects, row.kind.word(), row.holders.len());
+    Ok(match decision {
+        Decision::Approve => format!(
+            "approved: {objects} {kind}s are no longer served by the {servers} name server(s) that hold {id}; \"signpost \
+             brake list\" shows who still does"
+        ),
+        Decision::Reject => format!(
+            "rejected: {objects} {kind}s stay served by the {servers} name server(s) that hold {id}, without alarm, until \
+             others are missing, too; restore them in the API"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(decision: serde_json::Value, generations: &[i64]) -> Row {
+        let holders: Vec<_> = generations
+            .iter()
+            .enumerate()
+            .map(|(at, generation)| {
+                json!({"server": format!("ns{at}"), "since": "2026-01-01T00:00:00Z", "generation": generation})
+            })
+            .collect();
+        let brake = json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "Brake",
+            "metadata": {"name": "routers-0123456789abcdef", "generation": 2},
+            "spec": {"type": "Router", "objects": 4, "known": 5, "cause": "list", "names": ["a", "b", "c", "d"],
+                     "decision": decision},
+            "status": {"holders": holders},
+        });
+        Row::new(serde_json::from_value(brake).expect("a Brake"))
+    }
+
+    #[test]
+    fn a_table_and_its_json() {
+        let rows = [row(json!(null), &[1, 1]), row(json!("reject"), &[1, 2]), row(json!("approve"), &[1])];
+        let lines = [
+            "ID                         MISSING          HOW                   DECISION              NAME SERVERS   NAMES",
+            "routers-0123456789abcdef   4 of 5 Routers   missing from a list   none                  2              a b c …",
+            "routers-0123456789abcdef   4 of 5 Routers   missing from a list   reject (for 1 of 2)   2              a b c …",
+            "routers-0123456789abcdef   4 of 5 Routers   missing from a list   approve               1              a b c …",
+        ];
+        let text = table(&rows, Painter::PLAIN);
+        assert_eq!(text.lines().collect::<Vec<_>>(), lines);
+        assert_eq!(table(&[], Painter::PLAIN), "nothing is held\n");
+        let json: serde_json::Value = serde_json::to_value(&rows).expect("JSON");
+        assert_eq!(json[1]["holders"][1], json!({"server": "ns1", "since": "2026-01-01T00:00:00Z", "decided": false}));
+        assert_eq!((&json[0]["type"], &json[0]["decision"]), (&json!("Router"), &json!(null)));
+    }
+}

@@ -1,0 +1,341 @@
+//! Tells the API what this name server holds back, and hears what was decided of it.
+//!
+//! Each hold is a [`Brake`], named by the hold's ID, which all name servers that hold the same set share. A name server
+//! creates it if it is not there, enters itself among its holders, and leaves when it holds no more; the last one to leave
+//! deletes it, and with it what was decided. So a decision ends with the accident it was made for: if the very same objects
+//! go missing again a month later, someone is asked again. For the same reason a decision counts only for those who had
+//! entered before it was made, which the object's generation tells without comparing clocks.
+//!
+//! Name servers may create and delete Brakes and write their status, and may not decide. While the API is away nothing of
+//! this works, and nothing of it is needed: what is held stays served, and the log and `/metrics` tell of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use serde_json::json;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::zone::hold::{Decisions, Held};
+use super::zone::status::Status;
+use crate::api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeSpec, HELD};
+use crate::client::backoff::Backoff;
+use crate::client::reflector::{self, Changes, HealthProbe, Store, reflect};
+use crate::client::status::{Statement, state, update_status};
+
+/// How often all is compared when nothing happens.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// How long one write may take.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Waits after failures, the first and the longest.
+const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// A Brake that nobody has entered for so long was left by one who died in between.
+const EMPTY_LONGEST: Duration = Duration::from_secs(600);
+/// The longest wait of the mirror: the kind may be missing in a cluster that has older definitions.
+const MIRROR_WAIT_LONGEST: Duration = Duration::from_secs(60);
+
+/// What one name server reports, before and while it runs.
+pub struct Reporter {
+    writer: Writer,
+    status: Arc<Status>,
+    brakes: Store<Brake>,
+    changes: Changes<Brake>,
+}
+
+/// Writes Brakes in the name of one server.
+#[derive(Clone)]
+struct Writer {
+    api: Api<Brake>,
+    server: String,
+}
+
+/// One thing to be done.
+#[derive(Debug, PartialEq)]
+enum Step {
+    /// There is no such Brake yet.
+    Create(Held),
+    /// We are not among its holders.
+    Enter(Held),
+    /// We are, and hold it no more.
+    Leave(String),
+    /// Nobody holds it.
+    Sweep(String),
+}
+
+impl Reporter {
+    /// A reporter of what `status` tells, for the name server that calls itself `server`.
+    pub fn new(client: kube::Client, server: String, status: Arc<Status>) -> Self {
+        let settings = reflector::Settings { backoff_longest: MIRROR_WAIT_LONGEST, ..reflector::Settings::default() };
+        let (brakes, changes) = reflect(client.clone(), settings, |brake: Brake| brake);
+        Reporter { writer: Writer { api: Api::all(client), server }, status, brakes, changes }
+    }
+
+    /// The health of its mirror.
+    pub fn mirror(&self) -> HealthProbe {
+        self.brakes.probe()
+    }
+
+    /// Reports until `stop`.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut held = self.status.watch_held();
+        let mut backoff = Backoff::new(RETRY[0], RETRY[1]);
+        let mut not_before = Instant::now();
+        let writer = self.writer.clone();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = self.changes.next() => {}
+                Ok(()) = held.changed() => {}
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
+            }
+            while self.changes.next().now_or_never().is_some() {}
+            if !self.brakes.is_synced() {
+                continue;
+            }
+            let (brakes, held) = (self.known(), held.borrow_and_update().clone());
+            self.status.set_decisions(decided(&held, &brakes, &writer.server));
+            let steps = steps(&held, &brakes, &writer.server, self.status.is_synced(), Timestamp::now());
+            if Instant::now() < not_before {
+                continue;
+            }
+            for step in steps {
+                let done = tokio::select! {
+                    () = stop.cancelled() => return,
+                    done = timeout(WRITE_TIMEOUT, writer.carry_out(step)) => done,
+                };
+                match done {
+                    Ok(Ok(())) => backoff.reset(),
+                    failed => {
+                        let error = match failed {
+                            Ok(Err(error)) => error.to_string(),
+                            _ => "the API did not answer in time".to_owned(),
+                        };
+                        tracing::warn!(%error, "the API cannot be told what is held; trying again");
+                        not_before = Instant::now() + backoff.next_wait();
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn known(&self) -> Vec<Arc<Brake>> {
+        self.brakes.all().into_iter().map(|(_, brake)| brake).collect()
+    }
+}
+
+impl Writer {
+    async fn carry_out(&self, step: Step) -> kube::Result<()> {
+        match step {
+            Step::Create(held) => {
+                match self.api.create(&PostParams::default(), &brake(&held)).await {
+                    // Another name server was faster.
+                    Err(kube::Error::Api(status)) if status.code == 409 => {}
+                    created => drop(created?),
+                }
+                self.enter(&held).await
+            }
+            Step::Enter(held) => self.enter(&held).await,
+            Step::Leave(id) => {
+                let change = |brake: &Brake| {
+                    let status = brake.status.clone().unwrap_or_default();
+                    let mut holders = status.holders;
+                    holders.retain(|holder| holder.server != self.server);
+                    Some(json!({"holders": holders}))
+                };
+                match update_status(&self.api, &id, change).await? {
+                    Some(brake) if is_empty(&brake) => self.delete(&brake).await,
+                    _ => Ok(()),
+                }
+            }
+            Step::Sweep(id) => match self.api.get_opt(&id).await? {
+                Some(brake) if is_empty(&brake) => self.delete(&brake).await,
+                _ => Ok(()),
+            },
+        }
+    }
+
+    async fn enter(&self, held: &Held) -> kube::Result<()> {
+        let change = |brake: &Brake| {
+            let mut status = brake.status.clone().unwrap_or_default();
+            if status.holders.iter().any(|holder| holder.server == self.server) {
+                return None;
+            }
+            let now = Timestamp::now();
+            status.holders.push(BrakeHolder {
+                server: self.server.clone(),
+                since: Time(now),
+                generation: brake.metadata.generation.unwrap_or(0),
+            });
+            state(&mut status.conditions, &statement(held), brake.metadata.generation, now);
+            Some(json!({"holders": status.holders, "conditions": status.conditions}))
+        };
+        update_status(&self.api, &held.id, change).await.map(drop)
+    }
+
+    /// Deletes it, if it is still as it was seen.
+    async fn delete(&self, brake: &Brake) -> kube::Result<()> {
+        let metadata = brake.metadata.clone();
+        let preconditions = Preconditions { uid: metadata.uid, resource_version: metadata.resource_version };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match self.api.delete(metadata.name.as_deref().unwrap_or_default(), &parameters).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            deleted => deleted.map(drop),
+        }
+    }
+}
+
+/// The Brake of a hold.
+fn brake(held: &Held) -> Brake {
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    Brake::new(
+        &held.id,
+        BrakeSpec {
+            kind: held.kind,
+            objects: count(held.count),
+            known: count(held.known),
+            cause: held.cause,
+            names: held.names.clone(),
+            decision: None,
+            decided_at: None,
+        },
+    )
+}
+
+fn statement(held: &Held) -> Statement {
+    let Held { count, known, .. } = held;
+    let kind = held.kind.word();
+    let (reason, message) = match held.cause {
+        BrakeCause::List => ("MissingFromList", format!("a full list lacks {count} of {known} objects of kind {kind}")),
+        BrakeCause::Burst => {
+            ("BurstOfDeletions", format!("{count} of {known} objects of kind {kind} were deleted within a minute"))
+        }
+    };
+    Statement { kind: HELD, is_true: true, reason, message: format!("{message}; they are served on") }
+}
+
+fn is_empty(brake: &Brake) -> bool {
+    brake.status.as_ref().is_none_or(|status| status.holders.is_empty())
+}
+
+fn entry<'a>(brake: &'a Brake, server: &str) -> Option<&'a BrakeHolder> {
+    brake.status.as_ref()?.holders.iter().find(|holder| holder.server == server)
+}
+
+fn find<'a>(brakes: &'a [Arc<Brake>], id: &str) -> Option<&'a Arc<Brake>> {
+    brakes.iter().find(|brake| brake.metadata.name.as_deref() == Some(id))
+}
+
+/// What was decided of what is held, after `server` had entered.
+fn decided(held: &[Held], brakes: &[Arc<Brake>], server: &str) -> Decisions {
+    let decision = |held: &Held| {
+        let brake = find(brakes, &held.id)?;
+        let entered = entry(brake, server)?.generation;
+        brake.spec.decision.filter(|_| brake.metadata.generation.is_some_and(|generation| generation > entered))
+    };
+    held.iter().filter_map(|held| Some((held.id.clone(), decision(held)?))).collect()
+}
+
+/// What is to be done. Before all was listed (`synced`) nobody leaves: what was held before a restart is judged anew then.
+fn steps(held: &[Held], brakes: &[Arc<Brake>], server: &str, synced: bool, now: Timestamp) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for held in held {
+        match find(brakes, &held.id) {
+            None => steps.push(Step::Create(held.clone())),
+            Some(brake) if entry(brake, server).is_none() => steps.push(Step::Enter(held.clone())),
+            Some(_) => {}
+        }
+    }
+    for brake in brakes {
+        let id = brake.metadata.name.clone().unwrap_or_default();
+        let created = brake.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
+        let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
+        if held.iter().any(|held| held.id == id) {
+            continue;
+        }
+        if entry(brake, server).is_some() {
+            steps.extend(synced.then_some(Step::Leave(id)));
+        } else if is_empty(brake) && age > EMPTY_LONGEST {
+            steps.push(Step::Sweep(id));
+        }
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::v1alpha1::brake::{BrakeKind, BrakeStatus, Decision};
+
+    fn held(id: &str) -> Held {
+        Held {
+            id: id.to_owned(),
+            kind: BrakeKind::Router,
+            cause: BrakeCause::List,
+            count: 3,
+            known: 3,
+            names: vec!["a".to_owned()],
+            decision: None,
+        }
+    }
+
+    /// A Brake of age `age` in seconds and of this generation, with its holders and the generations at which they entered.
+    fn known(id: &str, age: i64, generation: i64, decision: Option<Decision>, holders: &[(&str, i64)]) -> Arc<Brake> {
+        let mut brake = brake(&held(id));
+        brake.metadata.generation = Some(generation);
+        brake.metadata.creation_timestamp = Some(Time(at(1000 - age)));
+        brake.spec.decision = decision;
+        let holder = |(server, generation): &(&str, i64)| BrakeHolder {
+            server: (*server).to_owned(),
+            since: Time(at(0)),
+            generation: *generation,
+        };
+        brake.status = Some(BrakeStatus { holders: holders.iter().map(holder).collect(), ..BrakeStatus::default() });
+        Arc::new(brake)
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("in range")
+    }
+
+    #[test]
+    fn holders_come_and_go() {
+        let leave = || Step::Leave("x".to_owned());
+        for (holds, brakes, synced, expected) in [
+            (vec!["x"], vec![], true, vec![Step::Create(held("x"))]),
+            (vec!["x"], vec![known("x", 1, 1, None, &[("other", 1)])], true, vec![Step::Enter(held("x"))]),
+            (vec!["x"], vec![known("x", 1, 1, None, &[("me", 1)])], true, vec![]),
+            (vec![], vec![known("x", 1, 1, None, &[("me", 1), ("other", 1)])], true, vec![leave()]),
+            // After a restart it may yet turn out to be held.
+            (vec![], vec![known("x", 1, 1, None, &[("me", 1)])], false, vec![]),
+            (vec![], vec![known("x", 1000, 1, None, &[("other", 1)])], true, vec![]),
+            (vec![], vec![known("x", 1, 1, None, &[])], true, vec![]),
+            (vec![], vec![known("x", 1000, 1, None, &[])], true, vec![Step::Sweep("x".to_owned())]),
+            (vec!["y"], vec![known("x", 1, 1, None, &[("me", 1)])], true, vec![Step::Create(held("y")), leave()]),
+        ] {
+            let holds: Vec<Held> = holds.into_iter().map(held).collect();
+            assert_eq!(steps(&holds, &brakes, "me", synced, at(1000)), expected, "{brakes:?}");
+        }
+    }
+
+    #[test]
+    fn a_decision_counts_for_who_had_entered() {
+        let approve = Some(Decision::Approve);
+        for (brake, counts) in [
+            (known("x", 1, 2, approve, &[("me", 1)]), true),
+            (known("x", 1, 2, approve, &[("me", 2)]), false),
+            (known("x", 1, 3, approve, &[("me", 2)]), true),
+            (known("x", 1, 2, approve, &[("other", 1)]), false),
+            (known("x", 1, 2, None, &[("me", 1)]), false),
+            (known("y", 1, 2, approve, &[("me", 1)]), false),
+        ] {
+            let decisions = decided(&[held("x")], std::slice::from_ref(&brake), "me");
+            assert_eq!(decisions.get("x") == Some(&Decision::Approve), counts, "{brake:?}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! From the outcomes of probes to a verdict on an address. Pure.
+//!
+//! ```text
+//!            first outcome: good            `fall` bad ones in a row
+//!   unknown ───────────────────────► up ◄──────────────────────────► down
+//!       └────────────────────────────────── first outcome: bad ──────► ▲
+//!                                            `rise` good ones in a row ─┘  (more after each fall of late)
+//! ```
+//!
+//! The first outcome decides at once, so that a new address has its verdict before it is first answered with. After that one
+//! outcome decides nothing unless `rise` or `fall` is 1. An address that falls again and again must be well for longer each
+//! time before it is believed: resolvers keep each answer for its TTL, so that every change sends clients to and fro. How
+//! fast it falls is never damped.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Falls within this time make coming back harder.
+const FLAPPING: Duration = Duration::from_secs(600);
+/// Most falls that count: each doubles the good outcomes needed, but for the first.
+const FALLS_MAX: usize = 4;
+
+/// What was found of an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// It answers as it should.
+    Up,
+    /// It does not, and what it did last.
+    Down(String),
+}
+
+/// The judgement of one address.
+#[derive(Debug, Clone)]
+pub struct Judge {
+    rise: u32,
+    fall: u32,
+    verdict: Option<bool>,
+    /// Outcomes in a row that speak against the verdict.
+    against: u32,
+    falls: VecDeque<Instant>,
+}
+
+impl Judge {
+    /// Of an address of which `verdict` was known before.
+    pub fn new(rise: u32, fall: u32, verdict: Option<bool>) -> Self {
+        Judge { rise: rise.max(1), fall: fall.max(1), verdict, against: 0, falls: VecDeque::new() }
+    }
+
+    /// The verdict of now; `None` before the first outcome.
+    pub fn verdict(&self) -> Option<bool> {
+        self.verdict
+    }
+
+    /// Goes by other bounds from now on.
+    pub fn set_bounds(&mut self, rise: u32, fall: u32) {
+        (self.rise, self.fall) = (rise.max(1), fall.max(1));
+    }
+
+    /// Takes in an outcome; whether that changed the verdict.
+    pub fn take(&mut self, good: bool, now: Instant) -> bool {
+        while self.falls.front().is_some_and(|at| now.duration_since(*at) > FLAPPING) {
+            self.falls.pop_front();
+        }
+        let needed = match self.verdict {
+            None => 1,
+            Some(verdict) if verdict == good => {
+                self.against = 0;
+                return false;
+            }
+            Some(true) => self.fall,
+            Some(false) => self.rise_needed(),
+        };
+        self.against += 1;
+        if self.against < needed {
+            return false;
+        }
+        let fell = self.verdict == Some(true);
+        (self.verdict, self.against) = (Some(good), 0);
+        if fell {
+            if self.falls.len() == FALLS_MAX {
+                self.falls.pop_front();
+            }
+            self.falls.push_back(now);
+        }
+        true
+    }
+
+    /// How many good outcomes in a row an address that is down needs at the moment.
+    fn rise_needed(&self) -> u32 {
+        self.rise << self.falls.len().saturating_sub(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The verdicts after each outcome, a second apart: `+` and `-` are outcomes, `u`, `d` and `.` verdicts; `_` lets eleven
+    /// minutes pass.
+    fn play(judge: &mut Judge, outcomes: &str) -> String {
+        let mut now = Instant::now();
+        let verdict = |judge: &Judge| match judge.verdict() {
+            None => '.',
+            Some(true) => 'u',
+            Some(false) => 'd',
+        };
+        let step = |outcome: char| {
+            now += Duration::from_secs(if outcome == '_' { 660 } else { 1 });
+            if outcome != '_' {
+                let before = judge.verdict();
+                let changed = judge.take(outcome == '+', now);
+                assert_eq!(changed, before != judge.verdict());
+            }
+            verdict(judge)
+        };
+        outcomes.chars().map(step).collect()
+    }
+
+    #[test]
+    fn rise_fall_and_flapping() {
+        for (rise, fall, before, outcomes, verdicts) in [
+            (2, 3, None, "+", "u"),
+            (2, 3, None, "-", "d"),
+            (2, 3, None, "+--+---", "uuuuuud"),
+            (2, 3, Some(true), "---", "uud"),
+            (2, 3, Some(false), "+-++", "dddu"),
+            (1, 1, None, "+-+", "udu"),
+            // The second fall within ten minutes doubles the way back, the third again.
+            (1, 1, None, "+-+-++-++++", "ududduddddu"),
+            (2, 1, None, "+-++-++++", "udduddddu"),
+            // After a quiet time a fall is the first again.
+            (1, 1, None, "+-+_-+", "uduudu"),
+        ] {
+            let mut judge = Judge::new(rise, fall, before);
+            let played = play(&mut judge, outcomes);
+            assert_eq!(played, verdicts, "{rise} {fall} {outcomes}");
+        }
+    }
+
+    #[test]
+    fn coming_back_is_harder_up_to_a_bound() {
+        let mut judge = Judge::new(2, 1, Some(true));
+        let mut now = Instant::now();
+        let mut needed = Vec::new();
+        for _ in 0..6 {
+            now += Duration::from_secs(1);
+            assert!(judge.take(false, now), "falling is never damped");
+            let good = (1..100).find(|_| judge.take(true, now)).expect("it comes back");
+            needed.push(good);
+        }
+        assert_eq!(needed, [2, 4, 8, 16, 16, 16]);
+    }
+}

@@ -1,0 +1,107 @@
+//! The health of addresses: the leading controller probes them and writes what it found into each Router's status.
+//!
+//! ```text
+//!  Routers ──watch──► Plan: what is to be probed, and when ──► Probe ──► Judge ──► status.addresses[] ──► name servers
+//!  (spec.healthCheck)          (jittered, bounded)                         (when a verdict changes)        (compiler)
+//! ```
+//!
+//! One prober, not one in each name server: all name servers must hold the same zone under the same serial, and they do
+//! since the verdicts are part of an object that all of them watch. It also means that an address is probed once, from where
+//! the controller runs; where that cannot reach the addresses, no health check should be set. If the prober dies or the API
+//! is away, the last verdicts stay: with nobody to judge, a verdict that was true a moment ago is the best guess, and the
+//! panic threshold holds as ever. A new leader takes the verdicts over and goes on from them.
+//!
+//! A verdict is written when it changes, and one write tells all that has changed of a Router. So the API has nothing to do
+//! while nothing happens, however often probes run.
+
+pub mod plan;
+
+pub mod judge;
+pub mod metrics;
+pub mod probe;
+pub mod report;
+
+use futures::FutureExt as _;
+use jiff::Timestamp;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::metrics::Metrics;
+use self::plan::{Plan, Watched};
+use self::report::Reporter;
+use crate::client::reflector::{self, reflect};
+
+/// Writes of statuses at a time.
+const WRITES_MAX: usize = 16;
+
+/// How to probe.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The platform's domain.
+    pub domain: String,
+    /// Probes under way at a time.
+    pub probes_max: usize,
+    /// The panic threshold of Routers that set none, in percent.
+    pub panic_percent: u32,
+    /// This process's name, for the events that it records.
+    pub instance: String,
+}
+
+/// Probes until `stop`, which the end of this process's leadership is, too.
+pub async fn run(client: kube::Client, settings: Settings, metrics: Metrics, stop: CancellationToken) {
+    let (routers, mut changes) = reflect(client.clone(), reflector::Settings::default(), Watched::new);
+    let reporter = Reporter::new(client, &settings);
+    let probes_max = settings.probes_max;
+    let mut plan = Plan::new(settings, metrics.clone());
+    let (mut probes, mut writes) = (JoinSet::new(), JoinSet::new());
+    loop {
+        let now = Instant::now();
+        while probes.len() < probes_max
+            && let Some((key, probe)) = plan.next_probe(now)
+        {
+            probes.spawn(async move {
+                let outcome = match probe {
+                    Ok(probe) => probe.run().await,
+                    Err(error) => Err(error),
+                };
+                (key, outcome)
+            });
+        }
+        // Before all Routers are known nothing is said of any: verdicts of the leader before might be overlooked.
+        let may_write = routers.is_synced() && writes.len() < WRITES_MAX;
+        while may_write
+            && writes.len() < WRITES_MAX
+            && let Some((name, findings)) = plan.next_write(now)
+        {
+            let reporter = reporter.clone();
+            writes.spawn(async move {
+                let written = reporter.write(&name, &findings).await;
+                (name, written)
+            });
+        }
+        let wake_at = plan.next_time(probes.len() < probes_max, may_write && writes.len() < WRITES_MAX);
+        tokio::select! {
+            () = stop.cancelled() => break,
+            change = changes.next() => {
+                plan.take_change(change, Instant::now(), Timestamp::now());
+                while let Some(change) = changes.next().now_or_never() {
+                    plan.take_change(change, Instant::now(), Timestamp::now());
+                }
+            }
+            Some(done) = probes.join_next() => match done {
+                Ok((key, outcome)) => plan.take_outcome(&key, outcome, Instant::now(), Timestamp::now()),
+                Err(error) => tracing::error!(%error, "a probe panicked"),
+            },
+            Some(done) = writes.join_next() => match done {
+                Ok((name, written)) => plan.take_written(&name, written, Instant::now()),
+                Err(error) => tracing::error!(%error, "a write of health panicked"),
+            },
+            () = tokio::time::sleep_until(wake_at.unwrap_or(now)), if wake_at.is_some() => {}
+        }
+    }
+    // A probe cut short does no harm; a write that has begun is one request, which the API takes whole or not at all.
+    probes.shutdown().await;
+    writes.shutdown().await;
+    metrics.forget_all();
+}

@@ -1,0 +1,428 @@
+//! What is to be probed and what is to be written, and when. What happens comes in as calls, with the time.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::Settings;
+use super::judge::Judge;
+use super::metrics::Metrics;
+use super::probe::{Check, Clients, Probe};
+use super::report::{self, Findings, Found};
+use crate::api::v1alpha1::router::{AddressHealthState, HealthCheck, Router};
+use crate::client::backoff::random;
+use crate::client::reflector::Change;
+
+/// A new address that has no verdict after so long is answered with nevertheless: the prober has too much to do.
+const FIRST_VERDICT: Duration = Duration::from_secs(15);
+/// The first probe of an address comes within this, so that those of a new leader do not all come at once.
+const FIRST_PROBE: Duration = Duration::from_millis(500);
+/// By what part of the interval the next probe may come earlier.
+const JITTER: f64 = 0.1;
+/// How long after a failed write it is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+/// How long after a verdict it is written: what falls together is told together.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// A Router and one of its addresses.
+pub type Key = (String, IpAddr);
+
+/// A Router as far as its health goes; most have neither a check nor verdicts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Watched {
+    check: Option<Box<HealthCheck>>,
+    /// The addresses to probe, in the order of the spec.
+    addresses: Box<[IpAddr]>,
+    /// What the status says.
+    told: Findings,
+    /// Whether it says that too few addresses are healthy.
+    panic: bool,
+}
+
+impl Watched {
+    /// Of a Router.
+    pub fn new(router: Router) -> Self {
+        let check = router.spec.health_check.map(Box::new);
+        let ips = router.spec.addresses.iter().filter(|_| check.is_some());
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        for ip in ips.filter_map(|address| address.ip.parse::<IpAddr>().ok()) {
+            if !addresses.contains(&ip) {
+                addresses.push(ip);
+            }
+        }
+        let told = router.status.as_ref().map(Findings::read).unwrap_or_default();
+        let panic = router.status.as_ref().is_some_and(report::is_panic);
+        Watched { check, addresses: addresses.into_boxed_slice(), told, panic }
+    }
+}
+
+/// The plan.
+pub struct Plan {
+    settings: Settings,
+    clients: Clients,
+    metrics: Metrics,
+    routers: HashMap<String, Checked>,
+    /// When addresses are to be probed; an entry counts if it is the address's `next`.
+    due: BTreeSet<(Instant, Key)>,
+    /// When Routers are to be looked at for something to write.
+    dirty: BTreeSet<(Instant, String)>,
+}
+
+/// A Router with a health check, or one whose status is to be cleared of an earlier one.
+#[derive(Default)]
+struct Checked {
+    check: Option<Box<HealthCheck>>,
+    order: Box<[IpAddr]>,
+    subjects: BTreeMap<IpAddr, Subject>,
+    threshold: Option<u32>,
+    /// What the status says, as far as is known.
+    told: Findings,
+    /// What is being written.
+    writing: Option<Findings>,
+    /// Until when nothing is written, after a failure.
+    rests_until: Option<Instant>,
+}
+
+/// One address.
+struct Subject {
+    judge: Judge,
+    probe: Option<Result<Probe, String>>,
+    since: Timestamp,
+    error: Option<String>,
+    /// Until when it waits for its first verdict.
+    waits_until: Instant,
+    /// When it is probed next; `None` while it is.
+    next: Option<Instant>,
+}
+
+impl Subject {
+    fn health(&self, now: Instant) -> Option<AddressHealthState> {
+        match self.judge.verdict() {
+            Some(true) => Some(AddressHealthState::Healthy),
+            Some(false) => Some(AddressHealthState::Unhealthy),
+            None => (now >= self.waits_until).then_some(AddressHealthState::Unknown),
+        }
+    }
+}
+
+impl Checked {
+    /// What the status should say.
+    fn findings(&self, now: Instant) -> Findings {
+        let found = |ip: &IpAddr| {
+            let subject = self.subjects.get(ip)?;
+            Some(Found { ip: *ip, health: subject.health(now)?, since: subject.since, error: subject.error.clone() })
+        };
+        Findings { addresses: self.order.iter().filter_map(found).collect(), threshold: self.threshold }
+    }
+}
+
+impl Plan {
+    /// Of no Routers.
+    pub fn new(settings: Settings, metrics: Metrics) -> Self {
+        Plan {
+            settings,
+            clients: Clients::default(),
+            metrics,
+            routers: HashMap::new(),
+            due: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+        }
+    }
+
+    /// Takes in a change of Routers.
+    pub fn take_change(&mut self, change: Change<Watched>, now: Instant, time: Timestamp) {
+        match change {
+            Change::Applied(applied) => self.set(&applied.key.name, &applied.now, now, time),
+            Change::Deleted { key, .. } => self.forget(&key.name),
+            Change::Resynced(resync) => {
+                resync.vanished.iter().for_each(|(key, _)| self.forget(&key.name));
+                resync.applied.iter().for_each(|applied| self.set(&applied.key.name, &applied.now, now, time));
+            }
+        }
+    }
+
+    fn forget(&mut self, name: &str) {
+        if self.routers.remove(name).is_some() {
+            self.metrics.forget(name);
+        }
+    }
+
+    fn set(&mut self, name: &str, watched: &Watched, now: Instant, time: Timestamp) {
+        if watched.check.is_none() && watched.told == Findings::default() {
+            return self.forget(name);
+        }
+        let router = self.routers.entry(name.to_owned()).or_default();
+        router.told.clone_from(&watched.told);
+        let Some(check) = &watched.check else {
+            // Its verdicts are to go; nothing is probed any more.
+            *router = Checked { told: watched.told.clone(), writing: router.writing.take(), ..Checked::default() };
+            self.metrics.forget(name);
+            self.dirty.insert((now, name.to_owned()));
+            return;
+        };
+        if router.check.as_ref() != Some(check) {
+            for subject in router.subjects.values_mut() {
+                subject.probe = None;
+                subject.judge.set_bounds(check.rise, check.fall);
+            }
+            router.check = Some(check.clone());
+        }
+        router.threshold = Some(check.panic_threshold.unwrap_or(self.settings.panic_percent));
+        router.order.clone_from(&watched.addresses);
+        router.subjects.retain(|ip, _| watched.addresses.contains(ip));
+        self.metrics.retain(name, &watched.addresses);
+        for ip in &watched.addresses {
+            if router.subjects.contains_key(ip) {
+                continue;
+            }
+            let told = watched.told.addresses.iter().find(|found| found.ip == *ip);
+            let verdict = told.and_then(|found| match found.health {
+                AddressHealthState::Healthy => Some(true),
+                AddressHealthState::Unhealthy => Some(false),
+                AddressHealthState::Unknown => None,
+            });
+            // One that was given up on as unknown goes on to be answered with.
+            let waits_until = if told.is_some() { now } else { now + FIRST_VERDICT };
+            let next = now + FIRST_PROBE.mul_f64(chance());
+            let subject = Subject {
+                judge: Judge::new(check.rise, check.fall, verdict),
+                probe: None,
+                since: told.map_or(time, |found| found.since),
+                error: told.and_then(|found| found.error.clone()),
+                waits_until,
+                next: Some(next),
+            };
+            if let Some(up) = verdict {
+                self.metrics.set_up(name, *ip, up);
+            }
+            router.subjects.insert(*ip, subject);
+            self.due.insert((next, (name.to_owned(), *ip)));
+            self.dirty.insert((waits_until, name.to_owned()));
+        }
+        self.metrics.set_panic(name, watched.panic);
+        if router.findings(now) != router.told {
+            self.dirty.insert((now, name.to_owned()));
+        }
+    }
+
+    /// Takes in how a probe ended.
+    pub fn take_outcome(&mut self, key: &Key, outcome: Result<(), String>, now: Instant, time: Timestamp) {
+        self.metrics.count_probe(outcome.is_ok());
+        let (name, ip) = key;
+        let Some(router) = self.routers.get_mut(name) else { return };
+        let (Some(check), Some(subject)) = (&router.check, router.subjects.get_mut(ip)) else { return };
+        if subject.next.is_some() {
+            // It was away in between and is another one now.
+            return;
+        }
+        let interval = Duration::from_secs(u64::from(check.interval_seconds.max(1)));
+        let next = now + interval.mul_f64(1.0 - JITTER * chance());
+        subject.next = Some(next);
+        self.due.insert((next, key.clone()));
+        if subject.judge.take(outcome.is_ok(), now.into_std()) {
+            subject.since = time;
+            subject.error = outcome.as_ref().err().cloned();
+            self.metrics.set_up(name, *ip, outcome.is_ok());
+            self.dirty.insert((now + SETTLE, name.clone()));
+        }
+    }
+
+    /// The next probe that is due; the error is a fault of this machine, which counts as a probe that failed.
+    pub fn next_probe(&mut self, now: Instant) -> Option<(Key, Result<Probe, String>)> {
+        while self.due.first().is_some_and(|(at, _)| *at <= now) {
+            let (at, key) = self.due.pop_first()?;
+            let Some(router) = self.routers.get_mut(&key.0) else { continue };
+            let (Some(check), Some(subject)) = (&router.check, router.subjects.get_mut(&key.1)) else { continue };
+            if subject.next != Some(at) {
+                continue;
+            }
+            subject.next = None;
+            let clients = &self.clients;
+            let probe = subject.probe.get_or_insert_with(|| Probe::new(key.1, Check::new(check), clients));
+            return Some((key, probe.clone()));
+        }
+        None
+    }
+
+    /// The next Router whose status is to be written, and what it is to say. To be followed by [`Self::take_written`].
+    pub fn next_write(&mut self, now: Instant) -> Option<(String, Findings)> {
+        while self.dirty.first().is_some_and(|(at, _)| *at <= now) {
+            let (_, name) = self.dirty.pop_first()?;
+            let Some(router) = self.routers.get_mut(&name) else { continue };
+            let findings = router.findings(now);
+            // What changes during a write is looked at when that has ended.
+            let rests = router.rests_until.is_some_and(|until| until > now);
+            if rests || router.writing.is_some() || findings == router.told {
+                continue;
+            }
+            router.writing = Some(findings.clone());
+            return Some((name, findings));
+        }
+        None
+    }
+
+    /// A write has ended.
+    pub fn take_written(&mut self, name: &str, written: kube::Result<()>, now: Instant) {
+        let Some(router) = self.routers.get_mut(name) else { return };
+        let Some(findings) = router.writing.take() else { return };
+        match written {
+            Ok(()) => {
+                (router.told, router.rests_until) = (findings, None);
+                self.dirty.insert((now, name.to_owned()));
+            }
+            Err(error) => {
+                tracing::warn!(router = name, %error, "the health of addresses cannot be written; trying again");
+                router.rests_until = Some(now + RETRY_AFTER);
+                self.dirty.insert((now + RETRY_AFTER, name.to_owned()));
+            }
+        }
+    }
+
+    /// When something is to be done, if it may be.
+    pub fn next_time(&self, may_probe: bool, may_write: bool) -> Option<Instant> {
+        let probe = self.due.first().filter(|_| may_probe).map(|(at, _)| *at);
+        let write = self.dirty.first().filter(|_| may_write).map(|(at, _)| *at);
+        probe.into_iter().chain(write).min()
+    }
+}
+
+/// A number from 0 to 1.
+fn chance() -> f64 {
+    (random() >> 32) as f64 / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::reflector::{Applied, ObjectKey};
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    fn applied(router: Value) -> Change<Watched> {
+        let router: Router = serde_json::from_value(router).expect("a Router");
+        let key = ObjectKey::cluster(router.metadata.name.as_deref().expect("a name"));
+        Change::Applied(Applied { key, now: Arc::new(Watched::new(router)), before: None, recreated: false })
+    }
+
+    fn router(addresses: &[&str], check: Value, told: Value) -> Value {
+        let addresses: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip})).collect();
+        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "s"},
+            "spec": {"addresses": addresses, "healthCheck": check}, "status": told})
+    }
+
+    fn plan() -> Plan {
+        let settings =
+            Settings { domain: "v3.example".to_owned(), probes_max: 2, panic_percent: 50, instance: "me".to_owned() };
+        Plan::new(settings, Metrics::default())
+    }
+
+    fn healths(findings: &Findings) -> String {
+        findings.addresses.iter().map(|found| format!("{} {:?};", found.ip, found.health)).collect()
+    }
+
+    const TIME: Timestamp = Timestamp::UNIX_EPOCH;
+
+    /// Gives all probes that are due these outcomes.
+    fn probe_all(plan: &mut Plan, now: Instant, good: impl Fn(&IpAddr) -> bool) -> usize {
+        let mut count = 0;
+        let mut under_way = Vec::new();
+        while let Some((key, probe)) = plan.next_probe(now) {
+            probe.expect("a probe over TCP can always be made");
+            under_way.push(key);
+            count += 1;
+        }
+        for key in under_way {
+            let outcome = if good(&key.1) { Ok(()) } else { Err("refused".to_owned()) };
+            plan.take_outcome(&key, outcome, now, TIME);
+        }
+        count
+    }
+
+    #[test]
+    fn verdicts_are_written_once_and_all_together() {
+        let mut plan = plan();
+        let start = Instant::now();
+        let check = json!({"port": 80, "intervalSeconds": 10, "fall": 2, "rise": 1});
+        plan.take_change(applied(router(&["192.0.2.1", "192.0.2.2"], check.clone(), json!({}))), start, TIME);
+        assert_eq!(probe_all(&mut plan, start + FIRST_PROBE, |_| true), 2, "all are probed soon");
+        let now = start + FIRST_PROBE + SETTLE;
+        let (name, findings) = plan.next_write(now).expect("there are verdicts");
+        assert_eq!((name.as_str(), findings.threshold), ("s", Some(50)));
+        assert_eq!(healths(&findings), "192.0.2.1 Healthy;192.0.2.2 Healthy;");
+        assert!(plan.next_write(now).is_none());
+        plan.take_written("s", Ok(()), now);
+        assert!(plan.next_write(now + SETTLE).is_none(), "nothing has changed since");
+
+        // One bad outcome is none; the second in a row is written, with the reason.
+        let is_good = |ip: &IpAddr| ip.to_string() != "192.0.2.2";
+        let now = now + Duration::from_secs(10);
+        assert_eq!(probe_all(&mut plan, now, is_good), 2);
+        assert!(plan.next_write(now + SETTLE).is_none());
+        let now = now + Duration::from_secs(10);
+        assert_eq!(probe_all(&mut plan, now, is_good), 2);
+        let (_, findings) = plan.next_write(now + SETTLE).expect("a verdict has changed");
+        assert_eq!(healths(&findings), "192.0.2.1 Healthy;192.0.2.2 Unhealthy;");
+        assert_eq!(findings.addresses[1].error.as_deref(), Some("refused"));
+        let failed = kube::Error::ReadEvents(std::io::Error::other("away"));
+        plan.take_written("s", Err(failed), now);
+        assert!(plan.next_write(now + SETTLE).is_none());
+        assert_eq!(plan.next_write(now + RETRY_AFTER).expect("it is tried again").1, findings);
+
+        // Without a check the verdicts go, and no probe is left.
+        let told = json!({"addresses": [{"ip": "192.0.2.1", "health": "healthy", "since": "2026-01-01T00:00:00Z"}]});
+        plan.take_written("s", Ok(()), now);
+        plan.take_change(applied(router(&["192.0.2.1"], Value::Null, told)), now, TIME);
+        assert_eq!(plan.next_write(now).expect("to be cleared").1, Findings::default());
+        plan.take_written("s", Ok(()), now);
+        plan.take_change(applied(router(&["192.0.2.1"], Value::Null, json!({}))), now, TIME);
+        let later = now + Duration::from_secs(100);
+        assert!(plan.next_probe(later).is_none() && plan.next_write(later).is_none() && plan.routers.is_empty());
+    }
+
+    #[test]
+    fn a_new_leader_goes_on_from_the_verdicts() {
+        let mut plan = plan();
+        let start = Instant::now();
+        let told = json!({"panicThreshold": 30, "addresses": [
+            {"ip": "192.0.2.1", "health": "unhealthy", "since": "2026-01-01T00:00:00Z", "error": "refused"},
+            {"ip": "192.0.2.2", "health": "unknown", "since": "2026-01-01T00:00:00Z"},
+        ]});
+        let check = json!({"port": 80, "rise": 2, "panicThreshold": 30});
+        plan.take_change(applied(router(&["192.0.2.1", "192.0.2.2", "192.0.2.3"], check, told)), start, TIME);
+        assert!(plan.next_write(start).is_none(), "nothing is new");
+        assert_eq!(probe_all(&mut plan, start + FIRST_PROBE, |ip| ip.to_string() == "192.0.2.1"), 3);
+        let (_, findings) = plan.next_write(start + FIRST_PROBE + SETTLE).expect("first verdicts");
+        let expected = "192.0.2.1 Unhealthy;192.0.2.2 Unhealthy;192.0.2.3 Unhealthy;";
+        assert_eq!(healths(&findings), expected, "one good outcome of two that are needed");
+        assert_eq!(findings.addresses[0].since.as_second(), 1_767_225_600, "it has been so since then");
+    }
+
+    #[test]
+    fn who_is_not_probed_in_time_is_unknown() {
+        let mut plan = plan();
+        let start = Instant::now();
+        plan.take_change(applied(router(&["192.0.2.1"], json!({"port": 80}), json!({}))), start, TIME);
+        let (key, _) = plan.next_probe(start + FIRST_PROBE).expect("it is due");
+        assert_eq!(plan.next_write(start).map(|(_, findings)| healths(&findings)).as_deref(), Some(""));
+        plan.take_written("s", Ok(()), start);
+        let late = start + FIRST_VERDICT;
+        assert_eq!(
+            plan.next_write(late).map(|(_, findings)| healths(&findings)).as_deref(),
+            Some("192.0.2.1 Unknown;")
+        );
+        plan.take_written("s", Ok(()), late);
+        plan.take_outcome(&key, Ok(()), late, TIME);
+        let (_, findings) = plan.next_write(late + SETTLE).expect("the verdict has come");
+        assert_eq!(healths(&findings), "192.0.2.1 Healthy;");
+        // An address that goes away while it is probed is nobody's.
+        plan.take_written("s", Ok(()), late);
+        let later = late + Duration::from_secs(10);
+        let (key, _) = plan.next_probe(later).expect("it is due");
+        plan.take_change(applied(router(&["192.0.2.9"], json!({"port": 80}), json!({}))), later, TIME);
+        plan.take_outcome(&key, Err("refused".to_owned()), later, TIME);
+        assert!(plan.routers["s"].subjects.keys().all(|ip| ip.to_string() == "192.0.2.9"));
+    }
+}

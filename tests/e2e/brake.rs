@@ -1,0 +1,147 @@
+//! The API loses its objects, as by a restore from the wrong backup: DNS answers on, an operator sees what is held, and
+//! decides.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::metrics::Scrape;
+use crate::platform::apply_example;
+use crate::server::{DataDir, Ports, Server, eventually, program};
+use crate::tools::{Kubectl, dig};
+
+const DOMAIN: [&str; 2] = ["--domain", "v3.rhcloud.com"];
+
+const EXTRA: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: extra}\n\
+spec: {state: cordoned, addresses: [{ip: 192.0.2.1}]}\n";
+
+/// `signpost brake` with a kubeconfig: whether it worked, and what it printed on both outputs.
+fn brake(kubeconfig: &str, arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(program())
+        .arg("brake")
+        .args(arguments)
+        .args(["--kubeconfig", kubeconfig])
+        .output()
+        .expect("the program starts");
+    let printed = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(printed).expect("UTF-8"))
+}
+
+/// What is held, as `signpost brake list -o json` prints it, once there are `count` holds of `holders` name servers each.
+fn holds(kubeconfig: &str, count: usize, holders: usize) -> Vec<Value> {
+    eventually("the holds are listed", || {
+        let (true, printed) = brake(kubeconfig, &["list", "-o", "json"]) else { return None };
+        let list: Vec<Value> = serde_json::from_str(&printed).expect("JSON");
+        let all_hold = list.iter().all(|hold| hold["holders"].as_array().is_some_and(|all| all.len() == holders));
+        (list.len() == count && all_hold).then_some(list)
+    })
+}
+
+#[test]
+fn an_emptied_api_is_not_believed_until_someone_says_so() {
+    let data = DataDir::new();
+    let api_ports = Ports::free();
+    let api_arguments = [&["--roles", "api,scheduler,admin", "--data-dir", data.path()][..], &DOMAIN].concat();
+    let api = Server::start(api_ports, &api_arguments);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    let (scheduled, _) = apply_example(&kubectl);
+    let kubeconfig = data.join("name-server.kubeconfig");
+    let kubeconfig = kubeconfig.to_str().expect("UTF-8");
+    let admin = data.join("kubeconfig");
+    let admin = admin.to_str().expect("UTF-8");
+    let states = [DataDir::new(), DataDir::new()];
+    let start = |state: &DataDir| {
+        let arguments = ["--roles", "dns,admin", "--kubeconfig", kubeconfig, "--data-dir", state.path()];
+        Server::start(Ports::free(), &[&arguments[..], &DOMAIN].concat())
+    };
+    let servers = states.each_ref().map(start);
+    let addresses = |server: &Server, name: &str| dig(server.dns, name, "A", &[]).sorted("A").len();
+    let held = |server: &Server| {
+        let scrape = Scrape::of(server.admin);
+        ["signpost_brake_held_objects", "signpost_brake_undecided"].map(|name| scrape.sum(name, &[]))
+    };
+    let system = scheduled[0].system.as_str();
+    for server in &servers {
+        eventually("the aliases are served", || (addresses(server, system) > 0).then_some(()));
+        assert_eq!(held(server), [0.0, 0.0]);
+    }
+    let (_, printed) = brake(admin, &["list"]);
+    assert_eq!(printed, "nothing is held\n");
+
+    // One object that someone deletes goes at once.
+    kubectl.ok_with(&["apply", "-f", "-"], EXTRA);
+    let extra = "x.extra.v3.rhcloud.com";
+    for server in &servers {
+        eventually("a further shard is served", || (addresses(server, extra) == 1).then_some(()));
+    }
+    kubectl.ok(&["delete", "router", "extra"]);
+    for server in &servers {
+        eventually("what was deleted is gone", || (addresses(server, extra) == 0).then_some(()));
+        assert_eq!(held(server), [0.0, 0.0]);
+    }
+
+    // The store is replaced by an empty one.
+    assert!(api.terminate().success());
+    std::fs::remove_file(data.join("store.redb")).expect("the store is there");
+    let api = Server::start(api_ports, &api_arguments);
+    let list = holds(admin, 2, 2);
+    for server in &servers {
+        for promise in &scheduled {
+            assert!(addresses(server, &promise.system) > 0, "{promise:?}");
+            assert_eq!(dig(server.dns, &promise.alias, "CNAME", &[]).data("CNAME").len(), 1, "{promise:?}");
+        }
+        let [objects, undecided] = held(server);
+        assert!(objects >= 2.0 && undecided == 2.0, "{objects} {undecided}");
+        eventually("the log says what is held and what to do", || {
+            let log = server.log();
+            (log.contains("signpost brake approve routers-") && log.contains("shard1")).then_some(())
+        });
+    }
+    let of = |kind: &str| {
+        let hold = list.iter().find(|hold| hold["type"] == kind).unwrap_or_else(|| panic!("no {kind}: {list:?}"));
+        hold["id"].as_str().expect("an ID").to_owned()
+    };
+    let (routers, bindings) = (of("Router"), of("RouteBinding"));
+    let table = kubectl.ok(&["get", "brakes"]);
+    assert!(table.contains(&routers) && table.contains("list"), "{table}");
+    kubectl.ok(&["wait", &format!("brake/{routers}"), "--for=condition=Held", "--timeout=30s"]);
+
+    // A name server tells, and does not decide; nor can what a hold stands for be changed.
+    let watcher = Kubectl::new(kubeconfig.into());
+    let approval = r#"{"spec":{"decision":"approve"}}"#;
+    watcher.refused(&["patch", "brake", &routers, "--type=merge", "-p", approval], "");
+    kubectl.refused(&["patch", "brake", &routers, "--type=merge", "-p", r#"{"spec":{"objects":1}}"#], "");
+    assert!(!brake(kubeconfig, &["approve", &routers]).0);
+    assert!(!brake(admin, &["approve", "routers-0000000000000000"]).0);
+
+    // A rejection keeps all as it is, and quiet; a restart of the API and of a name server does not change that.
+    let (done, printed) = brake(admin, &["reject", &routers]);
+    assert!(done && printed.contains("rejected"), "{printed}");
+    for server in &servers {
+        eventually("the alarm is quiet", || (held(server)[1] == 1.0).then_some(()));
+        assert!(addresses(server, system) > 0);
+    }
+    let [one, two] = servers;
+    assert!(one.terminate().success());
+    let one = start(&states[0]);
+    eventually("the rejection counts after a restart", || (held(&one)[0] >= 2.0 && held(&one)[1] == 1.0).then_some(()));
+
+    // With an approval the names go, on both name servers, and with them the hold.
+    let (done, printed) = brake(admin, &["approve", &bindings]);
+    assert!(done && printed.contains("approved"), "{printed}");
+    let (done, _) = brake(admin, &["approve", &routers]);
+    assert!(done);
+    for server in [&one, &two] {
+        eventually("the names go", || {
+            let gone = scheduled.iter().all(|promise| addresses(server, &promise.system) == 0);
+            (gone && held(server) == [0.0, 0.0]).then_some(())
+        });
+        assert_eq!(dig(server.dns, &scheduled[0].alias, "CNAME", &[]).status, "NXDOMAIN");
+    }
+    holds(admin, 0, 0);
+
+    // Without the API the command says where to look instead.
+    assert!(api.terminate().success());
+    let (done, printed) = brake(admin, &["list"]);
+    assert!(!done && printed.contains("signpost_brake_held_objects"), "{printed}");
+}

@@ -1,0 +1,135 @@
+//! Instances behind a shard fall and come back, as DNS clients and an operator see it.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::metrics::Scrape;
+use crate::server::{DataDir, Ports, Server, eventually};
+use crate::tools::{Kubectl, dig};
+
+/// An instance of an application at an address of loopback: it answers HTTP while it is well.
+struct Instance {
+    is_well: Arc<AtomicBool>,
+}
+
+impl Instance {
+    /// Instances at these addresses, all on one port.
+    fn start(addresses: &[&str]) -> (u16, Vec<Instance>) {
+        for _ in 0..100 {
+            let first = TcpListener::bind((addresses[0], 0)).expect("loopback has a free port");
+            let port = first.local_addr().expect("it is bound").port();
+            let others = addresses[1..].iter().map(|ip| TcpListener::bind((*ip, port)));
+            if let Ok(others) = others.collect::<Result<Vec<_>, _>>() {
+                return (port, std::iter::once(first).chain(others).map(Instance::serve).collect());
+            }
+        }
+        panic!("no port is free at all of {addresses:?}");
+    }
+
+    fn serve(listener: TcpListener) -> Instance {
+        let is_well = Arc::new(AtomicBool::new(true));
+        let shared = Arc::clone(&is_well);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { continue };
+                let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
+                let _ = stream.read(&mut [0; 1024]);
+                let status = if shared.load(Ordering::SeqCst) { "200 OK" } else { "503 Service Unavailable" };
+                let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            }
+        });
+        Instance { is_well }
+    }
+
+    fn set(&self, is_well: bool) {
+        self.is_well.store(is_well, Ordering::SeqCst);
+    }
+}
+
+fn answered(dns: SocketAddr, shard: &str) -> Vec<IpAddr> {
+    let answer = dig(dns, &format!("app.{shard}.v3.rhcloud.com"), "A", &[]);
+    assert_eq!(answer.status, "NOERROR", "health never takes a name away");
+    answer.sorted("A").iter().map(|ip| ip.parse().expect("an address")).collect()
+}
+
+#[test]
+fn what_is_down_leaves_dns_and_comes_back() {
+    let (one, two, three) = ("127.0.0.11", "127.0.0.12", "127.0.0.13");
+    let (port, instances) = Instance::start(&[one, two, three]);
+    let data = DataDir::new();
+    let server = Server::start(Ports::free(), &["--data-dir", data.path(), "--domain", "v3.rhcloud.com"]);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    let router = |name: &str, mode: &str| {
+        format!(
+            "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {{name: {name}}}\nspec:\n  mode: {mode}\n  \
+             addresses: [{{ip: {one}}}, {{ip: {two}, priority: 1}}, {{ip: {three}, priority: 1}}]\n  healthCheck: {{type: \
+             http, port: {port}, path: /health, intervalSeconds: 1, timeoutSeconds: 1, rise: 1, fall: 2}}\n---\n"
+        )
+    };
+    kubectl.ok_with(&["apply", "-f", "-"], &(router("all", "active-active") + &router("first", "active-passive")));
+    let ips = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("an address")).collect::<Vec<IpAddr>>();
+    let within = |what: &str, all: &[&str], first: &[&str]| {
+        eventually(what, || {
+            let found = (answered(server.dns, "all"), answered(server.dns, "first"));
+            (found == (ips(all), ips(first))).then_some(())
+        });
+    };
+    within("all are answered", &[one, two, three], &[one]);
+    kubectl.ok(&["wait", "router/all", "router/first", "--for=condition=AddressesHealthy", "--timeout=60s"]);
+    let up =
+        |address: &str| Scrape::of(server.admin).sum("signpost_address_up", &[("router", "all"), ("address", address)]);
+    assert_eq!([up(one), up(two), up(three)], [1.0; 3]);
+
+    // One falls: it leaves the answers, and the standby takes over where it was the first.
+    instances[0].set(false);
+    let fell = Instant::now();
+    within("the one that fell is gone", &[two, three], &[two, three]);
+    // Two bad probes a second apart, and the way to DNS; the rest is for a busy machine.
+    assert!(fell.elapsed() < Duration::from_secs(15), "{:?}", fell.elapsed());
+    eventually("the status says so", || {
+        let router = kubectl.json(&["router", "all"]);
+        let address = router["status"]["addresses"].as_array()?.iter().find(|address| address["ip"] == one)?;
+        let condition =
+            router["status"]["conditions"].as_array()?.iter().find(|one| one["type"] == "AddressesHealthy")?;
+        let is_so = address["health"] == "unhealthy" && condition["reason"] == "SomeUnhealthy";
+        (is_so && address["error"].as_str().is_some_and(|error| error.contains("503"))).then_some(())
+    });
+    eventually("an event says so", || {
+        kubectl.ok(&["get", "events", "-n", "default"]).contains("AddressUnhealthy").then_some(())
+    });
+    assert_eq!([up(one), up(two), up(three)], [0.0, 1.0, 1.0]);
+    instances[0].set(true);
+    within("it comes back", &[one, two, three], &[one]);
+
+    // All fall: all are answered, since nothing better is known.
+    instances.iter().for_each(|instance| instance.set(false));
+    eventually("panic is told", || {
+        let reason = "jsonpath={.status.conditions[?(@.type==\"AddressesHealthy\")].reason}";
+        let of = |router: &str| kubectl.ok(&["get", "router", router, "-o", reason]);
+        (of("all") == "Panic" && of("first") == "Panic").then_some(())
+    });
+    within("all are answered again", &[one, two, three], &[one]);
+    eventually("the metric says so", || {
+        let panic = Scrape::of(server.admin).sum("signpost_panic", &[]);
+        (panic == 2.0).then_some(())
+    });
+    instances[2].set(true);
+    // One of two standbys is enough for them; of three, one is too few.
+    within("the standby that is well", &[one, two, three], &[three]);
+
+    // A restart goes on from the last verdicts; and without a check health is forgotten.
+    let before = (answered(server.dns, "all"), answered(server.dns, "first"));
+    assert!(server.terminate().success());
+    let server = Server::start(Ports::free(), &["--data-dir", data.path(), "--domain", "v3.rhcloud.com"]);
+    assert_eq!((answered(server.dns, "all"), answered(server.dns, "first")), before);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    kubectl.ok(&["patch", "router", "first", "--type=merge", "-p", r#"{"spec":{"healthCheck":null}}"#]);
+    eventually("the first is answered again", || (answered(server.dns, "first") == ips(&[one])).then_some(()));
+    eventually("the verdicts go", || {
+        let router = kubectl.json(&["router", "first"]);
+        router["status"]["addresses"].is_null().then_some(())
+    });
+}
