@@ -236,7 +236,7 @@ impl Proofs {
 
     /// The routes of the shard whose names have answers of their own.
     fn explicit_labels(&self, apex: &Name, expectation: &Expectation) -> BTreeSet<Box<str>> {
-        let of_shard = |label: &Box<str>| {
+        let of_shard = |label: &str| {
             let route = self.routes.get(label);
             route.is_some_and(|route| shard_of(&route.binding) == *apex)
         };
@@ -245,7 +245,7 @@ impl Proofs {
             let label = name.labels().next()?.to_ascii_lowercase();
             String::from_utf8(label).ok().map(String::into_boxed_str)
         });
-        labels.filter(of_shard).collect()
+        labels.filter(|label| of_shard(label)).collect()
     }
 
     fn take_alias(&mut self, label: Box<str>, news: AliasNews, now: Instant) {
