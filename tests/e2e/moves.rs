@@ -106,6 +106,14 @@ fn a_route_moves_and_a_shard_is_emptied() {
 
     // The move: the alias is at the new name, and the old name leads there, for every type and for the names below.
     told(&data, &["move", "route", "shop/web", "--to", "shard2"]);
+    eventually("the new name is proven, and never the old one in its place", || {
+        let conditions = status("web")["conditions"].clone();
+        let proof =
+            conditions.as_array()?.iter().find(|one| one["type"] == "Resolvable" && one["status"] == "True")?.clone();
+        let message = proof["message"].as_str()?.to_owned();
+        assert!(message.contains(new) && !message.contains(old), "{message}");
+        Some(())
+    });
     let web = status("web");
     assert_eq!((&web["router"], &web["dns"]), (&Value::from("shard2"), &Value::from("www.shop.example")));
     assert_eq!((&web["trails"][0]["name"], &web["trails"][0]["router"]), (&Value::from(old), &Value::from("shard1")));

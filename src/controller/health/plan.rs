@@ -11,7 +11,7 @@ use super::Settings;
 use super::judge::Judge;
 use super::metrics::Metrics;
 use super::probe::{Check, Clients, Probe};
-use super::report::{Findings, Found};
+use super::report::{self, Findings, Found};
 use crate::api::v1alpha1::router::{AddressHealthState, HealthCheck, Router};
 use crate::client::backoff::random;
 use crate::client::reflector::Change;
@@ -38,6 +38,8 @@ pub struct Watched {
     addresses: Box<[IpAddr]>,
     /// What the status says.
     told: Findings,
+    /// Whether it says that too few addresses are healthy.
+    panic: bool,
 }
 
 impl Watched {
@@ -52,7 +54,8 @@ impl Watched {
             }
         }
         let told = router.status.as_ref().map(Findings::read).unwrap_or_default();
-        Watched { check, addresses: addresses.into_boxed_slice(), told }
+        let panic = router.status.as_ref().is_some_and(report::is_panic);
+        Watched { check, addresses: addresses.into_boxed_slice(), told, panic }
     }
 }
 
@@ -199,6 +202,7 @@ impl Plan {
             self.due.insert((next, (name.to_owned(), *ip)));
             self.dirty.insert((waits_until, name.to_owned()));
         }
+        self.metrics.set_panic(name, watched.panic);
         if router.findings(now) != router.told {
             self.dirty.insert((now, name.to_owned()));
         }
@@ -261,12 +265,11 @@ impl Plan {
     }
 
     /// A write has ended.
-    pub fn take_written(&mut self, name: &str, written: kube::Result<bool>, now: Instant) {
+    pub fn take_written(&mut self, name: &str, written: kube::Result<()>, now: Instant) {
         let Some(router) = self.routers.get_mut(name) else { return };
         let Some(findings) = router.writing.take() else { return };
         match written {
-            Ok(panic) => {
-                self.metrics.set_panic(name, panic);
+            Ok(()) => {
                 (router.told, router.rests_until) = (findings, None);
                 self.dirty.insert((now, name.to_owned()));
             }
@@ -350,7 +353,7 @@ mod tests {
         assert_eq!((name.as_str(), findings.threshold), ("s", Some(50)));
         assert_eq!(healths(&findings), "192.0.2.1 Healthy;192.0.2.2 Healthy;");
         assert!(plan.next_write(now).is_none());
-        plan.take_written("s", Ok(false), now);
+        plan.take_written("s", Ok(()), now);
         assert!(plan.next_write(now + SETTLE).is_none(), "nothing has changed since");
 
         // One bad outcome is none; the second in a row is written, with the reason.
@@ -370,10 +373,10 @@ mod tests {
 
         // Without a check the verdicts go, and no probe is left.
         let told = json!({"addresses": [{"ip": "192.0.2.1", "health": "healthy", "since": "2026-01-01T00:00:00Z"}]});
-        plan.take_written("s", Ok(false), now);
+        plan.take_written("s", Ok(()), now);
         plan.take_change(applied(router(&["192.0.2.1"], Value::Null, told)), now, TIME);
         assert_eq!(plan.next_write(now).expect("to be cleared").1, Findings::default());
-        plan.take_written("s", Ok(false), now);
+        plan.take_written("s", Ok(()), now);
         plan.take_change(applied(router(&["192.0.2.1"], Value::Null, json!({}))), now, TIME);
         let later = now + Duration::from_secs(100);
         assert!(plan.next_probe(later).is_none() && plan.next_write(later).is_none() && plan.routers.is_empty());
@@ -404,18 +407,18 @@ mod tests {
         plan.take_change(applied(router(&["192.0.2.1"], json!({"port": 80}), json!({}))), start, TIME);
         let (key, _) = plan.next_probe(start + FIRST_PROBE).expect("it is due");
         assert_eq!(plan.next_write(start).map(|(_, findings)| healths(&findings)).as_deref(), Some(""));
-        plan.take_written("s", Ok(false), start);
+        plan.take_written("s", Ok(()), start);
         let late = start + FIRST_VERDICT;
         assert_eq!(
             plan.next_write(late).map(|(_, findings)| healths(&findings)).as_deref(),
             Some("192.0.2.1 Unknown;")
         );
-        plan.take_written("s", Ok(false), late);
+        plan.take_written("s", Ok(()), late);
         plan.take_outcome(&key, Ok(()), late, TIME);
         let (_, findings) = plan.next_write(late + SETTLE).expect("the verdict has come");
         assert_eq!(healths(&findings), "192.0.2.1 Healthy;");
         // An address that goes away while it is probed is nobody's.
-        plan.take_written("s", Ok(false), late);
+        plan.take_written("s", Ok(()), late);
         let later = late + Duration::from_secs(10);
         let (key, _) = plan.next_probe(later).expect("it is due");
         plan.take_change(applied(router(&["192.0.2.9"], json!({"port": 80}), json!({}))), later, TIME);

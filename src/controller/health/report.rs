@@ -89,7 +89,6 @@ struct Notice {
 /// What is to become of a status.
 struct Written {
     status: RouterStatus,
-    panic: bool,
     notices: Vec<Notice>,
 }
 
@@ -104,15 +103,14 @@ impl Reporter {
         }
     }
 
-    /// Brings the status of the Router `name` to say this. Whether its addresses are in panic now.
-    pub async fn write(&self, name: &str, findings: &Findings) -> kube::Result<bool> {
-        let mut panic = false;
+    /// Brings the status of the Router `name` to say this.
+    pub async fn write(&self, name: &str, findings: &Findings) -> kube::Result<()> {
         let mut notices = Vec::new();
         let change = |router: &Router| {
             let before = router.status.clone().unwrap_or_default();
             let written = apply(router, findings, &self.domain, Timestamp::now());
             let RouterStatus { addresses, panic_threshold, conditions, .. } = written.status;
-            (panic, notices) = (written.panic, written.notices);
+            notices = written.notices;
             let is_so = (&before.addresses, before.panic_threshold, &before.conditions)
                 == (&addresses, panic_threshold, &conditions);
             // A merge patch: null takes the field away.
@@ -120,13 +118,13 @@ impl Reporter {
             (!is_so)
                 .then(|| json!({"addresses": addresses, "panicThreshold": panic_threshold, "conditions": conditions}))
         };
-        let Some(router) = update_status(&self.routers, name, change).await? else { return Ok(false) };
+        let Some(router) = update_status(&self.routers, name, change).await? else { return Ok(()) };
         for notice in notices.into_iter().take(EVENTS_MAX) {
             if let Err(error) = self.events.create(&PostParams::default(), &self.event(&router, notice)).await {
                 tracing::warn!(router = name, %error, "an event could not be recorded");
             }
         }
-        Ok(panic)
+        Ok(())
     }
 
     fn event(&self, router: &Router, notice: Notice) -> Event {
@@ -164,7 +162,7 @@ fn apply(router: &Router, findings: &Findings, domain: &str, now: Timestamp) -> 
     let is_checked = router.spec.health_check.is_some();
     status.addresses = if is_checked { findings.written() } else { Vec::new() };
     status.panic_threshold = findings.threshold.filter(|_| is_checked);
-    let was_panic = before.conditions.iter().any(|one| one.type_ == ADDRESSES_HEALTHY && one.reason == PANIC);
+    let was_panic = is_panic(&before);
     let mut after = router.clone();
     after.status = Some(status.clone());
     let input = RouterInput::read(&after, domain, &mut Vec::new());
@@ -183,7 +181,12 @@ fn apply(router: &Router, findings: &Findings, domain: &str, now: Timestamp) -> 
         };
         notices.push(Notice { is_warning: panic, reason, note: note.to_owned() });
     }
-    Written { status, panic, notices }
+    Written { status, notices }
+}
+
+/// Whether a status says that too few addresses are healthy.
+pub(super) fn is_panic(status: &RouterStatus) -> bool {
+    status.conditions.iter().any(|one| one.type_ == ADDRESSES_HEALTHY && one.reason == PANIC)
 }
 
 fn statement(router: &Router, panic: bool) -> Statement {
@@ -290,7 +293,7 @@ mod tests {
             let condition = written.status.conditions.iter().find(|one| one.type_ == ADDRESSES_HEALTHY);
             let condition = condition.expect("it is there");
             assert_eq!((condition.reason.as_str(), condition.status == "True"), (reason, reason == "AllHealthy"));
-            assert_eq!(written.panic, reason == "Panic");
+            assert_eq!(is_panic(&written.status), reason == "Panic");
             let told: Vec<&str> = written.notices.iter().map(|notice| notice.reason).collect();
             assert_eq!(told, notices, "{healths:?}");
             assert_eq!((written.status.routes, written.status.conditions.len()), (Some(7), 2), "others' are kept");

@@ -89,6 +89,11 @@ pub async fn route(client: &kube::Client, write: &RouteWrite) -> kube::Result<Wr
 async fn append(routes: &Api<Route>, write: &RouteWrite, version: &str) -> kube::Result<Option<Written>> {
     let now = Time(Timestamp::now());
     let mut operations = vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": version})];
+    // The Route may have moved, which takes its conditions away, before its binding was seen to have: what is known then is of
+    // its former name. The system name stands first; where it does not, the other way is taken.
+    if let Some(name) = &write.system_name {
+        operations.push(json!({"op": "test", "path": "/status/names/0/name", "value": name}));
+    }
     let mut written = Written::default();
     for statement in &write.statements {
         written.note(statement);
