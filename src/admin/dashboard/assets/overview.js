@@ -12,6 +12,7 @@ import {
   measured,
   metric,
   origin,
+  panics,
   plural,
   routerState,
   seconds,
@@ -91,7 +92,8 @@ function health(state) {
 function attention(overview, routers, lease, brakes, samples, state, rights) {
   const found = [];
   for (const missing of state?.missing ?? []) found.push(["bad", "not ready: ", missing]);
-  for (const [kind, values] of columns(samples, "signpost_brake_held_objects")) {
+  // The Brakes tell more of it, to who may see them.
+  for (const [kind, values] of brakes.length ? [] : columns(samples, "signpost_brake_held_objects")) {
     if (values.at(-1) > 0)
       found.push([
         "bad",
@@ -123,9 +125,16 @@ function attention(overview, routers, lease, brakes, samples, state, rights) {
     const name = router.metadata.name;
     const hard = router.spec.capacity?.hard;
     const routes = overview.routers.find((one) => one.name === name)?.routes ?? 0;
-    const down = addressStates(router).filter((address) => address.healthy === false).length;
+    const down = addressStates(router).filter((address) => address.down).length;
     if (kind === "bad") found.push(["bad", h("a", { href: link.router(name) }, name), `: ${word}`]);
-    else if (down)
+    else if (panics(router)) {
+      found.push([
+        "bad",
+        h("a", { href: link.router(name) }, name),
+        ": so few addresses are healthy that all are answered. ",
+        metric("signpost_panic"),
+      ]);
+    } else if (down)
       found.push(["warn", h("a", { href: link.router(name) }, name), `: ${plural(down, "address", "addresses")} down`]);
     if (hard && routes >= hard)
       found.push([

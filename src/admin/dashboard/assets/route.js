@@ -20,6 +20,7 @@ import {
   time,
 } from "./words.js";
 
+/** The steps that every route takes; others stand behind them. */
 const STEPS = ["Scheduled", "Admitted", "Published", "Resolvable"];
 
 export const title = ({ namespace, name }) => `${namespace}/${name}`;
@@ -39,6 +40,9 @@ export async function load({ namespace, name }, { rights }, signal) {
   // An earlier route's of the same name may not be cleared away yet.
   return { route, router, events, binding: binding?.spec.routeUID === route.metadata.uid ? binding : null };
 }
+
+/** With a challenge, the host is to be proven as well. */
+const stepsOf = ({ challenge }) => (challenge ? STEPS.toSpliced(1, 0, "HostProven") : STEPS);
 
 /** Where a route stands; the same as the server says in lists. */
 export function standingOf(route) {
@@ -81,7 +85,7 @@ export function render({ route, binding, router, events }, { namespace, name }) 
       h(
         "div",
         null,
-        section("How it went live", conditions(status.conditions, STEPS)),
+        section("How it went live", conditions(status.conditions, stepsOf(status))),
         section("What happened", timeline(story(route, binding, events))),
       ),
     ),
@@ -203,7 +207,7 @@ function names(status, router) {
                 "span.row",
                 { "data-key": address.ip },
                 h("span.mono", null, address.ip),
-                address.healthy === false && badge("bad", "down"),
+                address.down && badge("bad", "down"),
               ),
             ),
       ],
@@ -215,6 +219,19 @@ const untilTime = (text) =>
   h("time", { datetime: text }, new Date(text).toLocaleString([], { dateStyle: "medium", timeStyle: "short" }));
 
 function own(route, status) {
+  const { challenge } = status;
+  if (!challenge) return target(route, status);
+  const proof = [
+    h("p", null, "To prove that the host is yours, put this record into its zone, and leave it there:"),
+    h("p", null, code(challenge.record, "the record")),
+    challenge.provenUntil &&
+      h("p.dim", null, "Should it go, the host counts as proven until ", untilTime(challenge.provenUntil), "."),
+  ];
+  return [proof, target(route, status)];
+}
+
+/** What the names of the user's own are to point at. */
+function target(route, status) {
   const records = (status.names ?? []).map((one) => one.record).filter(Boolean);
   if (records.length) {
     return [

@@ -128,7 +128,9 @@ export function conditions(all, order = []) {
   const sorted = [...(all ?? [])].sort((one, other) => at(one) - at(other));
   const missing = order.filter((type) => !sorted.some((one) => one.type === type));
   const kind = ({ type, status }) =>
-    (UNWANTED.has(type) ? { True: "warn", False: "good" } : { True: "good", False: "bad" })[status] ?? "warn";
+    type === "Drained" && status === "False"
+      ? "warn"
+      : ((UNWANTED.has(type) ? { True: "warn", False: "good" } : { True: "good", False: "bad" })[status] ?? "warn");
   const word = (status) => ({ True: "yes", False: "no" })[status] ?? "not known";
   return h(
     "ol.steps",
@@ -172,41 +174,38 @@ export const facts = (pairs) =>
 
 export const section = (title, ...content) => h("section.card", { "data-key": title }, h("h2", null, title), content);
 
-/** Addresses of a Router with what is known of each: its own state, and its health where a status tells it. */
+/** Addresses of a Router with what is known of each: its own state, and what probes found of it. */
 export function addressStates(router) {
   const told = new Map((router.status?.addresses ?? []).map((one) => [one.ip, one]));
   return (router.spec.addresses ?? []).map((address) => {
-    const status = told.get(address.ip) ?? {};
-    const healthy =
-      status.healthy ??
-      { healthy: true, up: true, unhealthy: false, down: false }[
-        String(status.health ?? status.state ?? "").toLowerCase()
-      ];
+    const { health, error } = told.get(address.ip) ?? {};
     const drained = address.state === "drained";
+    const down = !drained && health === "unhealthy";
     const [kind, word] = drained
       ? ["note", "drained"]
-      : healthy === false
+      : down
         ? ["bad", "down"]
-        : healthy === true
-          ? ["good", "up"]
-          : ["good", "active"];
-    return {
-      ...address,
-      kind,
-      word,
-      drained,
-      healthy,
-      message: status.message ?? status.reason ?? (healthy === undefined ? "no probe tells of it" : ""),
-    };
+        : ["good", health === "healthy" ? "up" : "active"];
+    const probes = { healthy: "find it healthy", unhealthy: "find it unhealthy", unknown: "have no verdict yet" };
+    return { ...address, kind, word, drained, down, message: error ?? probes[health] ?? "none" };
   });
+}
+
+/** Whether so few addresses are healthy that all are answered all the same. */
+export function panics(router) {
+  const active = addressStates(router).filter((address) => !address.drained);
+  const healthy = active.filter((address) => !address.down).length;
+  const threshold = router.status?.panicThreshold;
+  return threshold !== undefined && healthy < active.length && healthy * 100 < threshold * active.length;
 }
 
 /** How a Router stands, in one word. */
 export function routerState(router) {
   const state = router.spec.state ?? "active";
   const failing = (router.status?.conditions ?? []).find((one) => one.type === "Ready" && one.status === "False");
-  const usable = addressStates(router).some((address) => !address.drained && address.healthy !== false);
+  const active = addressStates(router).filter((address) => !address.drained);
   if (failing) return ["bad", failing.reason || "not ready"];
-  if (!usable && !router.spec.addressesFrom) return ["bad", "no address"];
+  if (active.length === 0 && !router.spec.addressesFrom) return ["bad", "no address"];
+  if (active.length > 0 && active.every((address) => address.down)) return ["bad", "all down"];
   return state === "active" ? ["good", "active"] : ["warn", state];
 }
