@@ -10,7 +10,7 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
 use super::{Exit, progress};
-use crate::api::v1alpha1::router::{ADDRESSES_HEALTHY, AddressState, READY, Router, RouterState};
+use crate::api::v1alpha1::router::{ADDRESSES_HEALTHY, AddressHealthState, AddressState, READY, Router, RouterState};
 use crate::api::v1alpha1::zone::Zone;
 
 pub(super) fn command() -> Command {
@@ -63,9 +63,11 @@ pub(super) struct Row {
     /// Addresses that are answered with.
     active_addresses: usize,
     addresses: usize,
-    /// What its condition on the health of addresses says, where something checks it.
+    /// Whether all active ones are healthy, where they are probed.
     #[serde(skip_serializing_if = "Option::is_none")]
     healthy: Option<bool>,
+    /// Those that probes found unhealthy.
+    unhealthy_addresses: usize,
     /// The zone.
     #[serde(skip_serializing_if = "Option::is_none")]
     zone: Option<String>,
@@ -106,6 +108,7 @@ pub(super) fn rows(routers: &[Router], zones: &[Zone]) -> Vec<Row> {
                 active_addresses: router.spec.addresses.iter().filter(|a| a.state == AddressState::Active).count(),
                 addresses: router.spec.addresses.len(),
                 healthy: says(ADDRESSES_HEALTHY),
+                unhealthy_addresses: unhealthy(router).count(),
                 zone: zone.and_then(|zone| zone.metadata.name.clone()).or_else(|| router.spec.dns.clone()),
                 serial: zone.and_then(|zone| zone.spec.versions.first()).map(|version| version.serial),
                 why: why.collect(),
@@ -115,6 +118,13 @@ pub(super) fn rows(routers: &[Router], zones: &[Zone]) -> Vec<Row> {
         .collect();
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     rows
+}
+
+/// The addresses of a Router that probes found unhealthy.
+pub(super) fn unhealthy(router: &Router) -> impl Iterator<Item = &str> {
+    let verdicts = router.status.as_ref().map(|status| &*status.addresses).unwrap_or_default();
+    let bad = verdicts.iter().filter(|verdict| verdict.health == AddressHealthState::Unhealthy);
+    bad.map(|verdict| verdict.ip.as_str())
 }
 
 fn word(state: RouterState) -> &'static str {
@@ -143,10 +153,10 @@ fn table(rows: &[Row], painter: Painter) -> String {
             None => Cell::or_dash(None::<String>),
         };
         let addresses = format!("{}/{}", row.active_addresses, row.addresses);
-        let addresses = match (row.active_addresses, row.healthy) {
+        let addresses = match (row.active_addresses, row.unhealthy_addresses) {
             (0, _) => Cell::styled(Style::Bad, addresses),
-            (_, Some(false)) => Cell::styled(Style::Bad, format!("{addresses} unhealthy")),
-            (active, _) if active < row.addresses => Cell::styled(Style::Warning, addresses),
+            (_, 1..) => Cell::styled(Style::Bad, format!("{addresses}, {} unhealthy", row.unhealthy_addresses)),
+            (active, 0) if active < row.addresses => Cell::styled(Style::Warning, addresses),
             _ => Cell::from(addresses),
         };
         table.row([
@@ -196,7 +206,10 @@ mod tests {
     }
 
     fn ready(status: &str, reason: &str, routes: u32) -> Value {
-        json!({"routes": routes, "conditions": [{"type": "Ready", "status": status, "reason": reason,
+        let health = |ip: &str, health: &str| json!({"ip": ip, "health": health, "since": "2025-01-01T00:00:00Z"});
+        let addresses = json!([health("192.0.2.1", "healthy"), health("192.0.2.7", "unhealthy")]);
+        let addresses = if reason == "Probed" { addresses } else { json!([]) };
+        json!({"routes": routes, "addresses": addresses, "conditions": [{"type": "Ready", "status": status, "reason": reason,
             "message": "as it says", "lastTransitionTime": "2025-01-01T00:00:00Z"}]})
     }
 
@@ -212,6 +225,11 @@ mod tests {
             router("shard1", json!({"addresses": addresses, "capacity": {"soft": 50}}), ready("True", "Ready", 12)),
             router("shard3", json!({"capacity": {"hard": 0}}), ready("False", "NoActiveAddress", 0)),
             router("shard4", json!({}), Value::Null),
+            router(
+                "shard5",
+                json!({"addresses": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.7"}]}),
+                ready("True", "Probed", 1),
+            ),
         ];
         let zone = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Zone", "metadata": {"name": "shard1.v3.example"},
             "spec": {"type": "shard", "router": "shard1", "versions": [
@@ -219,11 +237,12 @@ mod tests {
         let zones = [serde_json::from_value(zone).expect("a Zone")];
         let rows = rows(&routers, &zones);
         let expected = "\
-NAME     STATE      READY   ROUTES   CAPACITY   LOAD   ADDRESSES   ZONE                SERIAL   WHY
-shard1   active     yes     12       50/-       24%    1/2         shard1.v3.example   9
-shard2   cordoned   yes     3        2/10       30%    0/0         -                   -        Cordoned: as it says
-shard3   active     no      0        -/0        full   0/0         -                   -        NoActiveAddress: as it says
-shard4   active     -       0        -          -      0/0         -                   -
+NAME     STATE      READY   ROUTES   CAPACITY   LOAD   ADDRESSES          ZONE                SERIAL   WHY
+shard1   active     yes     12       50/-       24%    1/2                shard1.v3.example   9
+shard2   cordoned   yes     3        2/10       30%    0/0                -                   -        Cordoned: as it says
+shard3   active     no      0        -/0        full   0/0                -                   -        NoActiveAddress: as it says
+shard4   active     -       0        -          -      0/0                -                   -
+shard5   active     yes     1        -          -      2/2, 1 unhealthy   -                   -        Probed: as it says
 ";
         assert_eq!(table(&rows, Painter::PLAIN), expected);
         assert!(table(&rows, Painter::COLOURED).contains("\x1b[33m30%\x1b[0m"));

@@ -9,12 +9,17 @@ use std::time::SystemTime;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
 
+use super::output::{self, Format};
+use super::style::{Painter, Style};
+use super::table::{Cell, Table};
 use super::{Exit, complain, note, print, serve};
 use crate::api::identity::GROUP_TENANT_PREFIX;
 use crate::apiserver::auth::rules;
 use crate::config;
 use crate::daemon::access::KUBECONFIGS;
+use crate::tls::tokens::TokenEntry;
 use crate::tls::users::{self, Book, BookError, CredentialKind};
 use crate::tls::{self, tokens};
 
@@ -59,7 +64,10 @@ pub(super) fn command() -> Command {
         .args([role, namespace, group, none])
         .args(credential_arguments())
         .args(serve::arguments_of(KEYS));
-    let list = Command::new("list").about("Prints all users and their credentials").args(serve::arguments_of(KEYS));
+    let list = Command::new("list")
+        .about("Prints all users and their credentials")
+        .arg(output::argument())
+        .args(serve::arguments_of(KEYS));
     let credential = Arg::new("credential")
         .long("credential")
         .value_name("ID")
@@ -117,7 +125,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     };
     let outcome = match name {
         "add" => add(matches, &folder),
-        "list" => list(&folder),
+        "list" => list(matches, &folder),
         "revoke" => revoke(matches, &folder),
         _ => return Exit::Usage,
     };
@@ -213,45 +221,72 @@ fn groups(matches: &ArgMatches) -> Result<Vec<String>, String> {
     Ok(groups)
 }
 
-fn list(folder: &std::path::Path) -> Result<(), String> {
+/// A user's credential, or a user without any. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    groups: Vec<String>,
+    /// `token`, `certificate` or `none`.
+    credential: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created: Option<Timestamp>,
+    /// Absent: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<Timestamp>,
+}
+
+fn list(matches: &ArgMatches, folder: &std::path::Path) -> Result<(), String> {
     let book = Book::load(folder).map_err(|error| error.to_string())?;
     let own = tokens::load(&folder.join("tokens")).map_err(|error| error.to_string())?;
-    let row = |cells: [&str; 6]| cells.map(str::to_owned);
-    let mut rows = vec![row(["NAME", "GROUPS", "CREDENTIAL", "ID", "CREATED", "EXPIRES"])];
-    for entry in &own {
-        let groups = if entry.groups.is_empty() { "-".to_owned() } else { entry.groups.join(",") };
-        rows.push(row([&entry.user, &groups, "token", &entry.sha256[..12], "-", "never"]));
+    let mut rows = Vec::new();
+    for TokenEntry { sha256, user, groups } in own {
+        let id = Some(sha256[..12].to_owned());
+        rows.push(Row { name: user, groups, credential: "token", id, created: None, expires: None });
     }
     for user in &book.users {
-        let groups = if user.groups.is_empty() { "-".to_owned() } else { user.groups.join(",") };
+        let row = |credential, id: Option<&str>, created, expires| Row {
+            name: user.name.clone(),
+            groups: user.groups.clone(),
+            credential,
+            id: id.map(|id| id.get(..12).unwrap_or(id).to_owned()),
+            created: Some(created),
+            expires,
+        };
         if user.credentials.is_empty() {
-            rows.push(row([&user.name, &groups, "none", "-", &user.created.to_string(), "-"]));
+            rows.push(row("none", None, user.created, None));
         }
         for credential in &user.credentials {
             let kind = match credential.kind {
                 CredentialKind::Token => "token",
                 CredentialKind::Certificate => "certificate",
             };
-            let id = credential.id.get(..12).unwrap_or(&credential.id);
-            let expires = match credential.expires {
-                None => "never".to_owned(),
-                Some(time) if time <= Timestamp::now() => format!("{time} (expired)"),
-                Some(time) => time.to_string(),
-            };
-            rows.push(row([&user.name, &groups, kind, id, &credential.created.to_string(), &expires]));
+            rows.push(row(kind, Some(&credential.id), credential.created, credential.expires));
         }
     }
-    let mut widths = [0; 6];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
+    Format::of(matches).show(&rows, |painter| table(&rows, Timestamp::now(), painter))
+}
+
+fn table(rows: &[Row], now: Timestamp, painter: Painter) -> String {
+    let mut table = Table::new(["NAME", "GROUPS", "CREDENTIAL", "ID", "CREATED", "EXPIRES"]);
     for row in rows {
-        let line: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        print(&format!("{}\n", line.join("   ").trim_end()));
+        let expires = match row.expires {
+            Some(time) if time <= now => Cell::styled(Style::Bad, format!("{time} (expired)")),
+            Some(time) => Cell::from(time.to_string()),
+            None if row.id.is_none() => Cell::or_dash(None::<String>),
+            None => Cell::from("never"),
+        };
+        table.row([
+            Cell::from(row.name.as_str()),
+            Cell::or_dash((!row.groups.is_empty()).then(|| row.groups.join(","))),
+            Cell::from(row.credential),
+            Cell::or_dash(row.id.as_deref()),
+            Cell::or_dash(row.created.map(|time| time.to_string())),
+            expires,
+        ]);
     }
-    Ok(())
+    table.text(painter)
 }
 
 fn revoke(matches: &ArgMatches, folder: &std::path::Path) -> Result<(), String> {

@@ -16,6 +16,7 @@ use super::output::{self, Format};
 use super::rates::Rates;
 use super::scrape::{self, Admin};
 use super::{Exit, complain, progress};
+use crate::api::v1alpha1::brake::Brake;
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::router::Router;
 use crate::api::v1alpha1::zone::Zone;
@@ -80,13 +81,14 @@ async fn platform(place: &Place) -> Result<Platform, String> {
     let started = Instant::now();
     let version = access.client.apiserver_version().await.map_err(|error| access.unanswered(error))?.git_version;
     let took = started.elapsed();
-    let (routers, routes, zones, lease) = tokio::try_join!(
+    let (routers, routes, zones, brakes, lease) = tokio::try_join!(
         access.all_permitted::<Router>(),
         access.all_permitted::<Route>(),
         access.all_permitted::<Zone>(),
+        access.all_permitted::<Brake>(),
         lease(&access),
     )?;
-    Ok(Platform { version, took, lease, objects: Objects { routers, routes, zones } })
+    Ok(Platform { version, took, lease, objects: Objects { routers, routes, zones, brakes } })
 }
 
 /// The Lease of the schedulers. `None`: nobody has ever led, or the user may not see it.

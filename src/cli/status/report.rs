@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use serde::Serialize;
 
+use crate::api::v1alpha1::brake::{Brake, BrakeSpec};
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::router::{Router, RouterState};
 use crate::api::v1alpha1::zone::{Zone, ZoneKind};
@@ -44,6 +45,7 @@ pub(super) struct Objects {
     pub(super) routers: Option<Vec<Router>>,
     pub(super) routes: Option<Vec<Route>>,
     pub(super) zones: Option<Vec<Zone>>,
+    pub(super) brakes: Option<Vec<Brake>>,
 }
 
 /// How the platform stands. Its JSON is an interface: fields are added, and none is renamed.
@@ -257,7 +259,15 @@ impl Report {
             Some(Leader { holder: None, .. }) => warnings.push("no scheduler leads: new routes wait".to_owned()),
             _ => {}
         }
-        let Objects { routers, routes, zones } = platform.objects;
+        let Objects { routers, routes, zones, brakes } = platform.objects;
+        for brake in brakes.iter().flatten().filter(|brake| brake.spec.decision.is_none()) {
+            let BrakeSpec { kind, objects, known, .. } = &brake.spec;
+            let id = brake.metadata.name.as_deref().unwrap_or_default();
+            let kind = kind.word();
+            warnings.push(format!(
+                "the brake holds {objects} of {known} objects of the kind {kind}: signpost brake approve {id}, or reject"
+            ));
+        }
         if let Some(zones) = &zones {
             self.ledger_zones = Some(zones.len());
             let parent = zones.iter().find(|zone| zone.spec.kind == ZoneKind::Parent);

@@ -40,7 +40,11 @@ impl Graph {
             let node = graph.node(Rank::Shard, format!("{}\n{}{state}", harmless(&shard.name), routes(shard.routes)));
             graph.shards.insert(shard.name.clone(), node);
             for address in shard.addresses.iter().take(plan.addresses) {
-                let state = if address.state == AddressState::Drained { "\ndrained" } else { "" };
+                let state = match address.state {
+                    AddressState::Drained => "\ndrained",
+                    AddressState::Active if address.unhealthy => "\nunhealthy",
+                    AddressState::Active => "",
+                };
                 let leaf = graph.node(Rank::Address, format!("{}{state}", harmless(&address.ip)));
                 graph.edges.push((node, leaf, String::new()));
             }

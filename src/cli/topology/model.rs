@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::router::{AddressState, Router, RouterState};
+use crate::cli::routers;
 use crate::cli::routes::Row;
 
 /// All there is. Its JSON is an interface: fields are added, and none is renamed.
@@ -65,6 +66,8 @@ pub(super) struct Shard {
 pub(super) struct Address {
     pub(super) ip: String,
     pub(super) state: AddressState,
+    /// Whether probes found it unhealthy.
+    pub(super) unhealthy: bool,
 }
 
 impl Topology {
@@ -110,6 +113,7 @@ impl Topology {
                 let address = |address: &crate::api::v1alpha1::router::Address| Address {
                     ip: address.ip.clone(),
                     state: address.state,
+                    unhealthy: routers::unhealthy(router).any(|ip| ip == address.ip),
                 };
                 Shard {
                     routes: on.remove(&name).unwrap_or(0),

@@ -89,6 +89,9 @@ fn shard_line(text: &mut String, shard: &Shard, width: usize, plan: &Plan, paint
         .iter()
         .take(plan.addresses)
         .map(|address| match address.state {
+            AddressState::Active if address.unhealthy => {
+                painter.paint(Style::Bad, &format!("{} (unhealthy)", harmless(&address.ip)))
+            }
             AddressState::Active => harmless(&address.ip),
             AddressState::Drained => painter.paint(Style::Warning, &format!("{} (drained)", harmless(&address.ip))),
         })

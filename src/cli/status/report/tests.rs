@@ -47,6 +47,20 @@ fn platform() -> Platform {
                 json!({"type": "parent", "versions": []}),
                 Value::Null,
             )]),
+            brakes: Some(vec![
+                object(
+                    "Brake",
+                    json!({"name": "b-1"}),
+                    json!({"type": "Router", "objects": 2, "known": 5, "cause": "list"}),
+                    Value::Null,
+                ),
+                object(
+                    "Brake",
+                    json!({"name": "b-2"}),
+                    json!({"type": "Router", "objects": 1, "known": 5, "cause": "list", "decision": "reject"}),
+                    Value::Null,
+                ),
+            ]),
         },
     }
 }
@@ -72,8 +86,9 @@ process     http://127.0.0.1:9453 ready: api, scheduler (leading), dns; version 
 routers     2: 1 active, 1 cordoned
 routes      3: 2 scheduled, 1 waiting
 ledger      1 zones
-warnings    2
+warnings    3
 
+- the brake holds 2 of 5 objects of the kind Router: signpost brake approve b-1, or reject
 - Router shard2 is not ready: NoActiveAddress: none is
 - 1 route waiting, NoRouter: shop/vault
 ";
