@@ -32,6 +32,8 @@ pub enum Type {
     Ns,
     /// The start of authority.
     Soa,
+    /// Texts.
+    Txt,
     /// The whole zone.
     Axfr,
 }
@@ -42,6 +44,7 @@ impl Type {
             Type::A => 1,
             Type::Ns => 2,
             Type::Soa => 6,
+            Type::Txt => 16,
             Type::Aaaa => 28,
             Type::Axfr => 252,
         }
@@ -97,6 +100,8 @@ pub enum Data {
     Cname(String),
     /// A start of authority with this serial.
     Soa(u32),
+    /// A text, its parts joined.
+    Txt(Vec<u8>),
     /// Anything else.
     Other,
 }
@@ -321,6 +326,7 @@ fn records(resources: &[Resource]) -> Vec<Record> {
             RData::NS(name) => Data::Ns(text(&name.0)),
             RData::CNAME(name) => Data::Cname(text(&name.0)),
             RData::SOA(soa) => Data::Soa(soa.serial),
+            RData::TXT(text) => Data::Txt(text.txt_data.concat()),
             _ => Data::Other,
         };
         Record { owner: text(&resource.name), data }

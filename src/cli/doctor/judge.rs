@@ -32,6 +32,7 @@ pub fn judge(survey: &Survey) -> Vec<Finding> {
         findings.push(Finding::new(Note, "shards-unknown", &survey.domain, message));
     }
     if let Some(host) = &survey.host {
+        proof(host, &mut findings);
         custom_host(survey, host, &mut findings);
     }
     findings
@@ -382,6 +383,20 @@ fn serials(survey: &Survey, findings: &mut Vec<Finding>) {
         );
         findings.push(Finding::new(Warning, "serials-differ", *apex, message));
     }
+}
+
+/// Whether the record is there that a platform with `verify-hosts` asks for.
+fn proof(host: &Host, findings: &mut Vec<Finding>) {
+    let Some(proof) = &host.proof else { return };
+    findings.push(match &proof.seen {
+        Err(why) => Finding::new(Error, "host-unseen", &host.name, why.clone()),
+        Ok(true) => Finding::new(Good, "host-proof", &host.name, "the record that proves it is there"),
+        Ok(false) => {
+            let message = "the record that proves it is not there, so it is not admitted; in the zone of the host:";
+            let record = format!("{} {ALIAS_TTL} IN TXT \"{}\"", proof.owner, proof.text);
+            Finding::new(Error, "host-unproven", &host.name, message).add([record])
+        }
+    });
 }
 
 fn custom_host(survey: &Survey, host: &Host, findings: &mut Vec<Finding>) {

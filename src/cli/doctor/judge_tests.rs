@@ -1,7 +1,7 @@
 //! Findings from surveys written by hand: one that is as it should be, and one fault after another put into it.
 
 use super::super::ask::Fault;
-use super::super::survey::{Parent, Trail, Zone};
+use super::super::survey::{Parent, Proof, Trail, Zone};
 use super::*;
 
 const DOMAIN: &str = "apps.example.";
@@ -245,9 +245,35 @@ fn a_custom_host_leads_to_its_alias_or_the_record_is_told() {
     for (seen, knows, codes, add) in cases {
         let mut survey = healthy();
         let name = "www.shop.example.".to_owned();
-        survey.host = Some(Host { name, target: knows.then(|| target.to_owned()), seen: Ok(seen) });
+        survey.host = Some(Host { name, target: knows.then(|| target.to_owned()), seen: Ok(seen), proof: None });
         let findings = check(&survey, codes);
         let told: Vec<&str> = findings.iter().flat_map(|finding| &finding.add).map(String::as_str).collect();
         assert_eq!(told, add, "{findings:#?}");
+    }
+}
+
+#[test]
+fn a_host_that_must_be_proven_is_or_the_record_is_told() {
+    let alias = Trail {
+        rcode: "NOERROR".to_owned(),
+        aliases: vec!["shop-web.routes.apps.example.".to_owned()],
+        addresses: ["203.0.113.7".parse().expect("an address")].into(),
+    };
+    for (seen, codes, add) in [
+        (Ok(true), &[][..], &[][..]),
+        (
+            Ok(false),
+            &[(Error, "host-unproven")],
+            &["_signpost-challenge.www.shop.example. 300 IN TXT \"signpost=abc\""],
+        ),
+        (Err("the resolver does not help".to_owned()), &[(Error, "host-unseen")], &[]),
+    ] {
+        let owner = "_signpost-challenge.www.shop.example.".to_owned();
+        let proof = Some(Proof { owner, text: "signpost=abc".to_owned(), seen });
+        let name = "www.shop.example.".to_owned();
+        let host = Some(Host { name, target: None, seen: Ok(alias.clone()), proof });
+        let findings = check(&Survey { host, ..healthy() }, codes);
+        let told: Vec<&str> = findings.iter().flat_map(|finding| &finding.add).map(String::as_str).collect();
+        assert_eq!(told, add);
     }
 }

@@ -21,7 +21,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use self::ask::Client;
 use self::finding::Report;
 use self::survey::NameServers;
-use self::walk::Visit;
+use self::walk::{HostWish, Visit};
 use super::access::{self, Place};
 use super::output::{self, Format};
 use super::{Exit, complain, note, serve};
@@ -157,13 +157,14 @@ fn visit(matches: &ArgMatches, place: &Place) -> Result<Visit, String> {
         Some(given) => Some(given.cloned().collect()),
         None => api.as_ref().map(|api| api.shards.clone()),
     };
-    let target = matches.get_one::<String>("target").cloned().or_else(|| api.and_then(|api| api.target));
+    let (known, proof) = api.map_or((None, None), |api| (api.target, api.proof));
+    let target = matches.get_one::<String>("target").cloned().or(known);
     let host = match host {
         None => None,
-        Some(host) => {
+        Some(name) => {
             let resolver = matches.get_one::<SocketAddr>("resolver").copied();
             let resolver = resolver.map_or_else(|| system_resolver(Path::new(RESOLV_CONF)), Ok)?;
-            Some((host, target, resolver))
+            Some(HostWish { name, target, proof, resolver })
         }
     };
     let domain = absolute(&settings.domain);
@@ -187,6 +188,8 @@ struct Told {
     shards: Vec<String>,
     /// What the host's alias should be.
     target: Option<String>,
+    /// Owner and text of the record that should prove the host.
+    proof: Option<(String, String)>,
 }
 
 /// Asks the API, if there is one to ask: without, fewer things can be looked at.
@@ -214,15 +217,17 @@ async fn told(place: &Place, host: Option<&str>) -> Result<Told, String> {
     };
     let routers: Vec<Router> = access.all().await?;
     let shards = routers.into_iter().map(zone).collect::<BTreeSet<_>>().into_iter().collect();
-    let mut target = None;
+    let (mut target, mut proof) = (None, None);
     if let Some(host) = host {
         // Whoever may not list all routes can give --target.
         let routes: Vec<Route> = access.all_permitted().await?.unwrap_or_default();
         let has = |route: &&Route| route.spec.host.as_deref().is_some_and(|given| absolute(given) == host);
-        let route = routes.iter().find(has);
-        target = route.and_then(|route| route.status.as_ref()?.canonical_name.as_deref()).map(absolute);
+        let status = routes.iter().find(has).and_then(|route| route.status.as_ref());
+        target = status.and_then(|status| status.canonical_name.as_deref()).map(absolute);
+        let challenge = status.and_then(|status| status.challenge.as_ref());
+        proof = challenge.map(|challenge| (absolute(&challenge.name), challenge.value.clone()));
     }
-    Ok(Told { shards, target })
+    Ok(Told { shards, target, proof })
 }
 
 /// In lower case, with a dot at the end.

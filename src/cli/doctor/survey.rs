@@ -122,6 +122,19 @@ pub struct Host {
     pub target: Option<String>,
     /// What a resolver says, and which one was asked.
     pub seen: Result<Trail, String>,
+    /// The record that the platform wants to see before it admits the host, if it wants one.
+    pub proof: Option<Proof>,
+}
+
+/// A record that proves who has a host.
+#[derive(Debug, Clone)]
+pub struct Proof {
+    /// Its owner.
+    pub owner: String,
+    /// Its text.
+    pub text: String,
+    /// Whether the resolver has it.
+    pub seen: Result<bool, String>,
 }
 
 /// What a resolver says of a host.

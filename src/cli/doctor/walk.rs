@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
 use super::ask::{Client, Data, Fault, Manner, Record, Reply, Type};
-use super::survey::{Delegation, Host, NameServers, Parent, Server, Start, Survey, Trail, Transfer, Zone};
+use super::survey::{Delegation, Host, NameServers, Parent, Proof, Server, Start, Survey, Trail, Transfer, Zone};
 
 /// Most referrals on the way from the root.
 const REFERRALS_MAX: usize = 16;
@@ -39,8 +39,20 @@ pub struct Visit {
     pub shards: Option<Vec<String>>,
     /// The alias zone.
     pub alias_zone: String,
-    /// A custom host, its target if it is known, and the resolver to ask.
-    pub host: Option<(String, Option<String>, SocketAddr)>,
+    /// A custom host.
+    pub host: Option<HostWish>,
+}
+
+/// What to look at of a custom host.
+pub struct HostWish {
+    /// Its name.
+    pub name: String,
+    /// What its alias should be, if that is known.
+    pub target: Option<String>,
+    /// Owner and text of the record that should prove it, if one should.
+    pub proof: Option<(String, String)>,
+    /// The resolver to ask.
+    pub resolver: SocketAddr,
 }
 
 impl Visit {
@@ -67,10 +79,15 @@ impl Visit {
         let (servers, without_address) = self.servers(&survey);
         survey.without_address = without_address;
         survey.servers = self.each(&servers, |(name, address)| self.look(name, address));
-        survey.host = self.host.as_ref().map(|(name, target, resolver)| Host {
-            name: name.clone(),
-            target: target.clone(),
-            seen: self.trail(name, *resolver),
+        survey.host = self.host.as_ref().map(|wish| Host {
+            name: wish.name.clone(),
+            target: wish.target.clone(),
+            seen: self.trail(&wish.name, wish.resolver),
+            proof: wish.proof.as_ref().map(|(owner, text)| Proof {
+                owner: owner.clone(),
+                text: text.clone(),
+                seen: self.has_text(owner, text, wish.resolver),
+            }),
         });
         survey
     }
@@ -245,6 +262,17 @@ impl Visit {
             Ok(addresses)
         });
         Zone { apex: apex.to_owned(), start, wildcard }
+    }
+
+    /// Whether the resolver finds this text.
+    fn has_text(&self, owner: &str, text: &str, resolver: SocketAddr) -> Result<bool, String> {
+        let reply = self.client.ask(resolver, owner, Type::Txt, Manner::Recursive);
+        let reply = reply.map_err(|fault| format!("the resolver {resolver} does not help: {fault}"))?;
+        if reply.rcode != "NOERROR" && reply.rcode != "NXDOMAIN" {
+            return Err(format!("the resolver {resolver} answers {} for {owner}", reply.rcode));
+        }
+        let wanted = Data::Txt(text.as_bytes().to_vec());
+        Ok(reply.answers.iter().any(|record| record.owner == owner && record.data == wanted))
     }
 
     /// What the resolver says of a host.
