@@ -117,6 +117,14 @@ pub fn is_at_or_below(name: &str, ancestor: &str) -> bool {
     bytes[start..].eq_ignore_ascii_case(ancestor.as_bytes()) && (start == 0 || bytes[start - 1] == b'.')
 }
 
+/// Whether a host takes names of the zone `apex`: it lies in the zone, or is a wildcard that covers all of it.
+pub fn takes_names_of(host: &str, apex: &str) -> bool {
+    match host.strip_prefix("*.") {
+        Some(covered) => is_at_or_below(covered, apex) || is_at_or_below(apex, covered),
+        None => is_at_or_below(host, apex),
+    }
+}
+
 /// What is wrong with a host name or a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
@@ -262,6 +270,22 @@ mod tests {
             ("example", "v3.example", false),
         ] {
             assert_eq!(is_at_or_below(name, ancestor), verdict, "{name} {ancestor}");
+        }
+    }
+
+    #[test]
+    fn a_wildcard_takes_what_is_below_it() {
+        for (host, apex, verdict) in [
+            ("a.v3.example.com", "v3.example.com", true),
+            ("*.a.v3.example.com", "v3.example.com", true),
+            ("*.v3.example.com", "v3.example.com", true),
+            ("*.example.com", "v3.example.com", true),
+            ("*.com", "v3.example.com", true),
+            ("example.com", "v3.example.com", false),
+            ("*.shop.example.com", "v3.example.com", false),
+            ("*.3.example.com", "v3.example.com", false),
+        ] {
+            assert_eq!(takes_names_of(host, apex), verdict, "{host} {apex}");
         }
     }
 }

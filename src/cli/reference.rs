@@ -75,7 +75,7 @@ fn section(page: &mut String, command: &Command, above: &str, depth: usize) {
     let asks_api = command.get_arguments().any(|argument| argument.get_id() == "context");
     let told = |argument: &&Arg| {
         let id = argument.get_id().as_str();
-        !argument.is_hide_set() && !["help", "version"].contains(&id) && !(asks_api && OF_THE_API.contains(&id))
+        !(argument.is_hide_set() || ["help", "version"].contains(&id) || asks_api && OF_THE_API.contains(&id))
     };
     let arguments: Vec<&Arg> = command.get_arguments().filter(told).collect();
     if command.get_name() == "serve" {

@@ -244,6 +244,9 @@ pub struct Ledger {
     dirty: BTreeSet<Name>,
     later: BTreeSet<(Instant, Name)>,
     synced: bool,
+    /// Routers until all is listed: they are given to the platform after the bindings, each of which would else change the
+    /// trails of a Router by itself.
+    first_routers: HashMap<String, Arc<RouterInput>>,
     /// Zones without a Router that are left alone, since there were too many at once.
     orphans: HashSet<Name>,
     feed: Arc<ZoneFeed>,
@@ -278,6 +281,7 @@ impl Ledger {
             dirty: BTreeSet::from([settings.domain().clone(), settings.alias_apex().clone()]),
             later: BTreeSet::new(),
             synced: false,
+            first_routers: HashMap::new(),
             orphans: HashSet::new(),
         }
     }
@@ -286,6 +290,12 @@ impl Ledger {
     pub fn take(&mut self, event: Event, now: Instant) {
         let mut changes = Vec::new();
         match event {
+            Event::Router(change) if !self.synced => {
+                each_object(change, |key, router| match router.and_then(|router| (**router).clone()) {
+                    Some(router) => drop(self.first_routers.insert(key.name.clone(), router)),
+                    None => drop(self.first_routers.remove(&key.name)),
+                })
+            }
             Event::Router(change) => {
                 each_object(change, |key, router| match router.and_then(|router| (**router).clone()) {
                     Some(router) => self.platform.set_router(router, &mut changes),
@@ -320,6 +330,10 @@ impl Ledger {
                 }
             }
         }
+        self.note(changes);
+    }
+
+    fn note(&mut self, changes: Vec<platform::Change>) {
         for change in changes {
             match change {
                 platform::Change::Shard { apex, router } => {
@@ -361,6 +375,10 @@ impl Ledger {
         if std::mem::replace(&mut self.synced, true) {
             return;
         }
+        let mut changes = Vec::new();
+        let routers = std::mem::take(&mut self.first_routers);
+        routers.into_values().for_each(|router| self.platform.set_router(router, &mut changes));
+        self.note(changes);
         let has_object = |known: &Known| known.zone.is_some();
         let shard_zones: Vec<&Name> = self
             .known

@@ -226,11 +226,12 @@ impl Run {
         run.serve_restored(&restored, &current);
         let mut platform = Platform::new(&current);
         let mut ignored = Vec::new();
-        for router in loaded.routers {
-            platform.set_router(Arc::new(router), &mut ignored);
-        }
+        // Routers come last: a binding that comes after its former Router's would change that one's trails, each by itself.
         for binding in loaded.bindings {
             platform.set_binding(Arc::new(binding), &mut ignored);
+        }
+        for router in loaded.routers {
+            platform.set_router(Arc::new(router), &mut ignored);
         }
         let mut zones = Zones::with_restored(platform, current, loaded.published, restored, Instant::now());
         zones.set_files(run.apexes.files());
@@ -277,13 +278,15 @@ impl Run {
         let mut platform = Platform::new(&self.current_settings());
         let mut ledger: HashMap<Name, Arc<[(Serial, Digest)]>> = HashMap::new();
         let mut ignored = Vec::new();
+        // They are given to the platform last: see `start`.
+        let mut routers: HashMap<String, Arc<RouterInput>> = HashMap::new();
         while !sources.are_synced() {
             match sources.next().await {
                 Event::Router(change) => each_object(change, |key, read| {
                     read.iter().flat_map(|read| &read.verdicts).for_each(|verdict| self.tell(verdict.clone()));
                     match read.and_then(|read| read.input.clone()) {
-                        Some(router) => platform.set_router(router, &mut ignored),
-                        None => drop(platform.remove_router(&key.to_string(), &mut ignored)),
+                        Some(router) => drop(routers.insert(key.to_string(), router)),
+                        None => drop(routers.remove(&key.to_string())),
                     }
                 }),
                 Event::Binding(change) => each_object(change, |key, read| {
@@ -303,6 +306,7 @@ impl Run {
             }
             ignored.clear();
         }
+        routers.into_values().for_each(|router| platform.set_router(router, &mut ignored));
         if self.state.is_some() {
             let routers = platform.routers().map(|router| record::router(&router.name, Some(router)));
             self.journal.extend(routers);
@@ -422,11 +426,12 @@ impl Run {
         };
         let names = || zones.platform().routers().map(|router| router.name.clone()).collect();
         let (losses, others) = sort_out(&change, &is_loss, names);
+        // What is there again is not missing, in this very list.
+        others.keys().for_each(|name| self.routers.release(name));
         let believed = match change {
             Change::Resynced(_) => self.routers.judge_list(known, losses),
             _ => told(&mut self.routers, known, losses),
         };
-        others.keys().for_each(|name| self.routers.release(name));
         each(change, |_, read| self.tell_of(read.map(|read| &read.verdicts[..]).unwrap_or_default()));
         believed.into_iter().chain(others).for_each(|(name, router)| self.set_router(&name, router));
     }
@@ -438,11 +443,11 @@ impl Run {
             |key: &str, now: &Option<Arc<BindingInput>>| now.is_none() && zones.platform().binding(key).is_some();
         let keys = || zones.platform().bindings().map(|binding| binding.key.clone()).collect();
         let (losses, others) = sort_out(&change, &is_loss, keys);
+        others.keys().for_each(|key| self.bindings.release(key));
         let believed = match change {
             Change::Resynced(_) => self.bindings.judge_list(known, losses),
             _ => told(&mut self.bindings, known, losses),
         };
-        others.keys().for_each(|key| self.bindings.release(key));
         each(change, |_, read| self.tell_of(read.map(|read| &read.verdicts[..]).unwrap_or_default()));
         believed.into_iter().chain(others).for_each(|(key, binding)| self.set_binding(&key, binding));
     }

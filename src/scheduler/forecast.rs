@@ -14,7 +14,7 @@ use super::facts::{BindingFacts, NamespaceFacts, RouteFacts, RouterFacts};
 use super::filter::Wish;
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::Strategy;
-use crate::api::names::{self, is_at_or_below};
+use crate::api::names::{self, takes_names_of};
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::{Router, RouterState};
@@ -158,8 +158,8 @@ impl Forecast {
         let unknown = NamespaceFacts::default();
         let namespace = key.namespace.as_deref().and_then(|name| self.namespaces.get(name)).unwrap_or(&unknown);
         let is_platform_name = |host: &&str| {
-            let below = |apex: &str| is_at_or_below(host, apex);
-            below(&self.domain) || self.snapshot.routers().any(|(router, _)| below(&router.dns))
+            takes_names_of(host, &self.domain)
+                || self.snapshot.routers().any(|(router, _)| takes_names_of(host, &router.dns))
         };
         let platform_host = route.host.as_deref().filter(is_platform_name);
         let leaving = from.as_ref().map(|from| from.router.as_str());

@@ -50,7 +50,7 @@ use self::snapshot::Snapshot;
 use self::strategy::StrategyName;
 use self::webhook::ASKED_AT_A_TIME;
 use self::webhook::rest::Rest;
-use crate::api::names::{host_claim_name, is_at_or_below};
+use crate::api::names::{host_claim_name, takes_names_of};
 use crate::api::v1alpha1::name_claim::NameClaim;
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
@@ -381,6 +381,8 @@ impl Scheduler {
             _ => None,
         };
         let Some(route) = route.filter(|route| !route.bound || leaving.is_some() || !says_so(route)) else {
+            // One that is being deleted may be held by a finalizer for long: it keeps no other route from leaving.
+            self.drain.nowhere(&key);
             self.queue.done(&key);
             return None;
         };
@@ -688,10 +690,10 @@ impl Scheduler {
         self.namespaces.get(&namespace_key(key)).unwrap_or_default()
     }
 
-    /// Whether a host is at or below the platform's domain, or a Router's zone.
+    /// Whether a host is at or below the platform's domain, or a Router's zone, or a wildcard above one.
     fn is_platform_name(&self, host: &str) -> bool {
-        let below = |apex: &str| is_at_or_below(host, apex);
-        below(&self.settings.domain) || self.snapshot.routers().any(|(router, _)| below(&router.dns))
+        takes_names_of(host, &self.settings.domain)
+            || self.snapshot.routers().any(|(router, _)| takes_names_of(host, &router.dns))
     }
 }
 

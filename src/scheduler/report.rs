@@ -10,7 +10,7 @@ use kube::Api;
 use serde_json::{Value, json};
 
 use super::facts::{Mark, RouteFacts};
-use crate::api::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, Phase, Route, SCHEDULED};
+use crate::api::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED};
 use crate::api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
 use crate::client::reflector::ObjectKey;
 use crate::client::status::{Statement, state, update_status};
@@ -138,6 +138,10 @@ fn status_of_binding(route: &Route, binding: &RouteBindingSpec) -> Option<Value>
     let scheduled = Statement { kind: SCHEDULED, is_true: true, reason: "Bound", message };
     let generation = route.metadata.generation;
     let mut conditions = status.conditions;
+    if status.router.as_ref() != Some(&binding.router) || status.names != binding.names {
+        // What was proven of other names says nothing of these.
+        conditions.retain(|condition| condition.type_ != PUBLISHED && condition.type_ != RESOLVABLE);
+    }
     let moved = conditions.iter().any(|condition| condition.type_ == MOVE_PENDING).then(|| {
         let message = format!("moved to {}", binding.router);
         Statement { kind: MOVE_PENDING, is_true: false, reason: "Moved", message }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::columns::{self, AGE};
 use super::{Column, Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
-use crate::api::names::{self, is_at_or_below};
+use crate::api::names::{self, takes_names_of};
 use crate::api::v1alpha1::route::{MOVE_ANNOTATION, RESOLVABLE, Route, SCHEDULED};
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::auth::rules::{self, Access};
@@ -250,8 +250,7 @@ fn host_fault(domain: &str, value: &Value) -> Option<Cause> {
     if let Err(error) = names::check_host(host) {
         return Some(field::invalid("spec.host", value, &error.to_string()));
     }
-    let plain = host.strip_prefix("*.").unwrap_or(host);
-    is_at_or_below(plain, domain).then(|| {
+    takes_names_of(host, domain).then(|| {
         let what = format!(
             "names below {domain} are given by the platform; leave host empty to get one, and set subdomain to choose its \
              first label"

@@ -216,7 +216,11 @@ impl Proofs {
         }
         self.epochs += 1;
         if let Some(known) = self.shards.get_mut(&apex) {
-            (known.zone.serial, known.zone.epoch) = (serial, self.epochs);
+            known.zone.serial = serial;
+            if are_other {
+                // What was asked before speaks of other answers.
+                known.zone.epoch = self.epochs;
+            }
             known.zone.standings.iter_mut().for_each(|standing| standing.forget(are_other));
         }
         if are_other {

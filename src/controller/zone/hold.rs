@@ -46,8 +46,10 @@ pub struct Hold<V> {
     sum: Digest,
     /// When it began, how, and how many objects were known then.
     began: Option<(BrakeCause, usize)>,
-    /// When the losses were told that a watch told last and that were believed.
-    believed: VecDeque<Instant>,
+    /// When the losses of the last minute were told by a watch, and whether they were believed.
+    told: VecDeque<(Instant, bool)>,
+    /// How many of these were believed.
+    believed: usize,
 }
 
 /// From when on losses of one kind are held.
@@ -115,7 +117,7 @@ pub type Losses<V> = BTreeMap<Box<str>, Option<Arc<V>>>;
 impl<V> Hold<V> {
     /// Nothing held.
     pub fn new(rules: Rules) -> Self {
-        Hold { rules, held: BTreeMap::new(), sum: Digest::default(), began: None, believed: VecDeque::new() }
+        Hold { rules, held: BTreeMap::new(), sum: Digest::default(), began: None, told: VecDeque::new(), believed: 0 }
     }
 
     /// Judges a full list, which lacks `losses` of the `known` objects; those held before count as known. Returns what is
@@ -133,17 +135,23 @@ impl<V> Hold<V> {
 
     /// Judges a loss that a watch has told, of one of `known` objects. Whether it is believed; if not, it is held.
     pub fn judge_told(&mut self, known: usize, key: &str, value: Option<Arc<V>>, now: Instant) -> bool {
-        while self.believed.front().is_some_and(|at| now.duration_since(*at) > BURST) {
-            self.believed.pop_front();
+        while let Some((at, was_believed)) = self.told.front()
+            && now.duration_since(*at) > BURST
+        {
+            self.believed -= usize::from(*was_believed);
+            self.told.pop_front();
         }
-        let (losses, known_before) = (self.believed.len() + 1, known + self.believed.len());
-        if losses >= self.rules.burst_min && self.rules.is_over(losses, known_before) {
+        // What is held counts on: a burst is over when a minute was quiet, not when its believed part is a minute old.
+        let (losses, known_before) = (self.told.len() + 1, known + self.believed);
+        let is_believed = losses < self.rules.burst_min || !self.rules.is_over(losses, known_before);
+        self.told.push_back((now, is_believed));
+        if is_believed {
+            self.believed += 1;
+            self.release(key);
+        } else {
             self.hold(key.into(), value, BrakeCause::Burst, known_before);
-            return false;
         }
-        self.believed.push_back(now);
-        self.release(key);
-        true
+        is_believed
     }
 
     fn hold(&mut self, key: Box<str>, value: Option<Arc<V>>, cause: BrakeCause, known: usize) {
@@ -232,6 +240,20 @@ mod tests {
             let count = hold.held(&Decisions::new()).map_or(0, |held| held.count);
             assert_eq!((believed.len(), count), (lost - held, held), "{rules:?} {known} {lost}");
         }
+    }
+
+    #[test]
+    fn a_burst_lasts_as_long_as_the_deletions() {
+        let start = Instant::now();
+        let mut hold: Hold<()> = Hold::new(Rules::bindings(25));
+        let mut left = 2000;
+        for number in 0..1800 {
+            let now = start + Duration::from_millis(100) * number;
+            left -= usize::from(hold.judge_told(left, &number.to_string(), None, now));
+        }
+        assert_eq!(left, 1500, "three minutes of deletions took a quarter and no more");
+        let later = start + Duration::from_secs(300);
+        assert!(hold.judge_told(left, "another", None, later), "after a quiet minute one is believed");
     }
 
     #[test]

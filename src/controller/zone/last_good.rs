@@ -180,7 +180,12 @@ fn run(mut writer: Writer, receiver: &Receiver<Vec<Change>>, failing: &AtomicBoo
                 let mut frames = journal::Writer::append();
                 let more = std::iter::once(changes).chain(receiver.try_iter().take(1024));
                 for (key, value) in more.flatten() {
-                    frames.put(Entry { key: &key, value: value.as_deref() });
+                    if !frames.put(Entry { key: &key, value: value.as_deref() }) {
+                        tracing::error!(
+                            octets = value.map_or(0, |value| value.len()),
+                            "an entry is too large for the last-good state"
+                        );
+                    }
                 }
                 writer.take(frames.finish());
                 if writer.fails() {
@@ -260,6 +265,13 @@ impl Writer {
     }
 
     fn write_backlog(&mut self) {
+        // Frames behind half a frame would never be read.
+        if self.failing
+            && let Err(error) = self.file.set_len(self.good_octets as u64)
+        {
+            tracing::error!(path = %self.path.display(), %error, "the last-good state cannot be cut back to what is whole; retrying");
+            return;
+        }
         match self.file.write_all(&self.backlog) {
             Ok(()) => {
                 self.good_octets += self.backlog.len();
@@ -269,10 +281,6 @@ impl Writer {
             Err(error) => {
                 tracing::error!(path = %self.path.display(), %error, "the last-good state cannot be written; retrying");
                 self.failing = true;
-                // Frames behind half a frame would never be read.
-                if let Err(error) = self.file.set_len(self.good_octets as u64) {
-                    tracing::error!(path = %self.path.display(), %error, "nor be cut back");
-                }
             }
         }
     }
@@ -286,11 +294,9 @@ impl Writer {
             return self.failing && !self.given_up;
         }
         let appended_octets = self.good_octets - self.snapshot_octets;
-        let settled = if appended_octets > self.snapshot_octets.max(APPENDED_OCTETS_MIN) {
-            self.compact()
-        } else {
-            self.file.sync_data()
-        };
+        let has_grown = appended_octets > self.snapshot_octets.max(APPENDED_OCTETS_MIN);
+        // What was appended is safe whatever becomes of the copy.
+        let settled = self.file.sync_data().and_then(|()| if has_grown { self.compact() } else { Ok(()) });
         if let Err(error) = &settled {
             tracing::error!(path = %self.path.display(), %error, "the last-good state cannot be brought to the disk; retrying");
         }

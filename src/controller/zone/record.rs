@@ -22,6 +22,9 @@ const ROUTER: u8 = b'r';
 const BINDING: u8 = b'b';
 const ZONE: u8 = b'z';
 
+/// A larger zone is not stored compiled, and is made anew at the start: it would be written whole with each of its changes.
+const STORED_OCTETS_MAX: usize = 64 << 10;
+
 /// The entries that are not gone: hundreds of thousands of them are gathered while no name is answered.
 pub type Live<'a> = HashMap<&'a [u8], &'a [u8], foldhash::fast::RandomState>;
 
@@ -100,7 +103,7 @@ pub fn zone(apex: &Name, published: Option<&Published>, zone: Option<&Zone>) -> 
         fields.octets(&published.digest.0.to_le_bytes());
         fields.octets(&published.config.0.to_le_bytes());
         fields.number(u64::from(published.provisional));
-        if let Some(octets) = zone.and_then(stored::store) {
+        if let Some(octets) = zone.filter(|zone| zone.octets() <= STORED_OCTETS_MAX).and_then(stored::store) {
             fields.octets(&octets);
         }
         fields.0

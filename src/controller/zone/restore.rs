@@ -2,7 +2,7 @@
 //! any object is looked at.
 //!
 //! A shard's zone is part of the state as it was published. The parent zone and the alias zone may have a million names and
-//! change with each; they are not part of it, but follow from which shards and bindings there are. Where these do not add up
+//! change with each; they are not part of it, but follow from which Routers and bindings there are. Where these do not add up
 //! to the digest that was published last, as when the process was killed between a change and its publication, the zone is
 //! left out, and its names wait for the objects.
 
@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::record::Loaded;
 use super::timeline::Published;
+use crate::compiler::inputs::RouterInput;
 use crate::compiler::parent::{self, Delegations};
 use crate::compiler::{Digest, Settings, alias};
 use crate::wire::Name;
@@ -26,6 +27,8 @@ pub struct Restored {
     pub parent: Option<Arc<Zone>>,
     /// The alias zone.
     pub alias: Option<Arc<Zone>>,
+    /// Shards whose zone is to be made anew.
+    pub missing: Vec<Name>,
 }
 
 impl Restored {
@@ -42,12 +45,15 @@ impl Restored {
         });
         let (parent, alias) = std::thread::scope(|scope| {
             let parent = published(settings.domain())
-                .map(|published| scope.spawn(|| restore_parent(shards.keys(), settings, published)));
+                .map(|published| scope.spawn(|| restore_parent(&loaded.routers, settings, published)));
             let alias =
                 published(settings.alias_apex()).and_then(|published| restore_alias(loaded, settings, published));
             (parent.and_then(|thread| thread.join().expect("making a zone does not panic")), alias)
         });
-        Restored { shards, parent, alias }
+        let apexes = loaded.routers.iter().map(|router| &router.apex);
+        let is_missing = |apex: &&Name| !shards.contains_key(*apex) && published(apex).is_some();
+        let missing = apexes.filter(is_missing).cloned().collect();
+        Restored { shards, parent, alias, missing }
     }
 
     /// Whether there is nothing.
@@ -55,29 +61,31 @@ impl Restored {
         self.shards.is_empty() && self.parent.is_none() && self.alias.is_none()
     }
 
-    /// Whether the two zones are there that shards hang on.
+    /// Whether all zones are there.
     pub fn is_whole(&self) -> bool {
-        self.parent.is_some() && self.alias.is_some()
+        self.parent.is_some() && self.alias.is_some() && self.missing.is_empty()
     }
 
-    /// What to put into the map of zones. In the place of a parent or alias zone that is not there comes one that says so,
-    /// or the zone above would say that its names do not exist.
+    /// What to put into the map of zones. In the place of a zone that is not there comes one that says so, or the zone above
+    /// would say that its names do not exist, or that they are elsewhere.
     pub fn changes(&self, settings: &Settings) -> Vec<db::Change> {
         let large = [(&self.parent, settings.domain()), (&self.alias, settings.alias_apex())];
         let large = large.map(|(zone, apex)| match zone {
             Some(zone) => Arc::clone(zone),
-            None => Arc::new(Zone::unavailable(apex.clone(), Unavailable::NotLoaded)),
+            None => not_there(apex),
         });
-        self.shards.values().cloned().chain(large).map(db::Change::Publish).collect()
+        let missing = self.missing.iter().map(not_there);
+        self.shards.values().cloned().chain(large).chain(missing).map(db::Change::Publish).collect()
     }
 }
 
-fn restore_parent<'a>(
-    shards: impl Iterator<Item = &'a Name>,
-    settings: &Settings,
-    published: &Published,
-) -> Option<Arc<Zone>> {
-    let delegations = Delegations::of(shards.filter(|apex| Delegations::takes(apex, settings)).cloned());
+fn not_there(apex: &Name) -> Arc<Zone> {
+    Arc::new(Zone::unavailable(apex.clone(), Unavailable::NotLoaded))
+}
+
+fn restore_parent(routers: &[RouterInput], settings: &Settings, published: &Published) -> Option<Arc<Zone>> {
+    let apexes = routers.iter().map(|router| &router.apex).filter(|apex| Delegations::takes(apex, settings));
+    let delegations = Delegations::of(apexes.cloned());
     let digest = delegations.iter().map(Digest::of_delegation).fold(Digest::default(), Digest::plus);
     (digest == published.digest).then(|| build(&parent::zone(&delegations, settings, published.serial.0)))
 }
