@@ -28,7 +28,7 @@ use self::restore::Restored;
 use self::status::Status;
 use self::zones::{Output, Zones};
 use super::apexes::Apexes;
-use crate::api::v1alpha1::brake::{BrakeCause, Decision};
+use crate::api::v1alpha1::brake::{BrakeCause, BrakeKind, Decision};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
 use crate::api::v1alpha1::zone::Zone as LedgerZone;
@@ -188,6 +188,8 @@ struct Run {
     told_held: (Vec<(String, Option<Decision>)>, Instant),
     /// What was told to the log already.
     told: HashSet<Verdict>,
+    /// What the last-good state says is held, and the sums of that.
+    kept_holds: ((Digest, Digest), HashSet<(BrakeKind, Box<str>)>),
     /// Changes of objects for the last-good state.
     journal: Vec<last_good::Change>,
     /// Zones that wait until all are made; `None` from then on.
@@ -210,6 +212,7 @@ impl Run {
             routers: Hold::new(Rules::routers(brake_share)),
             bindings: Hold::new(Rules::bindings(brake_share)),
             told: HashSet::new(),
+            kept_holds: Default::default(),
             journal: Vec::new(),
             first: Some(Vec::new()),
         };
@@ -237,6 +240,13 @@ impl Run {
         zones.set_files(run.apexes.files());
         let output = zones.resume(unix_now());
         let (routers, bindings) = zones.platform().counts();
+        for (kind, name) in &loaded.held {
+            match kind {
+                BrakeKind::Router => run.routers.resume([name.clone()], routers),
+                BrakeKind::RouteBinding => run.bindings.resume([name.clone()], bindings),
+            }
+        }
+        run.kept_holds = ((run.routers.keys().0, run.bindings.keys().0), loaded.held.into_iter().collect());
         run.zones = Some(zones);
         run.carry_out(output);
         run.set_ready();
@@ -487,6 +497,22 @@ impl Run {
         approved.into_iter().for_each(|(key, binding)| self.set_binding(&key, binding));
         let held = self.routers.held(&decisions).into_iter().chain(self.bindings.held(&decisions));
         self.status.set_held(held.collect());
+        self.keep_holds();
+    }
+
+    /// Brings what is held to the last-good state, so that a restart lets nothing of it pass.
+    fn keep_holds(&mut self) {
+        let (routers, router_names) = self.routers.keys();
+        let (bindings, binding_keys) = self.bindings.keys();
+        if self.state.is_none() || self.kept_holds.0 == (routers, bindings) {
+            return;
+        }
+        let names = router_names.map(|name| (BrakeKind::Router, name.into()));
+        let held: HashSet<_> = names.chain(binding_keys.map(|key| (BrakeKind::RouteBinding, key.into()))).collect();
+        let (before, journal) = (&self.kept_holds.1, &mut self.journal);
+        journal.extend(held.difference(before).map(|(kind, name)| record::held(*kind, name, true)));
+        journal.extend(before.difference(&held).map(|(kind, name)| record::held(*kind, name, false)));
+        self.kept_holds = ((routers, bindings), held);
     }
 
     /// Tells the log what is held: when that changes, and again and again while nobody has decided.

@@ -474,23 +474,23 @@ async fn of_overlapping_hosts_in_two_namespaces_the_first_is_admitted() {
     api.put("namespaces", namespace("other"));
     let running = start(&api);
     let host = |host: &str| json!({"host": host});
-    api.put("routes", route("ns", "all", &host("*.shop.example")));
+    api.put("routes", route("ns", "all", &host("*.shop.test")));
     until("the first is placed", || scheduled(&api) == 1).await;
     // In its own namespace, and beside it, all is as ever.
-    api.put("routes", route("ns", "www", &host("www.shop.example")));
-    api.put("routes", route("other", "beside", &host("www.notshop.example")));
-    api.put("routes", route("other", "apex", &host("shop.example")));
+    api.put("routes", route("ns", "www", &host("www.shop.test")));
+    api.put("routes", route("other", "beside", &host("www.notshop.test")));
+    api.put("routes", route("other", "apex", &host("shop.test")));
     until("these are placed", || scheduled(&api) == 4).await;
     // Below it, and around it, others are not.
-    api.put("routes", route("other", "below", &host("a.b.shop.example")));
-    api.put("routes", route("other", "around", &host("*.example")));
+    api.put("routes", route("other", "below", &host("a.b.shop.test")));
+    api.put("routes", route("other", "around", &host("*.test")));
     let refused = |name: &str| {
         let route = api.get("routes", "other", name).expect("it is there");
         condition(&route, "Admitted").filter(|(status, reason, _)| status == "False" && reason == "HostAlreadyClaimed")
     };
     until("both are refused", || refused("below").is_some() && refused("around").is_some()).await;
     let (_, _, message) = refused("below").expect("it is refused");
-    assert!(message.contains("*.shop.example"), "{message}");
+    assert!(message.contains("*.shop.test"), "{message}");
     let (_, _, message) = refused("around").expect("it is refused");
     assert!(!message.contains("shop"), "whose it is, and what, is no business of others: {message}");
     assert!(api.get("routebindings", "other", "below").is_none());
@@ -498,10 +498,10 @@ async fn of_overlapping_hosts_in_two_namespaces_the_first_is_admitted() {
     // It goes, as does its claim: what it kept out is placed at once.
     api.delete("routebindings", "ns", "all");
     api.delete("routes", "ns", "all");
-    let claim = api.all("nameclaims").into_iter().find(|claim| claim["spec"]["value"] == "*.shop.example");
+    let claim = api.all("nameclaims").into_iter().find(|claim| claim["spec"]["value"] == "*.shop.test");
     api.delete("nameclaims", "", claim.expect("it is claimed")["metadata"]["name"].as_str().expect("a name"));
     until("the one below is placed", || api.get("routebindings", "other", "below").is_some()).await;
-    assert!(refused("around").is_some(), "www.shop.example is still there");
+    assert!(refused("around").is_some(), "www.shop.test is still there");
     check_all(&api);
     running.stop().await;
 }

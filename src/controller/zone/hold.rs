@@ -161,6 +161,16 @@ impl<V> Hold<V> {
         self.held.insert(key, value);
     }
 
+    /// What was held before a restart is held on, `known` being there: a list that still lacks it is no news.
+    pub fn resume(&mut self, keys: impl IntoIterator<Item = Box<str>>, known: usize) {
+        keys.into_iter().for_each(|key| self.hold(key, None, BrakeCause::List, known));
+    }
+
+    /// What is held, by name, with a sum that differs when it does.
+    pub fn keys(&self) -> (Digest, impl Iterator<Item = &str>) {
+        (self.sum, self.held.keys().map(|key| &**key))
+    }
+
     /// An object was seen whole again.
     pub fn release(&mut self, key: &str) {
         // Nearly always nothing is held.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::last_good::Change;
 use super::parallel::in_parallel;
 use super::timeline::Published;
+use crate::api::v1alpha1::brake::BrakeKind;
 use crate::api::v1alpha1::router::Mode;
 use crate::compiler::Digest;
 use crate::compiler::health::Health;
@@ -21,6 +22,7 @@ const DOMAIN: u8 = b'd';
 const ROUTER: u8 = b'r';
 const BINDING: u8 = b'b';
 const ZONE: u8 = b'z';
+const HELD: u8 = b'h';
 
 /// A larger zone is not stored compiled, and is made anew at the start: it would be written whole with each of its changes.
 const STORED_OCTETS_MAX: usize = 64 << 10;
@@ -41,6 +43,8 @@ pub struct Loaded {
     pub published: HashMap<Name, Published>,
     /// Zones as they were served, those that this program can still use.
     pub zones: HashMap<Name, Arc<Zone>>,
+    /// Objects whose loss is held.
+    pub held: Vec<(BrakeKind, Box<str>)>,
 }
 
 /// The entry of the platform's domain.
@@ -111,6 +115,18 @@ pub fn zone(apex: &Name, published: Option<&Published>, zone: Option<&Zone>) -> 
     (key(ZONE, apex.to_lowercase().as_wire()), value)
 }
 
+/// The change to the entry of an object whose loss is held, or is not any more.
+pub fn held(kind: BrakeKind, name: &str, is_held: bool) -> Change {
+    (key(HELD, &[&[kind_letter(kind)], name.as_bytes()].concat()), is_held.then(Vec::new))
+}
+
+fn kind_letter(kind: BrakeKind) -> u8 {
+    match kind {
+        BrakeKind::Router => ROUTER,
+        BrakeKind::RouteBinding => BINDING,
+    }
+}
+
 /// Reads all entries; `None` if one is not what this program writes.
 pub fn load(live: Live<'_>) -> Option<Loaded> {
     let (mut zones, mut objects) = (Vec::new(), Vec::new());
@@ -137,6 +153,11 @@ pub fn load(live: Live<'_>) -> Option<Loaded> {
                 shard: text(fields.octets()?)?,
                 trails: read_trails(&mut fields)?,
             }),
+            HELD => {
+                let (letter, name) = name.split_first()?;
+                let kind = BrakeKind::ALL.into_iter().find(|kind| kind_letter(*kind) == *letter)?;
+                loaded.held.push((kind, text(name)?));
+            }
             _ => return None,
         }
     }
@@ -297,6 +318,8 @@ mod tests {
             binding("ns/r", Some(&binding_in)),
             zone(&name("V3.example."), Some(&published), None),
             zone(&name("Shard1.v3.example."), Some(&published), Some(&image)),
+            held(BrakeKind::Router, "shard9", true),
+            held(BrakeKind::RouteBinding, "ns/gone", true),
             (domain_key, Some(domain_value)),
         ];
         let live: Live<'_> =
@@ -308,10 +331,13 @@ mod tests {
         assert_eq!(loaded.bindings, [binding_in]);
         let apexes = ["v3.example.", "shard1.v3.example."].map(|apex| (name(apex), published));
         assert_eq!(loaded.published, HashMap::from(apexes));
+        let mut held = loaded.held.clone();
+        held.sort_by(|a, b| a.1.cmp(&b.1));
+        assert_eq!(held, [(BrakeKind::RouteBinding, "ns/gone".into()), (BrakeKind::Router, "shard9".into())]);
         let zone = &loaded.zones[&name("shard1.v3.example.")];
         assert_eq!((loaded.zones.len(), zone.contents()), (1, contents));
         for (key, value) in live {
-            if key[0] != b'd' {
+            if key[0] != b'd' && !value.is_empty() {
                 assert!(load(Live::from_iter([(key, &value[..value.len() - 1])])).is_none(), "a value cut short");
             }
         }
