@@ -188,8 +188,10 @@ struct Run {
     told_held: (Vec<(String, Option<Decision>)>, Instant),
     /// What was told to the log already.
     told: HashSet<Verdict>,
-    /// What the last-good state says is held, and the sums of that.
-    kept_holds: ((Digest, Digest), HashSet<(BrakeKind, Box<str>)>),
+    /// What the last-good state says is held.
+    kept_holds: HashSet<(BrakeKind, Box<str>)>,
+    /// The sums of that.
+    kept_sums: (Digest, Digest),
     /// Changes of objects for the last-good state.
     journal: Vec<last_good::Change>,
     /// Zones that wait until all are made; `None` from then on.
@@ -212,7 +214,8 @@ impl Run {
             routers: Hold::new(Rules::routers(brake_share)),
             bindings: Hold::new(Rules::bindings(brake_share)),
             told: HashSet::new(),
-            kept_holds: Default::default(),
+            kept_holds: HashSet::new(),
+            kept_sums: Default::default(),
             journal: Vec::new(),
             first: Some(Vec::new()),
         };
@@ -246,7 +249,8 @@ impl Run {
                 BrakeKind::RouteBinding => run.bindings.resume([name.clone()], bindings),
             }
         }
-        run.kept_holds = ((run.routers.keys().0, run.bindings.keys().0), loaded.held.into_iter().collect());
+        run.kept_sums = (run.routers.keys().0, run.bindings.keys().0);
+        run.kept_holds = loaded.held.into_iter().collect();
         run.zones = Some(zones);
         run.carry_out(output);
         run.set_ready();
@@ -504,15 +508,15 @@ impl Run {
     fn keep_holds(&mut self) {
         let (routers, router_names) = self.routers.keys();
         let (bindings, binding_keys) = self.bindings.keys();
-        if self.state.is_none() || self.kept_holds.0 == (routers, bindings) {
+        if self.state.is_none() || self.kept_sums == (routers, bindings) {
             return;
         }
         let names = router_names.map(|name| (BrakeKind::Router, name.into()));
         let held: HashSet<_> = names.chain(binding_keys.map(|key| (BrakeKind::RouteBinding, key.into()))).collect();
-        let (before, journal) = (&self.kept_holds.1, &mut self.journal);
+        let (before, journal) = (&self.kept_holds, &mut self.journal);
         journal.extend(held.difference(before).map(|(kind, name)| record::held(*kind, name, true)));
         journal.extend(before.difference(&held).map(|(kind, name)| record::held(*kind, name, false)));
-        self.kept_holds = ((routers, bindings), held);
+        (self.kept_holds, self.kept_sums) = (held, (routers, bindings));
     }
 
     /// Tells the log what is held: when that changes, and again and again while nobody has decided.

@@ -11,12 +11,13 @@
 //! is told to list again, instead of waiting for ever or missing writes that use those numbers once more.
 
 use std::io::Read;
+use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{Context, SHA256};
 
 use super::embedded::tables::{self, Reader, WriteTables};
-use super::embedded::{Embedded, FILE_NAME, OpenError, create, lock, open_database};
+use super::embedded::{Embedded, FILE_NAME, LOCK_NAME, OpenError, create, lock, open_database};
 use super::{Error, KEY_OCTETS_MAX, Key, KeyValue, Revision, TXN_OCTETS_MAX};
 
 /// By how much a restore moves the revision: more than can have been written since any backup, as etcd advises.
@@ -141,6 +142,13 @@ pub fn restore(data_dir: &Path, from: &mut impl Read) -> Result<Revision, Restor
         std::fs::remove_file(&unfinished).map_err(io(&unfinished))?;
     }
     let revision = fill(&unfinished, from).inspect_err(|_| drop(std::fs::remove_file(&unfinished)))?;
+    // Restored by root for a server that runs as another user: the files are that user's, as their directory is.
+    let owner = std::fs::metadata(data_dir).map_err(io(data_dir))?;
+    for file in [&unfinished, &data_dir.join(LOCK_NAME)] {
+        if std::fs::metadata(file).map_err(io(file))?.uid() != owner.uid() {
+            chown(file, Some(owner.uid()), Some(owner.gid())).map_err(io(file))?;
+        }
+    }
     std::fs::rename(&unfinished, &path).map_err(io(&path))?;
     std::fs::File::open(data_dir).and_then(|directory| directory.sync_all()).map_err(io(data_dir))?;
     Ok(revision)

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// How long the API may take to answer.
 const ANSWER_LONGEST: Duration = Duration::from_secs(10);
 /// Largest answer taken, in octets: 500 objects with all they can hold.
-const ANSWER_OCTETS_MAX: usize = 32 << 20;
+const ANSWER_OCTETS_MAX: usize = 8 << 20;
 
 /// Why there is no answer, as the browser is told.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -27,12 +27,13 @@ pub mod live;
 pub mod samples;
 pub mod session;
 
+use std::convert::Infallible;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -40,6 +41,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::ask::Failure;
@@ -53,6 +55,10 @@ use super::metrics::Metrics;
 
 /// Largest request of a browser: a token, and a few words.
 const BODY_OCTETS_MAX: usize = 16 << 10;
+/// Most answers of the API on their way to browsers at once: with their largest size some 256 MiB.
+const ANSWERS_MAX: usize = 32;
+/// In what pieces they go out.
+const PIECE_OCTETS: usize = 64 << 10;
 /// What a page may do. Nothing comes from elsewhere and nothing goes elsewhere; no script or style stands in the markup, and
 /// none can be made from text (Trusted Types).
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -75,6 +81,8 @@ pub struct Shared {
     feeds: Feeds,
     samples: Samples,
     streams: Arc<AtomicUsize>,
+    /// Room for answers of the API on their way to browsers, which may take them slowly.
+    answers: Arc<Semaphore>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
     stop: OnceLock<CancellationToken>,
@@ -89,6 +97,7 @@ impl Dashboard {
             feeds: Feeds::default(),
             samples: Samples::default(),
             streams: Arc::default(),
+            answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
             health,
             metrics,
             stop: OnceLock::new(),
@@ -282,8 +291,21 @@ async fn object(State(shared): State<Arc<Shared>>, request: Request) -> Answer {
         return Err(Failure::new(StatusCode::NOT_FOUND, "NotShown", message));
     }
     let whole = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
-    let octets = shared.settle(&session, ask::get(&session.client, &whole).await)?;
-    Ok(json_response(octets))
+    let room = |room: &Arc<Semaphore>| room.clone().try_acquire_owned().map_err(|_| too_many());
+    let held = (room(&session.answers)?, room(&shared.answers)?);
+    let mut rest = Bytes::from(shared.settle(&session, ask::get(&session.client, &whole).await)?);
+    // In pieces: who takes them slowly is let go as any slow client, and holds the room until then.
+    let pieces = std::iter::from_fn(move || {
+        let _held = &held;
+        (!rest.is_empty()).then(|| Ok::<_, Infallible>(rest.split_to(rest.len().min(PIECE_OCTETS))))
+    });
+    let body = Body::from_stream(futures::stream::iter(pieces));
+    Ok(([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], body).into_response())
+}
+
+fn too_many() -> Failure {
+    let message = "too many answers are on their way already";
+    Failure::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message)
 }
 
 fn is_shown(path: &str) -> bool {

@@ -19,6 +19,7 @@ use data_encoding::BASE64URL_NOPAD;
 use futures::future::join_all;
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use super::ask::{self, Failure};
 use crate::api::identity::GROUP_TENANT_PREFIX;
@@ -27,6 +28,10 @@ use crate::client;
 
 /// Sessions at a time; beyond, the one used least recently ends. Each is a token and a client, some ten kilobytes.
 const SESSIONS_MAX: usize = 1_024;
+/// Most sessions of one user: the least recently used one ends.
+const SESSIONS_OF_USER_MAX: usize = 16;
+/// Most answers of the API on their way to one session's browser at once.
+const ANSWERS_OF_SESSION_MAX: usize = 8;
 /// How long a session may stand unused.
 const IDLE_LONGEST: Duration = Duration::from_secs(3_600);
 /// How long a session may last at all.
@@ -56,6 +61,8 @@ pub struct Session {
     pub groups: Vec<String>,
     /// Streams of changes that are open.
     pub streams: Arc<AtomicUsize>,
+    /// Room for answers of the API that are on their way to the browser.
+    pub answers: Arc<Semaphore>,
     /// The namespaces to look at, for who may not look at all.
     namespaces: Vec<String>,
     began: Instant,
@@ -113,6 +120,7 @@ impl Sessions {
             user,
             groups,
             streams: Arc::default(),
+            answers: Arc::new(Semaphore::new(ANSWERS_OF_SESSION_MAX)),
             namespaces,
             began: now,
             used: Mutex::new(now),
@@ -124,8 +132,13 @@ impl Sessions {
         })?;
         let identifier = BASE64URL_NOPAD.encode(&octets);
         let mut sessions = self.lock();
-        if sessions.len() >= SESSIONS_MAX {
-            let oldest = sessions.iter().min_by_key(|(_, session)| *session.used()).map(|(key, _)| key.clone());
+        let own = sessions.values().filter(|other| other.user == session.user).count();
+        let is_full_for_user = own >= SESSIONS_OF_USER_MAX;
+        if is_full_for_user || sessions.len() >= SESSIONS_MAX {
+            // Who signs in again and again ends sessions of their own.
+            let may_end = |other: &Session| !is_full_for_user || other.user == session.user;
+            let candidates = sessions.iter().filter(|(_, other)| may_end(other));
+            let oldest = candidates.min_by_key(|(_, other)| *other.used()).map(|(key, _)| key.clone());
             oldest.and_then(|key| sessions.remove(&key));
         }
         sessions.insert(key(&identifier), session.clone());

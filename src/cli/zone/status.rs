@@ -63,6 +63,10 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     };
     let given: Vec<SocketAddr> = matches.get_many("server").unwrap_or_default().copied().collect();
     let servers = if given.is_empty() { listed(&place, matches.get_one("port").copied()) } else { given };
+    if servers.is_empty() {
+        complain("no address of a name server is known: give --server, or addresses in --nameserver");
+        return Exit::Usage;
+    }
     let apexes: Vec<&Name> = matches.get_many("apex").unwrap_or_default().collect();
     if let Some(unknown) = apexes.iter().find(|apex| zones.at(apex).is_none()) {
         complain(format_args!("there is no zone {unknown}; \"signpost zone list\" names all"));
