@@ -275,7 +275,7 @@ pub struct Settings {
     pub audit_log: Option<PathBuf>,
     /// `audit-log-size` and `audit-log-files`.
     pub audit_bounds: audit::log::Bounds,
-    /// `lame-duck`, at most [`LAME_DUCK_MAX`].
+    /// `lame-duck`, at most `LAME_DUCK_MAX`.
     pub lame_duck: Duration,
     /// `log-level`.
     pub log_level: String,

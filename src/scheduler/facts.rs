@@ -15,7 +15,7 @@ use crate::api::v1alpha1::route::{
     ADMITTED, HOST_PROVEN, MOVE_ANNOTATION, MOVE_PENDING, Phase, QUOTA_ANNOTATION, Route, SCHEDULED,
 };
 use crate::api::v1alpha1::route_binding::RouteBinding;
-use crate::api::v1alpha1::router::{AddressState, Router, RouterState};
+use crate::api::v1alpha1::router::{AddressState, Router, RouterState, ZONE_PUBLISHED};
 
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
@@ -157,6 +157,9 @@ pub struct RouterFacts {
     pub ttl: u32,
     /// Until when caches may hold its addresses for longer than that.
     pub ttl_horizon: Option<Timestamp>,
+    /// Whether its condition `ZonePublished` says that name servers serve its zone wrongly or not at all; one that is silent
+    /// serves no zone, and says nothing of this one.
+    pub is_unpublished: bool,
 }
 
 impl RouterFacts {
@@ -169,7 +172,11 @@ impl RouterFacts {
         let has = |family: fn(&IpAddr) -> bool| {
             active().any(|address| address.ip.parse::<IpAddr>().is_ok_and(|ip| family(&ip)))
         };
+        let is_unpublished = router.status.iter().flat_map(|status| &status.conditions).any(|condition| {
+            condition.type_ == ZONE_PUBLISHED && condition.status == "False" && condition.reason != "NotAnswering"
+        });
         RouterFacts {
+            is_unpublished,
             dns: spec.dns.filter(|dns| !dns.is_empty()).unwrap_or_else(|| format!("{name}.{domain}")),
             version: router.metadata.resource_version.unwrap_or_default(),
             route_selector: selector(spec.route_selector),

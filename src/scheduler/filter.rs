@@ -51,6 +51,8 @@ pub enum Rejection {
     HostElsewhere,
     /// The strategy does not choose Routers of weight 0.
     ZeroWeight,
+    /// The name servers do not serve its zone: a route whose names are live is not moved there.
+    ZoneNotPublished,
 }
 
 impl Rejection {
@@ -68,6 +70,7 @@ impl Rejection {
             Rejection::NameTooLong => "NameTooLong",
             Rejection::HostElsewhere => "HostElsewhere",
             Rejection::ZeroWeight => "ZeroWeight",
+            Rejection::ZoneNotPublished => "ZoneNotPublished",
         }
     }
 
@@ -86,6 +89,7 @@ impl Rejection {
             Rejection::NameTooLong => "would make the route's name longer than 253 octets",
             Rejection::HostElsewhere => "is not the Router that the host names",
             Rejection::ZeroWeight => "has weight 0",
+            Rejection::ZoneNotPublished => "has a zone that not all name servers serve",
         }
     }
 }
@@ -149,6 +153,7 @@ pub fn judge(
     refuse(!matches(&router.namespace_selector, &wish.namespace.labels), Rejection::NamespaceSelectorMismatch)?;
     refuse(router.capacity_hard.is_some_and(|hard| shard.routes >= hard), Rejection::CapacityReached)?;
     refuse(!router.has_active_address, Rejection::NoActiveAddress)?;
+    refuse(wish.leaving.is_some() && router.is_unpublished, Rejection::ZoneNotPublished)?;
     // The shortened label may be the one in the end, and is at most this long.
     refuse(LABEL_OCTETS_MAX + 1 + router.dns.len() > NAME_OCTETS_MAX, Rejection::NameTooLong)?;
     refuse(wish.platform_host.is_some_and(|host| !is_own_name(wish, router, host)), Rejection::HostElsewhere)?;
@@ -237,6 +242,11 @@ pub(super) mod tests {
             let facts = router(shard, serde_json::Value::Null);
             let strategy = StrategyName::RoundRobin.strategy();
             assert_eq!(judge(&wish, &facts, &Shard::default(), Some(strategy)), verdict, "{host} on {shard}");
+        }
+        let unpublished = RouterFacts { is_unpublished: true, ..router("shard1", serde_json::Value::Null) };
+        for (leaving, verdict) in [(None, Ok(())), (Some("shard2"), Err(Rejection::ZoneNotPublished))] {
+            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving };
+            assert_eq!(judge(&wish, &unpublished, &Shard::default(), None), verdict, "{leaving:?}");
         }
         let weightless = router("shard1", serde_json::json!({"weight": 0}));
         let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };

@@ -1,7 +1,7 @@
 //! The numbers of the last minutes, for the dashboard's plots.
 //!
 //! Every [`INTERVAL`] the page of `/metrics` is made and read, so that each number has the name it has there and nothing is
-//! counted twice. Of it, the families of [`FAMILIES`] are kept, in columns of single floats: a counter as its rate per
+//! counted twice. Of it, the families of `FAMILIES` are kept, in columns of single floats: a counter as its rate per
 //! second, a gauge as it is, a histogram as two quantiles of what came since the sample before. A column is named as its
 //! series is, such as `signpost_dns_responses_total{rcode="NOERROR"}`.
 //!

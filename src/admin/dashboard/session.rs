@@ -5,7 +5,7 @@
 //! signs out, when the API refuses its token, or when the process ends.
 //!
 //! What its user may see is never decided here: [`Session::rights`] asks the API, by `SelfSubjectAccessReview`, with the
-//! user's own token, and asks again when the answer is older than [`RIGHTS_LAST`].
+//! user's own token, and asks again when the answer is older than `RIGHTS_LAST`.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
