@@ -157,8 +157,7 @@ pub struct RouterFacts {
     pub ttl: u32,
     /// Until when caches may hold its addresses for longer than that.
     pub ttl_horizon: Option<Timestamp>,
-    /// Whether its condition `ZonePublished` says that name servers serve its zone wrongly or not at all; one that is silent
-    /// serves no zone, and says nothing of this one.
+    /// Whether its condition `ZonePublished` says that a name server answers for its zone, and wrongly or not from it.
     pub is_unpublished: bool,
 }
 
@@ -173,7 +172,8 @@ impl RouterFacts {
             active().any(|address| address.ip.parse::<IpAddr>().is_ok_and(|ip| family(&ip)))
         };
         let is_unpublished = router.status.iter().flat_map(|status| &status.conditions).any(|condition| {
-            condition.type_ == ZONE_PUBLISHED && condition.status == "False" && condition.reason != "NotAnswering"
+            let is_missing = matches!(condition.reason.as_str(), "NotAuthoritative" | "ErrorAnswer" | "WrongAnswer");
+            condition.type_ == ZONE_PUBLISHED && condition.status == "False" && is_missing
         });
         RouterFacts {
             is_unpublished,
