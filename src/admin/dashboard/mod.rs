@@ -294,13 +294,19 @@ async fn object(State(shared): State<Arc<Shared>>, request: Request) -> Answer {
     let room = |room: &Arc<Semaphore>| room.clone().try_acquire_owned().map_err(|_| too_many());
     let held = (room(&session.answers)?, room(&shared.answers)?);
     let mut rest = Bytes::from(shared.settle(&session, ask::get(&session.client, &whole).await)?);
+    let length = rest.len();
     // In pieces: who takes them slowly is let go as any slow client, and holds the room until then.
     let pieces = std::iter::from_fn(move || {
         let _held = &held;
         (!rest.is_empty()).then(|| Ok::<_, Infallible>(rest.split_to(rest.len().min(PIECE_OCTETS))))
     });
     let body = Body::from_stream(futures::stream::iter(pieces));
-    Ok(([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], body).into_response())
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        (header::CONTENT_LENGTH, HeaderValue::from(length)),
+    ];
+    Ok((headers, body).into_response())
 }
 
 fn too_many() -> Failure {
