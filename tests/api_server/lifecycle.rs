@@ -89,7 +89,7 @@ async fn concurrent_changes_lose_nothing() {
     server.post(ROUTES, &first).await.expect(201);
     let path = format!("{ROUTES}/a");
     let writers = (0..20).map(|_| async {
-        for _ in 0..10 {
+        for _ in 0..50 {
             loop {
                 let mut object = server.get(&path).await.expect(200);
                 let n: u32 = object["metadata"]["annotations"]["n"].as_str().and_then(|n| n.parse().ok()).expect("n");
@@ -105,7 +105,7 @@ async fn concurrent_changes_lose_nothing() {
     });
     futures::future::join_all(writers).await;
     let object = server.get(&path).await.expect(200);
-    assert_eq!(object["metadata"]["annotations"]["n"], "200");
+    assert_eq!(object["metadata"]["annotations"]["n"], "1000");
 }
 
 #[tokio::test]
