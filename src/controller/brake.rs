@@ -241,7 +241,7 @@ fn decided(held: &[Held], brakes: &[Arc<Brake>], server: &str) -> Decisions {
     held.iter().filter_map(|held| Some((held.id.clone(), decision(held)?))).collect()
 }
 
-/// What is to be done. Before all was listed (`synced`) nobody leaves: what was held before a restart is judged anew then.
+/// What is to be done. Before all was listed (`synced`) nobody leaves: what was held before a restart is held on.
 fn steps(held: &[Held], brakes: &[Arc<Brake>], server: &str, synced: bool, now: Timestamp) -> Vec<Step> {
     let mut steps = Vec::new();
     for held in held {

@@ -75,7 +75,8 @@ impl Restored {
             None => not_there(apex),
         });
         let missing = self.missing.iter().map(not_there);
-        self.shards.values().cloned().chain(large).chain(missing).map(db::Change::Publish).collect()
+        // Of two zones at one apex the last counts: a Router may want that of the platform, in vain.
+        self.shards.values().cloned().chain(missing).chain(large).map(db::Change::Publish).collect()
     }
 }
 
