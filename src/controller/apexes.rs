@@ -128,6 +128,9 @@ impl Apexes {
         for change in &changes {
             if let db::Change::Publish(zone) = change {
                 zone.set_follows();
+                if self.place(zone.apex()) == Placed::Served {
+                    zone.set_shard();
+                }
             }
         }
         db.apply(changes.into_iter().filter(|change| match change {
