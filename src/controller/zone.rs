@@ -44,6 +44,7 @@ pub mod last_good;
 pub mod parallel;
 pub mod record;
 pub mod restore;
+mod shards;
 pub mod status;
 pub mod timeline;
 pub mod zones;
