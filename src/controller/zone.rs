@@ -43,6 +43,7 @@ pub mod hold;
 pub mod last_good;
 pub mod record;
 pub mod restore;
+mod shards;
 pub mod status;
 pub mod timeline;
 pub mod zones;

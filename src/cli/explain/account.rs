@@ -184,7 +184,8 @@ impl Account {
                     fact("name", name.name.clone());
                 }
                 for trail in &placement.trails {
-                    fact("former name", format!("{} (leads here until {})", trail.name, trail.until.0));
+                    let from = trail.from.as_ref().map_or(String::new(), |from| format!("from {} ", from.0));
+                    fact("former name", format!("{} (leads here {from}until {})", trail.name, trail.until.0));
                 }
                 fact("strategy", placement.strategy.clone());
                 if let Some(at) = &placement.placed_at {
