@@ -44,6 +44,7 @@ use self::filter::{Wish, is_own_name};
 use self::hosts::Hosts;
 use self::metrics::Metrics;
 use self::queue::{Queue, Waits};
+use self::quiet::Quiet;
 use self::rebind::{Cause, Leaving};
 use self::report::{Report, Reporter};
 use self::snapshot::Snapshot;
@@ -75,6 +76,7 @@ pub mod hosts;
 pub mod metrics;
 mod moving;
 pub mod queue;
+pub mod quiet;
 pub mod rebind;
 pub mod report;
 pub mod snapshot;
@@ -114,6 +116,8 @@ pub struct Settings {
     pub drain_rate: u32,
     /// How long the former name of a moved route leads to its new one at least; longer if caches hold it for longer.
     pub trail_minimum: Duration,
+    /// What keeps it beyond that.
+    pub quiet: Quiet,
 }
 
 impl Settings {
@@ -129,6 +133,7 @@ impl Settings {
             prove_hosts: false,
             drain_rate: 10,
             trail_minimum: Duration::from_secs(7 * 24 * 3600),
+            quiet: Quiet::default(),
         }
     }
 }

@@ -138,9 +138,9 @@ impl Scheduler {
             && let Some((_, key)) = self.trail_ends.first().filter(|(until, _)| *until <= now).cloned()
         {
             self.trail_ends.pop_first();
-            let (binder, term) = (self.binder.clone(), term.clone());
+            let (binder, term, quiet) = (self.binder.clone(), term.clone(), self.settings.quiet);
             under_way.attempts.spawn(async move {
-                let result = binder.end_trails(&key, &term).await;
+                let result = binder.end_trails(&key, quiet, &term).await;
                 Finished::Trails { key, result }
             });
         }

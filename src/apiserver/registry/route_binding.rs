@@ -41,7 +41,7 @@ pub(super) fn kind() -> Kind {
         short_names: &["rtb"],
         categories: &[CATEGORY],
         namespaced: true,
-        has_status: false,
+        has_status: true,
         key_prefix: "/signpost.dev/routebindings/",
         schema: Arc::new(crd::schema_of::<RouteBinding>()),
         columns: COLUMNS,
@@ -207,7 +207,8 @@ fn trail_faults(spec: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Whether a change does nothing but take trails away. What is bound stays as it is, so nothing else need be checked.
+/// Whether a change does nothing but take trails away or let them end later. What is bound stays as it is, so nothing else
+/// need be checked.
 fn only_trails_end(old: &Value, new: &Value) -> bool {
     let without = |binding: &Value| {
         let mut spec = binding["spec"].clone();
@@ -215,8 +216,14 @@ fn only_trails_end(old: &Value, new: &Value) -> bool {
         spec
     };
     let trails = |binding: &'_ Value| binding["spec"]["trails"].as_array().cloned().unwrap_or_default();
-    let before = trails(old);
-    old["spec"] != new["spec"] && without(old) == without(new) && trails(new).iter().all(|one| before.contains(one))
+    let without_end = |trail: &Value| {
+        let mut trail = trail.clone();
+        trail.as_object_mut().map(|trail| trail.remove("until"));
+        trail
+    };
+    let before: Vec<Value> = trails(old).iter().map(without_end).collect();
+    let is_known = |trail: &Value| before.contains(&without_end(trail));
+    old["spec"] != new["spec"] && without(old) == without(new) && trails(new).iter().all(is_known)
 }
 
 async fn end_trails(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
@@ -540,7 +547,13 @@ mod tests {
         let expected = [("MovePending", "False"), ("Admitted", "True"), ("Scheduled", "True")];
         assert_eq!(told, expected.map(|(kind, status)| (json!(kind), json!(status))).each_ref().map(|(a, b)| (a, b)));
 
-        // The end of a trail changes nothing else, and does not need the Router to be there.
+        // A later end of a trail changes nothing else, and does not need the Router to be there; nor does its end.
+        let mut later = new.clone();
+        later["spec"]["trails"][0]["until"] = json!("2026-01-03T00:00:00Z");
+        let objects = Objects::new(vec![after.clone()]);
+        let update = Operation::Update { old: &new, new: &later };
+        let writes = RouteBindings.before_commit(&context, update, &objects).await.unwrap();
+        assert_eq!((writes.len(), &put(&writes[0])["status"]["trails"]), (1, &later["spec"]["trails"]));
         let mut ended = new.clone();
         ended["spec"].as_object_mut().unwrap().remove("trails");
         let mut route = after.clone();
