@@ -239,6 +239,10 @@ pub struct Settings {
     pub drain_rate: u32,
     /// `trail-minimum`.
     pub trail_minimum: Duration,
+    /// `trail-quiet`; `None`: it makes no difference whether a former name is asked for.
+    pub trail_quiet: Option<Duration>,
+    /// `trail-maximum`.
+    pub trail_maximum: Duration,
     /// `name-quarantine`.
     pub name_quarantine: Duration,
     /// `server-id`, if one was given.
@@ -431,6 +435,8 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "webhook-fallback" => old.webhook.fallback != new.webhook.fallback,
         "drain-rate" => old.drain_rate != new.drain_rate,
         "trail-minimum" => old.trail_minimum != new.trail_minimum,
+        "trail-quiet" => old.trail_quiet != new.trail_quiet,
+        "trail-maximum" => old.trail_maximum != new.trail_maximum,
         "name-quarantine" => old.name_quarantine != new.name_quarantine,
         "server-id" => old.server_id != new.server_id,
         "dns-cookies" => old.dns_cookies != new.dns_cookies,
@@ -520,6 +526,8 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         },
         drain_rate: reader.one("drain-rate", "10", |text| number(text, 1..=10_000)),
         trail_minimum: reader.one("trail-minimum", "7d", duration),
+        trail_quiet: Some(reader.one("trail-quiet", "1d", duration)).filter(|quiet| !quiet.is_zero()),
+        trail_maximum: reader.one("trail-maximum", "90d", duration),
         name_quarantine: reader.one("name-quarantine", "30d", duration),
         server_id: reader.optional("server-id", server_id),
         dns_cookies: reader.one("dns-cookies", "on", cookie_mode),

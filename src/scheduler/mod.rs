@@ -45,6 +45,7 @@ use self::hosts::Hosts;
 use self::metrics::Metrics;
 use self::moving::Turned;
 use self::queue::{Queue, Waits};
+use self::quiet::Quiet;
 use self::rebind::{Cause, Leaving};
 use self::report::{Report, Reporter};
 use self::snapshot::Snapshot;
@@ -76,6 +77,7 @@ pub mod hosts;
 pub mod metrics;
 mod moving;
 pub mod queue;
+pub mod quiet;
 pub mod rebind;
 pub mod report;
 pub mod snapshot;
@@ -115,6 +117,8 @@ pub struct Settings {
     pub drain_rate: u32,
     /// How long the former name of a moved route leads to its new one at least; longer if caches hold it for longer.
     pub trail_minimum: Duration,
+    /// What keeps it beyond that.
+    pub quiet: Quiet,
 }
 
 impl Settings {
@@ -130,6 +134,7 @@ impl Settings {
             prove_hosts: false,
             drain_rate: 10,
             trail_minimum: Duration::from_secs(7 * 24 * 3600),
+            quiet: Quiet::default(),
         }
     }
 }

@@ -29,6 +29,7 @@ use kube::api::PostParams;
 
 use super::bind::{Binder, CHANGES_MAX, Outcome, Plan};
 use super::facts::{RouteFacts, RouterFacts};
+use super::quiet::{self, Quiet};
 use crate::api::names;
 use crate::api::v1alpha1::route::{NameKind, Route, TRAILS_MAX, Trail};
 use crate::api::v1alpha1::route_binding::{FENCING_ANNOTATION, RouteBinding};
@@ -108,18 +109,22 @@ impl Binder {
         Ok(Outcome::Changed)
     }
 
-    /// Takes those trails off the binding at `key` whose time is over, and lets begin those whose time has come.
-    pub(super) async fn turn_trails(&self, key: &ObjectKey, term: &Term) -> kube::Result<()> {
+    /// Takes those trails off the binding at `key` whose time is over and whose names are [`quiet`](super::quiet), and lets
+    /// begin those whose time has come.
+    pub(super) async fn turn_trails(&self, key: &ObjectKey, quiet: Quiet, term: &Term) -> kube::Result<()> {
         let bindings: Api<RouteBinding> =
             Api::namespaced(self.client.clone(), key.namespace.as_deref().unwrap_or_default());
         let Some(mut binding) = bindings.get_opt(&key.name).await? else { return Ok(()) };
         let (now, before) = (Timestamp::now(), binding.spec.trails.clone());
-        binding.spec.trails.retain(|trail| trail.until.0 > now);
+        let ended = quiet::settle(&mut binding, quiet, now);
         for trail in &mut binding.spec.trails {
             trail.from = trail.from.take().filter(|from| from.0 > now);
         }
         if binding.spec.trails == before || !term.is_current() {
             return Ok(());
+        }
+        for name in ended {
+            tracing::warn!(route = %key, %name, "a former name ends that is still asked for (trail-maximum)");
         }
         fence(&mut binding, term);
         match bindings.replace(&key.name, &PostParams::default(), &binding).await {

@@ -17,6 +17,7 @@ pub mod qname;
 pub mod denial;
 pub mod lookup;
 
+pub mod asked;
 pub mod db;
 pub mod diff;
 pub mod journal;

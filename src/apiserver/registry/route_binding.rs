@@ -41,7 +41,7 @@ pub(super) fn kind() -> Kind {
         short_names: &["rtb"],
         categories: &[CATEGORY],
         namespaced: true,
-        has_status: false,
+        has_status: true,
         key_prefix: "/signpost.dev/routebindings/",
         schema: Arc::new(crd::schema_of::<RouteBinding>()),
         columns: COLUMNS,
@@ -213,8 +213,8 @@ fn trail_faults(spec: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Whether a change does nothing but take trails away and let others begin. What is bound stays as it is, so nothing else need
-/// be checked.
+/// Whether a change does nothing but take trails away, let others begin, or let them end later. What is bound stays as it is,
+/// so nothing else need be checked.
 fn only_trails_age(old: &Value, new: &Value) -> bool {
     let without = |binding: &Value| {
         let mut spec = binding["spec"].clone();
@@ -222,13 +222,16 @@ fn only_trails_age(old: &Value, new: &Value) -> bool {
         spec
     };
     let trails = |binding: &'_ Value| binding["spec"]["trails"].as_array().cloned().unwrap_or_default();
-    let begun = |trail: &Value| {
+    let but = |trail: &Value, fields: &[&str]| {
         let mut trail = trail.clone();
-        trail.as_object_mut().map(|trail| trail.remove("from"));
+        trail.as_object_mut().map(|trail| fields.iter().for_each(|field| drop(trail.remove(*field))));
         trail
     };
     let before = trails(old);
-    let is_known = |now: &Value| before.iter().any(|trail| trail == now || begun(trail) == *now);
+    let is_known = |now: &Value| {
+        let is = but(now, &["until"]);
+        before.iter().any(|was| but(was, &["until"]) == is || but(was, &["until", "from"]) == is)
+    };
     old["spec"] != new["spec"] && without(old) == without(new) && trails(new).iter().all(is_known)
 }
 
@@ -571,7 +574,13 @@ mod tests {
         let update = Operation::Update { old: &begun, new: &pending };
         assert!(RouteBindings.before_commit(&context, update, &route_only).await.is_err(), "it cannot be put off");
 
-        // The end of a trail changes nothing else, and does not need the Router to be there.
+        // A later end of a trail changes nothing else, and does not need the Router to be there; nor does its end.
+        let mut later = new.clone();
+        later["spec"]["trails"][0]["until"] = json!("2026-01-03T00:00:00Z");
+        let objects = Objects::new(vec![after.clone()]);
+        let update = Operation::Update { old: &new, new: &later };
+        let writes = RouteBindings.before_commit(&context, update, &objects).await.unwrap();
+        assert_eq!((writes.len(), &put(&writes[0])["status"]["trails"]), (1, &later["spec"]["trails"]));
         let mut ended = new.clone();
         ended["spec"].as_object_mut().unwrap().remove("trails");
         let mut route = after.clone();
