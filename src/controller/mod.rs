@@ -16,3 +16,4 @@ pub mod placement;
 pub mod route;
 pub mod router;
 pub mod router_metrics;
+pub mod standings;

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::dials::Dials;
 use super::dns_metrics::{self, DnsMetrics};
 use super::engine::{self, Engine};
 use super::query_log::{OpenError, QueryLog};
@@ -108,6 +109,7 @@ impl Dns {
     /// Loads the zone files, starts answering on `bound`, and follows the API in `tasks` if there is one to follow.
     pub async fn start(
         settings: &Settings,
+        dials: &Dials,
         bound: Bound,
         follow: Option<Follow>,
         tasks: &mut Tasks,
@@ -151,11 +153,9 @@ impl Dns {
                 let reporter = Reporter::new(follow.client.clone(), follow.instance.clone(), status.clone());
                 mirrors.push(("dns", reporter.mirror()));
                 tasks.spawn("brake", reporter.run(tasks.stop_token()));
-                if let Some(after) = settings.stale_after {
-                    let (engine, status) = (engine.clone(), status.clone());
-                    tasks.spawn("staleness", mark_stale(engine, status, after, tasks.stop_token()));
-                }
-                follow_api(settings, follow, db, apexes.clone(), status, tasks, admin);
+                let (marked, after) = ((engine.clone(), status.clone()), dials.stale_after.subscribe());
+                tasks.spawn("staleness", mark_stale(marked.0, marked.1, after, tasks.stop_token()));
+                follow_api(dials, follow, db, apexes.clone(), status, tasks, admin);
             }
         }
         // Told last: whoever sees it must not meet "not ready" in an answer.
@@ -212,7 +212,7 @@ impl Dns {
 }
 
 fn follow_api(
-    settings: &Settings,
+    dials: &Dials,
     follow: Follow,
     db: Arc<ZoneDb>,
     apexes: Arc<Apexes>,
@@ -223,9 +223,11 @@ fn follow_api(
     let check =
         admin.health.add("dns", "zones", "the objects have not been listed yet, and there is no last-good state");
     tasks.spawn("readiness of zones", ready_when_published(status.clone(), check, tasks.stop_token()));
-    let brake_share = settings.brake_share;
+    let publishing = zone::metrics::Publishing::default();
+    admin.metrics.register(|registry| publishing.register(registry));
+    let brake_share = dials.brake_share.subscribe();
     let (sender, settings) = watch::channel(follow.platform);
-    let options = zone::Options { settings, state: follow.state, apexes, brake_share, status };
+    let options = zone::Options { settings, state: follow.state, apexes, brake_share, status, publishing };
     let stop = tasks.stop_token();
     tasks.spawn("zones", async move {
         let _sender = sender;
@@ -235,21 +237,31 @@ fn follow_api(
     });
 }
 
-/// Has answers say that they may be stale while the API has not been heard for longer than `after`.
-async fn mark_stale(engine: Arc<Engine>, status: Arc<Status>, after: Duration, stop: CancellationToken) {
+/// Has answers say that they may be stale while the API has not been heard for longer than `after`, if that is set.
+async fn mark_stale(
+    engine: Arc<Engine>,
+    status: Arc<Status>,
+    mut after: watch::Receiver<Option<Duration>>,
+    stop: CancellationToken,
+) {
     let started = Instant::now();
     loop {
-        let stale = is_stale(&status.mirrors(), started.elapsed(), after);
+        let longest = *after.borrow_and_update();
+        let stale = longest.is_some_and(|longest| is_stale(&status.mirrors(), started.elapsed(), longest));
         if status.set_stale(stale) {
             engine.set_stale(stale);
             match stale {
-                true => tracing::warn!("the API has not been heard for {after:?}; answers are marked as stale"),
-                false => tracing::info!("the API is heard; answers are no longer marked as stale"),
+                true => {
+                    let longest = longest.unwrap_or_default();
+                    tracing::warn!("the API has not been heard for {longest:?}; answers are marked as stale");
+                }
+                false => tracing::info!("answers are no longer marked as stale"),
             }
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(STALENESS_INTERVAL) => {}
+            () = tokio::time::sleep(STALENESS_INTERVAL), if longest.is_some() => {}
+            Ok(()) = after.changed() => {}
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod browser;
 mod large;
+mod numbers;
 #[path = "../e2e/server.rs"]
 #[allow(dead_code, reason = "the end-to-end tests use more of it")]
 mod server;
@@ -22,18 +23,23 @@ use crate::browser::{Browser, ENTER, ESCAPE, TAB};
 use crate::server::{DataDir, Ports, Server, eventually, program, root};
 use crate::tools::Kubectl;
 
-/// The example platform, running.
+/// A platform, running.
 struct Example {
     data: DataDir,
     server: Server,
 }
 
 impl Example {
+    /// The example.
     fn start() -> Example {
-        let data = DataDir::new();
         let manifests = root().join("examples/rhcloud");
-        let manifests = manifests.to_str().expect("the repository's path is UTF-8");
-        let server = Server::start(Ports::free(), &["--data-dir", data.path(), "--manifests", manifests]);
+        Example::serving(&["--manifests", manifests.to_str().expect("the repository's path is UTF-8")])
+    }
+
+    /// What these arguments say.
+    fn serving(arguments: &[&str]) -> Example {
+        let data = DataDir::new();
+        let server = Server::start(Ports::free(), &[&["--data-dir", data.path()], arguments].concat());
         Example { data, server }
     }
 
