@@ -210,6 +210,36 @@ fn a_tenant_gets_its_own_and_loses_it_with_its_token() {
     });
 }
 
+/// Opens a stream of changes: its status, and the connection that holds it.
+fn stream(admin: SocketAddr, cookie: &str) -> (u16, TcpStream) {
+    let mut stream = TcpStream::connect(admin).expect("the admin endpoint listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout can be set");
+    write!(stream, "GET /dashboard/data/live HTTP/1.1\r\nHost: {admin}\r\nCookie: {cookie}\r\n\r\n").expect("it reads");
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).expect("it answers");
+    let status = std::str::from_utf8(&head[9..]).ok().and_then(|status| status.parse().ok()).expect("a status");
+    (status, stream)
+}
+
+#[test]
+fn one_who_opens_many_pages_keeps_nobody_out() {
+    let example = Example::start();
+    let admin = example.server.admin;
+    let tina = example.tenant("tina");
+    // Of one user, whatever sessions they come with.
+    let cookies = [cookie_of(admin, &tina), cookie_of(admin, &tina)];
+    let mut held: Vec<TcpStream> = Vec::new();
+    for number in 0..16 {
+        let (status, connection) = stream(admin, &cookies[number % 2]);
+        assert_eq!(status, 200, "page {number}");
+        held.push(connection);
+    }
+    assert_eq!(cookies.each_ref().map(|cookie| stream(admin, cookie).0), [429, 429]);
+    assert_eq!(stream(admin, &cookie_of(admin, &example.token())).0, 200, "another user has places of their own");
+    drop(held.pop());
+    eventually("a page that is closed makes room", || (stream(admin, &cookies[0]).0 == 200).then_some(()));
+}
+
 #[test]
 fn an_operator_sees_the_platform_live() {
     let Some(browser) = Browser::start() else { return };
