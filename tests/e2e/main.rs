@@ -27,5 +27,6 @@ mod split;
 mod stale;
 mod tools;
 mod tracing;
+mod unbound;
 mod unready;
 mod users;
