@@ -13,7 +13,7 @@ use super::node::{self, Node};
 use crate::wire::Name;
 
 /// How nodes are laid out. Change it whenever [`node::compile`] comes to write something else.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// The zone's octets; `None` for a zone that cannot be answered from, and for a signed one, whose proofs are not stored.
 pub fn store(zone: &Zone) -> Option<Vec<u8>> {
