@@ -16,5 +16,5 @@ pub mod tsig;
 
 pub mod build;
 
-pub use name::Name;
+pub use name::{Name, NameMap, NameSet};
 pub use rtype::{Class, RecordType};
