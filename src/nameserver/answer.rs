@@ -11,11 +11,11 @@ use std::sync::Arc;
 use super::proof;
 use super::section::{Message, Owner, Section, Written, question};
 use super::stats::Kind;
+use crate::wire::RecordType;
 use crate::wire::build::Full;
 use crate::wire::header::Rcode;
-use crate::wire::name::NAME_OCTETS_MAX;
+use crate::wire::name::{NAME_OCTETS_MAX, wire_end};
 use crate::wire::question::QUESTION_AT;
-use crate::wire::{Name, RecordType};
 use crate::zone::Zone;
 use crate::zone::asked::Asked;
 use crate::zone::lookup::{Ancestor, Found, Lookup, Place, lookup, lookup_any, place};
@@ -164,9 +164,9 @@ fn step(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> R
             Ok(Step::Done(verdict(Rcode::NOERROR, Kind::Data, found.node.hash())))
         }
         Some(Lookup::NoData(found)) => {
-            put_soa(ask, message)?;
-            proof::no_data(ask, current, &found, message)?;
-            Ok(Step::Done(verdict(Rcode::NOERROR, Kind::NoData, ask.zone.apex_hash())))
+            let proved = put_soa(ask, message).and_then(|()| proof::no_data(ask, current, &found, message));
+            let verdict = verdict(Rcode::NOERROR, Kind::NoData, ask.zone.apex_hash());
+            Ok(Step::Done(proved.map_or_else(|Full| verdict.cut(message), |()| verdict)))
         }
         Some(Lookup::NxDomain(encloser)) => {
             let proved = put_soa(ask, message).and_then(|()| proof::no_name(ask, current, &encloser, message));
@@ -270,17 +270,19 @@ fn put_dname(
     }
     let source = dname.node.hash();
     let verdict = |rcode| Verdict { rcode, authoritative: true, truncated: false, kind: Kind::Data, source };
-    let target = records.records().get(RECORD_HEAD..).and_then(|rdata| Name::split_from(rdata).ok());
-    let Some((target, _)) = target else { return Ok(Step::Done(verdict(Rcode::SERVFAIL))) };
+    let rdata = records.records().get(RECORD_HEAD..).unwrap_or_default();
+    let Ok(target) = wire_end(rdata).map(|end| &rdata[..end]) else {
+        return Ok(Step::Done(verdict(Rcode::SERVFAIL)));
+    };
     let kept = current.qname.start(dname.above);
-    if kept + target.as_wire().len() > NAME_OCTETS_MAX {
+    let length = kept + target.len();
+    if length > NAME_OCTETS_MAX {
         return Ok(Step::Done(verdict(Rcode::YXDOMAIN)));
     }
     let mut octets = [0; NAME_OCTETS_MAX];
     // The labels in front of the DNAME's owner as they stand in the message, so in the client's case.
     octets[..kept].copy_from_slice(&message.writer.written()[current.at..current.at + kept]);
-    octets[kept..kept + target.as_wire().len()].copy_from_slice(target.as_wire());
-    let length = kept + target.as_wire().len();
+    octets[kept..length].copy_from_slice(target);
     let target_at = message.put_cname(self::owner(current, message), records.ttl(), &octets[..length])?;
     if matches!(ask.qtype, RecordType::CNAME | RecordType::ANY) {
         // The CNAME is what was asked for.

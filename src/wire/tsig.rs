@@ -3,7 +3,7 @@
 
 use super::build::{Full, Writer};
 use super::header::HEADER_OCTETS;
-use super::name::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX};
+use super::name::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, wire_end};
 use super::rtype::{Class, RecordType};
 
 /// Where the parts of a query's TSIG record are.
@@ -34,7 +34,7 @@ impl Tsig {
     /// malformed: a name that is none, lengths that do not add up to the RDATA's, or another class than ANY (§4.2).
     pub fn read(message: &[u8], key_at: usize, class: Class, start: usize, end: usize) -> Option<Tsig> {
         let rdata = message.get(start..end)?;
-        let algorithm = plain_name(rdata)?;
+        let algorithm = wire_end(rdata).ok()?;
         let sized = |rest: &[u8], fixed: usize| {
             let (_, rest) = rest.split_at_checked(fixed)?;
             let (length, rest) = rest.split_first_chunk::<2>()?;
@@ -70,21 +70,6 @@ impl Tsig {
             return Err(Full);
         }
         [key, &head, kept, &tail].into_iter().try_for_each(|part| writer.put(part))
-    }
-}
-
-/// Octets of the uncompressed name at the start of `octets`.
-fn plain_name(octets: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    loop {
-        let length = usize::from(*octets.get(at)?);
-        at += length + 1;
-        if length > LABEL_OCTETS_MAX || at > NAME_OCTETS_MAX {
-            return None;
-        }
-        if length == 0 {
-            return Some(at);
-        }
     }
 }
 

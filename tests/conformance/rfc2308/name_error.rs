@@ -18,7 +18,7 @@ fn trap_38_a_name_error_is_told_with_tc() {
         ("nowhere.z.test. A do size=512", "NXDOMAIN aa tc"),
         ("chain.z.test. A do size=512", "NXDOMAIN aa tc"),
         ("q.m.d.z.test. A do size=512", "NXDOMAIN aa tc"),
-        ("txt.z.test. A do size=512", "NOERROR aa"),
+        ("txt.z.test. A do size=512", "NOERROR aa tc"),
         ("nowhere.z.test. A size=512", "NXDOMAIN aa"),
     ] {
         let found = lines(&stage.ask(question));
