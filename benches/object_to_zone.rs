@@ -23,6 +23,10 @@ use signpost::zone::{Serial, Ttl, ZoneDb};
 /// Changes that are timed.
 const SAMPLES: u32 = 2_000;
 
+/// As in the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     let scale = std::env::var("SIGNPOST_BENCH_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1.0_f64);
     let count = |full: f64| (full * scale) as u32;

@@ -18,8 +18,8 @@ use signpost::controller::zone::record::Loaded;
 use signpost::controller::zone::restore::Restored;
 use signpost::controller::zone::timeline::Published;
 use signpost::controller::zone::zones::{Output, Zones};
-use signpost::wire::Name;
-use signpost::zone::{Contents, Serial, Zone, db};
+use signpost::wire::{Name, NameMap};
+use signpost::zone::{Contents, Serial, Zone, db, stored};
 
 const UNIX_START: u64 = 1_800_000_000;
 /// A history has at most 120 steps, a write is one of them and writes at most eight zones.
@@ -117,7 +117,7 @@ struct Replica {
     zones: Zones,
     edits: usize,
     events: usize,
-    published: HashMap<Name, Published>,
+    published: NameMap<Published>,
     /// The zones of the last-good state.
     images: HashMap<Name, Arc<Zone>>,
     /// What a map of zones would hold.
@@ -138,10 +138,10 @@ impl World {
             Leader { ledger, feed, told: ZoneNews::default(), edits: 0, events: 0 }
         };
         let replica = || Replica {
-            zones: Zones::new(settings(), HashMap::new(), now),
+            zones: Zones::new(settings(), NameMap::default(), now),
             edits: 0,
             events: 0,
-            published: HashMap::new(),
+            published: NameMap::default(),
             images: HashMap::new(),
             served: BTreeMap::new(),
         };
@@ -283,7 +283,11 @@ impl World {
         let platform = replica.zones.platform().clone();
         let mut loaded = Loaded {
             published: replica.published.clone(),
-            zones: replica.images.clone(),
+            zones: replica
+                .images
+                .iter()
+                .filter_map(|(apex, zone)| Some((apex.clone(), stored::store(zone)?.into())))
+                .collect(),
             bindings: platform.bindings().map(|binding| BindingInput::clone(binding)).collect(),
             ..Loaded::default()
         };

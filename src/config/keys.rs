@@ -571,6 +571,15 @@ pub static KEYS: &[Key] = &[
                together the ones with the shortest names. All others are counted together as `other`.",
     },
     Key {
+        name: "metrics-unbound-names",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "20",
+        reloads: false,
+        help: "Of the names that a shard's wildcard answers though no Route has them, how many are told at /unbound-names for \
+               each shard: those asked most, at most 100. With 0 they are not counted at all.",
+    },
+    Key {
         name: "api-name",
         shape: WORDS,
         value_name: "NAME",

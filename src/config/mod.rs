@@ -266,6 +266,8 @@ pub struct Settings {
     pub health_panic_percent: u32,
     /// `metrics-zones`, at most [`NUMBERS_MAX`].
     pub metrics_zones: usize,
+    /// `metrics-unbound-names`.
+    pub metrics_unbound_names: usize,
     /// `api-name`.
     pub api_names: Vec<String>,
     /// `api-tls-certificate` and `api-tls-key`, if they were given: both or neither.
@@ -455,6 +457,7 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "health-probes" => old.health_probes_max != new.health_probes_max,
         "health-panic-threshold" => old.health_panic_percent != new.health_panic_percent,
         "metrics-zones" => old.metrics_zones != new.metrics_zones,
+        "metrics-unbound-names" => old.metrics_unbound_names != new.metrics_unbound_names,
         "api-name" => old.api_names != new.api_names,
         "api-tls-certificate" | "api-tls-key" => old.api_tls != new.api_tls,
         "api-tls-ca" => old.api_tls_ca != new.api_tls_ca,
@@ -540,6 +543,7 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         health_probes_max: reader.one("health-probes", "256", |text| number(text, 1..=10_000)),
         health_panic_percent: reader.one("health-panic-threshold", "50", |text| number(text, 0..=100)),
         metrics_zones: reader.one("metrics-zones", "200", metrics_zones),
+        metrics_unbound_names: reader.one("metrics-unbound-names", "20", |text| number(text, 0..=100)) as usize,
         api_names: reader.list("api-name", &[], api_name),
         api_tls: reader.optional("api-tls-certificate", path).zip(reader.optional("api-tls-key", path)),
         api_tls_ca: reader.optional("api-tls-ca", path),

@@ -36,12 +36,11 @@ use crate::client::reflector::{self, Change, Changes, ObjectKey, Store};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::settings::text_of;
 use crate::compiler::{Digest, Platform, Settings, Verdict};
-use crate::wire::Name;
+use crate::wire::{Name, NameMap};
 use crate::zone::{Serial, ZoneDb, db};
 
 pub mod hold;
 pub mod last_good;
-pub mod parallel;
 pub mod record;
 pub mod restore;
 pub mod status;
@@ -298,7 +297,7 @@ impl Run {
     /// Takes in all objects, and makes the zones when all are there.
     async fn gather(&mut self, sources: &mut Sources) {
         let mut platform = Platform::new(&self.current_settings());
-        let mut ledger: HashMap<Name, Arc<[(Serial, Digest)]>> = HashMap::new();
+        let mut ledger: NameMap<Arc<[(Serial, Digest)]>> = NameMap::default();
         let mut ignored = Vec::new();
         // They are given to the platform last: see `start`.
         let mut routers: HashMap<String, Arc<RouterInput>> = HashMap::new();
@@ -335,7 +334,7 @@ impl Run {
             let bindings = platform.bindings().map(|binding| record::binding(&binding.key, Some(binding)));
             self.journal.extend(bindings);
         }
-        let mut zones = Zones::with_platform(platform, self.current_settings(), HashMap::new(), Instant::now());
+        let mut zones = Zones::with_platform(platform, self.current_settings(), NameMap::default(), Instant::now());
         zones.set_files(self.apexes.files());
         for (apex, versions) in ledger {
             zones.set_ledger(&apex, versions);

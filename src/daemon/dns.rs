@@ -13,6 +13,7 @@ use super::dns_metrics::{self, DnsMetrics};
 use super::engine::{self, Engine};
 use super::query_log::{OpenError, QueryLog};
 use super::tasks::Tasks;
+use super::unbound::Unbound;
 use super::{Error, platform};
 use crate::admin::Admin;
 use crate::admin::health::Check;
@@ -151,6 +152,13 @@ impl Dns {
                 let reporter = Reporter::new(follow.client.clone(), follow.instance.clone(), status.clone());
                 mirrors.push(("dns", reporter.mirror()));
                 tasks.spawn("brake", reporter.run(tasks.stop_token()));
+                if settings.metrics_unbound_names > 0 {
+                    let names = settings.metrics_unbound_names;
+                    let unbound = Arc::new(Unbound::new(names, db.clone(), follow.platform.clone()));
+                    metrics.unbound(unbound.clone());
+                    tasks.spawn("unbound names", unbound.clone().run(running.sightings(), tasks.stop_token()));
+                    admin.unbound.open(move || unbound.report());
+                }
                 if let Some(after) = settings.stale_after {
                     let (engine, status) = (engine.clone(), status.clone());
                     tasks.spawn("staleness", mark_stale(engine, status, after, tasks.stop_token()));

@@ -91,6 +91,7 @@ impl Origin {
             keepalive: Some(u16::try_from(settings.tcp.idle.as_millis() / 100).unwrap_or(u16::MAX)),
             query_log: settings.query_log.every,
             stale: self.stale,
+            sightings: settings.metrics_unbound_names > 0 && settings.dns_follows_api(),
             cookies: self.cookies(),
             rate_limit: (limit.per_second > 0).then(|| limit.clone()),
             ..nameserver::Settings::default()

@@ -8,6 +8,7 @@
 
 pub mod query_log;
 pub mod settings;
+pub mod sighting;
 pub mod sizes;
 pub mod stats;
 

@@ -28,6 +28,8 @@ pub struct Settings {
     pub stale: bool,
     /// One request in so many goes to the query log, if its worker has one; `None`: none does.
     pub query_log: Option<NonZeroU32>,
+    /// Whether workers leave sightings of the names that shards' wildcards answer.
+    pub sightings: bool,
 }
 
 /// Most octets of an NSID that are sent; a longer one would crowd out answers in 512 octets.
@@ -45,6 +47,7 @@ impl Default for Settings {
             rate_limit: None,
             stale: false,
             query_log: None,
+            sightings: false,
         }
     }
 }

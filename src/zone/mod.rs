@@ -21,6 +21,7 @@ pub mod db;
 pub mod diff;
 pub mod journal;
 pub mod numbers;
+pub mod parallel;
 pub mod serial;
 pub mod stored;
 

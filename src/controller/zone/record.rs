@@ -8,14 +8,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::last_good::Change;
-use super::parallel::in_parallel;
 use super::timeline::Published;
 use crate::api::v1alpha1::brake::BrakeKind;
 use crate::api::v1alpha1::router::Mode;
 use crate::compiler::Digest;
 use crate::compiler::health::Health;
 use crate::compiler::inputs::{AddressInput, BindingInput, RouterInput};
-use crate::wire::Name;
+use crate::wire::{Name, NameMap};
+use crate::zone::parallel::in_parallel;
 use crate::zone::{Serial, Ttl, Zone, stored};
 
 const DOMAIN: u8 = b'd';
@@ -40,9 +40,9 @@ pub struct Loaded {
     /// The bindings.
     pub bindings: Vec<BindingInput>,
     /// What was published of each zone.
-    pub published: HashMap<Name, Published>,
-    /// Zones as they were served, those that this program can still use.
-    pub zones: HashMap<Name, Arc<Zone>>,
+    pub published: NameMap<Published>,
+    /// Zones as they were served, each as [`stored`] wrote it.
+    pub zones: Vec<(Name, Box<[u8]>)>,
     /// Objects whose loss is held.
     pub held: Vec<(BrakeKind, Box<str>)>,
 }
@@ -129,23 +129,28 @@ fn kind_letter(kind: BrakeKind) -> u8 {
 
 /// Reads all entries; `None` if one is not what this program writes.
 pub fn load(live: Live<'_>) -> Option<Loaded> {
-    let (mut zones, mut objects) = (Vec::new(), Vec::new());
+    let (mut zones, mut routers, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for (key, value) in live {
         let (kind, name) = key.split_first()?;
-        let entries = if *kind == ZONE { &mut zones } else { &mut objects };
-        entries.push((*kind, name, Reader(value)));
+        let fields = Reader(value);
+        match *kind {
+            ZONE => zones.push((name, fields)),
+            ROUTER => routers.push((name, fields)),
+            kind => others.push((kind, name, fields)),
+        }
     }
     let mut loaded = Loaded::default();
-    let zones = in_parallel(&zones, |(_, name, fields)| read_zone(name, fields.clone()));
-    for (_, zone) in zones {
+    loaded.published.reserve(zones.len());
+    for (_, zone) in in_parallel(&zones, |(name, fields)| read_zone(name, fields.clone())) {
         let (apex, published, zone) = zone?;
-        loaded.zones.extend(zone.map(|zone| (apex.clone(), Arc::new(zone))));
+        loaded.zones.extend(zone.map(|zone| (apex.clone(), zone)));
         loaded.published.insert(apex, published);
     }
-    for (kind, name, mut fields) in objects {
+    let routers = in_parallel(&routers, |(name, fields)| read_router(text(name)?, &mut fields.clone()));
+    loaded.routers = routers.into_iter().map(|(_, router)| router).collect::<Option<_>>()?;
+    for (kind, name, mut fields) in others {
         match kind {
             DOMAIN => loaded.domain = String::from_utf8(fields.0.to_vec()).ok()?,
-            ROUTER => loaded.routers.push(read_router(text(name)?, &mut fields)?),
             BINDING => loaded.bindings.push(BindingInput {
                 key: text(name)?,
                 created: fields.number()? as i64,
@@ -164,7 +169,7 @@ pub fn load(live: Live<'_>) -> Option<Loaded> {
     Some(loaded)
 }
 
-fn read_zone(name: &[u8], mut fields: Reader<'_>) -> Option<(Name, Published, Option<Zone>)> {
+fn read_zone(name: &[u8], mut fields: Reader<'_>) -> Option<(Name, Published, Option<Box<[u8]>>)> {
     let apex = Name::from_wire(name).ok()?;
     let published = Published {
         serial: Serial(u32::try_from(fields.number()?).ok()?),
@@ -172,7 +177,7 @@ fn read_zone(name: &[u8], mut fields: Reader<'_>) -> Option<(Name, Published, Op
         config: fields.digest()?,
         provisional: fields.number()? != 0,
     };
-    let zone = if fields.0.is_empty() { None } else { stored::restore(fields.octets()?) };
+    let zone = if fields.0.is_empty() { None } else { Some(fields.octets()?.into()) };
     Some((apex, published, zone))
 }
 
@@ -330,12 +335,13 @@ mod tests {
         assert_eq!(loaded.routers, [plain, router_in]);
         assert_eq!(loaded.bindings, [binding_in]);
         let apexes = ["v3.example.", "shard1.v3.example."].map(|apex| (name(apex), published));
-        assert_eq!(loaded.published, HashMap::from(apexes));
+        assert_eq!(loaded.published, NameMap::from_iter(apexes));
         let mut held = loaded.held.clone();
         held.sort_by(|a, b| a.1.cmp(&b.1));
         assert_eq!(held, [(BrakeKind::RouteBinding, "ns/gone".into()), (BrakeKind::Router, "shard9".into())]);
-        let zone = &loaded.zones[&name("shard1.v3.example.")];
-        assert_eq!((loaded.zones.len(), zone.contents()), (1, contents));
+        let [(apex, octets)] = &loaded.zones[..] else { panic!("{} zones", loaded.zones.len()) };
+        let zone = stored::restore(octets).expect("it was stored");
+        assert_eq!((apex, zone.contents()), (&name("shard1.v3.example."), contents));
         for (key, value) in live {
             if key[0] != b'd' && !value.is_empty() {
                 assert!(load(Live::from_iter([(key, &value[..value.len() - 1])])).is_none(), "a value cut short");

@@ -4,20 +4,20 @@
 //! A changed object costs what it changes. A shard's zone is small and made anew; the parent zone and the alias zone may
 //! have a name for each of a million objects, so their images are kept and changed name by name.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::parallel::in_parallel;
 use super::restore::Restored;
 use super::timeline::{Decision, Published, Timeline};
 use crate::api::v1alpha1::router::Router;
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::platform::{Change, Platform};
 use crate::compiler::{Digest, Settings, Verdict, alias, parent, shard};
-use crate::wire::Name;
+use crate::wire::{Name, NameMap, NameSet};
 use crate::zone::check::{self, Severity};
+use crate::zone::parallel::in_parallel;
 use crate::zone::{OwnerChange, Serial, Zone, db};
 
 /// From this many serials of zones that are gone, those that the clock has passed are forgotten.
@@ -30,22 +30,22 @@ pub struct Zones {
     platform: Platform,
     parent: Large,
     alias: Large,
-    shards: HashMap<Name, Shard>,
+    shards: NameMap<Shard>,
     /// What the ledger says of zones, newest first; also of such as are not, or not yet, made.
-    ledger: HashMap<Name, Ledger>,
+    ledger: NameMap<Ledger>,
     /// What was published of zones before a restart, or before they went, so that they come back with a newer serial.
-    remembered: HashMap<Name, Published>,
+    remembered: NameMap<Published>,
     /// Apexes that zone files serve: no shard's zone is published there.
-    files: HashMap<Name, PathBuf>,
+    files: NameMap<PathBuf>,
     /// Apexes whose shard is gone while the map of zones may still have its zone.
-    gone: HashSet<Name>,
+    gone: NameSet,
     /// Zones that are as they were before a restart, made already.
-    restored: HashMap<Name, Built>,
+    restored: NameMap<Built>,
     /// Zones to look at.
-    dirty: HashSet<Name>,
+    dirty: NameSet,
     /// When to look at zones again that wait for their serial.
     waiting: BTreeSet<(Instant, Name)>,
-    verdicts: HashMap<Name, Vec<Verdict>>,
+    verdicts: NameMap<Vec<Verdict>>,
     /// Whether verdicts may have changed.
     changed: bool,
     /// What the run so far came to.
@@ -92,7 +92,7 @@ pub struct Output {
 
 impl Zones {
     /// The zones of no objects. `remembered` is what was published before a restart.
-    pub fn new(settings: Arc<Settings>, remembered: HashMap<Name, Published>, now: Instant) -> Self {
+    pub fn new(settings: Arc<Settings>, remembered: NameMap<Published>, now: Instant) -> Self {
         Self::with_platform(Platform::new(&settings), settings, remembered, now)
     }
 
@@ -100,7 +100,7 @@ impl Zones {
     pub fn with_platform(
         platform: Platform,
         settings: Arc<Settings>,
-        remembered: HashMap<Name, Published>,
+        remembered: NameMap<Published>,
         now: Instant,
     ) -> Self {
         Self::with_restored(platform, settings, remembered, Restored::default(), now)
@@ -110,7 +110,7 @@ impl Zones {
     pub fn with_restored(
         platform: Platform,
         settings: Arc<Settings>,
-        remembered: HashMap<Name, Published>,
+        remembered: NameMap<Published>,
         mut restored: Restored,
         now: Instant,
     ) -> Self {
@@ -132,14 +132,14 @@ impl Zones {
                 timeline: Timeline::new(platform.alias_digest(), last(&alias_apex), now),
                 image: alias_image,
             },
-            shards: HashMap::new(),
-            ledger: HashMap::new(),
-            files: HashMap::new(),
-            gone: HashSet::new(),
-            restored: HashMap::new(),
-            dirty: HashSet::from([domain, alias_apex]),
+            shards: NameMap::default(),
+            ledger: NameMap::default(),
+            files: NameMap::default(),
+            gone: NameSet::default(),
+            restored: NameMap::default(),
+            dirty: NameSet::from_iter([domain, alias_apex]),
             waiting: BTreeSet::new(),
-            verdicts: HashMap::new(),
+            verdicts: NameMap::default(),
             changed: true,
             counters: Counters::default(),
             platform,
@@ -191,7 +191,7 @@ impl Zones {
         // The zones never served yet stay dirty, and wait for the ledger as any new one.
         let apexes: Vec<Name> = self.dirty.iter().cloned().collect();
         let output = self.publish(apexes, When::Resume, unix_now);
-        self.restored = HashMap::new();
+        self.restored = NameMap::default();
         output
     }
 
@@ -264,7 +264,7 @@ impl Zones {
     }
 
     /// Zone files serve these apexes. A shard of such an apex is not published; one whose file is gone is, at once.
-    pub fn set_files(&mut self, files: HashMap<Name, PathBuf>) {
+    pub fn set_files(&mut self, files: NameMap<PathBuf>) {
         let changed = |apex: &&Name| self.files.contains_key(*apex) != files.contains_key(*apex);
         let changed: Vec<Name> = self.files.keys().chain(files.keys()).filter(changed).cloned().collect();
         for apex in changed {
@@ -475,7 +475,7 @@ impl Large {
         let Decision::Publish { steps, serial, provisional } = decision else { return };
         let digest = self.timeline.digest_after(steps);
         // Of several changes of one owner the last one holds.
-        let mut changes: HashMap<Name, OwnerChange> = HashMap::new();
+        let mut changes: NameMap<OwnerChange> = NameMap::default();
         let published = Published { serial, digest, config, provisional };
         for change in self.timeline.publish(steps, published).flatten().chain([apex_change(serial.0)]) {
             changes.insert(change.owner.clone(), change);

@@ -3,4 +3,5 @@
 mod batch;
 mod publish;
 mod rate_limit;
+mod shard_zones;
 mod weights;
