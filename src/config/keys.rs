@@ -590,6 +590,16 @@ pub static KEYS: &[Key] = &[
                stale (EDE 3, RFC 8914), such as `10m`; `0s`: never. It goes on answering in any case.",
     },
     Key {
+        name: "api-silence",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "150s",
+        reloads: false,
+        help: "How long the API may say nothing to a process without the role `api` while an answer, an event or a bookmark is due, \
+               before its connection is taken for dead and another is made; from `1s` to `150s`. The API sends a bookmark a minute: \
+               with less than that, idle watches are opened anew for nothing.",
+    },
+    Key {
         name: "health-probes",
         shape: Shape::Count,
         value_name: "N",

@@ -95,6 +95,9 @@ const COOKIE_SECRETS_MAX: usize = 4;
 /// Most prefixes without rate limit: each is looked at for every answer over it.
 const EXEMPT_MAX: usize = 256;
 
+/// Longest `api-silence`: what a mirror takes for the death of its watch in any case.
+const API_SILENCE_MAX: Duration = Duration::from_secs(150);
+
 /// Longest `lame-duck`: whoever waits longer for a process to end has forgotten it.
 const LAME_DUCK_MAX: Duration = Duration::from_secs(600);
 
@@ -294,6 +297,8 @@ pub struct Settings {
     pub brake_share: u32,
     /// `stale-after`; `None`: never.
     pub stale_after: Option<Duration>,
+    /// `api-silence`, from a second to `API_SILENCE_MAX`.
+    pub api_silence: Duration,
     /// `health-probes`, at least 1.
     pub health_probes_max: usize,
     /// `health-panic-threshold`, at most 100.
@@ -493,6 +498,7 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "query-log-clients" => old.query_log.clients != new.query_log.clients,
         "brake-share" => old.brake_share != new.brake_share,
         "stale-after" => old.stale_after != new.stale_after,
+        "api-silence" => old.api_silence != new.api_silence,
         "health-probes" => old.health_probes_max != new.health_probes_max,
         "health-panic-threshold" => old.health_panic_percent != new.health_panic_percent,
         "metrics-zones" => old.metrics_zones != new.metrics_zones,
@@ -587,6 +593,7 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         },
         brake_share: reader.one("brake-share", "25", |text| number(text, 1..=100)),
         stale_after: Some(reader.one("stale-after", "0s", duration)).filter(|after| !after.is_zero()),
+        api_silence: reader.one("api-silence", "150s", api_silence),
         health_probes_max: reader.one("health-probes", "256", |text| number(text, 1..=10_000)),
         health_panic_percent: reader.one("health-panic-threshold", "50", |text| number(text, 0..=100)),
         metrics_zones: reader.one("metrics-zones", "200", metrics_zones),
@@ -799,6 +806,12 @@ fn timeout(text: &str) -> Result<Duration, String> {
         Duration::ZERO => Err("must be a second at least".to_owned()),
         duration => Ok(duration),
     }
+}
+
+fn api_silence(text: &str) -> Result<Duration, String> {
+    let silence = duration(text)?;
+    let range = Duration::from_secs(1)..=API_SILENCE_MAX;
+    if range.contains(&silence) { Ok(silence) } else { Err("must be from 1s to 150s".to_owned()) }
 }
 
 fn lame_duck(text: &str) -> Result<Duration, String> {

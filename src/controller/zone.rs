@@ -63,6 +63,11 @@ const HIDDEN_TOLD_MAX: usize = 10;
 /// How often the log tells of a hold that nobody has decided on.
 const HELD_TOLD_AGAIN: Duration = Duration::from_secs(600);
 
+/// How soon after something was held it is looked for in another list.
+const LOOK_AGAIN_FIRST: Duration = Duration::from_secs(5);
+/// How often at least, as long as anything is held.
+const LOOK_AGAIN_LONGEST: Duration = Duration::from_secs(300);
+
 /// What the loop is given.
 pub struct Options {
     /// The configuration of now. The platform's domain must stay what it is.
@@ -203,6 +208,8 @@ struct Run {
     decisions: watch::Receiver<Arc<Decisions>>,
     /// What the log was told of holds, and when.
     told_held: (Vec<(String, Option<Decision>)>, Instant),
+    /// When what is held is looked for again, and how long was waited for that.
+    looking_again: Option<(Instant, Duration)>,
     /// What was told to the log already.
     told: HashSet<Verdict>,
     /// What the last-good state says is held.
@@ -236,6 +243,7 @@ impl Run {
             bindings: Hold::new(Rules::bindings(share)),
             brake_share,
             publishing,
+            looking_again: None,
             told: HashSet::new(),
             kept_holds: HashSet::new(),
             kept_sums: Default::default(),
@@ -388,7 +396,10 @@ impl Run {
                     self.walks.made();
                 }
                 () = tokio::time::sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)), if deadline.is_some() => {}
-                _ = housekeeping.tick() => self.keep_house(),
+                _ = housekeeping.tick() => {
+                    self.keep_house();
+                    self.look_again(sources);
+                }
             }
         }
     }
@@ -581,6 +592,29 @@ impl Run {
         journal.extend(held.difference(before).map(|(kind, name)| record::held(*kind, name, true)));
         journal.extend(before.difference(&held).map(|(kind, name)| record::held(*kind, name, false)));
         (self.kept_holds, self.kept_sums) = (held, (routers, bindings));
+    }
+
+    /// Has what is held looked for in another list, soon and then ever more rarely: a list that lacked objects by mistake is
+    /// followed by watches that tell nothing of those, since nothing happens to them.
+    fn look_again(&mut self, sources: &Sources) {
+        let held = self.status.held();
+        if held.is_empty() {
+            self.looking_again = None;
+            return;
+        }
+        let now = Instant::now();
+        let (due, wait) = *self.looking_again.get_or_insert((now + LOOK_AGAIN_FIRST, LOOK_AGAIN_FIRST));
+        if now < due {
+            return;
+        }
+        for held in &held {
+            match held.kind {
+                BrakeKind::Router => sources.routers.0.list_again(),
+                BrakeKind::RouteBinding => sources.bindings.0.list_again(),
+            }
+        }
+        let wait = (wait * 2).min(LOOK_AGAIN_LONGEST);
+        self.looking_again = Some((now + wait, wait));
     }
 
     /// Tells the log what is held: when that changes, and again and again while nobody has decided.

@@ -21,6 +21,7 @@ pub mod query_log;
 pub mod scheduling;
 pub mod signals;
 pub mod sockets;
+pub mod store_metrics;
 pub mod supervisor;
 pub mod tasks;
 pub mod traces;
@@ -41,6 +42,7 @@ use self::data_dir::DataDir;
 use self::dials::Dials;
 use self::dns::{Dns, Follow};
 use self::signals::{Signal, Signals};
+use self::store_metrics::StoreMetrics;
 use self::tasks::Tasks;
 use crate::admin::dashboard::Dashboard;
 use crate::admin::health::Health;
@@ -246,11 +248,14 @@ impl Process {
         };
         dashboard.open(match (&api, &settings.kubeconfig) {
             (Some(api), _) => Some(api.unproven_client()),
-            (None, Some(path)) => Some(client::unproven_from_kubeconfig(path).await?),
+            (None, Some(path)) => Some(client::unproven_from_kubeconfig(path, settings.api_silence).await?),
             (None, None) => None,
         });
         if let Some(audit) = api.as_ref().and_then(Api::audit) {
             admin.metrics.collect(AuditMetrics(audit.clone()));
+        }
+        if let Some(writable) = api.as_ref().and_then(Api::store_writable) {
+            admin.metrics.collect(StoreMetrics(writable.clone()));
         }
         let mut mirrors = Vec::new();
         let mut switch = None;
@@ -465,7 +470,7 @@ fn roles(settings: &Settings) -> String {
 async fn client_as(settings: &Settings, api: Option<&Api>, user: &str) -> Result<kube::Client, Error> {
     match (api, &settings.kubeconfig) {
         (Some(api), _) => Ok(api.client(Identity::user(user))),
-        (None, Some(path)) => Ok(client::from_kubeconfig(path).await?),
+        (None, Some(path)) => Ok(client::from_kubeconfig(path, settings.api_silence).await?),
         (None, None) => unreachable!("the configuration was checked: these roles need an API"),
     }
 }
