@@ -268,7 +268,7 @@ pub struct Health {
     /// Whether a watch is open.
     pub connected: bool,
     /// How long ago the API was last heard, be it by a list, an event or a bookmark; `None`: never. On an idle watch this
-    /// grows to about a minute and falls back.
+    /// grows to about a minute and falls back; when a watch ends, it was heard until then, unless it is taken for dead.
     pub age: Option<Duration>,
     /// What went wrong last, if it has not been put right since.
     pub error: Option<String>,

@@ -1,6 +1,6 @@
 //! The role `api`: the store, the API server over it, and its HTTPS listeners.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -10,15 +10,19 @@ use tokio::net::TcpListener;
 use super::Error;
 use super::access::Access;
 use super::data_dir::DataDir;
+use super::platform;
 use super::sockets;
 use super::tasks::Tasks;
 use crate::admin::health::Check;
 use crate::api::identity::Identity;
+use crate::api::v1alpha1::router::Router;
 use crate::apiserver::audit::Audit;
 use crate::apiserver::audit::log::Log;
 use crate::apiserver::{self, ApiServer};
 use crate::client;
+use crate::compiler;
 use crate::config::Settings;
+use crate::controller::zone::zones;
 use crate::httpd::{self, Limits};
 use crate::store::{self, Engine};
 
@@ -63,6 +67,7 @@ impl Api {
         if let Some(audit) = &audit {
             server.audit_to(audit.clone());
         }
+        server.know_platform(known_platform(settings));
         let stop = tasks.stop_token();
         let running = server.clone();
         tasks.spawn("API server", async move { running.run(stop).await });
@@ -116,6 +121,23 @@ impl Api {
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
+}
+
+/// What the configuration of this process says of the platform's zones; if that is not enough for zones, nothing but names.
+fn known_platform(settings: &Settings) -> apiserver::Platform {
+    // Without name servers in the configuration there is one, whose address matters to no Router.
+    let platform = platform::settings(settings, &[IpAddr::from(Ipv4Addr::LOCALHOST)], None).ok();
+    let names = |platform: &compiler::Settings| {
+        platform.name_servers().iter().map(|server| compiler::settings::text_of(&server.name)).collect()
+    };
+    let name_servers = platform.as_ref().map(names).unwrap_or_default();
+    let examine = move |router: &serde_json::Value| {
+        let router: Option<Router> = serde_json::from_value(router.clone()).ok();
+        let (Some(platform), Some(router)) = (&platform, router) else { return Vec::new() };
+        let verdicts = zones::examine(&router, platform);
+        verdicts.into_iter().map(|verdict| format!("{}: {}", verdict.path, verdict.message)).collect()
+    };
+    apiserver::Platform { name_servers, examine: Box::new(examine) }
 }
 
 fn open_audit(settings: &Settings, data_dir: &DataDir) -> Result<Option<Arc<Audit>>, Error> {

@@ -88,6 +88,7 @@ pub fn start(
         quarantine: config.name_quarantine,
         platform: Some(platform.clone()),
         prove_hosts: host_key.is_some(),
+        instance: instance.to_owned(),
         ..placement::Settings::default()
     };
     let placement = placement::Placement::new(controller.clone(), keeping, counters);

@@ -92,6 +92,7 @@ pub(crate) async fn create_object(writer: &Writer<'_>, mut object: Value, manage
     }
     let mut written = result?;
     written.warnings.extend(warnings);
+    written.warnings.extend(writer.warnings(&written.object));
     trace(writer, &written, began);
     Ok(written)
 }

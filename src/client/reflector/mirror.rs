@@ -333,6 +333,11 @@ where
         let is_barren = self.barren > 0 && (!lived || self.barren.is_multiple_of(BARREN_MAX));
         {
             let mut state = self.shared.state();
+            // A watch that was open until now was a word of the API, though it may have been silent for long; but one that
+            // is taken for dead was none.
+            if state.connected && failure.reason != Restart::Silent {
+                state.heard = Some(Instant::now());
+            }
             state.connected = false;
             state.restarts[failure.reason as usize] += 1;
             if failure.error.is_some() {
