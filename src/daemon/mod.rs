@@ -42,6 +42,7 @@ use crate::admin::{self, Admin};
 use crate::api::identity::{
     GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_ADMIN, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
 };
+use crate::api::v1alpha1::zone::ZonePlatform;
 use crate::apiserver::audit::metrics::AuditMetrics;
 use crate::client::metrics::MirrorMetrics;
 use crate::config::{self, Places, Role, Settings};
@@ -166,6 +167,8 @@ struct Process {
     dns: Option<Dns>,
     /// Changes what chooses Routers, if this process has the role `scheduler`.
     switch: Option<watch::Sender<Chooser>>,
+    /// Changes what the API tells of the configuration, likewise.
+    told: Option<watch::Sender<Option<ZonePlatform>>>,
     applied: Option<manifests::Report>,
     /// API, scheduler and control loops.
     control: Tasks,
@@ -221,7 +224,7 @@ impl Process {
             admin.metrics.collect(AuditMetrics(audit.clone()));
         }
         let mut mirrors = Vec::new();
-        let mut switch = None;
+        let (mut switch, mut told) = (None, None);
         let (base_serial, base) = watch::channel(None);
         if let (true, Some(data_dir)) = (settings.has(Role::Scheduler), &data_dir) {
             let platform = dns::platform_settings(settings, &listened)?;
@@ -234,6 +237,7 @@ impl Process {
             let started = scheduling::start(settings, clients, platform, base, here, &mut control, &admin);
             mirrors = started.mirrors;
             switch = Some(started.switch);
+            told = Some(started.told);
         }
         let follow = match &data_dir {
             Some(data_dir) if settings.dns_follows_api() => Some(Follow {
@@ -255,7 +259,7 @@ impl Process {
         }
         let health = admin.health.clone();
         let mut process =
-            Process { admin_addresses, health, api, dns, switch, applied: None, control, edge, _data_dir: data_dir };
+            Process { admin_addresses, health, api, dns, switch, told, applied: None, control, edge, _data_dir: data_dir };
         if let (Some(api), Some(check)) = (&process.api, applied) {
             let groups = vec![GROUP_MASTERS.to_owned(), GROUP_AUTHENTICATED.to_owned()];
             let client = api.client(Identity { user: USER_ADMIN.to_owned(), groups });
@@ -357,6 +361,14 @@ impl Process {
         (settings.strategy, settings.webhook) = (new.strategy, new.webhook.clone());
         // Even if nothing has changed in these keys: the file that one of them names may have.
         let chooser = settings.chooser();
+        if let Some(told) = &self.told {
+            told.send_if_modified(|told| {
+                let Some(told) = told else { return false };
+                let was = told.clone();
+                (told.strategy, told.webhook_fallback) = platform::chosen_by(settings);
+                *told != was
+            });
+        }
         if let Some(switch) = &self.switch {
             let differs = *switch.borrow() != chooser;
             if differs || matches!(chooser, Chooser::Webhook(_)) {

@@ -8,9 +8,10 @@ use kube::Client;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::tasks::Tasks;
+use super::{platform, tasks::Tasks};
 use crate::admin::Admin;
 use crate::api::v1alpha1::SCHEDULER_LEASE;
+use crate::api::v1alpha1::zone::ZonePlatform;
 use crate::client::lease::{self, Leadership, Lease};
 use crate::client::reflector::HealthProbe;
 use crate::compiler;
@@ -39,6 +40,8 @@ pub struct Started {
     pub mirrors: Vec<(&'static str, HealthProbe)>,
     /// Changes what chooses Routers.
     pub switch: watch::Sender<Chooser>,
+    /// Changes what the API tells of the configuration.
+    pub told: watch::Sender<Option<ZonePlatform>>,
 }
 
 /// What the loops are to know of this process.
@@ -128,8 +131,11 @@ pub fn start(
             health::run(prober.clone(), probing.clone(), probes.clone(), stop)
         }),
     );
+    let servers = config.verify.is_on.then(|| servers_to_ask(config, &platform, listened));
+    let addresses: Vec<SocketAddr> = servers.iter().flatten().map(|server| server.address).collect();
+    let (tell, told) = watch::channel(Some(platform::told(config, &platform, &addresses)));
     let proving = live::Settings {
-        servers: config.verify.is_on.then(|| servers_to_ask(config, &platform, listened)),
+        servers,
         timeout: config.verify.timeout,
         interval: config.verify.interval,
         instance: instance.to_owned(),
@@ -150,7 +156,7 @@ pub fn start(
         while_leading(leadership, stop, move |stop| {
             let feed = Arc::new(ZoneFeed::default());
             let ledger =
-                ledger::run(controller.clone(), platform.clone(), base.clone(), Arc::clone(&feed), stop.clone());
+                ledger::run(controller.clone(), platform.clone(), base.clone(), told.clone(), Arc::clone(&feed), stop.clone());
             let feeds = (routes.clone(), feed);
             let proofs =
                 live::run(controller.clone(), platform.clone(), proving.clone(), feeds, proofs.clone(), stop.clone());
@@ -160,7 +166,7 @@ pub fn start(
             }
         }),
     );
-    Started { mirrors, switch }
+    Started { mirrors, switch, told: tell }
 }
 
 /// The name servers that are asked whether names are live: those of `verify-server`; else those of `nameserver` where

@@ -1,5 +1,6 @@
 //! A RouteBinding: the decision that puts a Route on a Router.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -66,6 +67,9 @@ pub struct RouteBindingSpec {
 pub struct Explanation {
     /// One sentence for people.
     pub summary: String,
+    /// For a Route that was moved: when it was. One that was not has been on its Router since the binding was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_at: Option<Time>,
     /// How many Routers were looked at.
     pub considered: u32,
     /// How many of them could have taken the Route.
