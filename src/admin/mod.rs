@@ -7,6 +7,7 @@ pub mod dashboard;
 pub mod exposition;
 pub mod health;
 pub mod metrics;
+pub mod unbound;
 
 use std::sync::Arc;
 
@@ -20,14 +21,17 @@ use dashboard::Dashboard;
 use exposition::Format;
 use health::Health;
 use metrics::Metrics;
+use unbound::Unbound;
 
 /// What the endpoints show.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Admin {
     /// What is missing.
     pub health: Arc<Health>,
     /// Numbers.
     pub metrics: Arc<Metrics>,
+    /// Names without a Route that are asked.
+    pub unbound: Arc<Unbound>,
 }
 
 /// The endpoints, those of the dashboard among them.
@@ -37,6 +41,7 @@ pub fn router(admin: Admin, dashboard: Dashboard) -> Router {
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
+        .route("/unbound-names", get(unbound_names))
         .with_state(admin)
         .merge(dashboard.router())
 }
@@ -47,10 +52,11 @@ async fn index(headers: HeaderMap) -> Response {
     if accept.contains("text/html") {
         return Redirect::to("/dashboard/").into_response();
     }
-    let text = "signpost\n\n/livez       whether the process runs\n\
-                /readyz      whether it is of use, and what is missing if not\n\
-                /metrics     numbers, for Prometheus\n\
-                /dashboard/  the platform in a browser\n";
+    let text = "signpost\n\n/livez          whether the process runs\n\
+                /readyz         whether it is of use, and what is missing if not\n\
+                /metrics        numbers, for Prometheus\n\
+                /unbound-names  names without a Route that are asked at shards, as JSON\n\
+                /dashboard/     the platform in a browser\n";
     text.into_response()
 }
 
@@ -71,6 +77,10 @@ async fn scrape(State(admin): State<Admin>, headers: HeaderMap) -> Response {
         Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
+}
+
+async fn unbound_names(State(admin): State<Admin>) -> Response {
+    admin.unbound.respond()
 }
 
 #[cfg(test)]
@@ -95,7 +105,7 @@ mod tests {
 
     #[tokio::test]
     async fn readiness_names_what_is_missing() {
-        let admin = Admin { health: Arc::default(), metrics: Arc::new(Metrics::new()) };
+        let admin = Admin::default();
         let zones = admin.health.add("dns", "zones", "the first list of routers has not come yet");
         let api = admin.health.add("api", "store", "not open");
         api.ready();
@@ -111,8 +121,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn unbound_names_are_told_once_there_is_who_counts_them() {
+        let admin = Admin::default();
+        let (status, text) = get(&admin, "/unbound-names").await;
+        assert_eq!(status, StatusCode::NOT_FOUND);
+        assert!(text.contains("metrics-unbound-names"), "{text}");
+        admin.unbound.open(unbound::Report::default);
+        let (status, text) = get(&admin, "/unbound-names").await;
+        assert_eq!((status, text.as_str()), (StatusCode::OK, r#"{"since":"1970-01-01T00:00:00Z","zones":[]}"#));
+    }
+
+    #[tokio::test]
     async fn metrics_come_in_both_formats() {
-        let admin = Admin { health: Arc::default(), metrics: Arc::new(Metrics::new()) };
+        let admin = Admin::default();
         let (status, text) = get(&admin, "/metrics").await;
         assert_eq!(status, StatusCode::OK);
         assert!(text.contains("# TYPE signpost_build_info gauge\nsignpost_build_info{"), "{text}");

@@ -25,6 +25,8 @@ pub(super) struct Platform {
     pub(super) asked: Vec<String>,
     /// How long trails last at least; `None`: not known.
     pub(super) trail_minimum: Option<Duration>,
+    /// How long a former name must not have been asked for before it ends; `None`: not known, or it makes no difference.
+    pub(super) trail_quiet: Option<Duration>,
     /// How many routes a second leave draining Routers; `None`: not known.
     pub(super) drain_rate: Option<u32>,
     /// By which strategy a forecast decides.
@@ -96,11 +98,16 @@ impl Platform {
             }
         };
         let seconds = told.map(|told| Duration::from_secs(told.trail_minimum_seconds.into()));
+        let quiet = told.map(|told| Duration::from_secs(told.trail_quiet_seconds.into()));
         Platform {
             domain,
             name_servers,
             asked: told.map(|told| told.asked.clone()).unwrap_or_default(),
             trail_minimum: if place.is_given("trail-minimum") { Some(settings.trail_minimum) } else { seconds },
+            trail_quiet: match place.is_given("trail-quiet") {
+                true => settings.trail_quiet,
+                false => quiet.filter(|quiet| !quiet.is_zero()),
+            },
             drain_rate: match place.is_given("drain-rate") {
                 true => Some(settings.drain_rate),
                 false => told.map(|told| told.drain_rate),
@@ -151,7 +158,7 @@ mod tests {
 
     fn told(strategy: &str) -> Value {
         json!({"nameServers": [{"name": "ns.plat.example", "addresses": ["192.0.2.53"]}], "strategy": strategy,
-            "webhookFallback": "round-robin", "drainRate": 3, "trailMinimumSeconds": 60, "asked": ["192.0.2.53:53"]})
+            "webhookFallback": "round-robin", "drainRate": 3, "trailMinimumSeconds": 60, "trailQuietSeconds": 0, "asked": ["192.0.2.53:53"]})
     }
 
     #[test]

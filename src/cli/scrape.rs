@@ -1,10 +1,12 @@
-//! The numbers of running processes: `/metrics` and `/readyz` of their admin endpoints.
+//! The numbers of running processes: `/metrics`, `/readyz` and `/unbound-names` of their admin endpoints.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches};
+
+use crate::admin::unbound::Report;
 
 /// Where the admin endpoint is unless `--admin-listen` says otherwise.
 const ADMIN_DEFAULT: &str = "http://127.0.0.1:9453";
@@ -69,6 +71,16 @@ impl Admin {
             return Err(format!("{url}/readyz answers {status}"));
         }
         Ok((status == 200, text.lines().filter(|line| line.starts_with('[')).map(str::to_owned).collect()))
+    }
+
+    /// The names without a Route that the process at `url` has counted.
+    pub(super) async fn unbound(&self, url: &str) -> Result<Report, String> {
+        let (status, text) = self.get(url, "/unbound-names").await?;
+        match status {
+            200 => serde_json::from_str(&text).map_err(|error| format!("{url}/unbound-names is no report: {error}")),
+            404 => Err(format!("{url}: {}", text.trim())),
+            status => Err(format!("{url}/unbound-names answers {status}")),
+        }
     }
 
     async fn get(&self, url: &str, path: &str) -> Result<(u16, String), String> {

@@ -116,6 +116,7 @@ async fn simulate(matches: &ArgMatches, place: &Place, documents: Vec<manifests:
     let context = Context {
         domain: &platform.known.domain,
         trail_minimum: platform.known.trail_minimum,
+        trail_quiet: platform.known.trail_quiet,
         records: &platform.records,
         now: Timestamp::now(),
     };

@@ -24,7 +24,7 @@ const LINES_ASSUMED: usize = 24;
 /// Columns of such a terminal.
 const COLUMNS_ASSUMED: usize = 80;
 /// Lines that are not zones: heading, totals, processes' faults, blanks.
-const LINES_OF_FRAME: usize = 9;
+const LINES_OF_FRAME: usize = 10;
 /// Octets of the longest bar.
 const BAR: usize = 30;
 
@@ -189,12 +189,12 @@ impl Turn {
 
     /// A line for other programs and for logs.
     fn line(&self) -> String {
-        let Rates { queries, dropped, rate_limited, rcodes, transports, .. } = &self.rates;
+        let Rates { queries, unbound, dropped, rate_limited, rcodes, transports, .. } = &self.rates;
         let mut parts = vec![format!("qps={}", number(*queries))];
         for rates in [rcodes, transports] {
             parts.extend(largest(rates).into_iter().map(|(key, rate)| format!("{key}={}", number(rate))));
         }
-        for (name, rate) in [("dropped", *dropped), ("limited", *rate_limited)] {
+        for (name, rate) in [("unbound", *unbound), ("dropped", *dropped), ("limited", *rate_limited)] {
             if rate > 0.0 {
                 parts.push(format!("{name}={}", number(rate)));
             }
@@ -205,7 +205,7 @@ impl Turn {
 
     /// The screen, in at most so many lines and columns.
     fn page(&self, lines: usize, columns: usize, painter: Painter) -> String {
-        let Rates { queries, dropped, rate_limited, rcodes, transports, zones } = &self.rates;
+        let Rates { queries, unbound, dropped, rate_limited, rcodes, transports, zones } = &self.rates;
         let share = |rates| -> String {
             let parts = largest(rates).into_iter().map(|(name, rate)| format!("{name} {}", number(rate)));
             let parts: Vec<String> = parts.collect();
@@ -221,6 +221,13 @@ impl Turn {
         if *dropped > 0.0 || *rate_limited > 0.0 {
             let text = format!("{} dropped/s   {} over the rate limit/s", number(*dropped), number(*rate_limited));
             page.push(format!("{}{}", heading("held back"), painter.paint(Style::Warning, &text)));
+        }
+        if *unbound > 0.0 {
+            page.push(format!(
+                "{}{} for names without a Route (signpost zone unbound)",
+                heading("unbound"),
+                number(*unbound)
+            ));
         }
         page.extend(self.errors.iter().map(|error| painter.paint(Style::Bad, &cut(&harmless(error), columns))));
         page.push(String::new());
@@ -265,6 +272,7 @@ mod tests {
                 rcodes: map(&[("NOERROR", 100.0), ("NXDOMAIN", 20.5)]),
                 transports: map(&[("udp", 120.0), ("tcp", 0.5)]),
                 zones,
+                unbound: 0.25,
                 dropped: 0.0,
                 rate_limited: 3.0,
             },
@@ -273,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_line_a_turn() {
-        let expected = "qps=120.5 NOERROR=100.0 NXDOMAIN=20.5 udp=120.0 tcp=0.50 limited=3.00 \
+        let expected = "qps=120.5 NOERROR=100.0 NXDOMAIN=20.5 udp=120.0 tcp=0.50 unbound=0.25 limited=3.00 \
             error=\"http://x does not answer: refused (--admin)\"\n";
         assert_eq!(turn(3).line(), expected);
     }
@@ -286,6 +294,7 @@ queries     120.5 queries/s of 2 processes
 codes       NOERROR 100.0   NXDOMAIN 20.5
 transports  udp 120.0   tcp 0.50
 held back   0 dropped/s   3.00 over the rate limit/s
+unbound     0.25 for names without a Route (signpost zone unbound)
 http://x does not answer: refused (--admin)
 
 ZONE                  QUERIES/S
@@ -296,8 +305,8 @@ shard0.v3.example.            0
         assert_eq!(page, expected);
         for (lines, columns) in [(24, 80), (12, 40), (5, 20)] {
             let page = turn(100).page(lines, columns, Painter::PLAIN);
-            assert!(page.lines().count() <= lines.max(9), "{lines}: {page}");
-            assert!(page.lines().skip(6).all(|line| line.chars().count() <= columns.max(40)), "{columns}: {page}");
+            assert!(page.lines().count() <= lines.max(10), "{lines}: {page}");
+            assert!(page.lines().skip(7).all(|line| line.chars().count() <= columns.max(40)), "{columns}: {page}");
             assert!(page.contains("more zones with"), "{page}");
         }
     }

@@ -14,7 +14,7 @@
 //! One name's records depend only on the settings and on the delegations at and above it. So a Router that comes or goes
 //! changes the name of its shard, and what the base and the name servers have below that.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use super::apex::{self, Soa};
@@ -70,12 +70,19 @@ impl Delegations {
 /// The whole parent zone under a serial.
 pub fn zone(delegations: &Delegations, settings: &Settings, serial: u32) -> Contents {
     let mut contents = Contents::new(settings.domain().clone());
-    let mut owners: BTreeSet<&Name> = delegations.iter().collect();
-    owners.insert(settings.domain());
-    owners.insert(settings.alias_apex());
-    owners.extend(own_names(settings));
-    for owner in owners {
-        for rrset in owner_rrsets(owner, delegations, settings, serial) {
+    // Whether each is delegated.
+    let mut owners: BTreeMap<&Name, bool> = delegations.iter().map(|apex| (apex, true)).collect();
+    owners.insert(settings.alias_apex(), true);
+    for name in own_names(settings).chain([settings.domain()]) {
+        owners.entry(name).or_insert(false);
+    }
+    // In canonical order a name comes right before those below it, so that the last cut is the one above them.
+    let mut cut: Option<&Name> = None;
+    for (owner, is_delegated) in owners {
+        if cut.is_none_or(|cut| !owner.is_below(cut)) {
+            cut = is_delegated.then_some(owner);
+        }
+        for rrset in owner_rrsets(owner, cut, settings, serial) {
             contents.set(owner.clone(), rrset).expect("owners of the parent are in it");
         }
     }
@@ -88,7 +95,11 @@ pub fn changes(apex: &Name, delegations: &Delegations, settings: &Settings) -> V
     affected.insert(apex);
     let below = delegations.0.range::<Name, _>((Excluded(apex), Unbounded));
     affected.extend(below.take_while(|name| name.is_below(apex)));
-    affected.into_iter().map(|owner| owner_change(owner, owner_rrsets(owner, delegations, settings, 0))).collect()
+    let change = |owner: &Name| {
+        let cut = delegations.cut_of(owner, settings);
+        owner_change(owner, owner_rrsets(owner, cut.as_ref(), settings, 0))
+    };
+    affected.into_iter().map(change).collect()
 }
 
 /// The apex's records, which change with every serial.
@@ -119,7 +130,8 @@ fn owner_change(owner: &Name, rrsets: Vec<Rrset>) -> OwnerChange {
     OwnerChange { owner: owner.clone(), rrsets, weights: Vec::new() }
 }
 
-fn owner_rrsets(owner: &Name, delegations: &Delegations, settings: &Settings, serial: u32) -> Vec<Rrset> {
+/// The records of `owner`, where `cut` is the delegated name closest to the domain that is `owner` or above it.
+fn owner_rrsets(owner: &Name, cut: Option<&Name>, settings: &Settings, serial: u32) -> Vec<Rrset> {
     if owner == settings.domain() {
         return apex_rrsets(settings, serial);
     }
@@ -128,8 +140,8 @@ fn owner_rrsets(owner: &Name, delegations: &Delegations, settings: &Settings, se
         .iter()
         .filter(|server| server.name == *owner)
         .flat_map(|server| apex::address_rrsets(server, settings.infrastructure_ttl));
-    let mut rrsets = match delegations.cut_of(owner, settings) {
-        Some(cut) if cut == *owner => vec![Rrset {
+    let mut rrsets = match cut {
+        Some(cut) if *cut == *owner => vec![Rrset {
             rtype: RecordType::NS,
             ttl: settings.infrastructure_ttl,
             rdata: apex::name_server_rdata(settings),

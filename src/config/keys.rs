@@ -384,6 +384,25 @@ pub static KEYS: &[Key] = &[
                longer if caches may hold the former addresses for longer. Until then the Router that it left is not deleted.",
     },
     Key {
+        name: "trail-quiet",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "1d",
+        reloads: false,
+        help: "How long the former name of a route that was moved must not have been asked for before it ends, such as `12h` or \
+               `30m`: each time that it is asked for keeps it for so long, but not beyond `trail-maximum`. `0s`: it ends, asked \
+               for or not. Schedulers and name servers need the same.",
+    },
+    Key {
+        name: "trail-maximum",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "90d",
+        reloads: false,
+        help: "How long after the move a former name ends that is still asked for, so that a program which nobody mends does \
+               not hold it, and the Router, for ever. It never ends before its time by `trail-minimum`.",
+    },
+    Key {
         name: "name-quarantine",
         shape: Shape::Text,
         value_name: "DURATION",
@@ -559,6 +578,15 @@ pub static KEYS: &[Key] = &[
         reloads: false,
         help: "Zones whose requests /metrics counts one by one, at most 10000: the first that are served, of those that come \
                together the ones with the shortest names. All others are counted together as `other`.",
+    },
+    Key {
+        name: "metrics-unbound-names",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "20",
+        reloads: false,
+        help: "Of the names that a shard's wildcard answers though no Route has them, how many are told at /unbound-names for \
+               each shard: those asked most, at most 100. With 0 they are not counted at all.",
     },
     Key {
         name: "api-name",

@@ -240,6 +240,10 @@ pub struct Settings {
     pub drain_rate: u32,
     /// `trail-minimum`.
     pub trail_minimum: Duration,
+    /// `trail-quiet`; `None`: it makes no difference whether a former name is asked for.
+    pub trail_quiet: Option<Duration>,
+    /// `trail-maximum`.
+    pub trail_maximum: Duration,
     /// `name-quarantine`.
     pub name_quarantine: Duration,
     /// `server-id`, if one was given.
@@ -262,6 +266,8 @@ pub struct Settings {
     pub health_panic_percent: u32,
     /// `metrics-zones`, at most [`NUMBERS_MAX`].
     pub metrics_zones: usize,
+    /// `metrics-unbound-names`.
+    pub metrics_unbound_names: usize,
     /// `api-name`.
     pub api_names: Vec<String>,
     /// `api-tls-certificate` and `api-tls-key`, if they were given: both or neither.
@@ -435,6 +441,8 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "webhook-fallback" => old.webhook.fallback != new.webhook.fallback,
         "drain-rate" => old.drain_rate != new.drain_rate,
         "trail-minimum" => old.trail_minimum != new.trail_minimum,
+        "trail-quiet" => old.trail_quiet != new.trail_quiet,
+        "trail-maximum" => old.trail_maximum != new.trail_maximum,
         "name-quarantine" => old.name_quarantine != new.name_quarantine,
         "server-id" => old.server_id != new.server_id,
         "dns-cookies" => old.dns_cookies != new.dns_cookies,
@@ -455,6 +463,7 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "health-probes" => old.health_probes_max != new.health_probes_max,
         "health-panic-threshold" => old.health_panic_percent != new.health_panic_percent,
         "metrics-zones" => old.metrics_zones != new.metrics_zones,
+        "metrics-unbound-names" => old.metrics_unbound_names != new.metrics_unbound_names,
         "api-name" => old.api_names != new.api_names,
         "api-tls-certificate" | "api-tls-key" => old.api_tls != new.api_tls,
         "api-tls-ca" => old.api_tls_ca != new.api_tls_ca,
@@ -523,6 +532,8 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         },
         drain_rate: reader.one("drain-rate", "10", |text| number(text, 1..=10_000)),
         trail_minimum: reader.one("trail-minimum", "7d", duration),
+        trail_quiet: Some(reader.one("trail-quiet", "1d", duration)).filter(|quiet| !quiet.is_zero()),
+        trail_maximum: reader.one("trail-maximum", "90d", duration),
         name_quarantine: reader.one("name-quarantine", "30d", duration),
         server_id: reader.optional("server-id", server_id),
         dns_cookies: reader.one("dns-cookies", "on", cookie_mode),
@@ -539,6 +550,7 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         health_probes_max: reader.one("health-probes", "256", |text| number(text, 1..=10_000)),
         health_panic_percent: reader.one("health-panic-threshold", "50", |text| number(text, 0..=100)),
         metrics_zones: reader.one("metrics-zones", "200", metrics_zones),
+        metrics_unbound_names: reader.one("metrics-unbound-names", "20", |text| number(text, 0..=100)) as usize,
         api_names: reader.list("api-name", &[], api_name),
         api_tls: reader.optional("api-tls-certificate", path).zip(reader.optional("api-tls-key", path)),
         api_tls_ca: reader.optional("api-tls-ca", path),

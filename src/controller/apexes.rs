@@ -5,14 +5,13 @@
 //! name server; its Router gets a verdict that names the file. Two apexes are the platform's own: the file of the platform's
 //! domain is no zone but the base of the parent zone, and a file for the alias zone is refused.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
 use crate::compiler::Settings;
-use crate::wire::Name;
+use crate::wire::{Name, NameMap};
 use crate::zone::image::Unavailable;
 use crate::zone::{Contents, Zone, ZoneDb, db};
 
@@ -27,7 +26,7 @@ pub struct Apexes {
 
 #[derive(Debug, Default)]
 struct State {
-    files: HashMap<Name, PathBuf>,
+    files: NameMap<PathBuf>,
     base: Option<Arc<Contents>>,
 }
 
@@ -114,7 +113,7 @@ impl Apexes {
     }
 
     /// The apexes that files serve, with their files.
-    pub fn files(&self) -> HashMap<Name, PathBuf> {
+    pub fn files(&self) -> NameMap<PathBuf> {
         self.state().files.clone()
     }
 
@@ -129,6 +128,9 @@ impl Apexes {
         for change in &changes {
             if let db::Change::Publish(zone) = change {
                 zone.set_follows();
+                if self.place(zone.apex()) == Placed::Served {
+                    zone.set_shard();
+                }
             }
         }
         db.apply(changes.into_iter().filter(|change| match change {

@@ -28,6 +28,7 @@ use self::restore::Restored;
 use self::status::Status;
 use self::zones::{Output, Zones};
 use super::apexes::Apexes;
+use super::asked::register::{Register, Shown, shown};
 use crate::api::v1alpha1::brake::{BrakeCause, BrakeKind, Decision};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
@@ -36,14 +37,14 @@ use crate::client::reflector::{self, Change, Changes, ObjectKey, Store};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::settings::text_of;
 use crate::compiler::{Digest, Platform, Settings, Verdict};
-use crate::wire::Name;
+use crate::wire::{Name, NameMap};
 use crate::zone::{Serial, ZoneDb, db};
 
 pub mod hold;
 pub mod last_good;
-pub mod parallel;
 pub mod record;
 pub mod restore;
+mod shards;
 pub mod status;
 pub mod timeline;
 pub mod zones;
@@ -70,6 +71,8 @@ pub struct Options {
     pub brake_share: u32,
     /// Where the loop tells how it fares.
     pub status: Arc<Status>,
+    /// Where the loop tells which former names of routes there are.
+    pub asked: Arc<Register>,
 }
 
 /// Runs until `stop`. The error is one of the start: the directory of the last-good state cannot be used.
@@ -98,6 +101,8 @@ pub async fn run(
 struct Read<T> {
     input: Option<Arc<T>>,
     verdicts: Vec<Verdict>,
+    /// The trails of a binding.
+    trails: Box<[Shown]>,
 }
 
 /// What the ledger says of one zone: its apex and versions, newest first. `None` if its name is no name.
@@ -130,12 +135,12 @@ impl Sources {
             routers: reflector::reflect(client.clone(), settings(), move |router: Router| {
                 let mut verdicts = Vec::new();
                 let input = RouterInput::read(&router, &domain, &mut verdicts).map(Arc::new);
-                Read { input, verdicts }
+                Read { input, verdicts, trails: Box::default() }
             }),
             bindings: reflector::reflect(client.clone(), settings(), |binding: RouteBinding| {
                 let mut verdicts = Vec::new();
                 let input = BindingInput::read(&binding, &mut verdicts).map(Arc::new);
-                Read { input, verdicts }
+                Read { input, verdicts, trails: shown(&binding) }
             }),
             ledger: reflector::reflect(client, settings(), |zone: LedgerZone| ledger_entry(&zone)),
             settings: options.settings.clone(),
@@ -178,6 +183,7 @@ struct Run {
     db: Arc<ZoneDb>,
     apexes: Arc<Apexes>,
     status: Arc<Status>,
+    asked: Arc<Register>,
     settings: watch::Receiver<Arc<Settings>>,
     state: Option<LastGood>,
     zones: Option<Zones>,
@@ -201,13 +207,14 @@ struct Run {
 impl Run {
     /// Serves the last-good state, if there is one.
     fn start(db: Arc<ZoneDb>, options: Options) -> Result<Run, StateError> {
-        let Options { settings, state, apexes, brake_share, status } = options;
+        let Options { settings, state, apexes, brake_share, status, asked } = options;
         let mut run = Run {
             decisions: status.decisions(),
             told_held: (Vec::new(), Instant::now()),
             db,
             apexes,
             status,
+            asked,
             settings,
             state: None,
             zones: None,
@@ -290,7 +297,7 @@ impl Run {
     /// Takes in all objects, and makes the zones when all are there.
     async fn gather(&mut self, sources: &mut Sources) {
         let mut platform = Platform::new(&self.current_settings());
-        let mut ledger: HashMap<Name, Arc<[(Serial, Digest)]>> = HashMap::new();
+        let mut ledger: NameMap<Arc<[(Serial, Digest)]>> = NameMap::default();
         let mut ignored = Vec::new();
         // They are given to the platform last: see `start`.
         let mut routers: HashMap<String, Arc<RouterInput>> = HashMap::new();
@@ -303,13 +310,16 @@ impl Run {
                         None => drop(routers.remove(&key.to_string())),
                     }
                 }),
-                Event::Binding(change) => each_object(change, |key, read| {
-                    read.iter().flat_map(|read| &read.verdicts).for_each(|verdict| self.tell(verdict.clone()));
-                    match read.and_then(|read| read.input.clone()) {
-                        Some(binding) => platform.set_binding(binding, &mut ignored),
-                        None => drop(platform.remove_binding(&key.to_string(), &mut ignored)),
-                    }
-                }),
+                Event::Binding(change) => {
+                    self.asked.take(&change, |read| &read.trails);
+                    each_object(change, |key, read| {
+                        read.iter().flat_map(|read| &read.verdicts).for_each(|verdict| self.tell(verdict.clone()));
+                        match read.and_then(|read| read.input.clone()) {
+                            Some(binding) => platform.set_binding(binding, &mut ignored),
+                            None => drop(platform.remove_binding(&key.to_string(), &mut ignored)),
+                        }
+                    });
+                }
                 Event::Ledger(change) => {
                     each_object(change, |key, entry| match entry.and_then(|entry| (**entry).clone()) {
                         Some((apex, versions)) => drop(ledger.insert(apex, versions)),
@@ -327,7 +337,7 @@ impl Run {
             let bindings = platform.bindings().map(|binding| record::binding(&binding.key, Some(binding)));
             self.journal.extend(bindings);
         }
-        let mut zones = Zones::with_platform(platform, self.current_settings(), HashMap::new(), Instant::now());
+        let mut zones = Zones::with_platform(platform, self.current_settings(), NameMap::default(), Instant::now());
         zones.set_files(self.apexes.files());
         for (apex, versions) in ledger {
             zones.set_ledger(&apex, versions);
@@ -451,6 +461,7 @@ impl Run {
     }
 
     fn take_binding(&mut self, change: Change<Read<BindingInput>>) {
+        self.asked.take(&change, |read| &read.trails);
         let Some(zones) = &self.zones else { return };
         let known = zones.platform().counts().1;
         let is_loss =

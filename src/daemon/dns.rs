@@ -14,6 +14,7 @@ use super::dns_metrics::{self, DnsMetrics};
 use super::engine::{self, Engine};
 use super::query_log::{OpenError, QueryLog};
 use super::tasks::Tasks;
+use super::unbound::Unbound;
 use super::{Error, platform};
 use crate::admin::Admin;
 use crate::admin::health::Check;
@@ -21,6 +22,7 @@ use crate::client::reflector::{Health, HealthProbe};
 use crate::compiler::{self, apex::serial_of};
 use crate::config::{self, Settings, Tcp};
 use crate::controller::apexes::Apexes;
+use crate::controller::asked::{self, register::Register};
 use crate::controller::brake::Reporter;
 use crate::controller::ledger::BaseSerial;
 use crate::controller::static_zones::{self, Reloader, StaticZones};
@@ -28,6 +30,7 @@ use crate::controller::zone;
 use crate::controller::zone::status::Status;
 use crate::transport::given::Given;
 use crate::transport::{self, Bound, Running};
+use crate::zone::asked::Asked;
 use crate::zone::{Serial, ZoneDb};
 
 /// How often it is looked at whether answers are stale.
@@ -162,11 +165,18 @@ impl Dns {
                 let reporter = Reporter::new(follow.client.clone(), follow.instance.clone(), here, status.clone());
                 mirrors.push(("dns", reporter.mirror()));
                 tasks.spawn("brake", reporter.run(tasks.stop_token()));
+                if settings.metrics_unbound_names > 0 {
+                    let names = settings.metrics_unbound_names;
+                    let unbound = Arc::new(Unbound::new(names, db.clone(), follow.platform.clone()));
+                    metrics.unbound(unbound.clone());
+                    tasks.spawn("unbound names", unbound.clone().run(running.sightings(), tasks.stop_token()));
+                    admin.unbound.open(move || unbound.report());
+                }
                 if let Some(after) = settings.stale_after {
                     let (engine, status) = (engine.clone(), status.clone());
                     tasks.spawn("staleness", mark_stale(engine, status, after, tasks.stop_token()));
                 }
-                follow_api(settings, follow, db, apexes.clone(), status, tasks, admin);
+                follow_api(settings, follow, db, apexes.clone(), status, engine.clone(), tasks, admin);
             }
         }
         // Told last: whoever sees it must not meet "not ready" in an answer.
@@ -228,6 +238,7 @@ fn follow_api(
     db: Arc<ZoneDb>,
     apexes: Arc<Apexes>,
     status: Arc<Status>,
+    engine: Arc<Engine>,
     tasks: &mut Tasks,
     admin: &Admin,
 ) {
@@ -235,8 +246,14 @@ fn follow_api(
         admin.health.add("dns", "zones", "the objects have not been listed yet, and there is no last-good state");
     tasks.spawn("readiness of zones", ready_when_published(status.clone(), check, tasks.stop_token()));
     let brake_share = settings.brake_share;
+    let asked = Arc::new(Register::default());
+    if let Some(quiet) = settings.trail_quiet {
+        let stop = tasks.stop_token();
+        tasks.spawn("marks of former names", follow_marks(engine, asked.table(), stop.clone()));
+        tasks.spawn("former names", asked::run(follow.client.clone(), asked.clone(), quiet, stop));
+    }
     let (sender, settings) = watch::channel(follow.platform);
-    let options = zone::Options { settings, state: follow.state, apexes, brake_share, status };
+    let options = zone::Options { settings, state: follow.state, apexes, brake_share, status, asked };
     let stop = tasks.stop_token();
     tasks.spawn("zones", async move {
         let _sender = sender;
@@ -244,6 +261,19 @@ fn follow_api(
             tracing::error!("{error}");
         }
     });
+}
+
+/// Has query threads mark where the register wants it.
+async fn follow_marks(engine: Arc<Engine>, mut table: watch::Receiver<Option<Arc<Asked>>>, stop: CancellationToken) {
+    loop {
+        engine.set_asked(table.borrow_and_update().clone());
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = table.changed() => if changed.is_err() {
+                return stop.cancelled().await;
+            },
+        }
+    }
 }
 
 /// Has answers say that they may be stale while the API has not been heard for longer than `after`.

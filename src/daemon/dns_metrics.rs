@@ -9,6 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::query_log;
+use super::unbound::Unbound;
 use crate::api::v1alpha1::brake::BrakeKind;
 use crate::client::reflector::{Health, HealthProbe, Restart};
 use crate::controller::static_zones;
@@ -27,12 +28,13 @@ pub struct DnsMetrics {
     files: Option<Arc<static_zones::Status>>,
     status: Option<Arc<Status>>,
     query_log: Arc<query_log::Counts>,
+    unbound: Option<Arc<Unbound>>,
 }
 
 impl DnsMetrics {
     /// The numbers of these listeners, these zones and this query log.
     pub fn new(running: &Arc<Running>, db: Arc<ZoneDb>, query_log: Arc<query_log::Counts>) -> Self {
-        DnsMetrics { running: Arc::downgrade(running), db, files: None, status: None, query_log }
+        DnsMetrics { running: Arc::downgrade(running), db, files: None, status: None, query_log, unbound: None }
     }
 
     /// Adds those of a folder of zone files.
@@ -43,6 +45,11 @@ impl DnsMetrics {
     /// Adds those of the loop that follows the API.
     pub fn status(&mut self, status: Arc<Status>) {
         self.status = Some(status);
+    }
+
+    /// Adds those of names without a Route.
+    pub fn unbound(&mut self, unbound: Arc<Unbound>) {
+        self.unbound = Some(unbound);
     }
 }
 
@@ -68,6 +75,9 @@ impl Collector for DnsMetrics {
                 (vec![("reason", "write")], self.query_log.unwritten()),
             ];
             page.counter("dns_query_log_dropped", "Requests drawn for the query log but not written", &dropped)?;
+        }
+        if let Some(unbound) = &self.unbound {
+            unbound_names(&mut page, unbound)?;
         }
         page.gauge("dns_zones", "Zones that are served", &[(vec![], self.db.zone_count() as i64)])?;
         let ready = i64::from(self.db.is_ready());
@@ -163,6 +173,22 @@ fn zones(page: &mut Page<'_>, apexes: &[Name], counts: &[stats::ZoneCounts]) -> 
         rows.extend(stats::KINDS.iter().zip(counts).map(|(kind, count)| (labels(kind), *count)));
     }
     page.counter("dns_zone_requests", "Requests for names in zones, by what was found", &rows)
+}
+
+/// Requests for names without a Route.
+fn unbound_names(page: &mut Page<'_>, unbound: &Unbound) -> Result<(), fmt::Error> {
+    let counts = unbound.counts();
+    let zones: Vec<(String, u64)> =
+        counts.zones.iter().map(|(apex, count)| (apex.to_string().to_ascii_lowercase(), *count)).collect();
+    let zones = zones.iter().map(|(zone, count)| (zone.as_str(), *count)).chain([(OTHER_ZONES, counts.others)]);
+    let rows: Rows<'_, u64> = zones.map(|(zone, count)| (vec![("zone", zone)], count)).collect();
+    page.counter(
+        "dns_unbound_requests",
+        "Requests that a shard's wildcard answered though no Route has the name",
+        &rows,
+    )?;
+    let lost = [(vec![], counts.lost)];
+    page.counter("dns_unbound_lost", "Requests not looked at for that, since too many came at once", &lost)
 }
 
 /// The serials under which the zones that have numbers are served.

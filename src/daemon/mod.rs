@@ -21,6 +21,7 @@ pub mod signals;
 pub mod sockets;
 pub mod supervisor;
 pub mod tasks;
+pub mod unbound;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -193,7 +194,7 @@ impl Process {
         inherited::all_taken(&given)?;
         let listened = dns_sockets.as_ref().map_or_else(|| settings.dns_listen.clone(), transport::Bound::addresses);
         let data_dir = settings.needs_data_dir().then(|| DataDir::open(&settings.data_dir)).transpose()?;
-        let admin = Admin { health: Arc::default(), metrics: Arc::default() };
+        let admin = Admin::default();
         let applied = (!documents.is_empty()).then(|| admin.health.add("api", "manifests", "they are not applied yet"));
         // The admin endpoints answer before anything else is there: without this check nothing would be missing yet.
         let starting = admin.health.add("process", "start", "it is starting");

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::api::v1alpha1::zone::{ZoneNameServer, ZonePlatform};
 use crate::compiler::{self, settings::NameServer, settings::SettingsError, settings::text_of};
@@ -32,6 +33,7 @@ pub fn told(settings: &Settings, platform: &compiler::Settings, asked: &[SocketA
         name: text_of(&server.name),
         addresses: server.addresses.iter().map(ToString::to_string).collect(),
     };
+    let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
     let (strategy, webhook_fallback) = chosen_by(settings);
     ZonePlatform {
         name_servers: platform.name_servers().iter().map(name_server).collect(),
@@ -39,7 +41,8 @@ pub fn told(settings: &Settings, platform: &compiler::Settings, asked: &[SocketA
         strategy,
         webhook_fallback,
         drain_rate: settings.drain_rate,
-        trail_minimum_seconds: u32::try_from(settings.trail_minimum.as_secs()).unwrap_or(u32::MAX),
+        trail_minimum_seconds: seconds(settings.trail_minimum),
+        trail_quiet_seconds: seconds(settings.trail_quiet.unwrap_or_default()),
     }
 }
 

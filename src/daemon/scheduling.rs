@@ -24,6 +24,7 @@ use crate::controller::ownership::authorities::Authorities;
 use crate::controller::ownership::challenge::Key;
 use crate::controller::{live, ownership, placement};
 use crate::scheduler::chooser::Chooser;
+use crate::scheduler::quiet::Quiet;
 use crate::scheduler::{Scheduler, Settings};
 
 /// The clients of the loops, each of an identity of its own where the API is in this process.
@@ -77,6 +78,7 @@ pub fn start(
     settings.prove_hosts = host_key.is_some();
     settings.drain_rate = config.drain_rate;
     settings.trail_minimum = config.trail_minimum;
+    settings.quiet = Quiet { time: config.trail_quiet, maximum: config.trail_maximum };
     let loops = Scheduler::new(scheduler, settings, metrics);
     let switch = loops.switch();
     let counters = placement::Metrics::default();

@@ -6,6 +6,8 @@
 //! Choices: aliases are followed within the zone only, as Knot does, at most [`ALIASES_MAX`] of them; a loop ends with the
 //! chain as far as it goes. An alias to a name below one of the zone's cuts ends with that cut's referral.
 
+use std::sync::Arc;
+
 use super::proof;
 use super::section::{Message, Owner, Section, question};
 use super::stats::Kind;
@@ -15,6 +17,7 @@ use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::question::QUESTION_AT;
 use crate::wire::{Name, RecordType};
 use crate::zone::Zone;
+use crate::zone::asked::Asked;
 use crate::zone::lookup::{Ancestor, Found, Lookup, Place, lookup, lookup_any, place};
 use crate::zone::node::{Node, RECORD_HEAD, Records, Target, flag};
 use crate::zone::qname::{NameHash, Qname};
@@ -33,6 +36,21 @@ pub(super) struct Ask<'a> {
     pub(super) dnssec: bool,
     /// Decides which address comes first.
     pub(super) random: u32,
+    /// Where it is marked when aliases in shards' zones were asked last, if anybody wants to know.
+    pub(super) asked: &'a Option<Arc<Asked>>,
+    /// Seconds since 1970.
+    pub(super) now: u64,
+}
+
+impl Ask<'_> {
+    /// An alias with this owner was asked.
+    fn mark(&self, alias: NameHash) {
+        if let Some(asked) = self.asked
+            && self.zone.is_shard()
+        {
+            asked.mark(alias, self.now);
+        }
+    }
 }
 
 /// What an answer came to, besides its records.
@@ -84,6 +102,7 @@ fn follow(
     source: NameHash,
     message: &mut Message<'_, '_>,
 ) -> Result<Verdict, Full> {
+    ask.mark(source);
     let left = Verdict { rcode: Rcode::NOERROR, authoritative: true, truncated: false, kind: Kind::Data, source };
     let mut seen: [NameHash; ALIASES_MAX] = [asked.hash(0); ALIASES_MAX];
     let mut qname = Qname::new();
@@ -102,7 +121,10 @@ fn follow(
         match step(ask, Current { qname: &qname, at: target_at, aliases }, message)? {
             // The first name's owner decides AA (RFC 1035 §4.1.1), and that was ours.
             Step::Done(verdict) => return Ok(Verdict { authoritative: true, source, ..verdict }),
-            Step::Alias { target_at: next, .. } => target_at = next,
+            Step::Alias { target_at: next, source } => {
+                ask.mark(source);
+                target_at = next;
+            }
         }
     }
     // The chain leaves the zone, goes in a circle, or is too long: it ends here.

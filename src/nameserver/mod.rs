@@ -8,6 +8,7 @@
 
 pub mod query_log;
 pub mod settings;
+pub mod sighting;
 pub mod sizes;
 pub mod stats;
 
@@ -436,7 +437,8 @@ fn reply(
     }
     let start = writer.position();
     let dnssec = turn.query.edns.is_some_and(|edns| edns.dnssec_ok);
-    let ask = Ask { zone, qtype: question.qtype, dnssec, random: peer.random };
+    let asked = &context.settings.asked;
+    let ask = Ask { zone, qtype: question.qtype, dnssec, random: peer.random, asked, now: peer.now };
     let mut message = Message::new(writer, &question, zone);
     match answer::answer(&ask, &turn.qname, &mut message) {
         Ok(verdict) => {

@@ -12,6 +12,7 @@ use arc_swap::{ArcSwap, Cache};
 
 use super::clock::DayClock;
 use super::query_log::{Sampler, Tap};
+use super::sightings::{Lookout, Sightings};
 use crate::nameserver::{
     Context, Exchange, Limiter, Outcome, Peer, Response, Scratch, Settings, Stats, Transport, respond, respond_batch,
 };
@@ -35,13 +36,21 @@ pub(super) struct Desk {
     /// When the batch at hand came, since the epoch.
     batch_at: Duration,
     sampler: Sampler,
+    lookout: Lookout,
     pub(super) random: Random,
 }
 
+/// Where that comes out which a desk leaves for others.
+pub(super) struct Outlets {
+    pub(super) query_log: Tap,
+    pub(super) sightings: Sightings,
+}
+
 impl Desk {
-    /// A desk, and where the records that it leaves for the query log come out.
-    pub(super) fn new(db: &ZoneDb, settings: &LiveSettings) -> (Self, Tap) {
-        let (sampler, tap) = Sampler::new();
+    /// A desk, and where that comes out which it leaves for others.
+    pub(super) fn new(db: &ZoneDb, settings: &LiveSettings) -> (Self, Outlets) {
+        let (sampler, query_log) = Sampler::new();
+        let (lookout, sightings) = Lookout::new();
         let desk = Desk {
             zones: db.reader(),
             settings: Cache::new(Arc::clone(settings)),
@@ -51,9 +60,10 @@ impl Desk {
             batch_at: Duration::ZERO,
             limiter: None,
             sampler,
+            lookout,
             random: Random::new(),
         };
-        (desk, tap)
+        (desk, Outlets { query_log, sightings })
     }
 
     /// A batch has come at `moment`; returns the seconds since the epoch.
@@ -98,6 +108,14 @@ impl Desk {
                 rest = &rest[at + 1..];
             }
         }
+        if context.settings.sightings {
+            self.lookout.begin(self.batch_at);
+            let mut rest = &*exchanges;
+            while let Some(at) = self.lookout.pick(rest.len(), &mut self.random) {
+                self.lookout.look(rest[at].query, rest[at].outcome, context.snapshot);
+                rest = &rest[at + 1..];
+            }
+        }
     }
 
     /// Answers one message of a stream into `buffer`; returns the length of the response, `None` if there is none.
@@ -119,6 +137,12 @@ impl Desk {
         {
             self.sampler.log(query, &peer, self.batch_at, (outcome, &response), context.snapshot);
         }
+        if context.settings.sightings {
+            self.lookout.begin(self.batch_at);
+            if self.lookout.pick(1, &mut self.random).is_some() {
+                self.lookout.look(query, outcome, context.snapshot);
+            }
+        }
         match outcome {
             Outcome::Reply => Some(response.octets().len()),
             Outcome::Drop => None,
@@ -139,11 +163,11 @@ pub(super) struct StreamDesk {
 }
 
 impl Desks {
-    pub(super) fn new(count: usize, db: &ZoneDb, settings: &LiveSettings) -> (Self, Vec<Tap>) {
-        let (desks, taps): (Vec<_>, Vec<_>) = (0..count).map(|_| Desk::new(db, settings)).unzip();
+    pub(super) fn new(count: usize, db: &ZoneDb, settings: &LiveSettings) -> (Self, Vec<Outlets>) {
+        let (desks, outlets): (Vec<_>, Vec<_>) = (0..count).map(|_| Desk::new(db, settings)).unzip();
         let stats = desks.iter().map(|desk| Arc::clone(desk.stats())).collect();
         let stream_desk = |desk| Mutex::new(StreamDesk { desk, buffer: vec![0; MESSAGE_OCTETS_MAX].into() });
-        (Desks { desks: desks.into_iter().map(stream_desk).collect(), stats }, taps)
+        (Desks { desks: desks.into_iter().map(stream_desk).collect(), stats }, outlets)
     }
 
     pub(super) fn stats(&self) -> &[Arc<Stats>] {

@@ -8,9 +8,11 @@ mod admission;
 mod clock;
 mod counters;
 mod desk;
+mod draw;
 pub mod durations;
 pub mod given;
 pub mod query_log;
+pub mod sightings;
 mod stream;
 mod tcp;
 mod udp;
@@ -24,10 +26,11 @@ use std::thread::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use self::counters::Counters;
-use self::desk::{Desk, Desks};
+use self::desk::{Desk, Desks, Outlets};
 use self::durations::DurationCounts;
 use self::given::Given;
 use self::query_log::{Lost, Tap};
+use self::sightings::Sightings;
 use self::stream::Service;
 use crate::nameserver::Stats;
 use crate::nameserver::stats::{Counts, TRANSPORTS, ZoneCounts};
@@ -195,7 +198,7 @@ impl Bound {
     /// What the system says if it refuses a thread or a registration; whatever had been started is stopped.
     pub fn start(self, db: &ZoneDb, settings: &LiveSettings) -> io::Result<Running> {
         let desks = 2 * std::thread::available_parallelism().map_or(1, usize::from);
-        let (desks, mut taps) = Desks::new(desks, db, settings);
+        let (desks, mut outlets) = Desks::new(desks, db, settings);
         let streams = Arc::new(Service::new(desks, self.limits.clone()));
         let mut running = Running {
             addresses: self.addresses(),
@@ -205,14 +208,15 @@ impl Bound {
             tasks: TaskTracker::new(),
             streams,
             taps: Mutex::default(),
+            sightings: Mutex::default(),
             lost: Vec::new(),
         };
         // A failure below drops `running`, which stops what it has.
         for listener in self.listeners {
             let Listener { address, workers, tcp } = listener;
             for (number, worker) in workers.into_iter().enumerate() {
-                let ((desk, tap), counters) = (Desk::new(db, settings), Arc::new(Counters::default()));
-                taps.push(tap);
+                let ((desk, outlet), counters) = (Desk::new(db, settings), Arc::new(Counters::default()));
+                outlets.push(outlet);
                 running.workers.push((Arc::clone(desk.stats()), Arc::clone(&counters)));
                 let stop = Arc::clone(&running.stop);
                 let thread = std::thread::Builder::new()
@@ -224,8 +228,10 @@ impl Bound {
             running.tasks.spawn(tcp::accept(tcp, address, Arc::clone(&running.streams), running.tasks.clone()));
         }
         running.tasks.spawn(tcp::refresh(Arc::clone(&running.streams)));
+        let (taps, sightings): (Vec<Tap>, Vec<Sightings>) =
+            outlets.into_iter().map(|Outlets { query_log, sightings }| (query_log, sightings)).unzip();
         running.lost = taps.iter().map(Tap::lost).collect();
-        running.taps = Mutex::new(taps);
+        (running.taps, running.sightings) = (Mutex::new(taps), Mutex::new(sightings));
         Ok(running)
     }
 }
@@ -240,6 +246,8 @@ pub struct Running {
     streams: Arc<Service>,
     /// Until somebody takes them to write the query log.
     taps: Mutex<Vec<Tap>>,
+    /// Until somebody takes them to look at them.
+    sightings: Mutex<Vec<Sightings>>,
     lost: Vec<Lost>,
 }
 
@@ -284,6 +292,11 @@ impl Running {
     /// Where the records of the query log come out, one for each worker; once, nothing is left for a second caller.
     pub fn query_log(&self) -> Vec<Tap> {
         std::mem::take(&mut self.taps.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Where the sightings of names come out, one for each worker; once, nothing is left for a second caller.
+    pub fn sightings(&self) -> Vec<Sightings> {
+        std::mem::take(&mut self.sightings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Records of the query log that were lost, since they were not taken out as fast as they came.

@@ -12,6 +12,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::counters::Count;
 use super::desk::Random;
+use super::draw::Draw;
 use crate::nameserver::query_log::Record;
 use crate::nameserver::{Outcome, Peer, Response};
 use crate::zone::db::Snapshot;
@@ -23,9 +24,7 @@ pub const RING_RECORDS: usize = 1024;
 pub(super) struct Sampler {
     records: Producer<Record>,
     lost: Arc<Count>,
-    every: Option<NonZeroU32>,
-    /// Requests to pass over before the next that is logged.
-    left: u64,
+    draw: Draw,
 }
 
 /// The other end of a desk's ring.
@@ -42,25 +41,12 @@ impl Sampler {
         let (producer, consumer) = RingBuffer::new(RING_RECORDS);
         let lost = Arc::new(Count::default());
         let tap = Tap { records: consumer, lost: Arc::clone(&lost) };
-        (Sampler { records: producer, lost, every: None, left: 0 }, tap)
+        (Sampler { records: producer, lost, draw: Draw::default() }, tap)
     }
 
     /// Which of the next `requests` requests is the first to be logged, if one of them is. Ask again for those after it.
-    ///
-    /// The gaps are drawn anew each time, between none and twice what is asked for: clients that ask in a rhythm would
-    /// otherwise always be in the log, or never.
     pub(super) fn pick(&mut self, every: NonZeroU32, requests: usize, random: &mut Random) -> Option<usize> {
-        if self.every != Some(every) {
-            self.every = Some(every);
-            self.left = gap(every, random);
-        }
-        if self.left >= requests as u64 {
-            self.left -= requests as u64;
-            return None;
-        }
-        let picked = self.left as usize;
-        self.left = gap(every, random);
-        Some(picked)
+        self.draw.pick(every, requests, random)
     }
 
     /// Leaves the record of an answered request.
@@ -81,13 +67,6 @@ impl Sampler {
             self.lost.add(1);
         }
     }
-}
-
-/// Requests to pass over: on average one less than `every`.
-fn gap(every: NonZeroU32, random: &mut Random) -> u64 {
-    let most = 2 * u128::from(every.get()) - 1;
-    // The high part of the product is even over 0..most but for one part in four thousand millions.
-    ((u128::from(random.next()) * most) >> 32) as u64
 }
 
 impl Tap {
@@ -112,41 +91,6 @@ mod tests {
     use super::*;
     use crate::nameserver::Transport;
     use crate::zone::ZoneDb;
-
-    /// How many of `batches` batches of `size` are picked.
-    fn picked(sampler: &mut Sampler, every: u32, batches: usize, size: usize) -> usize {
-        let (every, mut random) = (NonZeroU32::new(every).expect("not zero"), Random::new());
-        let mut count = 0;
-        for _ in 0..batches {
-            let mut from = 0;
-            while let Some(at) = sampler.pick(every, size - from, &mut random) {
-                assert!(from + at < size);
-                count += 1;
-                from += at + 1;
-            }
-        }
-        count
-    }
-
-    #[test]
-    fn one_in_so_many_is_picked() {
-        let (mut sampler, _tap) = Sampler::new();
-        assert_eq!(picked(&mut sampler, 1, 100, 64), 6_400);
-        for (every, size) in [(2, 1), (10, 64), (10, 3), (100, 64)] {
-            let requests = 1_000_000;
-            let expected = requests / every as usize;
-            let found = picked(&mut sampler, every, requests / size, size);
-            assert!(found.abs_diff(expected) < expected / 10, "1 in {every}: {found} of {requests}");
-        }
-        let (longest, mut random) = (NonZeroU32::MAX, Random::new());
-        let gaps: Vec<u64> = (0..1_000).map(|_| gap(longest, &mut random)).collect();
-        assert!(
-            gaps.iter().all(|gap| *gap < 2 * u64::from(u32::MAX)) && gaps.iter().any(|gap| *gap > u64::from(u32::MAX))
-        );
-        // A reload is not kept waiting for the gap of before.
-        picked(&mut sampler, u32::MAX, 1, 1);
-        assert_eq!(picked(&mut sampler, 1, 1, 1), 1);
-    }
 
     #[test]
     fn a_full_ring_loses_and_counts() {

@@ -15,5 +15,5 @@ pub mod message;
 
 pub mod build;
 
-pub use name::Name;
+pub use name::{Name, NameMap, NameSet};
 pub use rtype::{Class, RecordType};

@@ -215,6 +215,7 @@ pub(super) fn assemble(apex: &Name, mut nodes: Vec<Vec<u8>>, denial: Option<Arc<
         owner_count,
         number: Number::none(),
         follows: AtomicBool::new(false),
+        shard: AtomicBool::new(false),
     })
 }
 
@@ -347,6 +348,7 @@ impl Edit<'_> {
             owner_count,
             number: Number::none(),
             follows: AtomicBool::new(false),
+            shard: AtomicBool::new(false),
         })
     }
 }

@@ -215,6 +215,12 @@ impl Snapshot {
         Some(&entry.zone)
     }
 
+    /// The zone whose apex has this hash: two that share one are as good as never met.
+    pub fn by_hash(&self, hash: NameHash) -> Option<&Arc<Zone>> {
+        let bucket = self.parts[part_index(hash)].bucket(hash)?;
+        bucket.iter().find(|entry| entry.hash == hash).map(|entry| &entry.zone)
+    }
+
     /// All zones, in no order.
     pub fn zones(&self) -> impl Iterator<Item = &Arc<Zone>> {
         self.parts.iter().flat_map(|part| part.entries()).map(|entry| &entry.zone)

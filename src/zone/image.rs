@@ -40,6 +40,8 @@ pub struct Zone {
     pub(super) number: Number,
     /// Whether the zone is made from what another server tells, and may be behind it.
     pub(super) follows: AtomicBool,
+    /// Whether the zone is a shard's.
+    pub(super) shard: AtomicBool,
 }
 
 /// Why a known zone cannot be answered from.
@@ -70,6 +72,7 @@ impl Zone {
             owner_count: 0,
             number: Number::none(),
             follows: AtomicBool::new(false),
+            shard: AtomicBool::new(false),
         }
     }
 
@@ -83,6 +86,17 @@ impl Zone {
     #[inline]
     pub fn follows(&self) -> bool {
         self.follows.load(Ordering::Relaxed)
+    }
+
+    /// Says that the zone is a shard's, so that what is asked in it is worth a look. To be called before it is published.
+    pub fn set_shard(&self) {
+        self.shard.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the zone is a shard's.
+    #[inline]
+    pub fn is_shard(&self) -> bool {
+        self.shard.load(Ordering::Relaxed)
     }
 
     /// The name at the zone's top.

@@ -20,6 +20,8 @@
 
 use aws_lc_rs::digest::{SHA256, digest};
 
+use super::parallel::in_parallel;
+
 /// The format that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
 /// Largest payload of a frame. A frame is checked as a whole before it is used.
@@ -81,21 +83,37 @@ pub fn read<'a>(octets: &'a [u8], mut each: impl FnMut(Entry<'a>)) -> Result<Rec
         version => return Err(JournalError::OtherVersion(version.unwrap_or_default())),
     }
     let mut at = HEADER_OCTETS;
+    let frames: Vec<Frame<'_>> =
+        std::iter::successors(frame_at(octets, at), |frame| frame_at(octets, frame.end)).collect();
     let mut snapshot_octets = None;
-    while at < octets.len() {
-        let Some((payload, end)) = frame_at(octets, at) else { break };
-        if payload.is_empty() {
-            snapshot_octets.get_or_insert(end);
+    for (frame, entries) in in_parallel(&frames, Frame::entries) {
+        let Some(entries) = entries else { break };
+        if frame.payload.is_empty() {
+            snapshot_octets.get_or_insert(frame.end);
         }
-        let Some(entries) = entries(payload) else { break };
         entries.into_iter().for_each(&mut each);
-        at = end;
+        at = frame.end;
     }
     let snapshot_octets = snapshot_octets.ok_or(JournalError::Damaged { at })?;
     Ok(Recovered { good_octets: at, torn_octets: octets.len() - at, snapshot_octets })
 }
 
-fn frame_at(octets: &[u8], at: usize) -> Option<(&[u8], usize)> {
+/// A frame, not checked yet.
+struct Frame<'a> {
+    sum: &'a [u8],
+    payload: &'a [u8],
+    /// Where the next one begins.
+    end: usize,
+}
+
+impl<'a> Frame<'a> {
+    /// What is in it; `None` if it is not what was written.
+    fn entries(&self) -> Option<Vec<Entry<'a>>> {
+        if checksum(self.payload) == *self.sum { entries(self.payload) } else { None }
+    }
+}
+
+fn frame_at(octets: &[u8], at: usize) -> Option<Frame<'_>> {
     let (length, inverse) = (u32_at(octets, at)?, u32_at(octets, at + 4)?);
     let length_octets = usize::try_from(length).ok()?;
     if length != !inverse || length_octets > PAYLOAD_OCTETS_MAX {
@@ -103,7 +121,7 @@ fn frame_at(octets: &[u8], at: usize) -> Option<(&[u8], usize)> {
     }
     let end = at + FRAME_HEADER_OCTETS + length_octets;
     let payload = octets.get(at + FRAME_HEADER_OCTETS..end)?;
-    (checksum(payload) == octets[at + 8..at + FRAME_HEADER_OCTETS]).then_some((payload, end))
+    Some(Frame { sum: &octets[at + 8..at + FRAME_HEADER_OCTETS], payload, end })
 }
 
 fn entries(mut payload: &[u8]) -> Option<Vec<Entry<'_>>> {

@@ -17,10 +17,12 @@ pub mod qname;
 pub mod denial;
 pub mod lookup;
 
+pub mod asked;
 pub mod db;
 pub mod diff;
 pub mod journal;
 pub mod numbers;
+pub mod parallel;
 pub mod serial;
 pub mod stored;
 

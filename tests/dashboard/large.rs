@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -110,7 +109,7 @@ fn stand_in() -> axum::Router {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_routes_stay_smooth() {
     let stop = CancellationToken::new();
-    let admin = Admin { health: Arc::default(), metrics: Arc::default() };
+    let admin = Admin::default();
     let dashboard = Dashboard::new(admin.health.clone(), admin.metrics.clone());
     dashboard.open(Some(client::in_process_unproven(stand_in())));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");

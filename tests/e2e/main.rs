@@ -24,5 +24,6 @@ mod service;
 mod split;
 mod stale;
 mod tools;
+mod unbound;
 mod unready;
 mod users;

@@ -61,6 +61,9 @@ pub struct ZonePlatform {
     pub drain_rate: u32,
     /// How long the former names of a moved route lead to it at least, in seconds.
     pub trail_minimum_seconds: u32,
+    /// For how long nobody must have asked for a former name before it ends, in seconds; 0: that makes no difference.
+    #[serde(default)]
+    pub trail_quiet_seconds: u32,
 }
 
 /// A name server.

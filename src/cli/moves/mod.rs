@@ -25,8 +25,17 @@ use crate::api::v1alpha1::router::{Router, RouterState};
 use crate::client::reflector::ObjectKey;
 
 /// The keys of the configuration that say where the API is, and how the platform moves routes.
-pub(super) const KEYS: &[&str] =
-    &["kubeconfig", "data-dir", "domain", "strategy", "webhook-url", "webhook-fallback", "drain-rate", "trail-minimum"];
+pub(super) const KEYS: &[&str] = &[
+    "kubeconfig",
+    "data-dir",
+    "domain",
+    "strategy",
+    "webhook-url",
+    "webhook-fallback",
+    "drain-rate",
+    "trail-minimum",
+    "trail-quiet",
+];
 /// How often a route that is to move is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a move may take, unless `--wait` says otherwise.
@@ -135,7 +144,13 @@ struct Call {
 impl Call {
     fn context(&self) -> Context<'_> {
         let Platform { known, records, .. } = &self.platform;
-        Context { domain: &known.domain, trail_minimum: known.trail_minimum, records, now: Timestamp::now() }
+        Context {
+            domain: &known.domain,
+            trail_minimum: known.trail_minimum,
+            trail_quiet: known.trail_quiet,
+            records,
+            now: Timestamp::now(),
+        }
     }
 
     fn show(&self, plan: &Plan) -> Result<(), String> {

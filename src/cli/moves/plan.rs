@@ -41,6 +41,9 @@ pub(crate) struct Plan {
     /// How long former names lead to the new ones at least, in seconds; `None`: not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) trail_seconds: Option<u64>,
+    /// How long a former name must not have been asked for before it ends, in seconds; 0: that makes no difference, or is not
+    /// known.
+    pub(crate) quiet_seconds: u64,
     /// Routers that routes leave and that are gone already, with the names in their zones.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) gone: Vec<String>,
@@ -128,6 +131,7 @@ pub(crate) struct Context<'a> {
     pub(crate) domain: &'a str,
     /// `None`: not known.
     pub(crate) trail_minimum: Option<Duration>,
+    pub(crate) trail_quiet: Option<Duration>,
     /// The record that each custom host needs, as its Route says.
     pub(crate) records: &'a BTreeMap<ObjectKey, String>,
     pub(crate) now: Timestamp,
@@ -235,6 +239,7 @@ impl Plan {
         self.caches_seconds = self.caches_seconds.max(caches.as_secs());
         if !self.users.is_empty() {
             self.trail_seconds = context.trail_minimum.map(|minimum| minimum.max(caches).as_secs());
+            self.quiet_seconds = context.trail_quiet.unwrap_or_default().as_secs();
         }
     }
 
@@ -318,7 +323,11 @@ impl Plan {
         if stay {
             let _ = match self.trail_seconds {
                 Some(seconds) => {
-                    write!(text, " The old names stay, as CNAMEs of the new ones, for {} at least;", span(seconds))
+                    let quiet = match self.quiet_seconds {
+                        0 => String::new(),
+                        seconds => format!(" and until nobody has asked for them for {}", span(seconds)),
+                    };
+                    write!(text, " The old names stay, as CNAMEs of the new ones, for {} at least{quiet};", span(seconds))
                 }
                 None => write!(
                     text,

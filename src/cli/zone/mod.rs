@@ -6,6 +6,7 @@ mod export;
 mod list;
 mod show;
 mod status;
+mod unbound;
 
 use clap::{Arg, ArgMatches, Command};
 
@@ -24,7 +25,14 @@ pub(super) fn command() -> Command {
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands([list::command(), show::command(), difference::command(), status::command(), export::command()])
+        .subcommands([
+            list::command(),
+            show::command(),
+            difference::command(),
+            status::command(),
+            unbound::command(),
+            export::command(),
+        ])
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Exit {
@@ -33,6 +41,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         Some(("show", matches)) => show::run(matches),
         Some(("diff", matches)) => difference::run(matches),
         Some(("status", matches)) => status::run(matches),
+        Some(("unbound", matches)) => unbound::run(matches),
         Some(("export", matches)) => export::run(matches),
         _ => Exit::Usage,
     }

@@ -229,7 +229,7 @@ fn told(data: &Data) -> String {
 }
 
 /// What the label begins with that is asked for to see what the wildcard answers; some random digits follow.
-pub(super) const PROBE_LABEL: &str = "signpost-probe-";
+pub const PROBE_LABEL: &str = "signpost-probe-";
 
 /// A name as people write it: without the dot at the end. One that was made up to see the wildcard is told as that.
 pub fn text(name: &Name) -> String {

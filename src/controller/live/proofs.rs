@@ -203,12 +203,6 @@ impl Proofs {
             }
             return;
         };
-        // Former names of routes that have moved are nobody's name of now, and there may be many: they are no part of what is
-        // expected, and as they come and go the names of the shard lead where they led.
-        let router = match router.trails.is_empty() {
-            true => router,
-            false => Arc::new(RouterInput { trails: Arc::default(), ..(*router).clone() }),
-        };
         let known = self.shards.get(&apex);
         let are_other = known.is_none_or(|known| known.router != router);
         if !are_other && known.is_some_and(|known| known.zone.serial == serial) {

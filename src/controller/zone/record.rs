@@ -5,17 +5,16 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use super::last_good::Change;
-use super::parallel::in_parallel;
 use super::timeline::Published;
 use crate::api::v1alpha1::brake::BrakeKind;
 use crate::api::v1alpha1::router::Mode;
 use crate::compiler::Digest;
 use crate::compiler::health::Health;
 use crate::compiler::inputs::{AddressInput, BindingInput, RouterInput};
-use crate::wire::Name;
+use crate::wire::{Name, NameMap};
+use crate::zone::parallel::in_parallel;
 use crate::zone::{Serial, Ttl, Zone, stored};
 
 const DOMAIN: u8 = b'd';
@@ -26,6 +25,8 @@ const HELD: u8 = b'h';
 
 /// A larger zone is not stored compiled, and is made anew at the start: it would be written whole with each of its changes.
 const STORED_OCTETS_MAX: usize = 64 << 10;
+/// A zone of more owners is larger than that; to measure it would take longer the larger it is.
+const STORED_OWNERS_MAX: usize = 1024;
 
 /// The entries that are not gone: hundreds of thousands of them are gathered while no name is answered.
 pub type Live<'a> = HashMap<&'a [u8], &'a [u8], foldhash::fast::RandomState>;
@@ -40,9 +41,9 @@ pub struct Loaded {
     /// The bindings.
     pub bindings: Vec<BindingInput>,
     /// What was published of each zone.
-    pub published: HashMap<Name, Published>,
-    /// Zones as they were served, those that this program can still use.
-    pub zones: HashMap<Name, Arc<Zone>>,
+    pub published: NameMap<Published>,
+    /// Zones as they were served, each as [`stored`] wrote it.
+    pub zones: Vec<(Name, Box<[u8]>)>,
     /// Objects whose loss is held.
     pub held: Vec<(BrakeKind, Box<str>)>,
 }
@@ -93,6 +94,7 @@ pub fn binding(name: &str, binding: Option<&BindingInput>) -> Change {
         if !binding.trails.is_empty() {
             fields.number(binding.trails.len() as u64);
             binding.trails.iter().for_each(|zone| fields.octets(zone.as_wire()));
+            binding.trails_to.iter().for_each(|zone| fields.octets(zone.as_bytes()));
         }
         fields.0
     });
@@ -107,7 +109,8 @@ pub fn zone(apex: &Name, published: Option<&Published>, zone: Option<&Zone>) -> 
         fields.octets(&published.digest.0.to_le_bytes());
         fields.octets(&published.config.0.to_le_bytes());
         fields.number(u64::from(published.provisional));
-        if let Some(octets) = zone.filter(|zone| zone.octets() <= STORED_OCTETS_MAX).and_then(stored::store) {
+        let is_small = |zone: &&Zone| zone.owner_count() <= STORED_OWNERS_MAX && zone.octets() <= STORED_OCTETS_MAX;
+        if let Some(octets) = zone.filter(is_small).and_then(stored::store) {
             fields.octets(&octets);
         }
         fields.0
@@ -129,29 +132,35 @@ fn kind_letter(kind: BrakeKind) -> u8 {
 
 /// Reads all entries; `None` if one is not what this program writes.
 pub fn load(live: Live<'_>) -> Option<Loaded> {
-    let (mut zones, mut objects) = (Vec::new(), Vec::new());
+    let (mut zones, mut routers, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for (key, value) in live {
         let (kind, name) = key.split_first()?;
-        let entries = if *kind == ZONE { &mut zones } else { &mut objects };
-        entries.push((*kind, name, Reader(value)));
+        let fields = Reader(value);
+        match *kind {
+            ZONE => zones.push((name, fields)),
+            ROUTER => routers.push((name, fields)),
+            kind => others.push((kind, name, fields)),
+        }
     }
     let mut loaded = Loaded::default();
-    let zones = in_parallel(&zones, |(_, name, fields)| read_zone(name, fields.clone()));
-    for (_, zone) in zones {
+    loaded.published.reserve(zones.len());
+    for (_, zone) in in_parallel(&zones, |(name, fields)| read_zone(name, fields.clone())) {
         let (apex, published, zone) = zone?;
-        loaded.zones.extend(zone.map(|zone| (apex.clone(), Arc::new(zone))));
+        loaded.zones.extend(zone.map(|zone| (apex.clone(), zone)));
         loaded.published.insert(apex, published);
     }
-    for (kind, name, mut fields) in objects {
+    let routers = in_parallel(&routers, |(name, fields)| read_router(text(name)?, &mut fields.clone()));
+    loaded.routers = routers.into_iter().map(|(_, router)| router).collect::<Option<_>>()?;
+    for (kind, name, mut fields) in others {
         match kind {
             DOMAIN => loaded.domain = String::from_utf8(fields.0.to_vec()).ok()?,
-            ROUTER => loaded.routers.push(read_router(text(name)?, &mut fields)?),
             BINDING => loaded.bindings.push(BindingInput {
                 key: text(name)?,
                 created: fields.number()? as i64,
                 label: text(fields.octets()?)?,
                 shard: text(fields.octets()?)?,
                 trails: read_trails(&mut fields)?,
+                trails_to: read_trails_to(&mut fields)?,
             }),
             HELD => {
                 let (letter, name) = name.split_first()?;
@@ -164,7 +173,7 @@ pub fn load(live: Live<'_>) -> Option<Loaded> {
     Some(loaded)
 }
 
-fn read_zone(name: &[u8], mut fields: Reader<'_>) -> Option<(Name, Published, Option<Zone>)> {
+fn read_zone(name: &[u8], mut fields: Reader<'_>) -> Option<(Name, Published, Option<Box<[u8]>>)> {
     let apex = Name::from_wire(name).ok()?;
     let published = Published {
         serial: Serial(u32::try_from(fields.number()?).ok()?),
@@ -172,7 +181,7 @@ fn read_zone(name: &[u8], mut fields: Reader<'_>) -> Option<(Name, Published, Op
         config: fields.digest()?,
         provisional: fields.number()? != 0,
     };
-    let zone = if fields.0.is_empty() { None } else { stored::restore(fields.octets()?) };
+    let zone = if fields.0.is_empty() { None } else { Some(fields.octets()?.into()) };
     Some((apex, published, zone))
 }
 
@@ -197,7 +206,7 @@ fn read_router(name: Box<str>, fields: &mut Reader<'_>) -> Option<RouterInput> {
     let records: Option<Box<[_]>> = (0..count).map(|_| text(fields.octets()?)).collect();
     let (mut addresses, records) = (addresses?, records?);
     let panic_percent = read_health(&mut addresses, fields)?;
-    Some(RouterInput { name, created, apex, ttl, mode, addresses, records, panic_percent, trails: Arc::default() })
+    Some(RouterInput { name, created, apex, ttl, mode, addresses, records, panic_percent })
 }
 
 /// Reads what is known of each address, if that was written, and gives the panic threshold.
@@ -220,6 +229,10 @@ fn read_trails(fields: &mut Reader<'_>) -> Option<Box<[Name]>> {
     }
     let count = fields.number()?;
     (0..count).map(|_| Name::from_wire(fields.octets()?).ok()).collect()
+}
+
+fn read_trails_to(fields: &mut Reader<'_>) -> Option<Option<Box<str>>> {
+    if fields.0.is_empty() { Some(None) } else { text(fields.octets()?).map(Some) }
 }
 
 fn key(kind: u8, name: &[u8]) -> Vec<u8> {
@@ -293,7 +306,6 @@ mod tests {
             ]),
             records: Box::from(["@ TXT x".into()]),
             panic_percent: 30,
-            trails: Arc::default(),
         };
         let plain =
             RouterInput { name: "plain".into(), addresses: Box::default(), panic_percent: 0, ..router_in.clone() };
@@ -303,6 +315,7 @@ mod tests {
             label: "ns-r".into(),
             shard: "shard1.v3.example".into(),
             trails: Box::from([name("shard0.v3.example."), name("old.example.")]),
+            trails_to: Some("shard0.v3.example".into()),
         };
         let published =
             Published { serial: Serial(u32::MAX), digest: Digest(u128::MAX), config: Digest(1), provisional: true };
@@ -330,12 +343,13 @@ mod tests {
         assert_eq!(loaded.routers, [plain, router_in]);
         assert_eq!(loaded.bindings, [binding_in]);
         let apexes = ["v3.example.", "shard1.v3.example."].map(|apex| (name(apex), published));
-        assert_eq!(loaded.published, HashMap::from(apexes));
+        assert_eq!(loaded.published, NameMap::from_iter(apexes));
         let mut held = loaded.held.clone();
         held.sort_by(|a, b| a.1.cmp(&b.1));
         assert_eq!(held, [(BrakeKind::RouteBinding, "ns/gone".into()), (BrakeKind::Router, "shard9".into())]);
-        let zone = &loaded.zones[&name("shard1.v3.example.")];
-        assert_eq!((loaded.zones.len(), zone.contents()), (1, contents));
+        let [(apex, octets)] = &loaded.zones[..] else { panic!("{} zones", loaded.zones.len()) };
+        let zone = stored::restore(octets).expect("it was stored");
+        assert_eq!((apex, zone.contents()), (&name("shard1.v3.example."), contents));
         for (key, value) in live {
             if key[0] != b'd' && !value.is_empty() {
                 assert!(load(Live::from_iter([(key, &value[..value.len() - 1])])).is_none(), "a value cut short");

@@ -6,7 +6,6 @@
 //! to the digest that was published last, as when the process was killed between a change and its publication, the zone is
 //! left out, and its names wait for the objects.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::record::Loaded;
@@ -14,15 +13,16 @@ use super::timeline::Published;
 use crate::compiler::inputs::RouterInput;
 use crate::compiler::parent::{self, Delegations};
 use crate::compiler::{Digest, Settings, alias};
-use crate::wire::Name;
+use crate::wire::{Name, NameMap};
 use crate::zone::image::Unavailable;
-use crate::zone::{Contents, Zone, db};
+use crate::zone::parallel::in_parallel;
+use crate::zone::{Contents, Zone, db, stored};
 
 /// Zones as they were published before a restart.
 #[derive(Default)]
 pub struct Restored {
     /// Zones of shards.
-    pub shards: HashMap<Name, Arc<Zone>>,
+    pub shards: NameMap<Arc<Zone>>,
     /// The parent zone.
     pub parent: Option<Arc<Zone>>,
     /// The alias zone.
@@ -37,18 +37,21 @@ impl Restored {
     pub fn take(loaded: &mut Loaded, settings: &Settings) -> Restored {
         let config = settings.digest();
         let published = |apex: &Name| loaded.published.get(apex).filter(|published| published.config == config);
-        let mut shards = std::mem::take(&mut loaded.zones);
-        shards.retain(|apex, zone| {
-            published(apex).is_some_and(|published| zone.serial() == Some(published.serial))
-                && *apex != *settings.domain()
-                && *apex != *settings.alias_apex()
-        });
-        let (parent, alias) = std::thread::scope(|scope| {
+        let stored = std::mem::take(&mut loaded.zones);
+        let shard = |(apex, octets): &(Name, Box<[u8]>)| {
+            let published =
+                published(apex).filter(|_| *apex != *settings.domain() && *apex != *settings.alias_apex())?;
+            stored::restore(octets).filter(|zone| zone.serial() == Some(published.serial)).map(Arc::new)
+        };
+        let (shards, parent, alias) = std::thread::scope(|scope| {
+            // It takes longest, and is one thread's work.
             let parent = published(settings.domain())
                 .map(|published| scope.spawn(|| restore_parent(&loaded.routers, settings, published)));
+            let shards = in_parallel(&stored, shard).into_iter();
+            let shards: NameMap<_> = shards.filter_map(|((apex, _), zone)| Some((apex.clone(), zone?))).collect();
             let alias =
                 published(settings.alias_apex()).and_then(|published| restore_alias(loaded, settings, published));
-            (parent.and_then(|thread| thread.join().expect("making a zone does not panic")), alias)
+            (shards, parent.and_then(|thread| thread.join().expect("making a zone does not panic")), alias)
         });
         let apexes = loaded.routers.iter().map(|router| &router.apex);
         let is_missing = |apex: &&Name| !shards.contains_key(*apex) && published(apex).is_some();

@@ -1,4 +1,4 @@
-//! Work on many items by several threads.
+//! Work on many items by several threads: a start has hundreds of thousands of zones and entries to look at.
 
 /// From this many items on it is worth it: starting a thread costs about as much as compiling this many zones.
 const PARALLEL_MIN: usize = 64;

@@ -1,0 +1,168 @@
+//! `signpost zone unbound`: the names without a Route that shards' wildcards answer most, from the counts of running
+//! processes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::{Arg, ArgMatches, Command, value_parser};
+use jiff::Timestamp;
+
+use crate::admin::unbound::{Asked, Report, Zone};
+use crate::cli::output::{self, Format};
+use crate::cli::scrape::{self, Admin};
+use crate::cli::style::{Painter, Style};
+use crate::cli::table::{Cell, Table};
+use crate::cli::{Exit, access, age, complain, exit_of, progress};
+
+/// How long asking all processes may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+pub(super) fn command() -> Command {
+    let zone = super::apex_argument().help("Only this zone");
+    let names = Arg::new("names")
+        .long("names")
+        .value_name("N")
+        .value_parser(value_parser!(u16).range(1..))
+        .default_value("10")
+        .help("How many names of each zone are listed");
+    Command::new("unbound")
+        .about("Lists names without a Route that are asked at shards all the same, by the counts of running processes")
+        .after_help(
+            "A shard's wildcard answers every name below it. Listed are those that no Route has there, asked within the \
+             last hour or two: what was mistyped, deleted or moved away long ago, and what scanners try. A name after \
+             \"*.\" stands for all below it. Give --admin once for each process; their numbers are added. Exit codes: \
+             0 listed (there may be none), 1 no process tells, 2 called wrongly.",
+        )
+        .args([zone, scrape::argument(), names])
+        .arg(output::argument())
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    let asked = access::run(LIMIT, async {
+        let admin = Admin::new()?;
+        let urls = scrape::urls(matches);
+        let reports = futures::future::join_all(urls.iter().map(|url| admin.unbound(url)));
+        Ok(progress::during("asking processes", reports).await)
+    });
+    let reports = match asked {
+        Ok(reports) => reports,
+        Err(error) => return exit_of(Err(error)),
+    };
+    let (told, silent): (Vec<_>, Vec<_>) = reports.into_iter().partition(Result::is_ok);
+    silent.into_iter().filter_map(Result::err).for_each(complain);
+    if told.is_empty() {
+        return Exit::Failure;
+    }
+    let names = usize::from(*matches.get_one::<u16>("names").expect("it has a default"));
+    let apex = matches.get_one::<crate::wire::Name>("apex").map(|apex| apex.to_string().to_ascii_lowercase());
+    let mut report = merged(told.into_iter().flatten());
+    report.zones.retain(|zone| apex.as_ref().is_none_or(|apex| zone.zone == *apex));
+    report.zones.iter_mut().for_each(|zone| zone.names.truncate(names));
+    exit_of(Format::of(matches).show(&report, |painter| table(&report, Timestamp::now(), painter)))
+}
+
+/// The sums of what several processes tell, since the earliest of their times.
+fn merged(reports: impl Iterator<Item = Report>) -> Report {
+    let mut since: Option<Timestamp> = None;
+    let mut zones: BTreeMap<String, (u64, BTreeMap<String, Asked>)> = BTreeMap::new();
+    for report in reports {
+        since = Some(since.map_or(report.since, |since| since.min(report.since)));
+        for zone in report.zones {
+            let (requests, names) = zones.entry(zone.zone).or_default();
+            *requests += zone.requests;
+            for asked in zone.names {
+                let sum = names.entry(asked.name.clone()).or_insert_with(|| Asked {
+                    requests: 0,
+                    at_least: 0,
+                    ..asked.clone()
+                });
+                sum.requests += asked.requests;
+                sum.at_least += asked.at_least;
+                sum.last_asked = sum.last_asked.max(asked.last_asked);
+            }
+        }
+    }
+    let zone = |(zone, (requests, names)): (String, (u64, BTreeMap<String, Asked>))| {
+        let mut names: Vec<Asked> = names.into_values().collect();
+        names.sort_by_key(|asked| std::cmp::Reverse(asked.requests));
+        Zone { zone, requests, names }
+    };
+    let mut zones: Vec<Zone> = zones.into_iter().map(zone).collect();
+    zones.sort_by_key(|zone| std::cmp::Reverse(zone.requests));
+    Report { since: since.unwrap_or_default(), zones }
+}
+
+fn table(report: &Report, now: Timestamp, painter: Painter) -> String {
+    let since = age::since(report.since, now);
+    if report.zones.is_empty() {
+        return format!("no name without a Route was asked at a shard in the last {since}\n");
+    }
+    let mut table = Table::new(["NAME", "REQUESTS", "LAST ASKED"]);
+    for zone in &report.zones {
+        table.row([Cell::styled(Style::Strong, zone.zone.as_str()), Cell::from(zone.requests.to_string())]);
+        for asked in &zone.names {
+            let requests = match asked.requests == asked.at_least {
+                true => asked.requests.to_string(),
+                false => format!("{}-{}", asked.at_least, asked.requests),
+            };
+            let last = format!("{} ago", age::since(asked.last_asked, now));
+            table.row([Cell::from(format!("  {}", asked.name)), Cell::from(requests), Cell::from(last)]);
+        }
+    }
+    format!("{}\nin the last {since}\n", table.text(painter))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("in range")
+    }
+
+    fn asked(name: &str, requests: u64, at_least: u64, last: i64) -> Asked {
+        Asked { name: name.to_owned(), requests, at_least, last_asked: at(last) }
+    }
+
+    fn zone(zone: &str, requests: u64, names: Vec<Asked>) -> Zone {
+        Zone { zone: zone.to_owned(), requests, names }
+    }
+
+    #[test]
+    fn processes_are_added() {
+        let one = Report {
+            since: at(1_000),
+            zones: vec![
+                zone("s2.example.", 9, vec![asked("a.s2.example.", 9, 9, 1_500)]),
+                zone("s1.example.", 4, vec![asked("a.s1.example.", 3, 3, 1_200), asked("b.s1.example.", 1, 1, 1_100)]),
+            ],
+        };
+        let other = Report {
+            since: at(900),
+            zones: vec![zone(
+                "s1.example.",
+                8,
+                vec![asked("b.s1.example.", 6, 4, 1_300), asked("*.c.s1.example.", 2, 2, 990)],
+            )],
+        };
+        let report = merged([one, other].into_iter());
+        let expected = "\
+NAME                REQUESTS   LAST ASKED
+s1.example.         12
+  b.s1.example.     5-7        11m ago
+  a.s1.example.     3          13m ago
+  *.c.s1.example.   2          16m ago
+s2.example.         9
+  a.s2.example.     9          500s ago
+
+in the last 18m
+";
+        let shown = table(&report, at(2_000), Painter::PLAIN);
+        assert_eq!(shown, expected.replace("500s", "8m20s"));
+        let nothing = merged(std::iter::once(Report { since: at(2_000), zones: Vec::new() }));
+        assert_eq!(
+            table(&nothing, at(2_060), Painter::PLAIN),
+            "no name without a Route was asked at a shard in the last 60s\n"
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! Names without a Route that shards' wildcards answer: what becomes of the workers' sightings of names.
+//!
+//! ```text
+//!  worker ─► ring (transport/sightings) ─► every 250 ms: has the name a Route? ─► tally ─► /metrics, /unbound-names
+//! ```
+//!
+//! A name has a Route if the alias zone has its label, as a CNAME of this very name: the alias zone has a record for every
+//! bound Route. So nothing is asked of the API, and a Route that has moved away counts where it is. While the alias zone is
+//! not there nothing is known, and nothing is counted. Nor is what we ask ourselves to see what a wildcard answers.
+
+pub mod tally;
+pub mod top;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use self::tally::{Seen, Tally};
+use crate::admin::unbound::Report;
+use crate::compiler;
+use crate::controller::live::check::PROBE_LABEL;
+use crate::nameserver::sighting::Sighting;
+use crate::transport::sightings::{Sightings, WINDOW};
+use crate::wire::{Name, RecordType};
+use crate::zone::db::Snapshot;
+use crate::zone::{Zone, ZoneDb};
+
+/// How often the rings are emptied.
+const LOOK: Duration = WINDOW;
+/// Sightings taken out of one ring before the next one's turn.
+const ROUND: usize = 4096;
+
+/// What is counted; the task counts, others read.
+pub struct Unbound {
+    db: Arc<ZoneDb>,
+    platform: Arc<compiler::Settings>,
+    told: Mutex<Told>,
+}
+
+struct Told {
+    tally: Tally,
+    lost: u64,
+}
+
+/// Requests for names without a Route, since the start.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// By zone: all shards' zones that have numbers, and those of before that had requests.
+    pub zones: Vec<(Name, u64)>,
+    /// Of all other zones.
+    pub others: u64,
+    /// How many requests those sightings stand for that were lost.
+    pub lost: u64,
+}
+
+impl Unbound {
+    /// Nothing counted yet, for the shards' zones in `db`. Of each zone `names` names are told.
+    pub fn new(names: usize, db: Arc<ZoneDb>, platform: Arc<compiler::Settings>) -> Self {
+        let tally = Tally::new(names, Timestamp::now());
+        Unbound { db, platform, told: Mutex::new(Told { tally, lost: 0 }) }
+    }
+
+    /// Counts what comes out of `rings`, until `stop`.
+    pub async fn run(self: Arc<Self>, mut rings: Vec<Sightings>, stop: CancellationToken) {
+        let mut ticks = tokio::time::interval(LOOK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            let now = Timestamp::now();
+            let lost = rings.iter().map(Sightings::lost).sum();
+            self.told().lost = lost;
+            self.told().tally.turn(now);
+            for ring in &mut rings {
+                self.take(ring, now);
+            }
+        }
+    }
+
+    fn take(&self, ring: &mut Sightings, now: Timestamp) {
+        let Some(first) = ring.pop() else { return };
+        let snapshot = self.db.snapshot();
+        let Some(aliases) = self.db.get(self.platform.alias_apex()).filter(|zone| zone.why_unavailable().is_none())
+        else {
+            // What was seen is given up, for nobody can tell what it was.
+            for _ in 0..ROUND {
+                if ring.pop().is_none() {
+                    break;
+                }
+            }
+            return;
+        };
+        let numbers = self.db.numbers_max();
+        let rest = std::iter::from_fn(|| ring.pop()).take(ROUND);
+        for sighting in [first].into_iter().chain(rest) {
+            if let Some((apex, number)) = self.unbound(&sighting, &snapshot, &aliases) {
+                let seen = Seen { label: sighting.label().into(), is_below: sighting.is_below };
+                let number = Some(number).filter(|number| *number < numbers);
+                self.told().tally.add(&apex, number, seen, u64::from(sighting.weight), now);
+            }
+        }
+    }
+
+    /// The shard's zone and its number, if the name has no Route there.
+    fn unbound(&self, sighting: &Sighting, snapshot: &Snapshot, aliases: &Zone) -> Option<(Name, usize)> {
+        if sighting.label().starts_with(PROBE_LABEL.as_bytes()) {
+            return None;
+        }
+        let zone = snapshot.by_hash(sighting.zone)?;
+        if !sighting.is_below {
+            let name = zone.apex().prepend(sighting.label()).ok()?;
+            let alias = aliases.apex().prepend(sighting.label()).ok()?;
+            let leads_here = |target: &[u8]| target.eq_ignore_ascii_case(name.as_wire());
+            let mut records = aliases.owner(&alias).into_iter().filter(|rrset| rrset.rtype == RecordType::CNAME);
+            if records.any(|rrset| rrset.rdata.iter().any(|target| leads_here(target))) {
+                return None;
+            }
+        }
+        Some((zone.apex().clone(), zone.number()))
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> Counts {
+        let apexes = self.db.numbered();
+        let told = self.told();
+        let (requests, others) = told.tally.requests();
+        let requests = requests.iter().copied().chain(std::iter::repeat(0));
+        let zones = apexes
+            .into_iter()
+            .zip(requests)
+            .filter(|(apex, count)| *count > 0 || self.db.get(apex).is_some_and(|zone| zone.is_shard()));
+        Counts { zones: zones.collect(), others, lost: told.lost }
+    }
+
+    /// The names asked most.
+    pub fn report(&self) -> Report {
+        self.told().tally.report()
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,115 @@
+//! A sighting: a name that the wildcard at the top of a shard's zone has answered, as a record of fixed size that a query
+//! thread can leave for others to look at.
+//!
+//! Only the label next to the zone's apex is kept, and whether there were more: that label is what a Route would have, and
+//! `*.label` says all that a thousand random names below it would.
+
+use crate::wire::Class;
+use crate::wire::header::Opcode;
+use crate::wire::message::Query;
+use crate::wire::name::LABEL_OCTETS_MAX;
+use crate::zone::db::Snapshot;
+use crate::zone::lookup::{Place, place};
+use crate::zone::qname::{NameHash, Qname};
+
+/// A name answered by a wildcard.
+#[derive(Debug, Clone, Copy)]
+pub struct Sighting {
+    /// The hash of the zone's apex.
+    pub zone: NameHash,
+    /// How many requests it stands for.
+    pub weight: u32,
+    /// Whether the name had more labels, left of the one that is kept.
+    pub is_below: bool,
+    label_length: u8,
+    label: [u8; LABEL_OCTETS_MAX],
+}
+
+impl Sighting {
+    /// What is to be seen of an answered query: `None` unless the answer came from the wildcard at the top of a shard's
+    /// zone. It reads and looks up the query again, which only one that was drawn has to pay for.
+    pub fn of(query: &[u8], weight: u32, snapshot: &Snapshot) -> Option<Sighting> {
+        let read = Query::read(query)?;
+        let question = read.question.filter(|question| question.qclass == Class::IN)?;
+        if read.header.opcode() != Opcode::QUERY || read.fault.is_some() {
+            return None;
+        }
+        let qname = Qname::of(question.name(query));
+        let zone = snapshot.enclosing(&qname, 0).filter(|zone| zone.is_shard())?;
+        let above = qname.labels() - zone.apex_labels();
+        match place(zone, &qname)? {
+            Place::Found(found) if found.synthesised > 0 && found.synthesised == above => {}
+            _ => return None,
+        }
+        let start = qname.start(above - 1);
+        let octets = &qname.octets()[start + 1..qname.start(above)];
+        let mut label = [0; LABEL_OCTETS_MAX];
+        label[..octets.len()].copy_from_slice(octets);
+        let label_length = octets.len() as u8;
+        Some(Sighting { zone: zone.apex_hash(), weight, is_below: above > 1, label_length, label })
+    }
+
+    /// The label next to the apex, in lower case.
+    pub fn label(&self) -> &[u8] {
+        &self.label[..usize::from(self.label_length)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Name, RecordType};
+    use crate::zone::{Contents, Ttl, Zone, ZoneDb};
+
+    fn zone(apex: &str, owners: &[(&str, RecordType)]) -> Zone {
+        let name = |text: &str| text.parse::<Name>().expect("a name");
+        let mut contents = Contents::new(name(apex));
+        let soa = [name(apex).as_wire(), name(apex).as_wire(), &[0; 20]].concat();
+        contents.add(name(apex), RecordType::SOA, Ttl::from_wire(5), soa.into()).expect("is in the zone");
+        for (owner, rtype) in owners {
+            let rdata: Box<[u8]> = match *rtype {
+                RecordType::A => Box::from([192, 0, 2, 1]),
+                _ => name("elsewhere.example.").as_wire().into(),
+            };
+            contents.add(name(&format!("{owner}.{apex}")), *rtype, Ttl::from_wire(5), rdata).expect("is in the zone");
+        }
+        Zone::build(&contents).expect("a zone")
+    }
+
+    fn query(name: &str) -> Vec<u8> {
+        let name = name.parse::<Name>().expect("a name");
+        [&[0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], name.as_wire(), b"\0\x01\0\x01"].concat()
+    }
+
+    #[test]
+    fn only_the_top_wildcard_of_a_shards_zone_is_seen() {
+        let db = ZoneDb::new();
+        let shard = [("*", RecordType::A), ("moved", RecordType::CNAME), ("*.moved", RecordType::CNAME)];
+        let followed = zone("shard.example.", &shard);
+        followed.set_shard();
+        db.publish(followed);
+        db.publish(zone("static.example.", &[("*", RecordType::A)]));
+        db.set_ready();
+        let snapshot = db.snapshot();
+        for (name, seen) in [
+            ("Foo.Shard.example.", Some(("foo", false))),
+            ("a.b.foo.shard.example.", Some(("foo", true))),
+            ("*.shard.example.", None),
+            ("shard.example.", None),
+            ("moved.shard.example.", None),
+            ("www.moved.shard.example.", None),
+            ("foo.static.example.", None),
+            ("foo.test.", None),
+        ] {
+            let sighting = Sighting::of(&query(name), 4, &snapshot);
+            let told =
+                sighting.map(|one| (String::from_utf8_lossy(one.label()).into_owned(), one.is_below, one.weight));
+            assert_eq!(told, seen.map(|(label, is_below)| (label.to_owned(), is_below, 4)), "{name}");
+            assert_eq!(sighting.is_none_or(|one| snapshot.by_hash(one.zone).is_some()), true);
+        }
+        let mut chaos = query("foo.shard.example.");
+        *chaos.last_mut().expect("it is not empty") = 3;
+        assert!(Sighting::of(&chaos, 1, &snapshot).is_none());
+        assert!(Sighting::of(b"short", 1, &snapshot).is_none());
+    }
+}

@@ -1,0 +1,79 @@
+//! Drawing one request in so many by chance: what the query log and the sightings of names have in common.
+
+use std::num::NonZeroU32;
+
+use super::desk::Random;
+
+/// A worker's draw: how many requests are passed over until the next that is taken.
+#[derive(Default)]
+pub(super) struct Draw {
+    every: Option<NonZeroU32>,
+    left: u64,
+}
+
+impl Draw {
+    /// Which of the next `requests` requests is the first to be taken, if one of them is. Ask again for those after it.
+    ///
+    /// The gaps are drawn anew each time, between none and twice what is asked for: clients that ask in a rhythm would
+    /// otherwise always be taken, or never.
+    pub(super) fn pick(&mut self, every: NonZeroU32, requests: usize, random: &mut Random) -> Option<usize> {
+        if self.every != Some(every) {
+            self.every = Some(every);
+            self.left = gap(every, random);
+        }
+        if self.left >= requests as u64 {
+            self.left -= requests as u64;
+            return None;
+        }
+        let picked = self.left as usize;
+        self.left = gap(every, random);
+        Some(picked)
+    }
+}
+
+/// Requests to pass over: on average one less than `every`.
+fn gap(every: NonZeroU32, random: &mut Random) -> u64 {
+    let most = 2 * u128::from(every.get()) - 1;
+    // The high part of the product is even over 0..most but for one part in four thousand millions.
+    ((u128::from(random.next()) * most) >> 32) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of `batches` batches of `size` are picked.
+    fn picked(draw: &mut Draw, every: u32, batches: usize, size: usize) -> usize {
+        let (every, mut random) = (NonZeroU32::new(every).expect("not zero"), Random::new());
+        let mut count = 0;
+        for _ in 0..batches {
+            let mut from = 0;
+            while let Some(at) = draw.pick(every, size - from, &mut random) {
+                assert!(from + at < size);
+                count += 1;
+                from += at + 1;
+            }
+        }
+        count
+    }
+
+    #[test]
+    fn one_in_so_many_is_picked() {
+        let mut draw = Draw::default();
+        assert_eq!(picked(&mut draw, 1, 100, 64), 6_400);
+        for (every, size) in [(2, 1), (10, 64), (10, 3), (100, 64)] {
+            let requests = 1_000_000;
+            let expected = requests / every as usize;
+            let found = picked(&mut draw, every, requests / size, size);
+            assert!(found.abs_diff(expected) < expected / 10, "1 in {every}: {found} of {requests}");
+        }
+        let (longest, mut random) = (NonZeroU32::MAX, Random::new());
+        let gaps: Vec<u64> = (0..1_000).map(|_| gap(longest, &mut random)).collect();
+        assert!(
+            gaps.iter().all(|gap| *gap < 2 * u64::from(u32::MAX)) && gaps.iter().any(|gap| *gap > u64::from(u32::MAX))
+        );
+        // A change is not kept waiting for the gap of before.
+        picked(&mut draw, u32::MAX, 1, 1);
+        assert_eq!(picked(&mut draw, 1, 1, 1), 1);
+    }
+}
