@@ -1,15 +1,19 @@
 //! The zones of a platform for a command that looks at them once: made from the API's objects the way a name server
 //! makes them, under the serials that the Zone objects record, and read from zone files.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::access::{Access, Place};
-use super::complain;
 use super::folder::StaticZones;
+use super::platform::Platform;
+use super::{brake, complain, note};
+use crate::api::v1alpha1::brake::Brake;
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
 use crate::api::v1alpha1::zone::ZoneKind;
 use crate::compiler;
+use crate::config::Settings;
 use crate::controller::export::{self, Export};
 use crate::daemon::platform;
 use crate::wire::Name;
@@ -66,6 +70,8 @@ pub(super) struct Zones {
     pub(super) bindings: Vec<RouteBinding>,
     /// What the configuration adds to every zone; none where no API was asked.
     pub(super) platform: Option<compiler::Settings>,
+    /// Where the API says that name servers are asked whether names are live.
+    pub(super) asked: Vec<SocketAddr>,
 }
 
 /// What zones are made from, apart from the API's objects: zone files and the configuration.
@@ -73,6 +79,7 @@ pub(super) struct Ground {
     files: Vec<(PathBuf, Contents)>,
     /// The API, and what the configuration adds to its zones; none where no API is asked.
     pub(super) api: Option<(Access, compiler::Settings)>,
+    asked: Vec<SocketAddr>,
 }
 
 impl Ground {
@@ -89,20 +96,32 @@ impl Ground {
         if files.errors().next().is_some() {
             return Err("there are errors in zone files".to_owned());
         }
-        let mut api = None;
+        let (mut api, mut asked) = (None, Vec::new());
         if ask {
             let access = place.connect().await?;
+            let known = Platform::find(place, &access).await?;
             let listened: Vec<_> = settings.dns_listen.iter().map(|address| address.ip()).collect();
-            let base = files.take(&settings.domain);
-            let platform = platform::settings(settings, &listened, base).map_err(|error| error.to_string())?;
+            let base = files.take(&known.domain);
+            if known.name_servers.is_none() {
+                note(
+                    "the platform's name servers are not known here; give --nameserver, or the --config of the server",
+                );
+            }
+            asked = known.asked.iter().filter_map(|address| address.parse().ok()).collect();
+            let nameservers = known.name_servers.unwrap_or_default();
+            let settings = Settings { domain: known.domain, nameservers, ..settings.clone() };
+            let platform = platform::settings(&settings, &listened, base).map_err(|error| error.to_string())?;
+            // Whoever may not read Brakes is not told.
+            let brakes = access.all_permitted::<Brake>().await?.unwrap_or_default();
+            brake::line(&brakes).into_iter().for_each(note);
             api = Some((access, platform));
         }
-        Ok(Ground { files: files.into_zones(), api })
+        Ok(Ground { files: files.into_zones(), api, asked })
     }
 
     /// The zones, with those that the API's objects come to.
     pub(super) fn zones(&self, exported: Option<Export>) -> Result<Zones, String> {
-        let mut zones = Zones::default();
+        let mut zones = Zones { asked: self.asked.clone(), ..Zones::default() };
         if let Some(exported) = exported {
             zones.zones.extend(exported.zones.into_iter().map(|zone| Known {
                 contents: zone.contents,

@@ -9,6 +9,7 @@ pub mod layers;
 pub mod reference;
 mod strategy;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
@@ -422,6 +423,11 @@ pub fn load(places: &Places) -> Result<Settings, Errors> {
 
 /// As [`load`], for commands other than `serve`: what keys mean is checked, and not whether one process can do it all.
 pub fn read(places: &Places) -> Result<Settings, Errors> {
+    read_given(places).map(|(settings, _)| settings)
+}
+
+/// The same, and which keys are set in any of the places: the others have their defaults.
+pub fn read_given(places: &Places) -> Result<(Settings, BTreeSet<&'static str>), Errors> {
     let file = match &places.config {
         None => Layer::new(),
         Some(path) => read_file(path)?,
@@ -431,7 +437,7 @@ pub fn read(places: &Places) -> Result<Settings, Errors> {
     merged.extend(places.flags.clone());
     let mut settings = settings(&merged)?;
     settings.config.clone_from(&places.config);
-    Ok(settings)
+    Ok((settings, merged.into_keys().collect()))
 }
 
 fn read_file(path: &Path) -> Result<Layer, Errors> {

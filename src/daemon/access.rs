@@ -263,7 +263,7 @@ pub(super) fn names(addresses: &[SocketAddr], given: &[String]) -> impl Iterator
 }
 
 /// This machine's name, if it has one that a certificate can hold.
-fn host_name() -> Option<String> {
+pub fn host_name() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     let name = text.trim().to_ascii_lowercase();
     crate::api::names::check_domain(&name).ok().map(|()| name)

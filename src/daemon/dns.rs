@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::access::host_name;
 use super::dials::Dials;
 use super::dns_metrics::{self, DnsMetrics};
 use super::engine::{self, Engine};
@@ -96,6 +97,15 @@ pub struct Dns {
     query_log: QueryLog,
 }
 
+/// Where this process is, for people: what it is called, and where it answers.
+fn here(settings: &Settings, addresses: &[SocketAddr]) -> String {
+    /// More addresses say no more.
+    const ADDRESSES_TOLD: usize = 3;
+    let name = settings.server_id.clone().or_else(host_name).unwrap_or_else(|| "unnamed".to_owned());
+    let addresses = addresses.iter().take(ADDRESSES_TOLD).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    format!("{name} ({addresses})")
+}
+
 /// What the name server follows besides zone files.
 pub struct Follow {
     /// A client that may list and watch.
@@ -153,7 +163,8 @@ impl Dns {
                 let status = Arc::new(Status::default());
                 metrics.status(status.clone());
                 mirrors.extend(dns_metrics::mirrors(&status));
-                let reporter = Reporter::new(follow.client.clone(), follow.instance.clone(), status.clone());
+                let here = Some(here(settings, running.addresses()));
+                let reporter = Reporter::new(follow.client.clone(), follow.instance.clone(), here, status.clone());
                 mirrors.push(("dns", reporter.mirror()));
                 tasks.spawn("brake", reporter.run(tasks.stop_token()));
                 if settings.metrics_unbound_names > 0 {

@@ -50,6 +50,7 @@ use crate::admin::{self, Admin};
 use crate::api::identity::{
     GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_ADMIN, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
 };
+use crate::api::v1alpha1::zone::ZonePlatform;
 use crate::apiserver::audit::metrics::AuditMetrics;
 use crate::client::metrics::MirrorMetrics;
 use crate::config::{self, AdminTls, Places, Role, Settings};
@@ -179,6 +180,8 @@ struct Process {
     dns: Option<Dns>,
     /// Changes what chooses Routers, if this process has the role `scheduler`.
     switch: Option<watch::Sender<Chooser>>,
+    /// Changes what the API tells of the configuration, likewise.
+    told: Option<watch::Sender<Option<ZonePlatform>>>,
     /// Settings that the loops go by.
     dials: Dials,
     applied: Option<manifests::Report>,
@@ -258,7 +261,7 @@ impl Process {
             admin.metrics.collect(StoreMetrics(writable.clone()));
         }
         let mut mirrors = Vec::new();
-        let mut switch = None;
+        let (mut switch, mut told) = (None, None);
         let (base_serial, base) = watch::channel(None);
         if let (true, Some(data_dir)) = (settings.has(Role::Scheduler), &data_dir) {
             let platform = dns::platform_settings(settings, &listened)?;
@@ -271,6 +274,7 @@ impl Process {
             let started = scheduling::start(settings, clients, platform, base, here, &mut control, &admin);
             mirrors = started.mirrors;
             switch = Some(started.switch);
+            told = Some(started.told);
         }
         let follow = match &data_dir {
             Some(data_dir) if settings.dns_follows_api() => Some(Follow {
@@ -301,6 +305,7 @@ impl Process {
             api,
             dns,
             switch,
+            told,
             dials,
             applied: None,
             control,
@@ -416,6 +421,14 @@ impl Process {
         (settings.strategy, settings.webhook) = (new.strategy, new.webhook.clone());
         // Even if nothing has changed in these keys: the file that one of them names may have.
         let chooser = settings.chooser();
+        if let Some(told) = &self.told {
+            told.send_if_modified(|told| {
+                let Some(told) = told else { return false };
+                let was = told.clone();
+                (told.strategy, told.webhook_fallback) = platform::chosen_by(settings);
+                *told != was
+            });
+        }
         if let Some(switch) = &self.switch {
             let differs = *switch.borrow() != chooser;
             if differs || matches!(chooser, Chooser::Webhook(_)) {

@@ -10,9 +10,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::dials::Dials;
+use super::platform;
 use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::api::v1alpha1::SCHEDULER_LEASE;
+use crate::api::v1alpha1::zone::ZonePlatform;
 use crate::client::lease::{self, Leadership, Lease};
 use crate::client::reflector::HealthProbe;
 use crate::compiler;
@@ -42,6 +44,8 @@ pub struct Started {
     pub mirrors: Vec<(&'static str, HealthProbe)>,
     /// Changes what chooses Routers.
     pub switch: watch::Sender<Chooser>,
+    /// Changes what the API tells of the configuration.
+    pub told: watch::Sender<Option<ZonePlatform>>,
 }
 
 /// What the loops are to know of this process.
@@ -137,8 +141,11 @@ pub fn start(
             probe(prober.clone(), probing.clone(), dial.clone(), probes.clone(), stop)
         }),
     );
+    let servers = config.verify.is_on.then(|| servers_to_ask(config, &platform, listened));
+    let addresses: Vec<SocketAddr> = servers.iter().flatten().map(|server| server.address).collect();
+    let (tell, told) = watch::channel(Some(platform::told(config, &platform, &addresses)));
     let proving = live::Settings {
-        servers: config.verify.is_on.then(|| servers_to_ask(config, &platform, listened)),
+        servers,
         timeout: config.verify.timeout,
         interval: config.verify.interval,
         instance: instance.to_owned(),
@@ -158,8 +165,14 @@ pub fn start(
         "ledger of serials and proof of names",
         while_leading(leadership, stop, move |stop| {
             let feed = Arc::new(ZoneFeed::default());
-            let ledger =
-                ledger::run(controller.clone(), platform.clone(), base.clone(), Arc::clone(&feed), stop.clone());
+            let ledger = ledger::run(
+                controller.clone(),
+                platform.clone(),
+                base.clone(),
+                told.clone(),
+                Arc::clone(&feed),
+                stop.clone(),
+            );
             let feeds = (routes.clone(), feed);
             let proofs =
                 live::run(controller.clone(), platform.clone(), proving.clone(), feeds, proofs.clone(), stop.clone());
@@ -169,7 +182,7 @@ pub fn start(
             }
         }),
     );
-    Started { mirrors, switch }
+    Started { mirrors, switch, told: tell }
 }
 
 /// Probes addresses until `stop`, as `settings` makes of what the dial says. When that is turned, probing begins anew, as it does

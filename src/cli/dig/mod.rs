@@ -41,7 +41,7 @@ pub(super) fn command() -> Command {
         .override_usage("signpost dig [OPTIONS] [@SERVER] <NAME> [TYPE]")
         .after_help(
             "Without @SERVER the first address of --dns-listen is asked; a server that is named without a port, at \
-             port 53. Give the same --domain, --nameserver and --zones as the name servers have. Exit codes: 0 \
+             port 53. The API tells the domain and the name servers; give the same --zones as they have. Exit codes: 0 \
              answered and explained, whatever the answer; 1 the server or the API does not answer; 2 called \
              wrongly.",
         )
@@ -291,7 +291,8 @@ impl Report {
                 text.push('\n');
             }
             if !why.differences.is_empty() {
-                text += "The server may not have seen the latest change, or was given another --domain, --nameserver or --zones.\n";
+                text +=
+                    "The server may not have seen the latest change, or was given another --nameserver or --zones.\n";
             }
         }
         text

@@ -2,6 +2,7 @@
 //! processes.
 
 mod report;
+mod warnings;
 
 use std::time::{Duration, Instant};
 
