@@ -26,7 +26,7 @@ const MADE_WITHIN: Duration = Duration::from_secs(1_200);
 
 /// Makes Routers, Namespaces and Routes through the API.
 async fn make(kubeconfig: &std::path::Path) {
-    let client = client::from_kubeconfig(kubeconfig).await.expect("the server wrote it");
+    let client = client::from_kubeconfig(kubeconfig, Duration::from_secs(60)).await.expect("the server wrote it");
     let object = |kind: &str, metadata: Value, spec: Value| json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec});
     let routers: Api<Router> = Api::all(client.clone());
     for shard in 0..SHARDS {
