@@ -90,7 +90,6 @@ fn router(number: usize) -> RouterInput {
         addresses: [address(0), address(1)].into(),
         records: Box::default(),
         panic_percent: 0,
-        trails: Default::default(),
     }
 }
 

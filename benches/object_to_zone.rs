@@ -13,6 +13,7 @@ use signpost::api::v1alpha1::router::Mode;
 use signpost::compiler::health::Health;
 use signpost::compiler::inputs::{AddressInput, BindingInput, RouterInput};
 use signpost::compiler::settings::text_of;
+use signpost::compiler::trails::Trails;
 use signpost::compiler::{Platform, Settings};
 use signpost::controller::zone::last_good::LastGood;
 use signpost::controller::zone::record;
@@ -34,6 +35,7 @@ fn main() {
     let settings = Arc::new(settings.expect("good settings"));
     one_shard(&settings, count(100_000.0));
     one_alias(&settings, count(1_000_000.0));
+    one_trail(&settings, count(100_000.0));
     from_last_good(&settings, count(100_000.0));
 }
 
@@ -49,7 +51,6 @@ fn router(number: u32, last_octet: u8) -> Arc<RouterInput> {
         addresses: Box::from([address(1), address(last_octet)]),
         records: Box::default(),
         panic_percent: 0,
-        trails: Arc::default(),
     })
 }
 
@@ -60,6 +61,7 @@ fn binding(number: u32, shard: u32) -> Arc<BindingInput> {
         label: format!("namespace-route{number}").into(),
         shard: format!("shard{shard}.v3.example").into(),
         trails: Box::default(),
+        trails_to: None,
     })
 }
 
@@ -87,6 +89,41 @@ fn report(what: &str, bar: &str, mut samples: Vec<Duration>) {
     println!("{what}: p50 {:?}, p99 {:?}, largest {:?} (bar {bar})", at(0.5), at(0.99), at(1.0));
 }
 
+/// A route leaves a shard that very many have left: its trail comes, the ledger names the serial, the zone is published.
+fn one_trail(settings: &Arc<Settings>, trails: u32) {
+    let db = ZoneDb::new();
+    let start = Instant::now();
+    let left = |number: u32| {
+        let apex = "shard0.v3.example".parse().expect("a name");
+        Arc::new(BindingInput { trails: Box::from([apex]), ..(*binding(number, 1)).clone() })
+    };
+    let mut platform = platform(settings, 2, 0);
+    let mut ignored = Vec::new();
+    for number in 0..trails {
+        platform.set_binding(left(number), &mut ignored);
+        ignored.clear();
+    }
+    let apex = "shard0.v3.example".parse().expect("a name");
+    let mut zones = Zones::with_platform(platform.clone(), settings.clone(), HashMap::new(), start);
+    carry_out(zones.publish_due(start + Duration::from_secs(3600), 1_800_000_000), &db);
+    println!("a shard with {trails} trails, made and published: {:?}", start.elapsed());
+    let own = signpost::compiler::shard::digest(&router(0, 2));
+    let mut samples = Vec::new();
+    for sample in 0..SAMPLES {
+        let moved = left(trails + sample);
+        platform.set_binding(moved.clone(), &mut ignored);
+        ignored.clear();
+        let digest = own.plus(platform.trails(&apex).digest());
+        let start = Instant::now();
+        zones.set_binding(moved, start);
+        zones.set_ledger(&apex, Arc::from([(Serial(1_800_000_001 + sample), digest)]));
+        carry_out(zones.publish_due(start, 1_800_000_000), &db);
+        samples.push(start.elapsed());
+        assert_eq!(db.get(&apex).and_then(|zone| zone.serial()), Some(Serial(1_800_000_001 + sample)));
+    }
+    report(&format!("one trail among {trails}, event to published"), "200 µs p99", samples);
+}
+
 /// A Router's address changes, the ledger names its serial, the zone is published.
 fn one_shard(settings: &Arc<Settings>, shards: u32) {
     let db = ZoneDb::new();
@@ -101,7 +138,7 @@ fn one_shard(settings: &Arc<Settings>, shards: u32) {
         let changed = router(number, 3 + (sample % 250) as u8);
         let apex = changed.apex.clone();
         let mut verdicts = Vec::new();
-        let digest = signpost::compiler::shard::compile(&changed, &mut verdicts).digest;
+        let digest = signpost::compiler::shard::compile(&changed, &Trails::default(), &mut verdicts).digest;
         let start = Instant::now();
         zones.set_router(changed, start);
         zones.set_ledger(&apex, Arc::from([(Serial(1_800_000_001 + sample), digest)]));

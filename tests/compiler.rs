@@ -10,7 +10,7 @@ use signpost::api::v1alpha1::router::Router;
 use signpost::compiler::inputs::{BindingInput, RouterInput};
 use signpost::compiler::platform::{Change, Platform};
 use signpost::compiler::settings::{NameServer, Settings};
-use signpost::compiler::{Compiled, Inputs, alias, compile, compile_platform, parent};
+use signpost::compiler::{Compiled, Digest, Inputs, alias, compile, compile_platform, parent};
 use signpost::wire::{Name, RecordType};
 use signpost::zone::check::{self, Severity};
 use signpost::zone::{Contents, OwnerChange};
@@ -44,13 +44,21 @@ fn router(name: &str, second: u32, spec: Value) -> RouterInput {
     input
 }
 
+const SINCE: &str = "2026-01-01T00:00:00Z";
+const UNTIL: &str = "2026-01-02T00:00:00Z";
+
 fn binding(namespace: &str, name: &str, second: u32, label: &str, shard: &str) -> BindingInput {
     moved(namespace, name, second, label, shard, &[])
 }
 
-/// A binding of a route that has left these shards.
+/// A binding of a route that has left these shards; to one with `!` before it its former names lead as yet.
 fn moved(namespace: &str, name: &str, second: u32, label: &str, shard: &str, left: &[&str]) -> BindingInput {
-    let trail = |zone: &&str| json!({"name": format!("{label}.{zone}"), "router": "old", "since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"});
+    let trail = |zone: &&str| match zone.strip_prefix('!') {
+        None => json!({"name": format!("{label}.{zone}"), "router": "old", "since": SINCE, "until": UNTIL}),
+        Some(zone) => {
+            json!({"name": format!("{label}.{zone}"), "router": "old", "since": SINCE, "from": UNTIL, "until": UNTIL})
+        }
+    };
     let trails: Vec<Value> = left.iter().map(trail).collect();
     let created = format!("2026-01-01T00:00:{second:02}Z");
     let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
@@ -291,6 +299,28 @@ fn moved_routes_leave_trails() {
 }
 
 #[test]
+fn former_names_of_a_route_that_has_come_back_lead_to_where_it_was() {
+    let shards =
+        ["shard1", "shard2", "shard3"].map(|name| router(name, 0, json!({"addresses": [{"ip": "192.0.2.1"}]})));
+    let cnames = |left: &[&str]| -> Vec<String> {
+        let web = moved("ns", "web", 0, "web", "shard1.v3.example", left);
+        let compiled = compile(&Inputs { routers: shards.to_vec(), bindings: vec![web] }, &settings());
+        let lines = compiled.zones.iter().filter(|zone| zone.router.is_some()).flat_map(|zone| lines(&zone.contents));
+        lines.filter(|line| line.contains("CNAME") && !line.starts_with('*')).collect()
+    };
+    // It was on shard1, then shard2, then shard3, and is on shard1 again.
+    assert_eq!(
+        cnames(&["shard2.v3.example", "!shard3.v3.example"]),
+        ["web.shard2.v3.example. 30 CNAME web.shard3.v3.example."]
+    );
+    assert_eq!(
+        cnames(&["shard2.v3.example", "shard3.v3.example"]),
+        ["shard2", "shard3"].map(|left| format!("web.{left}.v3.example. 30 CNAME web.shard1.v3.example."))
+    );
+    assert_eq!(cnames(&["!shard2.v3.example"]), [""; 0], "there is nothing to lead on yet");
+}
+
+#[test]
 fn trails_that_are_none_are_left_out() {
     let object = |trails: &[&str]| {
         let trail = |name: &&str| json!({"name": name, "router": "old", "since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"});
@@ -335,11 +365,17 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             Step::Router(number, address.map(|address| router(&format!("r{number}"), second, spec(address))))
         },
     );
-    let left = proptest::collection::vec(0..6usize, 0..3);
+    // No route was ever on the platform's own zones.
+    let is_shards = |apex: &str| apex != "v3.example" && apex != "routes.v3.example";
+    let left = proptest::collection::vec(0..6usize, 0..4);
     let binding = (0..5usize, 0..3u32, 0..3usize, proptest::option::weighted(0.7, 0..3usize), left).prop_map(
         move |(number, second, label, shard, left)| {
             let one = |shard: usize| {
-                let left: Vec<&str> = left.iter().map(|left| apexes[*left]).collect();
+                let names = left.iter().map(|left| apexes[*left]).enumerate();
+                let left: Vec<String> = names
+                    .map(|(at, left)| format!("{}{left}", if at == 2 && is_shards(left) { "!" } else { "" }))
+                    .collect();
+                let left: Vec<&str> = left.iter().map(String::as_str).collect();
                 moved("ns", &format!("b{number}"), second, &format!("l{label}"), apexes[shard], &left)
             };
             Step::Binding(number, shard.map(one))
@@ -370,6 +406,7 @@ proptest! {
         let mut objects = (BTreeMap::new(), BTreeMap::new());
         for step in history {
             let mut changes = Vec::new();
+            let mut trails: BTreeMap<Name, Digest> = BTreeMap::new();
             match step {
                 Step::Router(number, Some(router)) => {
                     objects.0.insert(number, router.clone());
@@ -392,6 +429,10 @@ proptest! {
                 match change {
                     Change::Shard { apex, router: Some(router) } => drop(shards.insert(apex, router)),
                     Change::Shard { apex, router: None } => drop(shards.remove(&apex)),
+                    Change::Trail { apex, digest, .. } => {
+                        prop_assert!(shards.contains_key(&apex), "{} is not served", apex);
+                        trails.insert(apex, digest);
+                    }
                     Change::Delegation { apex, .. } => {
                         let changes = parent::changes(&apex, platform.delegations(), &settings);
                         changes.into_iter().for_each(|change| put(&mut parent_zone, change));
@@ -401,6 +442,9 @@ proptest! {
                         put(&mut alias_zone, alias::change(&label, shard, &settings));
                     }
                 }
+            }
+            for (apex, digest) in trails {
+                prop_assert_eq!(digest, platform.trails(&apex).digest());
             }
         }
         let (routers, bindings) = objects;

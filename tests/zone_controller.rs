@@ -11,6 +11,7 @@ use signpost::api::v1alpha1::router::Router;
 use signpost::api::v1alpha1::zone::Zone as LedgerZone;
 use signpost::client::reflector::{Applied, Change, ObjectKey};
 use signpost::compiler::inputs::{BindingInput, RouterInput};
+use signpost::compiler::trails::Trails;
 use signpost::compiler::{Digest, Settings, alias, shard};
 use signpost::controller::ledger::{BaseSerial, Event, Ledger, Outcome, Write};
 use signpost::controller::live::feed::{ZoneFeed, ZoneNews};
@@ -32,9 +33,15 @@ fn settings() -> Arc<Settings> {
 }
 
 fn router(number: u8, address: u8) -> Arc<RouterInput> {
+    // Some have records at, or below, labels that have trails.
+    let records: &[&str] = match address {
+        1 => &["_acme-challenge.ns-b2 TXT x"],
+        2 => &["ns-b2 TXT x", "other TXT y"],
+        _ => &[],
+    };
     let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
         "metadata": {"name": format!("r{number}"), "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"addresses": [{"ip": format!("192.0.2.{address}")}]}});
+        "spec": {"addresses": [{"ip": format!("192.0.2.{address}")}], "records": records}});
     let object: Router = serde_json::from_value(object).expect("a Router of a test");
     Arc::new(RouterInput::read(&object, "v3.example", &mut Vec::new()).expect("it makes a zone"))
 }
@@ -50,6 +57,8 @@ fn binding(number: u8, shard: u8) -> Arc<BindingInput> {
             .filter(|left| number.is_multiple_of(2) && *left != shard)
             .map(|left| format!("r{left}.v3.example").parse().expect("a name"))
             .collect(),
+        // One has come back, and its trails lead to where it was.
+        trails_to: (number == 2 && shard == 0).then(|| "r3.v3.example".into()),
     })
 }
 
@@ -376,7 +385,7 @@ impl World {
             }
             for (apex, shard) in told.shards.iter().filter_map(|(apex, shard)| Some((apex, shard.as_ref()?))) {
                 if let Some(zone) = serves(apex, shard.serial) {
-                    let made = shard::compile(&shard.router, &mut Vec::new()).records;
+                    let made = shard::compile(&shard.router, &Trails::default(), &mut Vec::new()).records;
                     let wildcard = apex.wildcard().expect("a short name");
                     prop_assert_eq!(zone.owner(&wildcard), made.owner(&wildcard), "{}", apex);
                 }
@@ -491,4 +500,66 @@ proptest! {
             }
         }
     }
+}
+
+/// A drain of a shard with very many routes: each trail costs what it is, whatever there is beside it.
+#[test]
+fn a_trail_among_very_many_is_not_the_whole_zone_anew() {
+    const TRAILS: u32 = 6_000;
+    let trail = |number: u32, shard: &str, left: &[&str]| {
+        Arc::new(BindingInput {
+            key: format!("ns/b{number}").into(),
+            created: 0,
+            label: format!("ns-b{number}").into(),
+            shard: shard.into(),
+            trails: left.iter().map(|left| left.parse().expect("a name")).collect(),
+            trails_to: None,
+        })
+    };
+    let mut now = Instant::now();
+    let mut zones = Zones::new(settings(), NameMap::default(), now);
+    // One of the labels has records below it, so that the zone is made anew for its trail.
+    zones.set_router(router(0, 1), now);
+    zones.set_router(router(1, 9), now);
+    let mut served: Option<Arc<Zone>> = None;
+    let mut publish = |zones: &mut Zones, now: Instant| {
+        for change in zones.publish_due(now, UNIX_START).changes {
+            if let db::Change::Publish(zone) = change
+                && zone.apex().to_string() == "r0.v3.example."
+            {
+                served = Some(zone);
+            }
+        }
+        served.clone()
+    };
+    let wait = Duration::from_secs(2);
+    now += wait;
+    publish(&mut zones, now);
+    let made_anew = zones.counters.made_anew;
+    for number in 0..TRAILS {
+        zones.set_binding(trail(number, "r1.v3.example", &["r0.v3.example"]), now);
+        now += wait;
+        publish(&mut zones, now);
+    }
+    assert_eq!(zones.counters.made_anew, made_anew + 1, "but for the one whose label has records");
+    let compiled = signpost::compiler::compile_platform(zones.platform(), &settings());
+    let check = |zone: Arc<Zone>| {
+        let mut contents = zone.contents();
+        signpost::compiler::apex::set_serial(&mut contents, 0);
+        let whole = compiled.zones.iter().find(|whole| whole.contents.apex() == zone.apex()).expect("it is made");
+        assert!(signpost::zone::diff::owners(&contents, &whole.contents).is_empty());
+        zone.owner_count()
+    };
+    let served = publish(&mut zones, now).expect("it is served");
+    let owners = check(served);
+    assert!(owners >= 2 * (TRAILS as usize - 1), "{owners}");
+
+    // All at once, and their end.
+    for number in 0..TRAILS {
+        zones.set_binding(trail(number, "r0.v3.example", &[]), now);
+    }
+    now += wait;
+    let left = publish(&mut zones, now).expect("it is served").owner_count();
+    assert!(left < 6, "{left}");
+    assert_eq!(zones.counters.made_anew, made_anew + 2);
 }

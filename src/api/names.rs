@@ -125,6 +125,19 @@ pub fn takes_names_of(host: &str, apex: &str) -> bool {
     }
 }
 
+/// Whether the wildcard host `wildcard` covers `host`: a name below the one that it stands for, however deep, or a wildcard
+/// there; not itself.
+pub fn covers(wildcard: &str, host: &str) -> bool {
+    let is_below = |above: &str| is_at_or_below(host, above) && host.len() > above.len();
+    wildcard.strip_prefix("*.").is_some_and(is_below) && !host.eq_ignore_ascii_case(wildcard)
+}
+
+/// The wildcard hosts that cover `host`, the closest first, in lower case.
+pub fn wildcards_above(host: &str) -> impl Iterator<Item = String> {
+    let below = host.strip_prefix("*.").unwrap_or(host);
+    below.match_indices('.').map(|(dot, _)| format!("*{}", below[dot..].to_ascii_lowercase()))
+}
+
 /// What is wrong with a host name or a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
@@ -287,5 +300,24 @@ mod tests {
         ] {
             assert_eq!(takes_names_of(host, apex), verdict, "{host} {apex}");
         }
+    }
+
+    #[test]
+    fn what_wildcards_cover() {
+        for (wildcard, host, covered) in [
+            ("*.shop.example", "www.shop.example", true),
+            ("*.shop.example", "a.b.SHOP.example", true),
+            ("*.shop.example", "*.b.shop.example", true),
+            ("*.shop.example", "*.Shop.example", false),
+            ("*.shop.example", "shop.example", false),
+            ("*.shop.example", "notshop.example", false),
+            ("shop.example", "www.shop.example", false),
+        ] {
+            assert_eq!(covers(wildcard, host), covered, "{wildcard} {host}");
+            let above: Vec<String> = wildcards_above(host).collect();
+            assert_eq!(above.contains(&wildcard.to_owned()), covered, "{host} {above:?}");
+        }
+        assert_eq!(wildcards_above("*.A.b.c").collect::<Vec<_>>(), ["*.b.c", "*.c"]);
+        assert_eq!(wildcards_above("localhost").count(), 0);
     }
 }

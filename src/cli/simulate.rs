@@ -120,8 +120,12 @@ async fn simulate(matches: &ArgMatches, place: &Place, documents: Vec<manifests:
             left => plan.notes.push(format!("{name} would not be deleted: {left} of its routes have nowhere to go")),
         }
     }
-    let context =
-        Context { domain: &place.settings.domain, trail_minimum: place.settings.trail_minimum, now: Timestamp::now() };
+    let context = Context {
+        domain: &place.settings.domain,
+        trail_minimum: place.settings.trail_minimum,
+        trail_quiet: place.settings.trail_quiet,
+        now: Timestamp::now(),
+    };
     plan.capacity = Capacity::compare(&before, forecast);
     plan.tell(steps, &labels, forecast, &context);
     Ok(plan)

@@ -5,12 +5,10 @@
 //! last-good state keeps on disk.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::health::{Choice, Health, choose};
-use super::trails::Trails;
 use super::verdict::Verdict;
 use crate::api::names;
 use crate::api::v1alpha1::route_binding::RouteBinding;
@@ -37,9 +35,6 @@ pub struct RouterInput {
     pub records: Box<[Box<str>]>,
     /// How many of a hundred addresses must be well for health to count; 0 for a Router without a health check.
     pub panic_percent: u8,
-    /// What routes that have left the shard leave in its zone. A Router as read has none: they stand on RouteBindings, and
-    /// [`Platform`](super::Platform) brings the two together.
-    pub trails: Arc<Trails>,
 }
 
 /// One address of a Router.
@@ -105,7 +100,6 @@ impl RouterInput {
             addresses: addresses.into_boxed_slice(),
             records: spec.records.iter().map(|record| record.as_str().into()).collect(),
             panic_percent: panic_percent(router),
-            trails: Arc::default(),
         })
     }
 
@@ -153,8 +147,11 @@ pub struct BindingInput {
     pub label: Box<str>,
     /// The Router's zone, in lower case and without a dot at the end.
     pub shard: Box<str>,
-    /// The zones that the Route has left, in which its former names lead to it; `shard` is none of them.
+    /// The zones that the Route has left, in which its former names lead on; `shard` is none of them.
     pub trails: Box<[Name]>,
+    /// The zone below which they lead, if that is not `shard` yet, in lower case and without a dot at the end: resolvers may
+    /// still hold that the Route's name of now leads elsewhere.
+    pub trails_to: Option<Box<str>>,
 }
 
 impl BindingInput {
@@ -180,32 +177,38 @@ impl BindingInput {
                 return None;
             }
         };
-        let trails = left_zones(binding, &label, &apex, &key, verdicts);
+        let (trails, trails_to) = left_zones(binding, &label, &apex, &key, verdicts);
         Some(BindingInput {
             key,
             created: created(metadata),
             label: label.into(),
             shard: shard.trim_end_matches('.').into(),
             trails,
+            trails_to,
         })
     }
 }
 
-/// The zones in which a binding has trails, each once, in canonical order.
+/// The zones in which a binding has trails, each once, in canonical order; and the one whose trail is yet to begin, to which
+/// the others lead until then.
 fn left_zones(
     binding: &RouteBinding,
     label: &str,
     shard: &Name,
     key: &str,
     verdicts: &mut Vec<Verdict>,
-) -> Box<[Name]> {
+) -> (Box<[Name]>, Option<Box<str>>) {
     let mut zones = Vec::with_capacity(binding.spec.trails.len());
+    let mut last_left = None;
     for (at, trail) in binding.spec.trails.iter().enumerate() {
         let former = trail.name.to_ascii_lowercase().parse::<Name>().ok();
         let zone = former.as_ref().and_then(|former| former.parent().filter(|zone| !zone.is_root()));
         let own = zone.as_ref().and_then(|zone| zone.prepend(label.as_bytes()).ok());
         match zone {
-            Some(zone) if own == former && zone != *shard => zones.push(zone),
+            Some(zone) if own == former && zone != *shard => match &trail.from {
+                None => zones.push(zone),
+                Some(_) => last_left = Some(zone),
+            },
             _ => {
                 let message = format!("{:?} is no former name of the label {label}; it is left out", trail.name);
                 verdicts.push(Verdict::binding(key, format!("spec.trails[{at}].name"), message));
@@ -214,7 +217,11 @@ fn left_zones(
     }
     zones.sort_unstable();
     zones.dedup();
-    zones.into_boxed_slice()
+    zones.retain(|zone| Some(zone) != last_left.as_ref());
+    let trails_to = last_left.filter(|_| !zones.is_empty());
+    let text = |zone: Name| zone.to_lowercase().to_string().strip_suffix('.').map(Box::from);
+    let trails_to = trails_to.and_then(text);
+    (zones.into_boxed_slice(), trails_to)
 }
 
 /// The key of a binding: `<namespace>/<name>`.

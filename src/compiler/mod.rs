@@ -97,8 +97,8 @@ pub fn compile_platform(platform: &Platform, settings: &Settings) -> Compiled {
             contents: alias::zone(platform.aliases().map(|binding| &**binding), settings, 0),
         },
     ];
-    zones.extend(platform.shards().map(|(_, router)| {
-        let shard = shard::compile(router, &mut verdicts);
+    zones.extend(platform.shards().map(|(apex, router)| {
+        let shard = shard::compile(router, platform.trails(apex), &mut verdicts);
         CompiledZone {
             kind: ZoneKind::Shard,
             router: Some(router.name.clone()),

@@ -6,13 +6,13 @@
 //! over when the first goes.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::digest::Digest;
 use super::inputs::{BindingInput, RouterInput};
 use super::parent::Delegations;
 use super::settings::Settings;
-use super::trails::AllTrails;
+use super::trails::{AllTrails, Changed, Trails};
 use super::verdict::{Object, Verdict};
 use crate::wire::Name;
 
@@ -23,8 +23,19 @@ pub enum Change {
     Shard {
         /// The shard's zone.
         apex: Name,
-        /// The Router that serves it now.
+        /// The Router that serves it now. The trails in its zone are [`Platform::trails`].
         router: Option<Arc<RouterInput>>,
+    },
+    /// The trail of one label in a shard's zone has come, changed or gone.
+    Trail {
+        /// The shard's zone.
+        apex: Name,
+        /// The label of the Route that has left.
+        label: Box<str>,
+        /// The zone below which the label's name leads on; `None`: the trail is gone.
+        zone: Option<Box<str>>,
+        /// Digest of all trails in the shard's zone after this change.
+        digest: Digest,
     },
     /// The parent's delegation of a shard has come or gone.
     Delegation {
@@ -61,7 +72,7 @@ pub struct Platform {
     rivals: HashMap<Box<str>, Vec<Arc<BindingInput>>>,
     aliases_digest: Digest,
     trails: AllTrails,
-    /// The Routers that serve, with the trails in their zones.
+    /// The Routers that serve.
     served: BTreeMap<Name, Arc<RouterInput>>,
     refused: BTreeMap<Object, Verdict>,
 }
@@ -164,21 +175,11 @@ impl Platform {
             };
             changes.push(Change::Delegation { apex: apex.clone(), digest: self.delegations_digest });
         }
-        self.serve(apex, now, changes);
-    }
-
-    /// Notes and tells who serves `apex` now, with the trails in its zone.
-    fn serve(&mut self, apex: &Name, router: Option<Arc<RouterInput>>, changes: &mut Vec<Change>) {
-        let trails = self.trails.of(apex);
-        let router = router.map(|router| match trails.is_empty() {
-            true => router,
-            false => Arc::new(RouterInput { trails, ..(*router).clone() }),
-        });
-        match &router {
+        match &now {
             Some(router) => drop(self.served.insert(apex.clone(), Arc::clone(router))),
             None => drop(self.served.remove(apex)),
         }
-        changes.push(Change::Shard { apex: apex.clone(), router });
+        changes.push(Change::Shard { apex: apex.clone(), router: now });
     }
 
     /// Why no Router can have this zone.
@@ -248,10 +249,9 @@ impl Platform {
         {
             self.refused.remove(&Object::Binding(now.key.clone()));
         }
-        for apex in self.trails.replace(before.as_deref(), now.as_deref()) {
-            let claim = self.claims.get(&apex).and_then(|claims| claims.first()).cloned();
-            if let Some(router) = claim.filter(|_| self.served.contains_key(&apex)) {
-                self.serve(&apex, Some(router), changes);
+        for Changed { apex, zone, digest } in self.trails.replace(before.as_deref(), now.as_deref()) {
+            if self.served.contains_key(&apex) {
+                changes.push(Change::Trail { apex, label: label.into(), zone, digest });
             }
         }
         let shard = |binding: &Option<Arc<BindingInput>>| binding.as_ref().map(|binding| binding.shard.clone());
@@ -301,6 +301,12 @@ impl Platform {
     /// The Router that serves `apex`.
     pub fn shard(&self, apex: &Name) -> Option<&Arc<RouterInput>> {
         self.served.get(apex)
+    }
+
+    /// The trails in the zone `apex`.
+    pub fn trails(&self, apex: &Name) -> &Trails {
+        static NONE: LazyLock<Trails> = LazyLock::new(Trails::default);
+        self.trails.of(apex).unwrap_or(&NONE)
     }
 
     /// The bindings that have their label, in no order.

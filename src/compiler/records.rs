@@ -130,7 +130,6 @@ mod tests {
             addresses: Box::default(),
             records: entries.iter().map(|entry| (*entry).into()).collect(),
             panic_percent: 0,
-            trails: Arc::default(),
         };
         let mut contents = Contents::new(apex.clone());
         let mut found = Vec::new();

@@ -22,7 +22,7 @@ use super::digest::Digest;
 use super::inputs::RouterInput;
 use super::records;
 use super::settings::Settings;
-use super::trails;
+use super::trails::{self, Trails};
 use super::verdict::Verdict;
 use crate::wire::{Name, RecordType};
 use crate::zone::Contents;
@@ -33,25 +33,28 @@ const NO_ADDRESS: &[u8] = b"no active address";
 /// What one Router contributes to its shard's zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
-    /// The wildcard and the further records.
+    /// The wildcard, the further records, and the trails.
     pub records: Contents,
     /// The digest of these.
     pub digest: Digest,
+    /// The labels of the further records (see [`trails::own_labels`]).
+    pub own_labels: BTreeSet<Box<[u8]>>,
 }
 
-/// Makes a shard's records from its Router. What cannot be used is left out, with a verdict.
-pub fn compile(router: &RouterInput, verdicts: &mut Vec<Verdict>) -> Shard {
-    let (mut contents, digest) = without_trails(router, verdicts);
-    trails::add(&mut contents, router, verdicts);
-    Shard { digest, records: contents }
+/// Makes a shard's records from its Router and the trails in its zone. What cannot be used is left out, with a verdict.
+pub fn compile(router: &RouterInput, trails: &Trails, verdicts: &mut Vec<Verdict>) -> Shard {
+    let mut contents = without_trails(router, verdicts);
+    let (digest, own_labels) = (Digest::of_contents(&contents), trails::own_labels(&contents));
+    trails::add(&mut contents, router, trails, verdicts);
+    Shard { digest: digest.plus(trails.digest()), records: contents, own_labels }
 }
 
-/// The digest that [`compile`] would find, without making the trails, of which there may be many.
+/// The digest that [`compile`] would find without trails: what the Router itself contributes.
 pub fn digest(router: &RouterInput) -> Digest {
-    without_trails(router, &mut Vec::new()).1
+    Digest::of_contents(&without_trails(router, &mut Vec::new()))
 }
 
-fn without_trails(router: &RouterInput, verdicts: &mut Vec<Verdict>) -> (Contents, Digest) {
+fn without_trails(router: &RouterInput, verdicts: &mut Vec<Verdict>) -> Contents {
     let mut contents = Contents::new(router.apex.clone());
     let wildcard = router.apex.wildcard().expect("the apex leaves room for the wildcard: RouterInput::read");
     put_addresses(&mut contents, &wildcard, router);
@@ -59,8 +62,7 @@ fn without_trails(router: &RouterInput, verdicts: &mut Vec<Verdict>) -> (Content
     if contents.owner(&wildcard).is_empty() {
         apex::set(&mut contents, &wildcard, RecordType::TXT, router.ttl, vec![character_string(NO_ADDRESS)]);
     }
-    let digest = Digest::of_contents(&contents).plus(router.trails.digest());
-    (contents, digest)
+    contents
 }
 
 /// The whole zone of a shard, under a serial.

@@ -237,8 +237,8 @@ pub struct Ledger {
     domain: Name,
     alias_apex: Name,
     platform: Platform,
-    /// Router and digest of each shard's zone.
-    shards: HashMap<Name, (Arc<RouterInput>, Digest)>,
+    /// The zones of shards.
+    shards: HashMap<Name, ShardState>,
     known: HashMap<Name, Known>,
     /// Zones to look at. In canonical order, so that the parent comes before its shards.
     dirty: BTreeSet<Name>,
@@ -254,6 +254,15 @@ pub struct Ledger {
     aliases: VecDeque<(Digest, Box<str>, Option<Arc<BindingInput>>)>,
     /// From this many on, several changes of one alias count as one.
     aliases_max: usize,
+}
+
+/// A shard's zone.
+struct ShardState {
+    router: Arc<RouterInput>,
+    /// The digest of what the Router contributes.
+    own: Digest,
+    /// That of the zone, trails included.
+    digest: Digest,
 }
 
 #[derive(Default)]
@@ -339,13 +348,20 @@ impl Ledger {
                 platform::Change::Shard { apex, router } => {
                     match router {
                         Some(router) => {
-                            let digest = shard::digest(&router);
-                            self.shards.insert(apex.clone(), (router, digest));
+                            let own = shard::digest(&router);
+                            let digest = own.plus(self.platform.trails(&apex).digest());
+                            self.shards.insert(apex.clone(), ShardState { router, own, digest });
                         }
                         None => drop(self.shards.remove(&apex)),
                     }
                     self.orphans.remove(&apex);
                     self.dirty.insert(apex);
+                }
+                platform::Change::Trail { apex, digest, .. } => {
+                    if let Some(shard) = self.shards.get_mut(&apex) {
+                        shard.digest = shard.own.plus(digest);
+                        self.dirty.insert(apex);
+                    }
                 }
                 platform::Change::Delegation { .. } => drop(self.dirty.insert(self.domain.clone())),
                 platform::Change::Alias { label, binding, digest } => {
@@ -500,7 +516,7 @@ impl Ledger {
         } else if *apex != self.domain {
             match self.shards.get(apex) {
                 None => self.feed.tell(|news| drop(news.shards.insert(apex.clone(), None))),
-                Some((router, digest)) => {
+                Some(ShardState { router, digest, .. }) => {
                     if let Some((serial, _)) = versions.next().filter(|(_, newest)| newest == digest) {
                         let router = Arc::clone(router);
                         self.feed
@@ -532,7 +548,8 @@ impl Ledger {
         if *apex == self.alias_apex {
             return Some((ZoneKind::Alias, None, self.platform.alias_digest()));
         }
-        self.shards.get(apex).map(|(router, digest)| (ZoneKind::Shard, Some(router.name.to_string()), *digest))
+        let shard = self.shards.get(apex)?;
+        Some((ZoneKind::Shard, Some(shard.router.name.to_string()), shard.digest))
     }
 }
 

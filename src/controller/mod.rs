@@ -1,6 +1,7 @@
 //! The control loops that make it so: what the API's objects say comes to be what the name server answers.
 
 pub mod apexes;
+pub mod asked;
 pub mod export;
 pub mod static_zones;
 pub mod zone;
@@ -16,3 +17,4 @@ pub mod placement;
 pub mod route;
 pub mod router;
 pub mod router_metrics;
+pub mod standings;

@@ -19,6 +19,7 @@ use serde_json::json;
 use super::live::verdict::Told;
 use super::router::RouterView;
 use crate::api::names::challenge_name;
+use crate::api::standing::Standing;
 use crate::api::v1alpha1::route::{ADMITTED, HOST_PROVEN, Phase, Route};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::client::reflector::ObjectKey;
@@ -51,12 +52,17 @@ pub struct RouteView {
     pub generation: Option<i64>,
     /// What its conditions say of its names.
     pub told: Told,
+    /// Where it stands.
+    pub standing: Standing,
+    /// Why it has no Router, as its condition `Scheduled` says in a word; nothing if it has one.
+    pub waits_for: Option<Box<str>>,
 }
 
 impl RouteView {
     /// Of a Route.
     pub fn new(route: &Route) -> Self {
         let status = route.status.as_ref();
+        let (standing, decided) = status.map(Standing::of).unwrap_or_default();
         let says = |kind: &str| {
             let conditions = &status?.conditions;
             conditions.iter().find(|condition| condition.type_ == kind).map(|condition| condition.status == "True")
@@ -75,12 +81,16 @@ impl RouteView {
             }),
             generation: route.metadata.generation,
             told: status.map_or(Told::default(), |status| Told::of(&status.conditions)),
+            standing,
+            waits_for: decided
+                .filter(|_| standing == Standing::Waiting)
+                .map(|condition| condition.reason.as_str().into()),
         }
     }
 
     /// Whether both are the same but for what is said of names.
     pub fn is_placed_as(&self, other: &RouteView) -> bool {
-        let RouteView { uid, labels, host, bound, admitted, mismatch, host_proven, generation: _, told: _ } = self;
+        let RouteView { uid, labels, host, bound, admitted, mismatch, host_proven, .. } = self;
         let same = (uid, host, bound, admitted, mismatch, host_proven)
             == (&other.uid, &other.host, &other.bound, &other.admitted, &other.mismatch, &other.host_proven);
         same && *labels == other.labels

@@ -122,7 +122,8 @@ impl RouterView {
             }
             (true, Load { routes: 0, trails, trails_until: Some(until) }) => {
                 let message = format!(
-                    "no route is left; former names of {trails} that have left lead through its zone, the last until {until}"
+                    "no route is left; former names of {trails} that have left lead through its zone, the last until {until} \
+                     or longer, if it is asked for"
                 );
                 (false, "TrailsLead", message)
             }

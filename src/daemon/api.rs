@@ -35,16 +35,16 @@ pub struct Api {
 }
 
 impl Api {
-    /// Opens the store, starts the server in `tasks`, and returns when it answers.
+    /// Opens the store, starts the server in `tasks`, and returns when it answers. `access` lets clients in.
     pub async fn start(
         settings: &Settings,
         data_dir: &DataDir,
+        access: Arc<Access>,
         listeners: Vec<TcpListener>,
         tasks: &mut Tasks,
         check: &Check,
     ) -> Result<Self, Error> {
         let addresses = sockets::addresses(&listeners);
-        let access = Arc::new(Access::open(data_dir, settings, &addresses)?);
         let audit = open_audit(settings, data_dir)?;
         let path = data_dir.join("");
         let opened = tokio::task::spawn_blocking(move || Engine::open(&path, Default::default())).await;

@@ -13,6 +13,7 @@ use crate::config::{CookieMode, Settings};
 use crate::nameserver;
 use crate::nameserver::cookie::{Cookies, Secret};
 use crate::transport::LiveSettings;
+use crate::zone::asked::Asked;
 
 /// How long a secret that we drew makes cookies.
 const SECRET_LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -29,6 +30,8 @@ struct Origin {
     drawn: [Secret; 2],
     /// Whether answers are to say that they may be stale.
     stale: bool,
+    /// Where it is marked when trails were asked last.
+    asked: Option<Arc<Asked>>,
 }
 
 /// Whether a change of the key is one of the engine's.
@@ -47,7 +50,7 @@ pub fn take(settings: &mut Settings, new: &Settings) {
 impl Engine {
     /// The engine of this configuration, with a fresh secret.
     pub fn new(settings: &Settings) -> Self {
-        let origin = Origin { settings: settings.clone(), drawn: [draw(), draw()], stale: false };
+        let origin = Origin { settings: settings.clone(), drawn: [draw(), draw()], stale: false, asked: None };
         Engine { live: Arc::new(ArcSwap::from_pointee(origin.compose())), origin: Mutex::new(origin) }
     }
 
@@ -64,6 +67,11 @@ impl Engine {
     /// Has answers say, or no longer say, that they may be stale.
     pub fn set_stale(&self, stale: bool) {
         self.change(|origin| origin.stale = stale);
+    }
+
+    /// Has it marked here from now on when trails were asked last.
+    pub fn set_asked(&self, asked: Option<Arc<Asked>>) {
+        self.change(|origin| origin.asked = asked);
     }
 
     /// Draws another secret; the one of now only verifies from now on.
@@ -92,6 +100,7 @@ impl Origin {
             query_log: settings.query_log.every,
             stale: self.stale,
             sightings: settings.metrics_unbound_names > 0 && settings.dns_follows_api(),
+            asked: self.asked.clone(),
             cookies: self.cookies(),
             rate_limit: (limit.per_second > 0).then(|| limit.clone()),
             ..nameserver::Settings::default()

@@ -1,6 +1,7 @@
 //! The role `scheduler`: leadership, and the loops that only the leader runs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures::future::OptionFuture;
@@ -8,6 +9,7 @@ use kube::Client;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::dials::Dials;
 use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::api::v1alpha1::SCHEDULER_LEASE;
@@ -23,6 +25,7 @@ use crate::controller::ownership::authorities::Authorities;
 use crate::controller::ownership::challenge::Key;
 use crate::controller::{live, ownership, placement};
 use crate::scheduler::chooser::Chooser;
+use crate::scheduler::quiet::Quiet;
 use crate::scheduler::{Scheduler, Settings};
 
 /// The clients of the loops, each of an identity of its own where the API is in this process.
@@ -49,6 +52,8 @@ pub struct Here<'a> {
     pub listened: &'a [SocketAddr],
     /// What the challenges of hosts are made with; `None`: hosts need no proof.
     pub host_key: Option<Key>,
+    /// Settings that a reload changes.
+    pub dials: &'a Dials,
 }
 
 /// Starts the loops in `tasks`. The ledger waits for `base`.
@@ -62,7 +67,7 @@ pub fn start(
     admin: &Admin,
 ) -> Started {
     let Clients { scheduler, controller } = clients;
-    let Here { instance, listened, host_key } = here;
+    let Here { instance, listened, host_key, dials } = here;
     let stop = tasks.stop_token();
     let leadership =
         Lease::run(scheduler.clone(), SCHEDULER_LEASE, instance, lease::Settings::default(), stop.child_token());
@@ -74,6 +79,7 @@ pub fn start(
     settings.prove_hosts = host_key.is_some();
     settings.drain_rate = config.drain_rate;
     settings.trail_minimum = config.trail_minimum;
+    settings.quiet = Quiet { time: config.trail_quiet, maximum: config.trail_maximum };
     let loops = Scheduler::new(scheduler, settings, metrics);
     let switch = loops.switch();
     let counters = placement::Metrics::default();
@@ -87,6 +93,7 @@ pub fn start(
     let placement = placement::Placement::new(controller.clone(), keeping, counters);
     let routes = placement.routes();
     admin.metrics.collect(placement.router_metrics());
+    admin.metrics.collect(placement.standings());
     let of = |owner: &'static str, probes: Vec<HealthProbe>| probes.into_iter().map(move |probe| (owner, probe));
     let mirrors: Vec<_> = of("scheduler", loops.mirrors()).chain(of("placement", placement.mirrors())).collect();
     let watched = mirrors.clone();
@@ -115,17 +122,18 @@ pub fn start(
     });
     let probes = health::metrics::Metrics::default();
     admin.metrics.register(|registry| probes.register(registry));
-    let probing = health::Settings {
-        domain: platform.domain_text(),
-        probes_max: config.health_probes_max,
-        panic_percent: config.health_panic_percent,
-        instance: instance.to_owned(),
+    let (domain, own_name) = (platform.domain_text(), instance.to_owned());
+    let probing = move |(probes_max, panic_percent): (usize, u32)| health::Settings {
+        domain: domain.clone(),
+        probes_max,
+        panic_percent,
+        instance: own_name.clone(),
     };
-    let prober = controller.clone();
+    let (prober, dial) = (controller.clone(), dials.health.subscribe());
     tasks.spawn(
         "health of addresses",
         while_leading(leadership.clone(), stop.clone(), move |stop| {
-            health::run(prober.clone(), probing.clone(), probes.clone(), stop)
+            probe(prober.clone(), probing.clone(), dial.clone(), probes.clone(), stop)
         }),
     );
     let proving = live::Settings {
@@ -161,6 +169,29 @@ pub fn start(
         }),
     );
     Started { mirrors, switch }
+}
+
+/// Probes addresses until `stop`, as `settings` makes of what the dial says. When that is turned, probing begins anew, as it does
+/// with a new leader: from what the Routers' status says.
+async fn probe(
+    client: Client,
+    settings: impl Fn((usize, u32)) -> health::Settings,
+    mut dial: watch::Receiver<(usize, u32)>,
+    metrics: health::metrics::Metrics,
+    stop: CancellationToken,
+) {
+    while !stop.is_cancelled() {
+        let turned = *dial.borrow_and_update();
+        let round = stop.child_token();
+        let mut running = pin!(health::run(client.clone(), settings(turned), metrics.clone(), round.clone()));
+        tokio::select! {
+            () = &mut running => return,
+            Ok(()) = dial.changed() => {
+                round.cancel();
+                running.await;
+            }
+        }
+    }
 }
 
 /// The name servers that are asked whether names are live: those of `verify-server`; else those of `nameserver` where

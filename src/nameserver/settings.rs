@@ -1,9 +1,11 @@
 //! What an operator may set about answering. A reload makes a new value; workers pick it up with their next batch.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use super::cookie::Cookies;
 use super::rrl::RateLimit;
+use crate::zone::asked::Asked;
 
 /// Settings of the query engine, the same for every worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub struct Settings {
     pub query_log: Option<NonZeroU32>,
     /// Whether workers leave sightings of the names that shards' wildcards answer.
     pub sightings: bool,
+    /// Where it is marked when aliases in shards' zones were asked last; `None`: there are none, or nobody wants to know.
+    pub asked: Option<Arc<Asked>>,
 }
 
 /// Most octets of an NSID that are sent; a longer one would crowd out answers in 512 octets.
@@ -48,6 +52,7 @@ impl Default for Settings {
             stale: false,
             query_log: None,
             sightings: false,
+            asked: None,
         }
     }
 }

@@ -53,6 +53,8 @@ pub struct Plan {
     pub leaving: Option<Leaving>,
     /// The Router.
     pub placement: Placement,
+    /// When it was chosen.
+    pub decided: std::time::Instant,
 }
 
 /// How an attempt ended.
@@ -152,6 +154,11 @@ impl Binder {
             Claimed::Ours => return Ok(None),
             Claimed::Gone => return Ok(Some(Outcome::Changed)),
             Claimed::Taken(by) => by,
+            Claimed::Overlaps => {
+                let message =
+                    format!("{host} overlaps a host that a route of another namespace holds, which was there first");
+                return Ok(Some(Outcome::not_admitted("HostAlreadyClaimed", message)));
+            }
         };
         // Who it is concerns only those who may see it.
         let message = if taken_by.namespace == holder.namespace {
@@ -177,7 +184,7 @@ impl Binder {
                     let message = "the host is a name of the platform that belongs to another route".to_owned();
                     return Ok(Err(Outcome::not_admitted("HostInPlatformDomain", message)));
                 }
-                Claimed::Taken(_) => {}
+                Claimed::Taken(_) | Claimed::Overlaps => {}
             }
         }
         Ok(Err(Outcome::Failed { answered: true, error: "every label for the route is another route's".to_owned() }))

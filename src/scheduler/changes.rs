@@ -8,6 +8,7 @@
 //! | Route new or different | | looks at it |
 //! | Route bound, or gone | | lets it go |
 //! | Route bound and asked to move | | looks at it |
+//! | Route on a draining Router different | | gets in line to leave once more |
 //! | RouteBinding | counts it | if its Router drains, its route gets in line |
 //! | RouteBinding gone | counts it no more | wakes routes, if its Router or its namespace's quota was full |
 //! | claim on a host let go | | looks at the Route that has waited longest for it, and at those that it kept out |
@@ -139,9 +140,14 @@ impl Scheduler {
             self.reports.remove(&key);
             self.stop_waiting_for_host(&key, &now);
             self.queue.remove(&key);
-            if before.is_some_and(|before| before.move_to.is_some()) {
+            let differs = before.is_none_or(|before| !now.decides_as(&before));
+            if differs {
+                // It may fit another Router by now, and a wish that is taken back may leave it one that drains.
+                self.drain.retry_one(&key);
+            }
+            // Also when the report was on its way as the reason for it went.
+            if !self.drain.holds(&key) {
                 self.take_back(&key, &now);
-                self.drain.retry();
             }
         } else if before.is_none_or(|before| !now.decides_as(&before)) {
             self.queue.push(key);
@@ -205,14 +211,13 @@ impl Scheduler {
             Change::Resynced(resync) => (resync.applied, resync.vanished),
         };
         let mut names = Vec::with_capacity(applied.len() + gone.len());
+        let mut woken = Vec::new();
         for (key, last) in gone {
-            let woken = self.hosts.remove(&key.name, &last);
-            self.look_at(woken);
+            woken.extend(self.hosts.remove(&key.name, &last));
             names.push(key.name);
         }
         for reflector::Applied { key, now, before, .. } in applied {
-            let woken = self.hosts.set(&key.name, before.as_deref(), &now);
-            self.look_at(woken);
+            woken.extend(self.hosts.set(&key.name, before.as_deref(), &now));
             names.push(key.name);
         }
         for name in names {
@@ -224,19 +229,21 @@ impl Scheduler {
                 // Free: the one that has waited longest takes over, and the others go on waiting.
                 None => waiting.min_by_key(|(key, route)| (route.created, *key)).map(|(key, _)| key),
             };
-            if let Some(key) = next.cloned() {
-                self.queue.push(key);
-            }
+            woken.extend(next.cloned());
         }
+        self.look_at(woken);
     }
 
-    /// Looks again at routes that were kept from their host.
+    /// Looks again at routes that were kept from their host, the oldest first: of those that want one and the same host, or
+    /// overlapping ones, it gets it.
     pub(super) fn look_at(&mut self, woken: Vec<ObjectKey>) {
-        for key in woken {
-            if self.routes.get(&key).is_some_and(|route| !route.bound && !route.deleting) {
-                self.queue.push(key);
-            }
-        }
+        let waits = |key: ObjectKey| {
+            let route = self.routes.get(&key).filter(|route| !route.bound && !route.deleting)?;
+            Some((route.created, key))
+        };
+        let mut woken: Vec<(i64, ObjectKey)> = woken.into_iter().filter_map(waits).collect();
+        woken.sort_unstable();
+        woken.into_iter().for_each(|(_, key)| self.queue.push(key));
     }
 
     pub(super) fn stop_waiting_for_host(&mut self, key: &ObjectKey, route: &RouteFacts) {

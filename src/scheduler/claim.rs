@@ -29,6 +29,8 @@ pub enum Claimed {
     Ours,
     /// This other one's, or in quarantine after it.
     Taken(Holder),
+    /// It overlaps a host that another namespace holds. Our own server says so, whatever the scheduler knew.
+    Overlaps,
     /// The holder that asked does not exist any more.
     Gone,
 }
@@ -50,6 +52,7 @@ pub async fn claim(
         let refused = match api.create(&parameters, &fresh).await {
             Ok(_) => return Ok(Claimed::Ours),
             Err(kube::Error::Api(status)) if status.code == 409 => kube::Error::Api(status),
+            Err(error) if is_overlap(&error) => return Ok(Claimed::Overlaps),
             Err(error) => return Err(error),
         };
         if let Some(found) = api.get_opt(&name).await? {
@@ -69,6 +72,7 @@ pub async fn claim(
                     match api.replace(&name, &parameters, &adopted).await {
                         Ok(_) => return Ok(Claimed::Ours),
                         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                        Err(error) if is_overlap(&error) => return Ok(Claimed::Overlaps),
                         Err(error) => return Err(error),
                     }
                 }
@@ -79,6 +83,13 @@ pub async fn claim(
             return Err(refused);
         }
     }
+}
+
+/// Whether the server refuses the claim for what it claims.
+fn is_overlap(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 422 && causes.into_iter().any(|cause| cause.field == "spec.value")
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,11 +6,12 @@
 //!             └──something changed── stuck ◄──nowhere to go
 //! ```
 //!
-//! A move changes the name of a route and sends its users elsewhere, so a drain goes at a pace that is set, in the order of
-//! the routes' names: the same after a restart, when the lists are made anew from the bindings. Pure: the time comes from the
-//! caller.
+//! A move changes the name of a route and sends its users elsewhere, so a drain goes at a pace that is set: those first that had
+//! the fewest turns, so that many with nowhere to go do not keep others waiting each time that something changes, and among
+//! these in the order of the routes' names, which is the same after a restart, when the lists are made anew from the bindings.
+//! Pure: the time comes from the caller.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -27,9 +28,12 @@ pub struct Drain {
     interval: Duration,
     released_max: usize,
     routers: BTreeSet<String>,
-    waiting: BTreeSet<ObjectKey>,
+    /// With how many turns each has had.
+    waiting: BTreeSet<(u32, ObjectKey)>,
     released: BTreeSet<ObjectKey>,
     stuck: BTreeSet<ObjectKey>,
+    /// Of each route that is in one of these, how many turns it has had, if any.
+    turns: HashMap<ObjectKey, u32>,
     next: Option<Instant>,
 }
 
@@ -44,6 +48,7 @@ impl Drain {
             waiting: BTreeSet::new(),
             released: BTreeSet::new(),
             stuck: BTreeSet::new(),
+            turns: HashMap::new(),
             next: None,
         }
     }
@@ -68,13 +73,17 @@ impl Drain {
 
     /// A route is on a draining Router; whether that is news.
     pub fn add(&mut self, key: &ObjectKey) -> bool {
-        !self.holds(key) && self.waiting.insert(key.clone())
+        !self.holds(key) && self.waiting.insert((0, key.clone()))
     }
 
     /// A route is on none any more; whether it was.
     pub fn remove(&mut self, key: &ObjectKey) -> bool {
         // Nearly always there are none.
-        !self.is_empty() && (self.waiting.remove(key) | self.released.remove(key) | self.stuck.remove(key))
+        if self.is_empty() {
+            return false;
+        }
+        let turns = self.turns.remove(key).unwrap_or(0);
+        self.waiting.remove(&(turns, key.clone())) | self.released.remove(key) | self.stuck.remove(key)
     }
 
     /// The next route to move, if it is time.
@@ -82,7 +91,8 @@ impl Drain {
         if self.released.len() >= self.released_max || self.next.is_some_and(|next| next > now) {
             return None;
         }
-        let key = self.waiting.pop_first()?;
+        let (turns, key) = self.waiting.pop_first()?;
+        self.turns.insert(key.clone(), turns.saturating_add(1));
         let from = self.next.unwrap_or(now).max(now.checked_sub(CATCH_UP).unwrap_or(now));
         self.next = Some(from + self.interval);
         self.released.insert(key.clone());
@@ -103,7 +113,16 @@ impl Drain {
 
     /// Something changed: those that had nowhere to go get another turn.
     pub fn retry(&mut self) {
-        self.waiting.append(&mut self.stuck);
+        let turns = |key: &ObjectKey| self.turns.get(key).copied().unwrap_or(0);
+        self.waiting.extend(std::mem::take(&mut self.stuck).into_iter().map(|key| (turns(&key), key)));
+    }
+
+    /// A route is another one: if it had nowhere to go, it gets another turn.
+    pub fn retry_one(&mut self, key: &ObjectKey) {
+        if self.stuck.remove(key) {
+            let turns = self.turns.get(key).copied().unwrap_or(0);
+            self.waiting.insert((turns, key.clone()));
+        }
     }
 
     /// When the next route can be released, if there is one.
@@ -119,7 +138,11 @@ impl Drain {
 
     /// Whether a route is on a draining Router, as far as is known here.
     pub fn holds(&self, key: &ObjectKey) -> bool {
-        self.waiting.contains(key) || self.released.contains(key) || self.stuck.contains(key)
+        let is_waiting = || {
+            let turns = self.turns.get(key).copied().unwrap_or(0);
+            self.waiting.contains(&(turns, key.clone()))
+        };
+        !self.is_empty() && (self.released.contains(key) || self.stuck.contains(key) || is_waiting())
     }
 
     fn is_empty(&self) -> bool {
@@ -170,6 +193,31 @@ mod tests {
         drain.retry();
         assert_eq!(drain.release(now + Duration::from_secs(1)), Some(key("a")));
         assert_eq!(drain.depths(), (1, 0));
+    }
+
+    #[test]
+    fn who_had_no_turn_comes_before_who_had_one() {
+        let mut drain = Drain::new(1000, 8);
+        let now = Instant::now();
+        let at = |millis| now + Duration::from_millis(millis);
+        for name in ["a", "b", "c"] {
+            drain.add(&key(name));
+        }
+        assert_eq!(drain.release(at(0)), Some(key("a")));
+        drain.nowhere(&key("a"));
+        assert_eq!(drain.release(at(10)), Some(key("b")));
+        drain.nowhere(&key("b"));
+        drain.retry();
+        assert_eq!(drain.release(at(20)), Some(key("c")), "it has had no turn yet");
+        drain.nowhere(&key("c"));
+        assert_eq!(drain.release(at(30)), Some(key("a")));
+        drain.nowhere(&key("a"));
+        drain.retry_one(&key("c"));
+        drain.retry_one(&key("c"));
+        assert_eq!(drain.depths(), (2, 1), "the other one was not asked for");
+        assert_eq!((drain.release(at(40)), drain.release(at(50))), (Some(key("b")), Some(key("c"))));
+        assert!(drain.remove(&key("a")) && drain.remove(&key("b")) && drain.remove(&key("c")));
+        assert!(drain.turns.is_empty() && drain.is_empty());
     }
 
     #[test]

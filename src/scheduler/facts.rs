@@ -264,8 +264,8 @@ pub struct BindingFacts {
     pub router: String,
     /// A number that grows with each commit, to order bindings by.
     pub turn: u64,
-    /// When the first of its trails is over.
-    pub trail_end: Option<Timestamp>,
+    /// When the first of its trails begins or is over.
+    pub trail_turn: Option<Timestamp>,
 }
 
 impl From<RouteBinding> for BindingFacts {
@@ -274,7 +274,7 @@ impl From<RouteBinding> for BindingFacts {
         let version = binding.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
         let created = binding.metadata.creation_timestamp.map_or(0, |time| time.0.as_second());
         BindingFacts {
-            trail_end: binding.spec.trails.iter().map(|trail| trail.until.0).min(),
+            trail_turn: binding.spec.trails.iter().map(|trail| trail.from.as_ref().unwrap_or(&trail.until).0).min(),
             route_uid: binding.spec.route_uid,
             router: binding.spec.router,
             turn: version.unwrap_or_else(|| u64::try_from(created).unwrap_or(0)),

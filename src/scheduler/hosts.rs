@@ -7,7 +7,9 @@
 //!
 //! Equal hosts are one NameClaim, and creating that is the lock. Overlapping ones are several, so they are judged here, by
 //! the loop that makes every decision, one after the other. A host counts from the decision on (*reserved*), before its claim is
-//! seen. Routes that are kept out wait for the claim that does so.
+//! seen. Routes that are kept out wait for the claim that does so, and are looked at in the order in which they were created
+//! when it is let go. Our own server judges the same once more in the transaction that writes the claim, for the time in which
+//! two schedulers each hold themselves for the leader.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};

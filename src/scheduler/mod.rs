@@ -43,7 +43,9 @@ use self::facts::{BindingFacts, HostClaimFacts, NamespaceFacts, RouteFacts, Rout
 use self::filter::{Wish, is_own_name};
 use self::hosts::Hosts;
 use self::metrics::Metrics;
+use self::moving::Turned;
 use self::queue::{Queue, Waits};
+use self::quiet::Quiet;
 use self::rebind::{Cause, Leaving};
 use self::report::{Report, Reporter};
 use self::snapshot::Snapshot;
@@ -75,10 +77,12 @@ pub mod hosts;
 pub mod metrics;
 mod moving;
 pub mod queue;
+pub mod quiet;
 pub mod rebind;
 pub mod report;
 pub mod snapshot;
 pub mod strategy;
+mod trace;
 pub mod webhook;
 
 /// Decisions in a row before events are looked at again: 256 take well under a millisecond.
@@ -114,6 +118,8 @@ pub struct Settings {
     pub drain_rate: u32,
     /// How long the former name of a moved route leads to its new one at least; longer if caches hold it for longer.
     pub trail_minimum: Duration,
+    /// What keeps it beyond that.
+    pub quiet: Quiet,
 }
 
 impl Settings {
@@ -129,6 +135,7 @@ impl Settings {
             prove_hosts: false,
             drain_rate: 10,
             trail_minimum: Duration::from_secs(7 * 24 * 3600),
+            quiet: Quiet::default(),
         }
     }
 }
@@ -162,8 +169,8 @@ pub struct Scheduler {
     settling: VecDeque<(Instant, ObjectKey)>,
     /// The routes on Routers that are draining.
     drain: Drain,
-    /// When the first trail of each moved route is over.
-    trail_ends: BTreeSet<(Timestamp, ObjectKey)>,
+    /// When the first trail of each moved route begins or is over.
+    trail_turns: BTreeSet<(Timestamp, ObjectKey)>,
     /// What is to be written to Routes, the newest for each.
     reports: HashMap<ObjectKey, Report>,
     /// The attempts under way, to know whose it was if one panics.
@@ -184,6 +191,8 @@ struct Watched {
 struct UnderWay {
     attempts: JoinSet<Finished>,
     questions: JoinSet<Answered>,
+    /// Trails that begin or end: beside the attempts, so that the many that a drain leaves do not keep new routes waiting.
+    trails: JoinSet<Turned>,
 }
 
 /// A route that needs a Router.
@@ -216,7 +225,6 @@ impl Subject {
 enum Finished {
     Attempt { plan: Box<Plan>, outcome: Outcome, started: Instant },
     Repair { key: ObjectKey, result: kube::Result<()> },
-    Trails { key: ObjectKey, result: kube::Result<()> },
 }
 
 impl Scheduler {
@@ -240,7 +248,7 @@ impl Scheduler {
         Scheduler {
             queue: Queue::new(settings.waits.clone()),
             drain: Drain::new(settings.drain_rate, settings.concurrency),
-            trail_ends: BTreeSet::new(),
+            trail_turns: BTreeSet::new(),
             chooser: InUse::new(&settings.chooser, &metrics),
             rest: Rest::default(),
             switch,
@@ -305,7 +313,7 @@ impl Scheduler {
             self.term = leadership.borrow_and_update().term().cloned();
             self.metrics.leading(self.term.is_some());
             self.release_drained();
-            self.end_trails(&mut under_way);
+            self.turn_trails(&mut under_way);
             let more = self.schedule_some(&mut under_way, &events);
             self.write_reports(&mut writes);
             self.metrics.depths(self.queue.depths());
@@ -322,6 +330,7 @@ impl Scheduler {
                 Some(answered) = under_way.questions.join_next_with_id() => {
                     self.on_answered(answered, &mut under_way, &events);
                 }
+                Some(turned) = under_way.trails.join_next_with_id() => self.on_trails_turned(turned),
                 Ok(()) = self.switched.changed() => self.on_switched(&mut under_way),
                 Some(written) = writes.join_next() => on_written(written),
                 changed = leadership.changed(), if election_runs => election_runs = changed.is_ok(),
@@ -331,8 +340,9 @@ impl Scheduler {
             }
         }
         self.metrics.leading(false);
-        // What is only asked about has left nothing behind.
+        // What is only asked about has left nothing behind, and a trail is found by who comes next.
         under_way.questions.abort_all();
+        under_way.trails.abort_all();
         let _ = timeout(STOP_TIMEOUT, async { while under_way.attempts.join_next().await.is_some() {} }).await;
         drop(events);
         let _ = timeout(Duration::from_secs(1), async { while beside.join_next().await.is_some() {} }).await;
@@ -487,7 +497,7 @@ impl Scheduler {
             // Before the attempt, so that a release of the host during it is not missed.
             self.waiting_for_host.entry(host_claim_name(host)).or_default().insert(key.clone());
         }
-        let plan = Box::new(Plan { key, route, host_is_own, leaving, placement });
+        let plan = Box::new(Plan { key, route, host_is_own, leaving, placement, decided: std::time::Instant::now() });
         let (binder, term, flying) = (self.binder.clone(), term.clone(), plan.key.clone());
         let task = under_way.attempts.spawn(async move {
             let outcome = binder.bind(&plan, &term).await;
@@ -532,7 +542,6 @@ impl Scheduler {
     fn on_finished(&mut self, finished: Finished, events: &Events) {
         let (plan, outcome, started) = match finished {
             Finished::Attempt { plan, outcome, started } => (plan, outcome, started),
-            Finished::Trails { key, result } => return self.on_trails_ended(key, &result),
             Finished::Repair { key, result: Ok(()) } => return self.queue.done(&key),
             Finished::Repair { key, result: Err(error) } => {
                 tracing::warn!(route = %key, %error, "the route's status cannot be written");
@@ -542,6 +551,7 @@ impl Scheduler {
         };
         let (key, route) = (&plan.key, &plan.route);
         self.metrics.attempt(outcome.label(), started.elapsed().as_secs_f64());
+        trace::attempt(&plan, &outcome, started);
         if !matches!(outcome, Outcome::Bound | Outcome::Moved) {
             self.snapshot.forget(key);
             self.wake_for_room(&plan.placement.router);

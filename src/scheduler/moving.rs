@@ -1,5 +1,5 @@
-//! Routes that leave their Router: those whose annotation says so, those on Routers that are draining; and the end of their
-//! trails.
+//! Routes that leave their Router: those whose annotation says so, those on Routers that are draining; and when their trails
+//! begin and end.
 //!
 //! A route that is to move goes the way of one that has no Router, through the same queue, filter and strategy, and is bound by
 //! replacing its binding (`rebind`). What it is told when there is nowhere to go is the condition `MovePending`; it stays where
@@ -9,20 +9,28 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::time::Instant;
+use tokio::task::{self, JoinError};
+use tokio::time::{Instant, timeout};
 
 use super::facts::{BindingFacts, RouteFacts};
 use super::rebind::{Cause, Leaving, held_by_caches};
 use super::report::Report;
-use super::{Finished, Scheduler, UnderWay};
+use super::{Scheduler, UnderWay};
 use crate::api::v1alpha1::router::RouterState;
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
 
-/// How long after it was tried the end of a trail is tried again, if it is still there.
+/// How many routes' trails begin or end at a time. A drain leaves as many as there were routes, whose end is in no hurry.
+const TURNS_AT_A_TIME: usize = 4;
+/// How long a trail's begin or end may take to be written.
+const TURN_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long after it was tried the begin or end of a trail is tried again, if it is as it was.
 const TRAIL_RETRY: SignedDuration = SignedDuration::from_secs(30);
 /// Longest wait for a date: timers do not count while a machine sleeps.
 const DATE_LONGEST: Duration = Duration::from_secs(3600);
+
+/// How it ended that a route's trails were to begin or end.
+pub(super) type Turned = Result<(), String>;
 
 impl Scheduler {
     /// Why a bound route is to leave its Router now, if it is.
@@ -56,7 +64,7 @@ impl Scheduler {
     /// A route that was to move is not to any more: what it is told of that is taken back.
     pub(super) fn take_back(&mut self, key: &ObjectKey, route: &RouteFacts) {
         // Who does not lead leaves it to who does, and finds it in its next search if it comes to lead.
-        if self.may_decide() && route.bound && route.moving.is_some_and(|moving| moving.is_true) {
+        if route.bound && route.moving.is_some_and(|moving| moving.is_true) && self.may_decide() {
             self.reports.insert(key.clone(), Report::stays(&route.uid));
         }
     }
@@ -80,6 +88,8 @@ impl Scheduler {
                 && let Some(route) = self.routes.get(&key).filter(|route| route.move_to.is_none())
             {
                 self.queue.remove(&key);
+                // One that is being written is taken back when it is seen.
+                self.reports.remove(&key);
                 self.take_back(&key, &route);
             }
         }
@@ -87,11 +97,11 @@ impl Scheduler {
 
     /// A binding is there, or is different.
     pub(super) fn follow_binding(&mut self, key: &ObjectKey, before: Option<&BindingFacts>, now: &BindingFacts) {
-        if let Some(until) = before.and_then(|before| before.trail_end) {
-            self.trail_ends.remove(&(until, key.clone()));
+        if let Some(time) = before.and_then(|before| before.trail_turn) {
+            self.trail_turns.remove(&(time, key.clone()));
         }
-        if let Some(until) = now.trail_end {
-            self.trail_ends.insert((until, key.clone()));
+        if let Some(time) = now.trail_turn {
+            self.trail_turns.insert((time, key.clone()));
         }
         if before.is_some_and(|before| before.router != now.router || before.route_uid != now.route_uid) {
             self.drain.remove(key);
@@ -110,8 +120,8 @@ impl Scheduler {
 
     /// A binding is gone.
     pub(super) fn forget_binding(&mut self, key: &ObjectKey, last: &BindingFacts) {
-        if let Some(until) = last.trail_end {
-            self.trail_ends.remove(&(until, key.clone()));
+        if let Some(time) = last.trail_turn {
+            self.trail_turns.remove(&(time, key.clone()));
         }
         self.drain.remove(key);
     }
@@ -127,44 +137,54 @@ impl Scheduler {
         }
     }
 
-    /// Begins to end the trails whose time is over.
-    pub(super) fn end_trails(&mut self, under_way: &mut UnderWay) {
+    /// Has the trails begin or end whose time has come.
+    pub(super) fn turn_trails(&mut self, under_way: &mut UnderWay) {
         let now = Timestamp::now();
-        if self.trail_ends.first().is_none_or(|(until, _)| *until > now) || !self.may_decide() {
+        if self.trail_turns.first().is_none_or(|(time, _)| *time > now) || !self.may_decide() {
             return;
         }
         let Some(term) = self.term.clone().filter(Term::is_current) else { return };
-        while under_way.attempts.len() < self.settings.concurrency
-            && let Some((_, key)) = self.trail_ends.first().filter(|(until, _)| *until <= now).cloned()
+        while under_way.trails.len() < TURNS_AT_A_TIME
+            && let Some((_, key)) = self.trail_turns.first().filter(|(time, _)| *time <= now).cloned()
         {
-            self.trail_ends.pop_first();
-            let (binder, term) = (self.binder.clone(), term.clone());
-            under_way.attempts.spawn(async move {
-                let result = binder.end_trails(&key, &term).await;
-                Finished::Trails { key, result }
+            self.trail_turns.pop_first();
+            let (binder, term, flying) = (self.binder.clone(), term.clone(), key.clone());
+            let quiet = self.settings.quiet;
+            let task = under_way.trails.spawn(async move {
+                let turning = timeout(TURN_TIMEOUT, binder.turn_trails(&key, quiet, &term)).await;
+                turning.map_or_else(
+                    |_| Err("the API did not answer in time".to_owned()),
+                    |result| result.map_err(|error| error.to_string()),
+                )
             });
+            self.flights.insert(task.id(), flying);
         }
     }
 
-    /// The end of a route's trails was tried. What the mirror shows from then on says whether it is done.
-    pub(super) fn on_trails_ended(&mut self, key: ObjectKey, result: &kube::Result<()>) {
+    /// It was tried to let a route's trails begin or end. What the mirror shows from then on says whether it is done.
+    pub(super) fn on_trails_turned(&mut self, turned: Result<(task::Id, Turned), JoinError>) {
+        let (id, result) = match turned {
+            Ok((id, result)) => (id, result),
+            Err(error) => (error.id(), Err(error.to_string())),
+        };
+        let Some(key) = self.flights.remove(&id) else { return };
         if let Err(error) = result {
-            tracing::warn!(route = %key, %error, "the trail of a moved route cannot be ended; trying again");
+            tracing::warn!(route = %key, %error, "the trails of a moved route cannot be changed; trying again");
         }
         let now = Timestamp::now();
-        if self.bindings.get(&key).is_some_and(|binding| binding.trail_end.is_some_and(|until| until <= now)) {
+        if self.bindings.get(&key).is_some_and(|binding| binding.trail_turn.is_some_and(|time| time <= now)) {
             let again = now.checked_add(TRAIL_RETRY).unwrap_or(Timestamp::MAX);
-            self.trail_ends.insert((again, key));
+            self.trail_turns.insert((again, key));
         }
     }
 
-    /// When a route can be released or a trail ends.
+    /// When a route can be released, or a trail begins or ends.
     pub(super) fn next_move(&self) -> Option<Instant> {
         if !self.may_decide() {
             return None;
         }
         let now = Instant::now();
-        let trail = self.trail_ends.first().map(|(until, _)| {
+        let trail = self.trail_turns.first().map(|(until, _)| {
             let wait = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
             // A little later, so that it is over by then.
             now + (wait + Duration::from_millis(10)).min(DATE_LONGEST)

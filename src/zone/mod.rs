@@ -9,6 +9,7 @@ pub mod contents;
 pub mod rrset;
 
 pub mod builder;
+pub mod compression;
 pub mod image;
 mod leaf;
 pub mod node;
@@ -17,6 +18,7 @@ pub mod qname;
 pub mod denial;
 pub mod lookup;
 
+pub mod asked;
 pub mod db;
 pub mod diff;
 pub mod journal;

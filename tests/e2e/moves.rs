@@ -50,8 +50,18 @@ fn leads_to(response: &Response) -> Option<String> {
 #[test]
 fn a_route_moves_and_a_shard_is_emptied() {
     let data = DataDir::new();
-    let arguments =
-        ["--data-dir", data.path(), "--trail-minimum", "2s", "--drain-rate", "100", "--strategy", "least-routes"];
+    let arguments = [
+        "--data-dir",
+        data.path(),
+        "--trail-minimum",
+        "2s",
+        "--trail-quiet",
+        "2s",
+        "--drain-rate",
+        "100",
+        "--strategy",
+        "least-routes",
+    ];
     let server = Server::start(Ports::free(), &arguments);
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     kubectl.ok(&["create", "namespace", "shop"]);
@@ -161,6 +171,68 @@ fn a_route_moves_and_a_shard_is_emptied() {
     assert!(web.get("trails").is_none() && web["router"] == "shard2", "{web}");
     kubectl.ok(&["delete", "router.signpost.dev", "shard1"]);
     assert!(server.terminate().success());
+}
+
+#[test]
+fn a_former_name_stays_while_it_is_asked_for() {
+    let (data, state) = (DataDir::new(), DataDir::new());
+    let keys = ["--trail-minimum", "1s", "--trail-quiet", "8s"];
+    let api =
+        ["--roles", "api,scheduler,admin", "--data-dir", data.path(), "--trail-maximum", "1h", "--verify-names", "off"];
+    let server = Server::start(Ports::free(), &[&api[..], &keys].concat());
+    let kubeconfig = data.join("name-server.kubeconfig");
+    let kubeconfig = kubeconfig.to_str().expect("UTF-8");
+    let dns = ["--roles", "dns,admin", "--kubeconfig", kubeconfig, "--data-dir", state.path()];
+    let mut name_server = Server::spawn(Ports::free(), &[&dns[..], &keys].concat());
+    name_server.wait_ready();
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    kubectl.ok(&["create", "namespace", "shop"]);
+    kubectl.ok_with(&["apply", "-f", "-"], &router("shard1", "192.0.2.1", ""));
+    kubectl.ok_with(&["apply", "-f", "-"], &[route("web", ""), route("api", "")].concat());
+    kubectl.ok(&["wait", "routes.signpost.dev", "--all", "-n", "shop", "--for=condition=Scheduled", "--timeout=60s"]);
+    kubectl.ok_with(&["apply", "-f", "-"], &router("shard2", "192.0.2.2", ""));
+    kubectl.ok(&["wait", "router.signpost.dev/shard2", "--for=condition=Ready", "--timeout=60s"]);
+    let plan = told(&data, &["drain", "router", "shard1", "--trail-quiet", "8s", "--trail-minimum", "1s"]);
+    assert!(plan.contains("and until nobody has asked for them for 8s"), "{plan}");
+    let (asked, quiet) = ("shop-web.shard1.v3.rhcloud.com", "shop-api.shard1.v3.rhcloud.com");
+    let ask = |name: &str, rtype: &str| dig(name_server.dns, name, rtype, &[]);
+    let leads_on = |name: &str, route: &str| {
+        (leads_to(&ask(name, "CNAME")) == Some(format!("shop-{route}.shard2.v3.rhcloud.com."))).then_some(())
+    };
+    // Who asks for the CNAME itself, as an operator does, is no user of the name.
+    eventually("both former names lead on", || leads_on(asked, "web").and(leads_on(quiet, "api")));
+    let binding = |name: &str| kubectl.json(&["routebindings.signpost.dev", "-n", "shop", name]);
+    let until = |name: &str| binding(name)["spec"]["trails"][0]["until"].as_str().map(str::to_owned);
+    let first = until("web").expect("it has a trail");
+
+    // One name is asked for, below it, and its end moves away; the other ends when its time is over.
+    eventually("the name that is asked for gets a later end, and the other one ends", || {
+        ask(&format!("www.{asked}"), "A");
+        assert!(until("web").is_some(), "it ends while it is asked for");
+        (until("web")? > first && until("api").is_none()).then_some(())
+    });
+    let used = binding("web")["status"]["trails"][0].clone();
+    assert_eq!(used["name"], asked);
+    assert!(used["lastAsked"].is_string() && binding("api").get("status").is_none(), "{used}");
+    let account = told(&data, &["explain", "route", "shop/web"]);
+    assert!(
+        account.contains(&format!("{asked} (leads here until ")) && account.contains("; asked for at "),
+        "{account}"
+    );
+    assert_eq!(
+        kubectl.json(&["routes.signpost.dev", "-n", "shop", "web"])["status"]["trails"],
+        binding("web")["spec"]["trails"]
+    );
+    let drained = kubectl.json(&["routers.signpost.dev", "shard1"])["status"]["conditions"].clone();
+    let drained = drained.as_array().and_then(|all| all.iter().find(|one| one["type"] == "Drained")).cloned();
+    assert_eq!(drained.map(|one| one["reason"].clone()), Some(Value::from("TrailsLead")));
+
+    // Nobody asks any more, and it ends.
+    kubectl.ok(&["wait", "router.signpost.dev/shard1", "--for=condition=Drained", "--timeout=60s"]);
+    assert_eq!(until("web"), None);
+    eventually("the wildcard answers again", || (ask(asked, "A").data("A") == ["192.0.2.1"]).then_some(()));
+    kubectl.ok(&["delete", "router.signpost.dev", "shard1"]);
+    assert!(name_server.terminate().success() && server.terminate().success());
 }
 
 #[test]

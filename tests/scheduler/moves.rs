@@ -77,6 +77,73 @@ async fn a_route_moves_when_it_is_asked_to_and_its_name_leads_on() {
     // The two moves were two writes of bindings, and nothing moves by itself.
     assert_eq!(api.requests("PUT routebindings"), 2);
     check_all(&api);
+    // Resolvers may hold that its name on shard1 leads to shard2, so that this one does not lead back at once.
+    let time = |value: &Value| value.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok()).expect("a time");
+    let pause = time(&trails[0]["from"]).duration_since(time(&trails[0]["since"]));
+    assert_eq!(pause, jiff::SignedDuration::from_secs(40));
+    running.stop().await;
+    // The clock is not ours to move, so that its time is written.
+    let mut binding = api.get("routebindings", "ns", "r000").expect("it is bound");
+    binding["spec"]["trails"][0]["from"] = json!("2025-01-01T00:00:00Z");
+    api.put("routebindings", binding);
+    let running = start(&api);
+    until("it begins", || spec(&api, "r000")["trails"][0]["from"].is_null()).await;
+    assert_eq!(spec(&api, "r000")["trails"].as_array().map(Vec::len), Some(1));
+    assert_eq!(api.get("routes", "ns", "r000").expect("it is there")["status"]["trails"], spec(&api, "r000")["trails"]);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn the_end_of_very_many_trails_keeps_no_new_route_waiting() {
+    let (api, running) = placed(2, 200, |_| ()).await;
+    running.stop().await;
+    for mut binding in api.all("routebindings") {
+        let name = format!("{}.gone.v3.example", binding["spec"]["label"].as_str().expect("it has one"));
+        let over = "2025-01-01T00:00:00Z";
+        binding["spec"]["trails"] = json!([{"name": name, "router": "gone", "since": over, "until": over}]);
+        api.put("routebindings", binding);
+    }
+    // Each answer takes some milliseconds, and the ends go beside the attempts, few at a time.
+    api.set_faults(Faults { delay_longest_millis: 20, ..Faults::default() });
+    let left = || api.all("routebindings").iter().filter(|one| one["spec"]["trails"].is_array()).count();
+    let running = start_with(&api, |settings| settings.concurrency = 4);
+    until("the first has ended", || left() < 200).await;
+    for i in 0..8 {
+        api.put("routes", route("ns", &format!("new{i}"), &json!({})));
+    }
+    until("the new ones are placed", || scheduled(&api) == 208).await;
+    assert!(left() > 50, "they were placed beside the ends, {} of which are to come", left());
+    api.set_faults(Faults::default());
+    until("all have ended", || left() == 0).await;
+    check_all(&api);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_route_that_had_nowhere_to_go_leaves_when_its_own_labels_change() {
+    let (api, running) = placed(1, 2, |_| ()).await;
+    api.put("routers", router("shard2", &json!({"routeSelector": {"matchLabels": {"tier": "gold"}}})));
+    set_state(&api, "shard1", "draining");
+    let stuck = |name: &str| pending(&api, name).is_some_and(|(status, ..)| status == "True");
+    until("both are stuck", || stuck("r000") && stuck("r001")).await;
+    let mut labelled = api.get("routes", "ns", "r001").expect("it is there");
+    labelled["metadata"]["labels"] = json!({"tier": "gold"});
+    api.put("routes", labelled);
+    until("the one leaves", || spec(&api, "r001")["router"] == "shard2").await;
+    assert!(stuck("r000") && !stuck("r001"));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_said_of_a_drain_that_was_called_off_in_that_moment_is_taken_back() {
+    let (api, running) = placed(1, 8, |settings| settings.drain_rate = 10_000).await;
+    // The drain is called off while all its routes are being told that there is nowhere to go.
+    api.set_faults(Faults { delay_longest_millis: 300, ..Faults::default() });
+    set_state(&api, "shard1", "draining");
+    until("it is being said", || api.requests("PATCH routes") == 8).await;
+    set_state(&api, "shard1", "active");
+    let taken_back = |i| pending(&api, &format!("r{i:03}")).is_some_and(|(status, ..)| status == "False");
+    until("it is taken back from all that were told", || (0..8).all(taken_back)).await;
     running.stop().await;
 }
 

@@ -300,6 +300,42 @@ async fn a_host_has_one_route_and_the_oldest_of_those_that_wait_takes_over() {
 }
 
 #[tokio::test]
+async fn a_wildcard_that_is_let_go_goes_to_the_oldest_of_those_that_it_kept_out() {
+    for (oldest, host) in [("other", "*.shop.example"), ("third", "www.shop.example")] {
+        let api = platform(1, 2);
+        let put = |namespace: &str, host: &str, second: u32| {
+            let mut object = route(namespace, "app", &json!({"host": host}));
+            object["metadata"]["creationTimestamp"] = json!(format!("2025-01-01T00:00:{second:02}Z"));
+            api.put("routes", object);
+        };
+        for name in ["first", "other", "third"] {
+            api.put("namespaces", namespace(name));
+        }
+        put("first", "*.shop.example", 1);
+        let running = start(&api);
+        until("the first is scheduled", || scheduled(&api) == 1).await;
+        // One wants the very host, the other one below it.
+        put("other", "*.shop.example", if oldest == "other" { 2 } else { 3 });
+        put("third", "www.shop.example", if oldest == "third" { 2 } else { 3 });
+        let refused = |namespace: &str| {
+            let route = api.get("routes", namespace, "app").expect("it is there");
+            condition(&route, "Admitted").is_some_and(|(status, ..)| status == "False")
+        };
+        until("both are kept out", || refused("other") && refused("third")).await;
+        api.delete("routebindings", "first", "app");
+        api.delete("routes", "first", "app");
+        let claim = api.all("nameclaims").into_iter().find(|claim| claim["spec"]["type"] == "host");
+        let mut claim = claim.expect("the host is claimed");
+        claim["spec"]["releasedAt"] = json!("2025-01-01T00:01:00Z");
+        api.put("nameclaims", claim);
+        until("one takes over", || scheduled(&api) == 1).await;
+        let bound = api.get("routes", oldest, "app").expect("it is there");
+        assert_eq!(bound["status"]["dns"], host, "the oldest");
+        running.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn a_host_of_the_platform_is_refused_unless_it_is_the_routes_own() {
     let api = platform(1, 2);
     api.put("routes", route("ns", "own", &json!({"host": "ns-own.shard2.v3.example"})));

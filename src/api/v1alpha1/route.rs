@@ -212,6 +212,11 @@ pub struct Trail {
     pub router: String,
     /// When the Route left it.
     pub since: Time,
+    /// When the name begins to lead on, where it does not yet: the Route has come back to a Router that it had left, and
+    /// resolvers may still hold that its name there leads here. Until then the name is answered as any other of that Router,
+    /// and the other former names lead to it. The scheduler takes this away when it is time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Time>,
     /// Until when the former name leads to the Route.
     pub until: Time,
 }

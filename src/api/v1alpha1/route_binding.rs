@@ -1,5 +1,6 @@
 //! A RouteBinding: the decision that puts a Route on a Router.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,7 @@ pub const FENCING_ANNOTATION: &str = "signpost.dev/fencing";
     shortname = "rtb",
     category = "signpost",
     namespaced,
+    status = "RouteBindingStatus",
     doc = "A RouteBinding puts a Route on a Router; creating it sets the Route's status."
 )]
 #[serde(rename_all = "camelCase")]
@@ -58,6 +60,28 @@ pub struct RouteBindingSpec {
     /// Why this Router was chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explanation: Option<Explanation>,
+}
+
+/// What name servers have noticed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteBindingStatus {
+    /// Former names that clients have asked for, at most 16. A name that is not here was not asked for since its trail began, as
+    /// far as name servers could tell the API.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub trails: Vec<TrailUse>,
+}
+
+/// That a former name is in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TrailUse {
+    /// The former DNS name, as in `spec.trails`.
+    #[schemars(length(max = 253))]
+    pub name: String,
+    /// When it was asked for last, as name servers tell now and then.
+    pub last_asked: Time,
 }
 
 /// Why a Router was chosen: what every Router's chances were, when the choice was made.

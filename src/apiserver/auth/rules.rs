@@ -21,7 +21,7 @@ pub const GROUP_ADMINS: &str = "signpost:admins";
 pub const GROUP_VIEWERS: &str = "signpost:viewers";
 /// The group of schedulers: they write RouteBindings.
 pub const GROUP_SCHEDULERS: &str = "signpost:schedulers";
-/// The group of name servers: they list and watch, and tell what they hold back.
+/// The group of name servers: they list and watch, and tell what they hold back, and which former names are asked for.
 pub const GROUP_NAME_SERVERS: &str = "signpost:name-servers";
 /// The group of agents beside the proxies of routers: they follow routes and keep a Lease.
 pub const GROUP_ROUTER_AGENTS: &str = "signpost:router-agents";
@@ -125,6 +125,8 @@ const NAME_SERVER: Role = Role {
         // They tell what they hold back; to decide on it is not theirs.
         on(&["create", "delete"], OURS, &["brakes"]),
         on(CHANGE, OURS, &["brakes/status"]),
+        // Which former names are still asked for; to say where a Route is is not theirs.
+        on(CHANGE, OURS, &["routebindings/status"]),
         on(READ, CORE, &["namespaces"]),
     ],
 };
@@ -402,6 +404,9 @@ mod tests {
             (user(USER_NAME_SERVER), "create", GROUP, "zones", None, None, false),
             (user(USER_NAME_SERVER), "create", GROUP, "brakes", None, None, true),
             (user(USER_NAME_SERVER), "patch", GROUP, "brakes/status", None, Some("b"), true),
+            (user(USER_NAME_SERVER), "patch", GROUP, "routebindings/status", Some("a"), Some("b"), true),
+            (user(USER_NAME_SERVER), "patch", GROUP, "routebindings", Some("a"), Some("b"), false),
+            (member(GROUP_VIEWERS), "patch", GROUP, "routebindings/status", Some("a"), Some("b"), false),
             (user(USER_NAME_SERVER), "patch", GROUP, "brakes", None, Some("b"), false),
             (user(USER_NAME_SERVER), "update", GROUP, "brakes", None, Some("b"), false),
             (user(USER_CONTROLLER), "patch", GROUP, "brakes", None, Some("b"), false),

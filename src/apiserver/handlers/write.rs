@@ -487,12 +487,25 @@ impl Reader for CacheReader<'_> {
         })
     }
 
+    fn matching<'a>(
+        &'a self,
+        kind: &'a str,
+        field: &'a str,
+        test: &'a (dyn Fn(&str) -> bool + Sync),
+    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
+        Box::pin(async move {
+            let kind = known(kind)?;
+            let place = place_of(kind, field)?;
+            let wanted = |object: &Object| object.fields.get(place).is_some_and(|found| test(found));
+            let (found, _) = self.server.cache.page(kind, "", usize::MAX, Some(&wanted));
+            Ok(found.objects.iter().map(|object| object.tree()).collect())
+        })
+    }
+
     fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>> {
         Box::pin(async move {
             let kind = known(kind)?;
-            let place = kind.selectable_fields.iter().position(|selectable| *selectable == field);
-            let place =
-                place.ok_or_else(|| ApiError::internal(format!("a rule counts by the unknown field {field}")))?;
+            let place = place_of(kind, field)?;
             let same = |object: &Object| object.fields.get(place).is_some_and(|found| **found == *value);
             let (found, _) = self.server.cache.page(kind, "", usize::MAX, Some(&same));
             Ok(found.objects.len())
@@ -508,6 +521,12 @@ impl Reader for CacheReader<'_> {
             Ok(found.map(|found| found.modified.0.to_string()))
         })
     }
+}
+
+/// Where a field stands among those that a kind can be selected by.
+fn place_of(kind: &Kind, field: &str) -> Result<usize, ApiError> {
+    let place = kind.selectable_fields.iter().position(|selectable| *selectable == field);
+    place.ok_or_else(|| ApiError::internal(format!("a rule asks for the unknown field {field}")))
 }
 
 fn known(kind: &str) -> Result<&'static Kind, ApiError> {

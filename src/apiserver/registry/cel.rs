@@ -353,6 +353,12 @@ fn route_binding(domain: Option<&str>) -> Vec<Rule> {
         ),
         about(
             "spec",
+            ".trails",
+            "!has(self.trails) || size(self.trails.filter(t, has(t.from))) <= 1",
+            "only one trail can be yet to begin",
+        ),
+        about(
+            "spec",
             ".routeUID",
             "self.routeUID == oldSelf.routeUID",
             "field is immutable: delete the RouteBinding and create another",

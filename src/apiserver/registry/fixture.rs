@@ -88,6 +88,17 @@ impl Reader for Objects {
         Box::pin(async move { Ok(found) })
     }
 
+    fn matching<'a>(
+        &'a self,
+        kind: &'a str,
+        field: &'a str,
+        test: &'a (dyn Fn(&str) -> bool + Sync),
+    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
+        let wanted = |object: &&Value| known(kind).field(object, field).is_some_and(|found| test(&found));
+        let found = self.find(kind, None).filter(wanted).cloned().collect();
+        Box::pin(async move { Ok(found) })
+    }
+
     fn passed<'a>(&'a self, _turnstile: &'a Turnstile<'a>) -> BoxFuture<'a, Result<Option<String>, ApiError>> {
         Box::pin(async { Ok(Some("7".to_owned())) })
     }

@@ -217,6 +217,13 @@ pub trait Reader: Send + Sync {
     fn list<'a>(&'a self, kind: &'a str, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
     /// How many objects of a kind, in all namespaces, have `value` in `field`, one of the kind's `selectable_fields`.
     fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>>;
+    /// The objects of a kind, in all namespaces, whose `field`, one of the kind's `selectable_fields`, is as `test` wants it.
+    fn matching<'a>(
+        &'a self,
+        kind: &'a str,
+        field: &'a str,
+        test: &'a (dyn Fn(&str) -> bool + Sync),
+    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
     /// When the turnstile was passed last, as an expectation; `None`: never. What is read after this shows all that passed
     /// until then. An error if that takes too long.
     fn passed<'a>(&'a self, turnstile: &'a Turnstile<'a>) -> BoxFuture<'a, Result<Option<String>, ApiError>>;

@@ -1,5 +1,12 @@
 //! NameClaim: the ledger of names. A name has one holder, and goes to another only after it was released and its quarantine
 //! has passed.
+//!
+//! A wildcard host and a host that it covers are two claims, and must not be held by two namespaces: whoever holds
+//! `*.shop.example` would lose names below it to anybody who asks for them, and the other way round. The scheduler that leads
+//! decides who is admitted; here it is seen to in the transaction that writes the claim, so that a scheduler that does not know
+//! yet that it was deposed cannot admit the one while its successor admits the other. Who claims a covered host demands that
+//! the wildcards above it are as they were seen; who claims a wildcard demands that nobody has come through the
+//! turnstile of the hosts below it.
 
 use std::sync::Arc;
 
@@ -8,7 +15,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::columns::{self, AGE, text_at};
-use super::{Column, Context, Kind, Operation, Reader, Rules, SideWrite, crd, field};
+use super::turnstile::Turnstile;
+use super::{Column, Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
 use crate::api::names;
 use crate::api::v1alpha1::name_claim::NameClaim;
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
@@ -134,13 +142,66 @@ impl Rules for NameClaims {
         reader: &'a dyn Reader,
     ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
         Box::pin(async move {
-            // At the end of a deletion again: a Route may have taken the claim over while something held it.
-            if let Operation::Delete { old, .. } | Operation::Release { old } = operation {
-                guard_delete(old, reader).await?;
+            match operation {
+                Operation::Create(claim) if holds_host(claim) => guard_overlap(claim, reader).await,
+                Operation::Update { old, new }
+                    if holds_host(new) && (!holds_host(old) || namespace_of(old) != namespace_of(new)) =>
+                {
+                    guard_overlap(new, reader).await
+                }
+                Operation::Create(_) | Operation::Update { .. } => Ok(Vec::new()),
+                // At the end of a deletion again: a Route may have taken the claim over while something held it.
+                Operation::Delete { old, .. } | Operation::Release { old } => {
+                    guard_delete(old, reader).await?;
+                    Ok(Vec::new())
+                }
             }
-            Ok(Vec::new())
         })
     }
+}
+
+fn holds_host(claim: &Value) -> bool {
+    claim["spec"]["type"] == "host" && claim["spec"]["releasedAt"].is_null()
+}
+
+fn namespace_of(claim: &Value) -> &Value {
+    &claim["spec"]["holder"]["namespace"]
+}
+
+/// Refuses a host that overlaps one that another namespace holds.
+async fn guard_overlap(claim: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
+    const KIND: &str = "NameClaim";
+    let host = claim["spec"]["value"].as_str().unwrap_or_default();
+    let is_of_another = |found: &Value| holds_host(found) && namespace_of(found) != namespace_of(claim);
+    let refused = |what: String| {
+        let name = claim["metadata"]["name"].as_str().unwrap_or_default();
+        ApiError::invalid(super::known(KIND), name, vec![field::forbidden("spec.value", &what)])
+    };
+    let mut writes = Vec::new();
+    for wildcard in names::wildcards_above(host) {
+        let name = names::host_claim_name(&wildcard);
+        match reader.get(KIND, None, &name).await? {
+            Some(found) if is_of_another(&found) => {
+                return Err(refused(format!("{host} is below {wildcard}, which another namespace holds")));
+            }
+            Some(found) => writes.push(SideWrite::keep(KIND, &found)),
+            None => writes.push(SideWrite { kind: KIND, namespace: None, name, expect: None, effect: Effect::Keep }),
+        }
+    }
+    let (of_domain, all) = (Turnstile::HostsOf(host), Turnstile::Hosts);
+    let Some(stands_for) = host.strip_prefix("*.") else {
+        writes.extend([of_domain.pass(), all.pass()]);
+        return Ok(writes);
+    };
+    // What a wildcard of one label covers passes by way of its own domains.
+    let (judged, other) = if stands_for.contains('.') { (of_domain, all) } else { (all, of_domain) };
+    let passed = reader.passed(&judged).await?;
+    let below = |value: &str| names::covers(host, value);
+    if reader.matching(KIND, "spec.value", &below).await?.iter().any(is_of_another) {
+        return Err(refused(format!("{host} covers a host that another namespace holds")));
+    }
+    writes.extend([judged.pass_next(passed), other.pass()]);
+    Ok(writes)
 }
 
 fn faults(object: &Value) -> Vec<Cause> {
@@ -267,6 +328,76 @@ mod tests {
         let mut renamed = held.clone();
         renamed["spec"]["value"] = json!("other");
         assert_eq!(check_update("NameClaim", &held, renamed).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn hosts_of_two_namespaces_do_not_overlap() {
+        let host = |value: &str, namespace: &str, more: Value| {
+            let mut claim = claim(&names::host_claim_name(value), "host", value, more);
+            claim["metadata"]["resourceVersion"] = json!("5");
+            claim["spec"]["holder"]["namespace"] = json!(namespace);
+            claim
+        };
+        let released = || json!({"releasedAt": NOW});
+        for (held, asked, good) in [
+            (host("*.shop.test", "m", json!({})), "www.shop.test", false),
+            (host("*.shop.test", "m", json!({})), "a.b.SHOP.test", false),
+            (host("*.shop.test", "m", json!({})), "*.b.shop.test", false),
+            (host("*.shop.test", "m", json!({})), "shop.test", true),
+            (host("*.shop.test", "n", json!({})), "www.shop.test", true),
+            (host("*.shop.test", "m", released()), "www.shop.test", true),
+            (host("www.shop.test", "m", json!({})), "*.shop.test", false),
+            (host("WWW.shop.test", "m", json!({})), "*.test", false),
+            (host("*.b.shop.test", "m", json!({})), "*.shop.test", false),
+            (host("www.shop.test", "n", json!({})), "*.shop.test", true),
+            (host("www.shop.test", "m", released()), "*.shop.test", true),
+            (host("shop.test", "m", json!({})), "*.shop.test", true),
+            (host("notshop.test", "m", json!({})), "*.shop.test", true),
+        ] {
+            let (new, context) = (host(asked, "n", json!({})), context());
+            let objects = Objects::new(vec![held.clone()]);
+            let found = NameClaims.before_commit(&context, Operation::Create(&new), &objects).await;
+            assert_eq!(found.is_ok(), good, "{held} {asked}");
+            if let Err(error) = found {
+                assert_eq!(error.code, 422);
+                assert!(!error.message.contains("\"m\""), "whose it is concerns nobody: {}", error.message);
+            }
+            // It is judged again when one that was let go is taken back, and not when a holder lets go.
+            let old = host(asked, "n", released());
+            let update = Operation::Update { old: &old, new: &new };
+            assert_eq!(NameClaims.before_commit(&context, update, &objects).await.is_ok(), good, "{held} {asked}");
+            let update = Operation::Update { old: &new, new: &old };
+            assert_eq!(NameClaims.before_commit(&context, update, &objects).await.map(|it| it.len()).ok(), Some(0));
+        }
+        // What was seen must still be so at the commit.
+        let context = context();
+        let told = async |asked: &str| {
+            let new = host(asked, "n", json!({}));
+            let objects = Objects::new(vec![host("*.test", "n", json!({}))]);
+            let writes = NameClaims.before_commit(&context, Operation::Create(&new), &objects).await.unwrap();
+            let tell = |write: SideWrite| (write.kind, write.name, write.expect, write.effect);
+            writes.into_iter().map(tell).collect::<Vec<_>>()
+        };
+        let wildcard = |value| names::host_claim_name(value);
+        let (of_domain, all) = (Turnstile::HostsOf("shop.test").pass().name, Turnstile::Hosts.pass().name);
+        let next = || Effect::Put(json!({}));
+        assert_eq!(
+            told("www.shop.test").await,
+            [
+                ("NameClaim", wildcard("*.shop.test"), None, Effect::Keep),
+                ("NameClaim", wildcard("*.test"), Some("5".to_owned()), Effect::Keep),
+                ("Turnstile", of_domain.clone(), None, Effect::Pass),
+                ("Turnstile", all.clone(), None, Effect::Pass),
+            ]
+        );
+        assert_eq!(
+            told("*.shop.test").await,
+            [
+                ("NameClaim", wildcard("*.test"), Some("5".to_owned()), Effect::Keep),
+                ("Turnstile", of_domain, Some("7".to_owned()), next()),
+                ("Turnstile", all, None, Effect::Pass),
+            ]
+        );
     }
 
     #[tokio::test]

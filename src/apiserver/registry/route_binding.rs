@@ -41,7 +41,7 @@ pub(super) fn kind() -> Kind {
         short_names: &["rtb"],
         categories: &[CATEGORY],
         namespaced: true,
-        has_status: false,
+        has_status: true,
         key_prefix: "/signpost.dev/routebindings/",
         schema: Arc::new(crd::schema_of::<RouteBinding>()),
         columns: COLUMNS,
@@ -136,7 +136,7 @@ impl Rules for RouteBindings {
         Box::pin(async move {
             Ok(match operation {
                 Operation::Create(binding) => bind(context, binding, reader).await?,
-                Operation::Update { old, new } if only_trails_end(old, new) => end_trails(context, new, reader).await?,
+                Operation::Update { old, new } if only_trails_age(old, new) => age_trails(context, new, reader).await?,
                 Operation::Update { old, new } if old["spec"] != new["spec"] => {
                     let mut writes = bind(context, new, reader).await?;
                     // It leaves a trail in the zone of the Router that it was on, which may be about to be deleted.
@@ -204,22 +204,38 @@ fn trail_faults(spec: &Value) -> Vec<Cause> {
         };
         causes.push(field::invalid(&format!("spec.trails[{index}].name"), &trail["name"], &what));
     }
+    let trails = spec["trails"].as_array().into_iter().flatten().enumerate();
+    let mut pending = trails.filter(|(_, trail)| !trail["from"].is_null());
+    if let Some((index, trail)) = pending.nth(1) {
+        let what = "only one trail can be yet to begin: the others lead to its name until then";
+        causes.push(field::invalid(&format!("spec.trails[{index}].from"), &trail["from"], what));
+    }
     causes
 }
 
-/// Whether a change does nothing but take trails away. What is bound stays as it is, so nothing else need be checked.
-fn only_trails_end(old: &Value, new: &Value) -> bool {
+/// Whether a change does nothing but take trails away, let others begin, or let them end later. What is bound stays as it is,
+/// so nothing else need be checked.
+fn only_trails_age(old: &Value, new: &Value) -> bool {
     let without = |binding: &Value| {
         let mut spec = binding["spec"].clone();
         spec.as_object_mut().map(|spec| spec.remove("trails"));
         spec
     };
     let trails = |binding: &'_ Value| binding["spec"]["trails"].as_array().cloned().unwrap_or_default();
+    let but = |trail: &Value, fields: &[&str]| {
+        let mut trail = trail.clone();
+        trail.as_object_mut().map(|trail| fields.iter().for_each(|field| drop(trail.remove(*field))));
+        trail
+    };
     let before = trails(old);
-    old["spec"] != new["spec"] && without(old) == without(new) && trails(new).iter().all(|one| before.contains(one))
+    let is_known = |now: &Value| {
+        let is = but(now, &["until"]);
+        before.iter().any(|was| but(was, &["until"]) == is || but(was, &["until", "from"]) == is)
+    };
+    old["spec"] != new["spec"] && without(old) == without(new) && trails(new).iter().all(is_known)
 }
 
-async fn end_trails(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
+async fn age_trails(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
     let name = binding["spec"]["routeName"].as_str().unwrap_or_default();
     let route = reader.get("Route", context.namespace, name).await?;
     let route = route.filter(|route| route["metadata"]["uid"] == binding["spec"]["routeUID"]);
@@ -496,7 +512,13 @@ mod tests {
         moved
     }
 
+    /// A trail; `!` before its name says that it is yet to begin.
     fn trail(name: &str) -> Value {
+        if let Some(name) = name.strip_prefix('!') {
+            let mut trail = trail(name);
+            trail["from"] = json!("2026-01-01T12:00:00Z");
+            return trail;
+        }
         json!({"name": name, "router": "s1", "since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"})
     }
 
@@ -509,6 +531,8 @@ mod tests {
             (vec!["n-r"], 1),
             (vec!["n-r."], 1),
             (vec!["x.s1.v3.example", "n-rr.s1.v3.example"], 2),
+            (vec!["n-r.s1.v3.example", "!n-r.s3.v3.example"], 0),
+            (vec!["!n-r.s1.v3.example", "!n-r.s3.v3.example"], 1),
         ] {
             let trails: Vec<Value> = names.iter().map(|name| trail(name)).collect();
             let found = check_update("RouteBinding", &old, moved(Value::from(trails)));
@@ -540,7 +564,23 @@ mod tests {
         let expected = [("MovePending", "False"), ("Admitted", "True"), ("Scheduled", "True")];
         assert_eq!(told, expected.map(|(kind, status)| (json!(kind), json!(status))).each_ref().map(|(a, b)| (a, b)));
 
-        // The end of a trail changes nothing else, and does not need the Router to be there.
+        // So does a trail that begins.
+        let pending = moved(json!([trail("n-r.s3.v3.example"), trail("!n-r.s1.v3.example")]));
+        let begun = moved(json!([trail("n-r.s3.v3.example"), trail("n-r.s1.v3.example")]));
+        let route_only = Objects::new(vec![after.clone()]);
+        let update = Operation::Update { old: &pending, new: &begun };
+        let writes = RouteBindings.before_commit(&context, update, &route_only).await.unwrap();
+        assert_eq!(put(&writes[0])["status"]["trails"], begun["spec"]["trails"]);
+        let update = Operation::Update { old: &begun, new: &pending };
+        assert!(RouteBindings.before_commit(&context, update, &route_only).await.is_err(), "it cannot be put off");
+
+        // A later end of a trail changes nothing else, and does not need the Router to be there; nor does its end.
+        let mut later = new.clone();
+        later["spec"]["trails"][0]["until"] = json!("2026-01-03T00:00:00Z");
+        let objects = Objects::new(vec![after.clone()]);
+        let update = Operation::Update { old: &new, new: &later };
+        let writes = RouteBindings.before_commit(&context, update, &objects).await.unwrap();
+        assert_eq!((writes.len(), &put(&writes[0])["status"]["trails"]), (1, &later["spec"]["trails"]));
         let mut ended = new.clone();
         ended["spec"].as_object_mut().unwrap().remove("trails");
         let mut route = after.clone();

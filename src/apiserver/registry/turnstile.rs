@@ -1,7 +1,7 @@
 //! Turnstiles: how a rule that counts other objects is held to what it counted.
 //!
 //! A transaction can demand of a key that it was not written since. It cannot demand that nothing was *added* under a
-//! prefix: "no zone overlaps this one" and "no Route is bound to this Router" are such demands. A turnstile is a key for
+//! prefix: "no zone overlaps this one", "no Route is bound to this Router" and "no host below this wildcard is held" are such demands. A turnstile is a key for
 //! each of them. Whoever adds something writes it, in the same transaction; whoever counts reads it first, waits until the
 //! cache shows that moment ([`Reader::passed`]), counts in the cache, and demands in its transaction that nobody has
 //! passed since. If somebody has, it counts anew. That holds among several servers over one store, and needs no mending
@@ -12,6 +12,7 @@
 //!
 //! [`Reader::passed`]: super::Reader::passed
 
+use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::json;
 
 use super::{Effect, SideWrite};
@@ -30,6 +31,11 @@ pub enum Turnstile<'a> {
     Zones,
     /// To the Router of this name: each binding passes.
     Router(&'a str),
+    /// To the custom hosts whose last two labels are those of this one: each claim on such a host passes. They share 256 keys,
+    /// so that there are not as many as there were domains ever.
+    HostsOf(&'a str),
+    /// To all custom hosts: each claim on one passes.
+    Hosts,
 }
 
 impl Turnstile<'_> {
@@ -38,6 +44,13 @@ impl Turnstile<'_> {
         match self {
             Turnstile::Zones => "zones".to_owned(),
             Turnstile::Router(name) => format!("routers/{name}"),
+            Turnstile::HostsOf(host) => {
+                let host = host.to_ascii_lowercase();
+                let start = host.rmatch_indices('.').nth(1).map_or(0, |(dot, _)| dot + 1);
+                let hash = digest(&SHA256, &host.as_bytes()[start..]);
+                format!("hosts/{:02x}", hash.as_ref()[0])
+            }
+            Turnstile::Hosts => "hosts/all".to_owned(),
         }
     }
 
@@ -73,11 +86,21 @@ mod tests {
 
     #[test]
     fn no_kind_shows_them() {
-        for turnstile in [Turnstile::Zones, Turnstile::Router("zones")] {
+        for turnstile in [Turnstile::Zones, Turnstile::Router("zones"), Turnstile::Hosts, Turnstile::HostsOf("a.b")] {
             let key = turnstile.key();
             assert!(kinds().iter().all(|kind| !key.0.starts_with(kind.key_prefix)), "{key:?}");
         }
         assert!(kinds().iter().all(|kind| kind.kind != KIND));
         assert_ne!(Turnstile::Zones.key(), Turnstile::Router("zones").key());
+        assert_ne!(Turnstile::Hosts.key(), Turnstile::Router("all").key());
+    }
+
+    #[test]
+    fn hosts_of_one_domain_share_one() {
+        for host in ["shop.example", "*.shop.example", "a.b.SHOP.Example"] {
+            assert_eq!(Turnstile::HostsOf(host).key(), Turnstile::HostsOf("www.shop.example").key(), "{host}");
+        }
+        assert_ne!(Turnstile::HostsOf("shop.example").key(), Turnstile::HostsOf("shop.test").key());
+        assert_ne!(Turnstile::HostsOf("example").key(), Turnstile::Hosts.key());
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
 
 use crate::api::v1alpha1::route::{AssignedName, Phase, Route, Trail};
-use crate::api::v1alpha1::route_binding::{Explanation, RouteBinding, RouterVerdict};
+use crate::api::v1alpha1::route_binding::{Explanation, RouteBinding, RouterVerdict, TrailUse};
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Facts, Table};
 
@@ -37,6 +37,9 @@ struct Placement {
     names: Vec<AssignedName>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     trails: Vec<Trail>,
+    /// When former names were asked for last; those that were.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    trail_uses: Vec<TrailUse>,
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<Explanation>,
 }
@@ -83,6 +86,7 @@ impl Account {
             placed_at: binding.metadata.creation_timestamp,
             names: binding.spec.names,
             trails: binding.spec.trails,
+            trail_uses: binding.status.unwrap_or_default().trails,
             explanation: binding.spec.explanation,
         });
         Account {
@@ -184,7 +188,16 @@ impl Account {
                     fact("name", name.name.clone());
                 }
                 for trail in &placement.trails {
-                    fact("former name", format!("{} (leads here until {})", trail.name, trail.until.0));
+                    let from = trail.from.as_ref().map_or(String::new(), |from| format!("from {} ", from.0));
+                    let asked = placement.trail_uses.iter().find(|used| used.name == trail.name);
+                    let asked = match asked.map(|used| used.last_asked.0).filter(|asked| *asked >= trail.since.0) {
+                        Some(asked) => format!("asked for at {asked}"),
+                        None => "not asked for, as far as is told".to_owned(),
+                    };
+                    fact(
+                        "former name",
+                        format!("{} (leads here {from}until {} at least; {asked})", trail.name, trail.until.0),
+                    );
                 }
                 fact("strategy", placement.strategy.clone());
                 if let Some(at) = &placement.placed_at {

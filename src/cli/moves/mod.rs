@@ -28,8 +28,17 @@ use crate::config::Settings;
 use crate::scheduler::strategy::StrategyName;
 
 /// The keys of the configuration that say where the API is, and how the platform moves routes.
-pub(super) const KEYS: &[&str] =
-    &["kubeconfig", "data-dir", "domain", "strategy", "webhook-url", "webhook-fallback", "drain-rate", "trail-minimum"];
+pub(super) const KEYS: &[&str] = &[
+    "kubeconfig",
+    "data-dir",
+    "domain",
+    "strategy",
+    "webhook-url",
+    "webhook-fallback",
+    "drain-rate",
+    "trail-minimum",
+    "trail-quiet",
+];
 /// How often a route that is to move is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a move may take, unless `--wait` says otherwise.
@@ -141,7 +150,12 @@ struct Call<'a> {
 
 impl Call<'_> {
     fn context(&self) -> Context<'_> {
-        Context { domain: &self.settings.domain, trail_minimum: self.settings.trail_minimum, now: Timestamp::now() }
+        Context {
+            domain: &self.settings.domain,
+            trail_minimum: self.settings.trail_minimum,
+            trail_quiet: self.settings.trail_quiet,
+            now: Timestamp::now(),
+        }
     }
 
     fn show(&self, plan: &Plan) -> Result<(), String> {

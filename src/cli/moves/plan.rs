@@ -40,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) caches_seconds: u64,
     /// How long former names lead to the new ones at least, in seconds.
     pub(crate) trail_seconds: u64,
+    /// How long a former name must not have been asked for before it ends, in seconds; 0: that makes no difference.
+    pub(crate) quiet_seconds: u64,
     /// What else there is to say.
     pub(crate) notes: Vec<String>,
 }
@@ -123,6 +125,7 @@ pub(crate) struct Capacity {
 pub(crate) struct Context<'a> {
     pub(crate) domain: &'a str,
     pub(crate) trail_minimum: Duration,
+    pub(crate) trail_quiet: Option<Duration>,
     pub(crate) now: Timestamp,
 }
 
@@ -213,6 +216,7 @@ impl Plan {
         self.caches_seconds = self.caches_seconds.max(caches.as_secs());
         if !self.users.is_empty() {
             self.trail_seconds = context.trail_minimum.max(caches).as_secs();
+            self.quiet_seconds = context.trail_quiet.unwrap_or_default().as_secs();
         }
     }
 
@@ -274,10 +278,14 @@ impl Plan {
         }
         section(table, self.capacity.len());
         if !self.users.is_empty() {
+            let quiet = match self.quiet_seconds {
+                0 => String::new(),
+                seconds => format!(" and until nobody has asked for them for {}", span(seconds)),
+            };
             let _ = writeln!(
                 text,
-                "Aliases lead to the new names at once. The old names stay, as CNAMEs of the new ones, for {} at least; caches may \
-                 hold the old addresses for {}.",
+                "Aliases lead to the new names at once. The old names stay, as CNAMEs of the new ones, for {} at least{quiet}; caches \
+                 may hold the old addresses for {}.",
                 span(self.trail_seconds),
                 span(self.caches_seconds)
             );

@@ -179,6 +179,11 @@ impl Proofs {
         self.routes.get(label).map(|route| &route.binding)
     }
 
+    /// Since when the ledger is known to have the names of this label.
+    pub fn known_since(&self, label: &str) -> Option<Instant> {
+        self.routes.get(label).map(|route| route.since)
+    }
+
     /// Takes what the ledger told.
     pub fn take(&mut self, news: ZoneNews, now: Instant) {
         for (apex, shard) in news.shards {
@@ -202,12 +207,6 @@ impl Proofs {
                 self.look_at_zone(&apex);
             }
             return;
-        };
-        // Former names of routes that have moved are nobody's name of now, and there may be many: they are no part of what is
-        // expected, and as they come and go the names of the shard lead where they led.
-        let router = match router.trails.is_empty() {
-            true => router,
-            false => Arc::new(RouterInput { trails: Arc::default(), ..(*router).clone() }),
         };
         let known = self.shards.get(&apex);
         let are_other = known.is_none_or(|known| known.router != router);

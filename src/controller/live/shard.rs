@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use super::check::Expected;
 use crate::compiler::inputs::RouterInput;
+use crate::compiler::trails::Trails;
 use crate::compiler::{Settings, shard};
 use crate::wire::{Name, RecordType};
 use crate::zone::Rrset;
@@ -23,8 +24,7 @@ impl Expectation {
     /// Of the shard of `router`.
     pub fn new(router: &RouterInput, settings: &Settings) -> Self {
         // Trails are of names that routes have left: none of them is what a route is reached by now.
-        let router = &RouterInput { trails: Default::default(), ..router.clone() };
-        let made = shard::compile(router, &mut Vec::new());
+        let made = shard::compile(router, &Trails::default(), &mut Vec::new());
         let zone = shard::zone(made.records, settings, 0);
         let apex = zone.apex().clone();
         let wildcard = apex.wildcard().expect("the apex leaves room for the wildcard: RouterInput::read");

@@ -62,6 +62,7 @@ impl World {
             label: label.into(),
             shard: format!("{shard}.v3.example").into(),
             trails: Box::default(),
+            trails_to: None,
         };
         let mut news = ZoneNews { alias_serial: Some(Serial(serial)), ..ZoneNews::default() };
         let alias = AliasNews { binding: Arc::new(binding), serial: Serial(serial) };

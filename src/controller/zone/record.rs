@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use super::last_good::Change;
 use super::timeline::Published;
@@ -26,6 +25,8 @@ const HELD: u8 = b'h';
 
 /// A larger zone is not stored compiled, and is made anew at the start: it would be written whole with each of its changes.
 const STORED_OCTETS_MAX: usize = 64 << 10;
+/// A zone of more owners is larger than that; to measure it would take longer the larger it is.
+const STORED_OWNERS_MAX: usize = 1024;
 
 /// The entries that are not gone: hundreds of thousands of them are gathered while no name is answered.
 pub type Live<'a> = HashMap<&'a [u8], &'a [u8], foldhash::fast::RandomState>;
@@ -93,6 +94,7 @@ pub fn binding(name: &str, binding: Option<&BindingInput>) -> Change {
         if !binding.trails.is_empty() {
             fields.number(binding.trails.len() as u64);
             binding.trails.iter().for_each(|zone| fields.octets(zone.as_wire()));
+            binding.trails_to.iter().for_each(|zone| fields.octets(zone.as_bytes()));
         }
         fields.0
     });
@@ -107,7 +109,8 @@ pub fn zone(apex: &Name, published: Option<&Published>, zone: Option<&Zone>) -> 
         fields.octets(&published.digest.0.to_le_bytes());
         fields.octets(&published.config.0.to_le_bytes());
         fields.number(u64::from(published.provisional));
-        if let Some(octets) = zone.filter(|zone| zone.octets() <= STORED_OCTETS_MAX).and_then(stored::store) {
+        let is_small = |zone: &&Zone| zone.owner_count() <= STORED_OWNERS_MAX && zone.octets() <= STORED_OCTETS_MAX;
+        if let Some(octets) = zone.filter(is_small).and_then(stored::store) {
             fields.octets(&octets);
         }
         fields.0
@@ -157,6 +160,7 @@ pub fn load(live: Live<'_>) -> Option<Loaded> {
                 label: text(fields.octets()?)?,
                 shard: text(fields.octets()?)?,
                 trails: read_trails(&mut fields)?,
+                trails_to: read_trails_to(&mut fields)?,
             }),
             HELD => {
                 let (letter, name) = name.split_first()?;
@@ -202,7 +206,7 @@ fn read_router(name: Box<str>, fields: &mut Reader<'_>) -> Option<RouterInput> {
     let records: Option<Box<[_]>> = (0..count).map(|_| text(fields.octets()?)).collect();
     let (mut addresses, records) = (addresses?, records?);
     let panic_percent = read_health(&mut addresses, fields)?;
-    Some(RouterInput { name, created, apex, ttl, mode, addresses, records, panic_percent, trails: Arc::default() })
+    Some(RouterInput { name, created, apex, ttl, mode, addresses, records, panic_percent })
 }
 
 /// Reads what is known of each address, if that was written, and gives the panic threshold.
@@ -225,6 +229,10 @@ fn read_trails(fields: &mut Reader<'_>) -> Option<Box<[Name]>> {
     }
     let count = fields.number()?;
     (0..count).map(|_| Name::from_wire(fields.octets()?).ok()).collect()
+}
+
+fn read_trails_to(fields: &mut Reader<'_>) -> Option<Option<Box<str>>> {
+    if fields.0.is_empty() { Some(None) } else { text(fields.octets()?).map(Some) }
 }
 
 fn key(kind: u8, name: &[u8]) -> Vec<u8> {
@@ -298,7 +306,6 @@ mod tests {
             ]),
             records: Box::from(["@ TXT x".into()]),
             panic_percent: 30,
-            trails: Arc::default(),
         };
         let plain =
             RouterInput { name: "plain".into(), addresses: Box::default(), panic_percent: 0, ..router_in.clone() };
@@ -308,6 +315,7 @@ mod tests {
             label: "ns-r".into(),
             shard: "shard1.v3.example".into(),
             trails: Box::from([name("shard0.v3.example."), name("old.example.")]),
+            trails_to: Some("shard0.v3.example".into()),
         };
         let published =
             Published { serial: Serial(u32::MAX), digest: Digest(u128::MAX), config: Digest(1), provisional: true };

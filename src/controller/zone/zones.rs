@@ -1,8 +1,9 @@
 //! All zones that are made from objects: which objects they are made of, what of them is published, and what is to be
 //! published next. Pure: what happens comes in as calls, with the time; what is to be done goes out as [`Output`].
 //!
-//! A changed object costs what it changes. A shard's zone is small and made anew; the parent zone and the alias zone may
-//! have a name for each of a million objects, so their images are kept and changed name by name.
+//! A changed object costs what it changes. The parent zone and the alias zone may have a name for each of a million objects,
+//! so their images are kept and changed name by name. A shard's zone is small and made anew, but for its trails: a shard that
+//! was drained has one for each route that has left, and they come and go one by one ([`shards`](super::shards)).
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,13 +11,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::restore::Restored;
+use super::shards::{Built, Found, Shard, build_shard};
 use super::timeline::{Decision, Published, Timeline};
 use crate::api::v1alpha1::router::Router;
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::platform::{Change, Platform};
+use crate::compiler::trails::Trails;
 use crate::compiler::{Digest, Settings, Verdict, alias, parent, shard};
 use crate::wire::{Name, NameMap, NameSet};
-use crate::zone::check::{self, Severity};
 use crate::zone::parallel::in_parallel;
 use crate::zone::{OwnerChange, Serial, Zone, db};
 
@@ -61,15 +63,10 @@ pub struct Counters {
     pub published: u64,
     /// Of these, under a serial of our own since the ledger named none.
     pub provisional: u64,
+    /// Zones of shards made anew as a whole, rather than by what has changed in them.
+    pub made_anew: u64,
     /// Zones taken away.
     pub removed: u64,
-}
-
-/// A zone that is made anew whenever it changes.
-struct Shard {
-    /// The Router at the start of the timeline.
-    router: Arc<RouterInput>,
-    timeline: Timeline<Arc<RouterInput>>,
 }
 
 /// A zone that is changed name by name.
@@ -148,11 +145,12 @@ impl Zones {
         };
         zones.parent.timeline.set_before(zones.settings.base_serial());
         let routers: Vec<_> = zones.platform.shards().map(|(_, router)| Arc::clone(router)).collect();
+        let platform = &zones.platform;
         let (remembered, config, settings) = (&zones.remembered, zones.config, &zones.settings);
         let served = &restored.shards;
         let made = in_parallel(&routers, |router| {
             let mut verdicts = Vec::new();
-            let made = shard::compile(router, &mut verdicts);
+            let made = shard::compile(router, platform.trails(&router.apex), &mut verdicts);
             let digest = made.digest;
             let last = remembered.get(&router.apex).filter(|last| last.config == config && last.digest == digest);
             // What is wrong with further records is found by making the zone.
@@ -160,16 +158,17 @@ impl Zones {
                 return (digest, AsBefore::Served);
             }
             // What is as it was will be served again under its serial: make the zone while its records are at hand.
-            match last.map(|last| build_shard(router, made, verdicts, settings, last.serial)) {
+            let trails = platform.trails(&router.apex);
+            match last.map(|last| build_shard(router, trails, made, verdicts, settings, last.serial)) {
                 Some(built) => (digest, AsBefore::Built(Box::new(built))),
                 None => (digest, AsBefore::Not),
             }
         });
         for (router, (digest, as_before)) in made {
             let apex = &router.apex;
-            zones.add_shard(apex.clone(), Arc::clone(router), digest, now);
+            let shard = zones.add_shard(apex.clone(), Arc::clone(router), digest, now);
             match as_before {
-                AsBefore::Served => zones.shards.get_mut(apex).expect("it was added").timeline.set_served(),
+                AsBefore::Served => shard.timeline.set_served(),
                 AsBefore::Built(built) => drop(zones.restored.insert(apex.clone(), *built)),
                 AsBefore::Not => {}
             }
@@ -355,12 +354,19 @@ impl Zones {
                 let decision = when.decide(&shard.timeline, self.config, unix_now);
                 self.counters.note(decision, &apex, &mut self.waiting);
                 if let Decision::Publish { steps, serial, provisional } = decision {
-                    let router = shard.timeline.steps(steps).next_back().unwrap_or(&shard.router);
-                    let job_digest = shard.timeline.digest_after(steps);
-                    let job = Job { router: Arc::clone(router), steps, serial, provisional };
-                    match self.restored.remove(&apex).filter(|_| matches!(when, When::Resume)) {
-                        Some(built) => self.publish_shard(&job, job_digest, built, &mut output),
-                        None => jobs.push(job),
+                    let digest = shard.timeline.digest_after(steps);
+                    let published = Published { serial, digest, config: self.config, provisional };
+                    let restored = self.restored.remove(&apex).filter(|_| matches!(when, When::Resume));
+                    let shard = self.shards.get_mut(&apex).expect("it was there");
+                    match restored.or_else(|| shard.changed(steps, &published)) {
+                        Some(built) => {
+                            shard.pass(steps, published);
+                            self.publish_shard(&apex, published, built, &mut output);
+                        }
+                        None => {
+                            shard.pass(steps, published);
+                            jobs.push((apex, published));
+                        }
                     }
                 }
             } else if self.gone.remove(&apex) {
@@ -373,34 +379,32 @@ impl Zones {
         output
     }
 
-    fn publish_shards(&mut self, jobs: &[Job], output: &mut Output) {
-        let settings = &self.settings;
-        let made = in_parallel(jobs, |job| {
-            let mut verdicts = Vec::new();
-            let made = shard::compile(&job.router, &mut verdicts);
-            (made.digest, build_shard(&job.router, made, verdicts, settings, job.serial))
-        });
-        for (job, (digest, built)) in made {
-            self.publish_shard(job, digest, built, output);
+    /// Makes the zones of shards anew and publishes them.
+    fn publish_shards(&mut self, jobs: &[(Name, Published)], output: &mut Output) {
+        let (settings, shards) = (&self.settings, &self.shards);
+        let made = in_parallel(jobs, |(apex, published)| shards[apex].build(settings, published.serial));
+        for ((apex, published), built) in made {
+            self.counters.made_anew += 1;
+            self.publish_shard(apex, *published, built, output);
         }
     }
 
-    fn publish_shard(&mut self, job: &Job, digest: Digest, built: Built, output: &mut Output) {
-        let apex = &job.router.apex;
-        let shard = self.shards.get_mut(apex).expect("the job was made from it");
-        let published = Published { serial: job.serial, digest, config: self.config, provisional: job.provisional };
-        shard.timeline.publish(job.steps, published).for_each(drop);
-        shard.router = Arc::clone(&job.router);
+    fn publish_shard(&mut self, apex: &Name, published: Published, built: Built, output: &mut Output) {
+        let shard = self.shards.get_mut(apex).expect("the zone was made from it");
         self.gone.remove(apex);
-        let zone = Arc::new(built.zone);
+        let Built { zone, found } = built;
+        let (verdicts, own_labels) = found.map(Found::split).unzip();
+        shard.keep(&zone, own_labels);
         output.serials.push((apex.clone(), Some(published), Some(Arc::clone(&zone))));
         output.changes.push(db::Change::Publish(zone));
-        if built.verdicts.is_empty() {
+        // Trails that have changed alone are no matter of verdicts.
+        let Some(verdicts) = verdicts else { return };
+        if verdicts.is_empty() {
             self.verdicts.remove(apex);
-        } else if self.verdicts.get(apex) != Some(&built.verdicts) {
+        } else if self.verdicts.get(apex) != Some(&verdicts) {
             self.changed = true;
-            output.verdicts.extend(built.verdicts.iter().cloned());
-            self.verdicts.insert(apex.clone(), built.verdicts);
+            output.verdicts.extend(verdicts.iter().cloned());
+            self.verdicts.insert(apex.clone(), verdicts);
         }
     }
 
@@ -436,12 +440,21 @@ impl Zones {
                     self.dirty.insert(self.settings.alias_apex().clone());
                 }
                 Change::Shard { apex, router: Some(router) } => {
-                    let digest = shard::digest(&router);
+                    let trails = self.platform.trails(&apex).digest();
                     match self.shards.get_mut(&apex) {
-                        Some(shard) => shard.timeline.push(router, digest, now),
-                        None => self.add_shard(apex.clone(), router, digest, now),
+                        Some(shard) => shard.push_router(router, trails, now),
+                        None => {
+                            let digest = shard::digest(&router).plus(trails);
+                            self.add_shard(apex.clone(), router, digest, now);
+                        }
                     }
                     self.dirty.insert(apex);
+                }
+                Change::Trail { apex, label, zone, digest } => {
+                    if let Some(shard) = self.shards.get_mut(&apex) {
+                        shard.push_trail(label, zone, digest, now);
+                        self.dirty.insert(apex);
+                    }
                 }
                 Change::Shard { apex, router: None } => {
                     if let Some(last) = self.shards.remove(&apex).and_then(|shard| shard.timeline.published().copied())
@@ -456,11 +469,12 @@ impl Zones {
         }
     }
 
-    fn add_shard(&mut self, apex: Name, router: Arc<RouterInput>, digest: Digest, now: Instant) {
+    fn add_shard(&mut self, apex: Name, router: Arc<RouterInput>, digest: Digest, now: Instant) -> &mut Shard {
         let mut timeline = Timeline::new(digest, self.remembered.remove(&apex), now);
         timeline.set_ledger(self.ledger.get(&apex).cloned().unwrap_or_default());
         self.dirty.insert(apex.clone());
-        self.shards.insert(apex, Shard { router, timeline });
+        let shard = Shard::new(router, self.platform.trails(&apex).clone(), timeline);
+        self.shards.entry(apex).insert_entry(shard).into_mut()
     }
 }
 
@@ -530,48 +544,15 @@ enum AsBefore {
     Built(Box<Built>),
 }
 
-/// A shard's zone to be made and published.
-struct Job {
-    router: Arc<RouterInput>,
-    steps: usize,
-    serial: Serial,
-    provisional: bool,
-}
-
-/// A shard's zone as it is served, with the verdicts on its Router.
-struct Built {
-    zone: Zone,
-    verdicts: Vec<Verdict>,
-}
-
-fn build_shard(
-    router: &RouterInput,
-    made: shard::Shard,
-    mut verdicts: Vec<Verdict>,
-    settings: &Settings,
-    serial: Serial,
-) -> Built {
-    let mut contents = shard::zone(made.records, settings, serial.0);
-    // Without further records a zone is good by construction.
-    if !router.records.is_empty()
-        && let Some(fault) =
-            check::check(&contents).into_iter().find(|finding| finding.code.severity() == Severity::Error)
-    {
-        let message = format!("{}: {}; the zone is served without these records", fault.owner, fault.message);
-        verdicts = vec![Verdict::router(&router.name, "spec.records", message)];
-        let plain = RouterInput { records: Box::default(), ..router.clone() };
-        contents = shard::zone(shard::compile(&plain, &mut verdicts).records, settings, serial.0);
-    }
-    Built { zone: Zone::build(&contents).expect("the zone has been given a SOA"), verdicts }
-}
-
 /// What is wrong with a Router, as far as it alone can tell: what a name server leaves out of its zone, and why.
 pub fn examine(router: &Router, settings: &Settings) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     if let Some(input) = RouterInput::read(router, &settings.domain_text(), &mut verdicts) {
         let mut left_out = Vec::new();
-        let made = shard::compile(&input, &mut left_out);
-        verdicts.extend(build_shard(&input, made, left_out, settings, Serial(0)).verdicts);
+        let trails = Trails::default();
+        let made = shard::compile(&input, &trails, &mut left_out);
+        let built = build_shard(&input, &trails, made, left_out, settings, Serial(0));
+        verdicts.extend(built.found.into_iter().flat_map(|found| found.verdicts));
     }
     verdicts
 }

@@ -1,5 +1,6 @@
 //! What is Signpost's own: weights, publishing, batches.
 
+mod asked;
 mod batch;
 mod publish;
 mod rate_limit;

@@ -191,7 +191,12 @@ function names(status, router) {
         "ul.names",
         null,
         status.trails.map((one) =>
-          h("li", { "data-key": one.name }, code(one.name), h("span.dim", null, "until ", untilTime(one.until))),
+          h(
+            "li",
+            { "data-key": one.name },
+            code(one.name),
+            h("span.dim", null, one.from && ["from ", untilTime(one.from), " "], "until ", untilTime(one.until)),
+          ),
         ),
       ),
     ],

@@ -538,6 +538,11 @@ fn bindings() -> Vec<Case> {
         let trail = |name| json!({"name": name, "router": "s2", "since": NOW, "until": NOW});
         json!({"trails": names.iter().map(trail).collect::<Vec<Value>>()})
     };
+    let pending = |names: &[&str]| {
+        let mut change = trails(names);
+        change["trails"].as_array_mut().unwrap().iter_mut().for_each(|trail| trail["from"] = json!(NOW));
+        change
+    };
     let (system, alias) = (("system", "n-r.s1.v3.example"), ("alias", "n-r.routes.v3.example"));
     let long = format!("{}.test", ["a".repeat(60).as_str(); 4].join("."));
     let mut cases: Vec<Case> = Vec::new();
@@ -562,6 +567,8 @@ fn bindings() -> Vec<Case> {
         (trails(&["n-r."]), false),
         (trails(&["n-x.s2.v3.example"]), false),
         (trails(&["n-r.s2.v3.example", "n-r.s2.v3.example"]), false),
+        (pending(&["n-r.s2.v3.example"]), true),
+        (pending(&["n-r.s2.v3.example", "n-r.s3.v3.example"]), false),
         (names(&[system]), false),
         (names(&[alias]), false),
         (names(&[system, ("alias", "n-r.routes.v4.example")]), false),

@@ -1,0 +1,183 @@
+//! When names were asked last: marks that query threads leave in passing, for others to read.
+//!
+//! A table of fixed size, found by the hashes that answering has at hand. A name gets its place before it can be marked, and
+//! keeps it as long as the table lives; who needs more places makes a larger table, and reads both until nobody holds the
+//! first. To mark a name is to find its place and, once a second, one store: no lock, and no order, since a mark means
+//! nothing but itself.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use super::qname::NameHash;
+
+/// The marks.
+pub struct Asked {
+    /// A power of two of them, of which at most half are taken, so that there is always an end to looking.
+    slots: Box<[Slot]>,
+    taken: AtomicUsize,
+}
+
+/// The place of a name.
+#[derive(Default)]
+struct Slot {
+    /// Zero: it is free.
+    hash: AtomicU64,
+    /// When the name was asked last, in seconds since 1970; zero: never. It lasts until 2106.
+    second: AtomicU32,
+}
+
+/// Fewest places, of which half can be taken.
+const SLOTS_MIN: usize = 64;
+
+/// There is no place for another name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full;
+
+impl Asked {
+    /// No marks yet, with places for `names` names at least.
+    pub fn new(names: usize) -> Asked {
+        let slots = (2 * names).next_power_of_two().max(SLOTS_MIN);
+        Asked { slots: (0..slots).map(|_| Slot::default()).collect(), taken: AtomicUsize::new(0) }
+    }
+
+    /// Gives the name with this hash a place, if it has none.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] if there is none left.
+    pub fn place(&self, hash: NameHash) -> Result<(), Full> {
+        let hash = stored(hash);
+        for slot in self.probes(hash) {
+            match slot.hash.load(Ordering::Relaxed) {
+                found if found == hash => return Ok(()),
+                0 => {
+                    if self.taken.load(Ordering::Relaxed) >= self.slots.len() / 2 {
+                        return Err(Full);
+                    }
+                    match slot.hash.compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed) {
+                        Ok(_) => {
+                            self.taken.fetch_add(1, Ordering::Relaxed);
+                            return Ok(());
+                        }
+                        Err(found) if found == hash => return Ok(()),
+                        Err(_) => {}
+                    }
+                }
+                _ => {}
+            }
+        }
+        Err(Full)
+    }
+
+    /// Marks the name with this hash as asked in this second, if it has a place.
+    #[inline]
+    pub fn mark(&self, hash: NameHash, second: u64) {
+        let second = u32::try_from(second).unwrap_or(u32::MAX);
+        if let Some(slot) = self.slot(stored(hash))
+            && slot.second.load(Ordering::Relaxed) < second
+        {
+            slot.second.store(second, Ordering::Relaxed);
+        }
+    }
+
+    /// In which second the name with this hash was asked last; `None`: not since it has a place.
+    pub fn last(&self, hash: NameHash) -> Option<u64> {
+        let second = self.slot(stored(hash))?.second.load(Ordering::Relaxed);
+        (second > 0).then_some(u64::from(second))
+    }
+
+    fn slot(&self, hash: u64) -> Option<&Slot> {
+        for slot in self.probes(hash) {
+            match slot.hash.load(Ordering::Relaxed) {
+                found if found == hash => return Some(slot),
+                0 => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The places where a hash can be, in the order in which it is looked for.
+    fn probes(&self, hash: u64) -> impl Iterator<Item = &Slot> {
+        let mask = self.slots.len() - 1;
+        let first = hash as usize & mask;
+        (0..self.slots.len()).map(move |step| &self.slots[(first + step) & mask])
+    }
+}
+
+/// The hash as it stands in a place, where zero has another meaning.
+fn stored(hash: NameHash) -> u64 {
+    hash.max(1)
+}
+
+impl fmt::Debug for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asked").field("taken", &self.taken).field("slots", &self.slots.len()).finish()
+    }
+}
+
+/// Two tables are the same if they are one.
+impl PartialEq for Asked {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for Asked {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{HashMap, HashSet};
+
+    proptest! {
+        /// Against a map: names with a place have their latest mark, others none, and half the places can be taken.
+        #[test]
+        fn as_a_map_of_bounded_size(
+            // Few bits decide where a hash stands, so that many collide; zero is one of them.
+            places in proptest::collection::vec((0_u64..6, 0_u64..9), 0..80),
+            marks in proptest::collection::vec((0_u64..6, 0_u64..9, 1_u64..1000), 0..200),
+        ) {
+            let asked = Asked::new(32);
+            let (mut placed, mut last): (HashSet<u64>, HashMap<u64, u64>) = Default::default();
+            let hash = |low: u64, high: u64| if (low, high) == (1, 0) { 70 } else { high << 40 | low };
+            for (low, high) in places {
+                let hash = hash(low, high);
+                match asked.place(hash) {
+                    Ok(()) => drop(placed.insert(hash)),
+                    Err(Full) => prop_assert!(placed.len() == 32 && !placed.contains(&hash)),
+                }
+                prop_assert!(placed.len() <= 32);
+            }
+            for (low, high, second) in marks {
+                let hash = hash(low, high);
+                asked.mark(hash, second);
+                if placed.contains(&hash) {
+                    let mark = last.entry(hash).or_default();
+                    *mark = second.max(*mark);
+                }
+                prop_assert_eq!(asked.last(hash), last.get(&hash).copied());
+            }
+        }
+    }
+
+    #[test]
+    fn threads_mark_while_places_are_given() {
+        let asked = Asked::new(1_000);
+        std::thread::scope(|scope| {
+            for thread in 1..4 {
+                let asked = &asked;
+                scope.spawn(move || {
+                    (0..200).for_each(|round| (0..1_000).for_each(|hash| asked.mark(hash << 7, 10 * round + thread)));
+                });
+            }
+            (0..1_000).for_each(|hash| asked.place(hash << 7).expect("there is room"));
+        });
+        for hash in 0..1_000 {
+            asked.mark(hash << 7, 5_000);
+            assert_eq!(asked.last(hash << 7), Some(5_000));
+        }
+        assert_eq!(asked.last(3), None);
+    }
+}
