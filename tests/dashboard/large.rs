@@ -134,6 +134,9 @@ fn ten_thousand_routes_stay_smooth() {
     let began = Instant::now();
     browser.sees("50 shards");
     eprintln!("the first page, the first list of all routes included: {:?} after signing in", began.elapsed());
+    // On a busy machine the first list takes longer than a request waits for it, and the page asks again.
+    let said: Vec<String> = browser.log().into_iter().filter(|entry| !entry.contains("503")).collect();
+    assert!(said.is_empty(), "{said:#?}");
 
     let mut slowest = Duration::ZERO;
     for (place, wanted) in [("", ".shards"), ("#/topology", "#lines path"), ("#/namespaces/team-7", "tbody tr")] {
