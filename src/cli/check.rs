@@ -10,8 +10,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use super::{Exit, complain, print, serve};
 use crate::config::{self, layers, reference};
 use crate::wire::Name;
-use crate::zonefile::include::FolderIncludes;
-use crate::zonefile::{Severity, read_zone_at};
+use crate::zonefile::include::{FolderIncludes, read_file};
+use crate::zonefile::{Scrutiny, Severity, read_zone_with};
 
 pub(super) fn command() -> Command {
     let reference = Arg::new("reference")
@@ -73,17 +73,17 @@ fn zone(matches: &ArgMatches) -> Exit {
 
 /// Prints the findings of one file; how many are at least as bad as `counts`.
 fn zone_file(file: &Path, origin: Option<Name>, counts: Severity) -> usize {
-    let text = match std::fs::read(file) {
-        Ok(text) => text,
-        Err(error) => {
-            complain(format_args!("{}: {error}", file.display()));
-            return 1;
-        }
-    };
+    let mut text = Vec::new();
+    if let Err(error) = read_file(file, &mut text) {
+        complain(format_args!("{}: {error}", file.display()));
+        return 1;
+    }
     let by_name = || Name::parse(file.file_stem()?.as_encoded_bytes(), &Name::root()).ok();
     let folder = file.parent().unwrap_or(Path::new(""));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
-    let read = read_zone_at(&text, &Arc::from(file), origin.or_else(by_name), &mut FolderIncludes::new(folder), now);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (mut includes, scrutiny) = (FolderIncludes::new(folder), Scrutiny::of_check(now, threads));
+    let read = read_zone_with(&text, &Arc::from(file), origin.or_else(by_name), &mut includes, &scrutiny);
     for finding in &read.findings {
         print(&format!("{finding}\n"));
     }
