@@ -61,7 +61,9 @@ impl Platform {
         server.ready().await;
         let platform = Platform { server, _stop: stop.clone().drop_guard() };
         let base = tokio::sync::watch::channel(Some(ledger::BaseSerial::None)).1;
-        tokio::spawn(ledger::run(platform.client(USER_CONTROLLER), settings(), base, Arc::default(), stop));
+        let told = tokio::sync::watch::channel(None).1;
+        let client = platform.client(USER_CONTROLLER);
+        tokio::spawn(ledger::run(client, settings(), base, told, Arc::default(), stop));
         platform
     }
 
@@ -143,8 +145,11 @@ impl NameServer {
         let (sender, settings) = watch::channel(settings());
         let stop = CancellationToken::new();
         let state = state.map(PathBuf::from);
-        let options =
-            zone::Options { settings, state, apexes, brake_share: 25, status: status.clone(), asked: Arc::default() };
+        let brake_share = watch::Sender::new(25).subscribe();
+        let publishing = zone::metrics::Publishing::default();
+        let asked = Arc::default();
+        let status_of = status.clone();
+        let options = zone::Options { settings, state, apexes, brake_share, status: status_of, asked, publishing };
         let running = zone::run(client, db.clone(), options, stop.clone());
         let task = tokio::spawn(async move { running.await.expect("its state directory is usable") });
         NameServer { db, status, stop, task, _settings: sender }
@@ -416,7 +421,7 @@ async fn a_hold_is_told_to_the_api_and_decided_there() {
     let stop = CancellationToken::new();
     let start = |state: &Path, server: &str| {
         let running = NameServer::start(emptied.client(USER_NAME_SERVER), Some(state), apexes());
-        let reporter = Reporter::new(emptied.client(USER_NAME_SERVER), server.to_owned(), running.status.clone());
+        let reporter = Reporter::new(emptied.client(USER_NAME_SERVER), server.to_owned(), None, running.status.clone());
         tokio::spawn(reporter.run(stop.clone()));
         running
     };

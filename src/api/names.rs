@@ -109,6 +109,12 @@ pub fn alias_name(label: &str, domain: &str) -> String {
     format!("{label}.{}", alias_zone(domain))
 }
 
+/// The platform's domain, by a Route's alias.
+pub fn domain_of_alias(alias: &str) -> Option<&str> {
+    let (_, zone) = alias.split_once('.')?;
+    zone.strip_prefix(ALIAS_LABEL)?.strip_prefix('.')
+}
+
 /// The record that leads `host` to the Route with that alias, as a line of a zone file.
 pub fn record_for_host(host: &str, alias: &str) -> String {
     format!("{host}. IN CNAME {alias}.")

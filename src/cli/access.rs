@@ -3,6 +3,7 @@
 //! The first that there is counts: `--kubeconfig` (or the setting), `<data-dir>/kubeconfig` if `--data-dir` is given,
 //! the files of `$KUBECONFIG`, `<data-dir>/kubeconfig`, `~/.kube/config`.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Exit, complain, serve};
 use crate::client;
+use crate::client::reflector::ObjectKey;
 use crate::config::{self, Settings};
 
 /// The keys of the configuration that say where the API is.
@@ -63,11 +65,54 @@ pub(super) fn object_name(text: &str) -> Result<(Option<String>, String), &'stat
     Ok((namespace.map(str::to_owned), name.to_owned()))
 }
 
+/// A Route as an argument.
+pub(super) fn route_argument() -> Arg {
+    Arg::new("route")
+        .value_name("[NAMESPACE/]NAME")
+        .required(true)
+        .value_parser(object_name)
+        .help("The Route; without its namespace it is in that of --namespace, else of the context")
+}
+
+/// A Route that a command was given.
+pub(super) struct RouteName {
+    namespace: Option<String>,
+    name: String,
+}
+
+impl RouteName {
+    /// Where it is.
+    pub(super) fn key(&self, access: &Access) -> ObjectKey {
+        ObjectKey::namespaced(self.namespace.as_ref().unwrap_or(&access.namespace), &self.name)
+    }
+}
+
+/// What [`route_argument`] says, beside `--namespace`. Complains if the two name different namespaces.
+pub(super) fn route(matches: &ArgMatches) -> Result<RouteName, Exit> {
+    let (namespace, name) = matches.get_one::<(Option<String>, String)>("route").cloned().expect("clap demands it");
+    agrees(matches, namespace.as_deref())?;
+    Ok(RouteName { namespace, name })
+}
+
+/// Complains if an object's own namespace is not the one that `--namespace` names.
+pub(super) fn agrees(matches: &ArgMatches, own: Option<&str>) -> Result<(), Exit> {
+    let given = matches.try_get_one::<String>("namespace").ok().flatten();
+    match (own, given) {
+        (Some(own), Some(given)) if own != given => {
+            complain(format_args!("the object is in the namespace {own}, and --namespace says {given}: name one"));
+            Err(Exit::Usage)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Where a command was told to look.
 #[derive(Debug)]
 pub(super) struct Place {
     /// All settings of the keys that the command takes.
     pub(super) settings: Settings,
+    /// The keys that are set: the others have their defaults.
+    given: BTreeSet<&'static str>,
     source: Source,
     context: Option<String>,
     namespace: Option<String>,
@@ -86,7 +131,7 @@ impl Place {
     /// What the arguments say. Complains if the configuration cannot be read.
     pub(super) fn of(matches: &ArgMatches) -> Result<Place, Exit> {
         let places = serve::places(matches);
-        let settings = config::read(&places).map_err(|errors| {
+        let (settings, given) = config::read_given(&places).map_err(|errors| {
             errors.0.iter().for_each(complain);
             Exit::Usage
         })?;
@@ -100,6 +145,7 @@ impl Place {
         );
         Ok(Place {
             settings,
+            given,
             source,
             context: text("context"),
             namespace: text("namespace"),
@@ -113,6 +159,11 @@ impl Place {
             Source::File(path) => path.display().to_string(),
             Source::Variable => "$KUBECONFIG".to_owned(),
         }
+    }
+
+    /// Whether a key is set, and has not its default.
+    pub(super) fn is_given(&self, key: &str) -> bool {
+        self.given.contains(key)
     }
 
     /// Whether the arguments or settings name an API.

@@ -13,7 +13,7 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
 use super::{Exit, note};
-use crate::api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeKind, Decision};
+use crate::api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeKind, BrakeSpec, Decision};
 
 /// Most names of a hold in a row of the table.
 const NAMES_SHOWN: usize = 3;
@@ -81,6 +81,22 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     }))
 }
 
+/// What is held, in a line for commands that show what the API's objects come to; nothing if nothing is.
+pub(super) fn line(brakes: &[Brake]) -> Option<String> {
+    let held = brakes.iter().map(|brake| {
+        let BrakeSpec { kind, objects, known, decision, .. } = &brake.spec;
+        let decided = decision.map_or("undecided", Decision::word);
+        format!("{objects} of {known} {}s ({decided})", kind.word())
+    });
+    let held: Vec<String> = held.collect();
+    (!held.is_empty()).then(|| {
+        format!(
+            "the brake holds {}: name servers serve what the API lacks, under the serials of before; see signpost brake list",
+            held.join(", ")
+        )
+    })
+}
+
 /// What a command came to.
 enum Done {
     Listed(Vec<Row>),
@@ -111,6 +127,9 @@ struct Row {
 #[serde(rename_all = "camelCase")]
 struct HolderRow {
     server: String,
+    /// Where that process is, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
     since: Time,
     /// Whether the decision counts for it: it held when that was said.
     decided: bool,
@@ -122,8 +141,12 @@ impl Row {
         let decides = |holder: &BrakeHolder| {
             spec.decision.is_some() && brake.metadata.generation.is_some_and(|now| now > holder.generation)
         };
-        let holder =
-            |holder: BrakeHolder| HolderRow { decided: decides(&holder), server: holder.server, since: holder.since };
+        let holder = |holder: BrakeHolder| HolderRow {
+            decided: decides(&holder),
+            server: holder.server,
+            host: holder.host,
+            since: holder.since,
+        };
         Row {
             id: brake.metadata.name.unwrap_or_default(),
             kind: spec.kind,
@@ -153,7 +176,11 @@ impl Row {
             names.push_str(" …");
         }
         let missing = format!("{} of {} {}s", self.objects, self.known, self.kind.word());
-        let holders = self.holders.len().to_string();
+        let hosts = self.holders.iter().map(|holder| holder.host.as_ref().unwrap_or(&holder.server).as_str());
+        let mut holders = hosts.take(NAMES_SHOWN).collect::<Vec<_>>().join(", ");
+        if self.holders.len() > NAMES_SHOWN {
+            holders.push_str(&format!(" and {} more", self.holders.len() - NAMES_SHOWN));
+        }
         [self.id.as_str().into(), missing.into(), cause.into(), decision, holders.into(), names.into()]
     }
 }
@@ -219,9 +246,9 @@ mod tests {
         let rows = [row(json!(null), &[1, 1]), row(json!("reject"), &[1, 2]), row(json!("approve"), &[1])];
         let lines = [
             "ID                         MISSING          HOW                   DECISION              NAME SERVERS   NAMES",
-            "routers-0123456789abcdef   4 of 5 Routers   missing from a list   none                  2              a b c …",
-            "routers-0123456789abcdef   4 of 5 Routers   missing from a list   reject (for 1 of 2)   2              a b c …",
-            "routers-0123456789abcdef   4 of 5 Routers   missing from a list   approve               1              a b c …",
+            "routers-0123456789abcdef   4 of 5 Routers   missing from a list   none                  ns0, ns1       a b c …",
+            "routers-0123456789abcdef   4 of 5 Routers   missing from a list   reject (for 1 of 2)   ns0, ns1       a b c …",
+            "routers-0123456789abcdef   4 of 5 Routers   missing from a list   approve               ns0            a b c …",
         ];
         let text = table(&rows, Painter::PLAIN);
         assert_eq!(text.lines().collect::<Vec<_>>(), lines);

@@ -6,12 +6,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use serde::Serialize;
 
+use super::output::{self, Format};
 use super::{Exit, complain, print, serve};
+use crate::config::layers::LayerError;
 use crate::config::{self, layers, reference};
 use crate::wire::Name;
 use crate::zonefile::include::FolderIncludes;
-use crate::zonefile::{Severity, read_zone_at};
+use crate::zonefile::{Finding, Severity, read_zone_at};
 
 pub(super) fn command() -> Command {
     let reference = Arg::new("reference")
@@ -20,7 +23,7 @@ pub(super) fn command() -> Command {
         .help("Prints the reference page of all settings instead (docs/configuration.md)");
     let config = Command::new("config")
         .about("Reads the configuration as `serve` would, from the same flags, and says what is wrong")
-        .arg(reference)
+        .args([reference, output::argument()])
         .args(serve::arguments());
     let files = Arg::new("files")
         .value_name("FILE")
@@ -40,11 +43,12 @@ pub(super) fn command() -> Command {
         .about("Reads zone files and prints every finding as FILE:LINE:COLUMN: SEVERITY: MESSAGE")
         .arg(origin)
         .arg(strict)
+        .arg(output::argument())
         .arg(files);
     Command::new("check")
         .about("Says what is wrong with a file before anything serves it")
         .after_help(
-            "Exit codes: 0 nothing wrong (warnings may be there, but for --strict), 1 errors found, 2 called wrongly.",
+            "Exit codes: 0 nothing wrong (warnings may be there, but for --strict), 1 errors found, 2 called wrongly, or --config names no file.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -60,38 +64,120 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     }
 }
 
+/// What was found of one zone file. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Serialize)]
+struct File {
+    file: String,
+    /// Why the file cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// The zone, if the file is one that can be served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zone: Option<Zone>,
+    findings: Vec<Found>,
+}
+
+/// A zone that was read.
+#[derive(Debug, Serialize)]
+struct Zone {
+    apex: String,
+    owners: usize,
+    records: usize,
+}
+
+/// A finding in a zone file.
+#[derive(Debug, Serialize)]
+struct Found {
+    /// `error` or `warning`.
+    severity: String,
+    /// The file that it is in: an included one, perhaps.
+    file: String,
+    line: u32,
+    column: u32,
+    message: String,
+    /// The kind of finding; stays the same over versions.
+    code: &'static str,
+    #[serde(skip)]
+    text: String,
+}
+
+impl Found {
+    fn new(finding: &Finding) -> Found {
+        Found {
+            severity: finding.severity.to_string(),
+            file: finding.file.display().to_string(),
+            line: finding.line,
+            column: finding.column,
+            message: finding.message.clone(),
+            code: finding.code,
+            text: finding.to_string(),
+        }
+    }
+}
+
 fn zone(matches: &ArgMatches) -> Exit {
     let files = matches.get_many::<PathBuf>("files").expect("clap demands it");
     let origin = matches.get_one::<Name>("origin");
     let counts = if matches.get_flag("strict") { Severity::Warning } else { Severity::Error };
-    let mut faults = 0;
+    let format = Format::of(matches);
+    let (mut faults, mut all) = (0, Vec::new());
     for file in files {
-        faults += zone_file(file, origin.cloned(), counts);
+        let (found, bad) = zone_file(file, origin.cloned(), counts);
+        faults += bad;
+        if format == Format::Table {
+            print(&text(&found));
+        }
+        if let Some(error) = &found.error {
+            complain(format_args!("{}: {error}", found.file));
+        }
+        all.push(found);
+    }
+    if format != Format::Table
+        && let Err(error) = format.show(&all, |_| String::new())
+    {
+        return super::exit_of(Err(error));
     }
     if faults == 0 { Exit::Success } else { Exit::Failure }
 }
 
-/// Prints the findings of one file; how many are at least as bad as `counts`.
-fn zone_file(file: &Path, origin: Option<Name>, counts: Severity) -> usize {
+/// What is printed of a file for people.
+fn text(found: &File) -> String {
+    let mut text: String = found.findings.iter().map(|finding| format!("{}\n", finding.text)).collect();
+    if let Some(Zone { apex, owners, records }) = &found.zone {
+        text.push_str(&format!("{}: zone {apex}: {records} records of {owners} owners\n", found.file));
+    }
+    text
+}
+
+/// What is found of one file, and how much of it is at least as bad as `counts`.
+fn zone_file(file: &Path, origin: Option<Name>, counts: Severity) -> (File, usize) {
+    let mut found = File { file: file.display().to_string(), error: None, zone: None, findings: Vec::new() };
     let text = match std::fs::read(file) {
         Ok(text) => text,
         Err(error) => {
-            complain(format_args!("{}: {error}", file.display()));
-            return 1;
+            found.error = Some(error.to_string());
+            return (found, 1);
         }
     };
     let by_name = || Name::parse(file.file_stem()?.as_encoded_bytes(), &Name::root()).ok();
     let folder = file.parent().unwrap_or(Path::new(""));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
     let read = read_zone_at(&text, &Arc::from(file), origin.or_else(by_name), &mut FolderIncludes::new(folder), now);
-    for finding in &read.findings {
-        print(&format!("{finding}\n"));
-    }
-    if let Some(contents) = &read.contents {
-        let (owners, records) = (contents.owner_count(), contents.record_count());
-        print(&format!("{}: zone {}: {records} records of {owners} owners\n", file.display(), contents.apex()));
-    }
-    read.findings.iter().filter(|finding| finding.severity >= counts).count()
+    found.findings = read.findings.iter().map(Found::new).collect();
+    found.zone = read.contents.as_ref().map(|contents| Zone {
+        apex: contents.apex().to_string(),
+        owners: contents.owner_count(),
+        records: contents.record_count(),
+    });
+    (found, read.findings.iter().filter(|finding| finding.severity >= counts).count())
+}
+
+/// What was found of the configuration. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Serialize)]
+struct Configuration {
+    valid: bool,
+    errors: Vec<String>,
+    warnings: Vec<String>,
 }
 
 fn config(matches: &ArgMatches) -> Exit {
@@ -100,20 +186,29 @@ fn config(matches: &ArgMatches) -> Exit {
         return Exit::Success;
     }
     let places = serve::places(matches);
-    for (variable, nearest) in layers::unknown_variables(&places.environment) {
+    let unknown = layers::unknown_variables(&places.environment);
+    let warnings = unknown.into_iter().map(|(variable, nearest)| {
         let hint = nearest.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
-        print(&format!("warning: environment variable {variable} is no setting{hint}\n"));
-    }
-    match config::load(&places) {
-        Ok(_) => {
-            print("the configuration is valid\n");
-            Exit::Success
-        }
-        Err(errors) => {
-            for error in &errors.0 {
-                complain(error);
-            }
-            Exit::Failure
-        }
+        format!("environment variable {variable} is no setting{hint}")
+    });
+    let warnings: Vec<String> = warnings.collect();
+    let errors = config::load(&places).err().map(|errors| errors.0).unwrap_or_default();
+    // A file that is not there was named wrongly.
+    let is_unreadable = |error: &config::Error| matches!(error, config::Error::Layer(LayerError::Unreadable { .. }));
+    let exit = match errors.is_empty() {
+        true => Exit::Success,
+        false if errors.iter().any(is_unreadable) => Exit::Usage,
+        false => Exit::Failure,
+    };
+    errors.iter().for_each(complain);
+    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let found = Configuration { valid: errors.is_empty(), errors, warnings };
+    let text = || {
+        let warnings = found.warnings.iter().map(|warning| format!("warning: {warning}\n"));
+        warnings.chain(found.valid.then(|| "the configuration is valid\n".to_owned())).collect()
+    };
+    match Format::of(matches).show(&found, |_| text()) {
+        Ok(()) => exit,
+        Err(error) => super::exit_of(Err(error)),
     }
 }

@@ -8,6 +8,7 @@
 mod access;
 mod age;
 mod output;
+mod platform;
 mod progress;
 mod rates;
 mod scrape;
@@ -110,9 +111,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let matches = match command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
-            // Help and version are printed this way too, and are no failure. A reader that has gone is none either.
-            let _ = error.print();
-            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Success.into() };
+            // Help and version are printed this way too, and are no failure.
+            return match error.print().and_then(|()| io::stdout().flush()) {
+                _ if error.use_stderr() => Exit::Usage.into(),
+                Ok(()) => Exit::Success.into(),
+                Err(error) => unwritten(&error),
+            };
         }
     };
     let (name, matches) = matches.subcommand().expect("clap demands a command");
@@ -130,12 +134,21 @@ fn command() -> Command {
         .subcommands(COMMANDS.iter().map(|entry| (entry.command)()))
 }
 
-/// Prints to standard output. A reader that has gone (`| head`) ends the program quietly, as other tools do.
+/// Prints to standard output. A reader that has gone (`| head`) ends the program quietly, as other tools do; output that
+/// cannot be written for another reason ends it as a failure.
 fn print(text: &str) {
     let mut out = io::stdout().lock();
-    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
+    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        unwritten(&error);
     }
+}
+
+fn unwritten(error: &io::Error) -> ! {
+    let is_reader_gone = error.kind() == io::ErrorKind::BrokenPipe;
+    if !is_reader_gone {
+        complain(format_args!("standard output cannot be written: {error}"));
+    }
+    std::process::exit(i32::from(!is_reader_gone))
 }
 
 /// Prints an error to standard error, as `error: …`.

@@ -12,12 +12,17 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
 use super::{Exit, age, progress};
-use crate::api::v1alpha1::route::{ADMITTED, NameKind, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED};
+use crate::api::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED};
+use crate::apiserver::selector::label_fault;
 
 pub(super) fn command() -> Command {
     let names = Arg::new("names").value_name("NAME").num_args(0..).help("Only routes of these names");
     let selector =
         Arg::new("selector").long("selector").short('l').value_name("LABELS").help("Only routes with these labels");
+    let selector = selector.value_parser(|text: &str| match label_fault(text) {
+        Some(fault) => Err(fault),
+        None => Ok(text.to_owned()),
+    });
     let router = Arg::new("router").long("router").value_name("NAME").help("Only routes on this Router");
     let state = Arg::new("state")
         .long("state")
@@ -165,13 +170,16 @@ impl Row {
     }
 }
 
-/// The condition that says what is wrong, in the order in which a route gets further.
+/// The condition that says what is wrong, in the order in which a route gets further; last that it is to move, and cannot.
 fn first_wrong(conditions: &[Condition]) -> Option<&Condition> {
     let rank = |condition: &Condition| {
-        let order = [ADMITTED, SCHEDULED, PUBLISHED, RESOLVABLE];
-        order.iter().position(|kind| *kind == condition.type_).unwrap_or(order.len())
+        let order = [ADMITTED, SCHEDULED, PUBLISHED, RESOLVABLE, MOVE_PENDING];
+        order.iter().position(|kind| *kind == condition.type_)
     };
-    let wrong = |condition: &&Condition| condition.status == "False" && rank(condition) < 4;
+    let wrong = |condition: &&Condition| match condition.type_.as_str() {
+        MOVE_PENDING => condition.status == "True",
+        _ => condition.status == "False" && rank(condition).is_some(),
+    };
     conditions.iter().filter(wrong).min_by_key(|condition| rank(condition))
 }
 
@@ -239,6 +247,11 @@ mod tests {
                 json!({"conditions": [condition("Scheduled", "False", "NotAdmitted"), condition("Admitted", "False", "HostTaken")]}),
             ),
             route("f", json!({}), Value::Null),
+            route(
+                "g",
+                json!({}),
+                placed(json!([condition("Resolvable", "True", "Y"), condition("MovePending", "True", "Cordoned")])),
+            ),
         ];
         let expected = "\
 NAMESPACE   NAME   STATE        ROUTER   HOST                           AGE     WHY
@@ -248,6 +261,7 @@ shop        c      resolvable   shard1   shop-front.shard1.v3.example   5m30s
 shop        d      waiting      -        -                              5m30s   NoRouter: about NoRouter
 shop        e      refused      -        www.example.com                5m30s   HostTaken: about HostTaken
 shop        f      waiting      -        -                              5m30s
+shop        g      resolvable   shard1   shop-front.shard1.v3.example   5m30s   Cordoned: about Cordoned
 ";
         assert_eq!(table(&rows, Painter::PLAIN), expected);
         assert_eq!(table(&[], Painter::PLAIN), "no routes\n");

@@ -13,9 +13,9 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, ValidationDirective};
 
 use super::access::{self, Place};
+use super::moves::KEYS;
 use super::moves::plan::{Capacity, Context, Plan};
 use super::moves::reading::{API_TIMEOUT, Platform};
-use super::moves::{self, KEYS};
 use super::output::{self, Format};
 use super::{Exit, complain, serve};
 use crate::api::v1alpha1::router::{Router, RouterState};
@@ -40,7 +40,7 @@ pub(super) fn command() -> Command {
         .about("Says which routes would go where if Routers came, went or were others; touches nothing")
         .after_help(
             "The changes are made in this order: --add, --set-weight, --cordon, --uncordon, --drain, --remove. --strategy says by which \
-             strategy. Routes that have a Router leave it only if that is drained or removed, as on the platform. Exit codes: 0 foretold, 1 something is refused or not there, or the API \
+             strategy, else it is the platform's. Routes that have a Router leave it only if that is drained or removed, as on the platform. Exit codes: 0 foretold, 1 something is refused or not there, or the API \
              does not answer, 2 called wrongly.",
         )
         .arg(add)
@@ -71,7 +71,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         Ok(documents) => documents,
         Err(errors) => {
             errors.iter().for_each(complain);
-            return Exit::Failure;
+            return Exit::Usage;
         }
     };
     let plan = access::run(API_TIMEOUT, simulate(matches, &place, documents));
@@ -105,29 +105,34 @@ async fn simulate(matches: &ArgMatches, place: &Place, documents: Vec<manifests:
             forecast.edit_router(name, |router| router.state = state).then_some(()).ok_or_else(|| absent(name))?;
         }
     }
-    let (strategy, caveat) = moves::strategy(&place.settings);
-    let strategy = strategy.strategy();
+    let strategy = platform.known.strategy.strategy();
     // What waits for a Router is placed before anything moves, and has another chance when that has made room.
     let mut steps = forecast.place(strategy);
     steps.retain(|step| step.outcome.is_ok());
     steps.extend(forecast.drain(strategy));
     steps.extend(forecast.place(strategy));
     let mut plan = Plan::new("simulate", true);
-    plan.notes.extend(caveat.map(str::to_owned));
+    plan.notes.extend(platform.known.caveat.map(str::to_owned));
+    let context = Context {
+        domain: &platform.known.domain,
+        trail_minimum: platform.known.trail_minimum,
+        trail_quiet: platform.known.trail_quiet,
+        records: &platform.records,
+        now: Timestamp::now(),
+    };
+    plan.tell(steps, &labels, forecast, &context);
     for name in names("remove") {
         match forecast.router(name).map_or(0, |(_, shard)| shard.routes) {
-            0 => forecast.remove_router(name),
+            0 => {
+                forecast.remove_router(name);
+                plan.notes.push(format!(
+                    "{name} can be deleted when no old name leads through its zone any more; these names go with the zone"
+                ));
+            }
             left => plan.notes.push(format!("{name} would not be deleted: {left} of its routes have nowhere to go")),
         }
     }
-    let context = Context {
-        domain: &place.settings.domain,
-        trail_minimum: place.settings.trail_minimum,
-        trail_quiet: place.settings.trail_quiet,
-        now: Timestamp::now(),
-    };
     plan.capacity = Capacity::compare(&before, forecast);
-    plan.tell(steps, &labels, forecast, &context);
     Ok(plan)
 }
 

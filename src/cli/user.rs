@@ -124,12 +124,23 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         Err(exit) => return exit,
     };
     let outcome = match name {
-        "add" => add(matches, &folder),
+        "add" => match groups(matches) {
+            Ok(groups) => match add(matches, &folder, &groups) {
+                Err(error @ BookError::Name { .. }) => return wrong(error),
+                added => added.map_err(|error| error.to_string()),
+            },
+            Err(error) => return wrong(error),
+        },
         "list" => list(matches, &folder),
         "revoke" => revoke(matches, &folder),
         _ => return Exit::Usage,
     };
     super::exit_of(outcome)
+}
+
+fn wrong(error: impl std::fmt::Display) -> Exit {
+    complain(error);
+    Exit::Usage
 }
 
 /// The data directory; complains if the configuration cannot be read, or no server has ever used the directory.
@@ -174,16 +185,14 @@ pub(super) fn make(matches: &ArgMatches, folder: &std::path::Path, name: &str) -
     })
 }
 
-fn add(matches: &ArgMatches, folder: &std::path::Path) -> Result<(), String> {
+fn add(matches: &ArgMatches, folder: &std::path::Path, groups: &[String]) -> Result<(), BookError> {
     let name = matches.get_one::<String>("name").expect("clap demands it");
-    let groups = groups(matches)?;
-    users::change(folder, |book| book.add(name, groups.clone(), Timestamp::now()))
-        .map_err(|error| error.to_string())?;
+    users::change(folder, |book| book.add(name, groups.to_vec(), Timestamp::now()))?;
     note(format_args!("user {name} is in {}", groups.join(", ")));
     if matches.get_flag("no-credential") {
         return Ok(());
     }
-    match make(matches, folder, name).map_err(|error| error.to_string())? {
+    match make(matches, folder, name)? {
         Made::Token(token) => {
             note("the token below is shown this once");
             print(&format!("{token}\n"));

@@ -1,15 +1,26 @@
 //! `signpost version`: what this program is.
 
 use clap::{ArgMatches, Command};
+use serde::Serialize;
 
-use super::{Exit, print};
+use super::Exit;
+use super::output::{self, Format};
 use crate::api::v1alpha1;
 
 pub(super) fn command() -> Command {
-    Command::new("version").about("Prints the version of the program and of the API it serves")
+    Command::new("version").about("Prints the version of the program and of the API it serves").arg(output::argument())
 }
 
-pub(super) fn run(_matches: &ArgMatches) -> Exit {
-    print(&format!("signpost {}\napi {}/{}\n", env!("CARGO_PKG_VERSION"), v1alpha1::GROUP, v1alpha1::VERSION));
-    Exit::Success
+/// Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Serialize)]
+struct Version {
+    signpost: &'static str,
+    api: String,
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    let api = format!("{}/{}", v1alpha1::GROUP, v1alpha1::VERSION);
+    let version = Version { signpost: env!("CARGO_PKG_VERSION"), api };
+    let text = || format!("signpost {}\napi {}\n", version.signpost, version.api);
+    super::exit_of(Format::of(matches).show(&version, |_| text()))
 }

@@ -16,9 +16,17 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Facts};
 use super::{Exit, complain, progress};
-use crate::api::v1alpha1::route::{Phase, Route, SCHEDULED};
-use crate::api::v1alpha1::router::Router;
+use crate::api::v1alpha1::route::{
+    ADMITTED, HOST_PROVEN, MOVE_PENDING, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED,
+};
+use crate::api::v1alpha1::router::{ACCEPTED, ADDRESSES_HEALTHY, DRAINED, READY, Router, ZONE_PUBLISHED};
 
+/// What a route can be waited for to be.
+const OF_ROUTES: &[&str] = &[SCHEDULED, ADMITTED, HOST_PROVEN, PUBLISHED, RESOLVABLE, MOVE_PENDING];
+/// What a Router can be waited for to be.
+const OF_ROUTERS: &[&str] = &[READY, ACCEPTED, ADDRESSES_HEALTHY, ZONE_PUBLISHED, DRAINED];
+/// What a condition can be.
+const STATUSES: &[&str] = &["True", "False", "Unknown"];
 /// Longest wait.
 const TIMEOUT_MAX: u64 = 86_400;
 
@@ -34,7 +42,7 @@ pub(super) fn command() -> Command {
         .value_parser(access::object_name)
         .help("Its name; a route's with its namespace, unless it is the one of the context or of --namespace");
     let condition = Arg::new("for").long("for").value_name("CONDITION").value_parser(Wish::parse).help(
-        "scheduled, published, resolvable, or any condition such as Ready or Admitted=False [default: scheduled for a \
+        "scheduled, published, resolvable, or another condition such as Ready or Admitted=False [default: scheduled for a \
              route, ready for a Router]",
     );
     let timeout = Arg::new("timeout")
@@ -80,9 +88,17 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         complain("a Router is in no namespace: give its name alone");
         return Exit::Usage;
     }
-    let fallback = if is_route { SCHEDULED } else { crate::api::v1alpha1::router::READY };
+    if let Err(exit) = access::agrees(matches, namespace.as_deref()) {
+        return exit;
+    }
+    let (fallback, known) = if is_route { (SCHEDULED, OF_ROUTES) } else { (READY, OF_ROUTERS) };
     let wish = matches.get_one::<Wish>("for").cloned();
     let wish = wish.unwrap_or(Wish { condition: fallback.to_owned(), status: "True".to_owned() });
+    if !known.iter().any(|known| known.eq_ignore_ascii_case(&wish.condition)) {
+        let kind = if is_route { "route" } else { "Router" };
+        complain(format_args!("a {kind} is never {}: --for takes {}", wish.condition, known.join(", ")));
+        return Exit::Usage;
+    }
     let timeout = *matches.get_one::<Duration>("timeout").expect("it has a default");
     // The wait ends by itself; connecting is given its own time.
     let outcome = access::run(timeout + access::API_TIMEOUT, async {
@@ -125,8 +141,8 @@ struct Wish {
 impl Wish {
     fn parse(text: &str) -> Result<Wish, &'static str> {
         let (condition, status) = text.split_once('=').unwrap_or((text, "True"));
-        if condition.is_empty() || status.is_empty() {
-            return Err("must be a condition, such as resolvable or Ready=True");
+        if condition.is_empty() || !STATUSES.iter().any(|known| known.eq_ignore_ascii_case(status)) {
+            return Err("must be a condition, alone or with True, False or Unknown: resolvable, Ready=False");
         }
         Ok(Wish { condition: condition.to_owned(), status: status.to_owned() })
     }
@@ -317,7 +333,9 @@ mod tests {
             let found = Wish::parse(wish).expect("a wish").judge(&route(status.clone()));
             assert_eq!(found.met, met, "{wish} {status}");
         }
-        assert!(Wish::parse("=True").is_err() && Wish::parse("Ready=").is_err());
+        for bad in ["=True", "Ready=", "Admitted=Maybe"] {
+            assert!(Wish::parse(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -52,6 +52,7 @@ pub struct Reporter {
 struct Writer {
     api: Api<Brake>,
     server: String,
+    host: Option<String>,
 }
 
 /// One thing to be done.
@@ -68,11 +69,11 @@ enum Step {
 }
 
 impl Reporter {
-    /// A reporter of what `status` tells, for the name server that calls itself `server`.
-    pub fn new(client: kube::Client, server: String, status: Arc<Status>) -> Self {
+    /// A reporter of what `status` tells, for the name server that calls itself `server` and is, for people, at `host`.
+    pub fn new(client: kube::Client, server: String, host: Option<String>, status: Arc<Status>) -> Self {
         let settings = reflector::Settings { backoff_longest: MIRROR_WAIT_LONGEST, ..reflector::Settings::default() };
         let (brakes, changes) = reflect(client.clone(), settings, |brake: Brake| brake);
-        Reporter { writer: Writer { api: Api::all(client), server }, status, brakes, changes }
+        Reporter { writer: Writer { api: Api::all(client), server, host }, status, brakes, changes }
     }
 
     /// The health of its mirror.
@@ -169,6 +170,7 @@ impl Writer {
             let now = Timestamp::now();
             status.holders.push(BrakeHolder {
                 server: self.server.clone(),
+                host: self.host.clone(),
                 since: Time(now),
                 generation: brake.metadata.generation.unwrap_or(0),
             });
@@ -292,6 +294,7 @@ mod tests {
         brake.spec.decision = decision;
         let holder = |(server, generation): &(&str, i64)| BrakeHolder {
             server: (*server).to_owned(),
+            host: None,
             since: Time(at(0)),
             generation: *generation,
         };

@@ -12,6 +12,9 @@
 //! against a leader that was deposed and does not know it yet; it writes what was true a moment ago, and the next leader
 //! writes what is true after it. The resourceVersion keeps the two from overwriting each other unseen.
 //!
+//! The Zone of the parent zone says, beside its versions, how the platform is configured ([`ZonePlatform`]): tools read it
+//! there. A change of that is a write like any other, and no version.
+//!
 //! The `Zone` of a shard that is gone is deleted once the clock is past its newest serial: if the shard comes back, its
 //! first serial is the clock's, and newer. At a start, when most Zones have no Router, nothing is deleted: that is how an
 //! API looks that has lost its objects.
@@ -34,7 +37,7 @@ use super::live::feed::{AliasNews, ShardNews, ZoneFeed};
 use super::zone::{each_object, ledger_name, unix_now};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
-use crate::api::v1alpha1::zone::{Zone, ZoneKind, ZoneSpec, ZoneVersion};
+use crate::api::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform, ZoneSpec, ZoneVersion};
 use crate::client::reflector::{self, Change};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::platform;
@@ -123,11 +126,13 @@ pub fn after_restore(mut zone: serde_json::Value, now: Timestamp) -> Option<serd
 }
 
 /// Writes the ledger until `stop`, which the end of this process's leadership is, too. It begins when `base` is there:
-/// until the zone files were read, that is. `feed` is told what is in which zone since when.
+/// until the zone files were read, that is. `feed` is told what is in which zone since when; `told` is what the parent's
+/// Zone tells of the configuration.
 pub async fn run(
     client: kube::Client,
     settings: Arc<Settings>,
     mut base: watch::Receiver<Option<BaseSerial>>,
+    mut told: watch::Receiver<Option<ZonePlatform>>,
     feed: Arc<ZoneFeed>,
     stop: CancellationToken,
 ) {
@@ -148,6 +153,7 @@ pub async fn run(
     let (zones, mut zone_changes) = reflector::reflect(client.clone(), reflect_settings(), |zone: Zone| zone);
     let api: Api<Zone> = Api::all(client);
     let mut ledger = Ledger::new(&settings, base, feed);
+    ledger.describe(told.borrow_and_update().clone());
     let mut writes: FuturesUnordered<BoxFuture<'static, (Name, Outcome)>> = FuturesUnordered::new();
     loop {
         let mut taken = 0;
@@ -159,6 +165,10 @@ pub async fn run(
             change = zone_changes.next() => Some(Event::Zone(change)),
             Some((apex, outcome)) = writes.next(), if !writes.is_empty() => Some(Event::Written(apex, outcome)),
             () = tokio::time::sleep_until(deadline), if ledger.next_deadline().is_some() => None,
+            Ok(()) = told.changed() => {
+                ledger.describe(told.borrow_and_update().clone());
+                None
+            }
         };
         // All that has come meanwhile becomes one version.
         while let Some(next) = event.take() {
@@ -276,6 +286,8 @@ pub struct Ledger {
     first_routers: HashMap<String, Arc<RouterInput>>,
     /// Zones without a Router that are left alone, since there were too many at once.
     orphans: HashSet<Name>,
+    /// What the parent's Zone is to tell of the configuration; `None`: what it tells is left alone.
+    told: Option<ZonePlatform>,
     feed: Arc<ZoneFeed>,
     /// Changed aliases that no version is known to hold yet, oldest first, each with the zone's digest after it.
     aliases: VecDeque<(Digest, Box<str>, Option<Arc<BindingInput>>)>,
@@ -319,7 +331,14 @@ impl Ledger {
             synced: false,
             first_routers: HashMap::new(),
             orphans: HashSet::new(),
+            told: None,
         }
+    }
+
+    /// Sets what the parent's Zone tells of the configuration.
+    pub fn describe(&mut self, told: Option<ZonePlatform>) {
+        self.told = told;
+        self.dirty.insert(self.domain.clone());
     }
 
     /// Takes in what happened.
@@ -492,7 +511,10 @@ impl Ledger {
             let (uid, resource_version) = (metadata.uid.clone(), metadata.resource_version.clone());
             return Some(Write::Delete { apex, uid, resource_version });
         };
-        if known.zone.as_ref().is_some_and(|zone| newest(zone).is_some_and(|(_, newest)| newest == digest)) {
+        let told = self.told.as_ref().filter(|_| kind == ZoneKind::Parent);
+        let has_state = |zone: &Zone| newest(zone).is_some_and(|(_, newest)| newest == digest);
+        let is_told = |zone: &Zone| told.is_none_or(|told| zone.spec.platform.as_ref() == Some(told));
+        if known.zone.as_ref().is_some_and(|zone| has_state(zone) && is_told(zone)) {
             return None;
         }
         if let Some(at) = known.written.map(|written| written + WRITE_INTERVAL).filter(|at| *at > now) {
@@ -500,10 +522,13 @@ impl Ledger {
             return None;
         }
         known.under_way = true;
-        let mut zone = known
-            .zone
-            .clone()
-            .unwrap_or_else(|| Zone::new(&ledger_name(&apex), ZoneSpec { kind, router: None, versions: Vec::new() }));
+        let mut zone = known.zone.clone().unwrap_or_else(|| {
+            Zone::new(&ledger_name(&apex), ZoneSpec { kind, router: None, versions: Vec::new(), platform: None })
+        });
+        zone.spec.platform = told.cloned().or(zone.spec.platform);
+        if known.zone.as_ref().is_some_and(has_state) {
+            return Some(Write::Replace(Box::new(zone)));
+        }
         let previous = zone.spec.versions.first().map(|version| Serial(version.serial)).or(known.last);
         // Before the first version nothing was published under a serial of the ledger.
         let serial = match previous {

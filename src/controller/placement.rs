@@ -28,6 +28,7 @@ use super::live::{self, feed::RouteFeed};
 use super::route::{self, BindingView, RouteView};
 use super::router::{self, Load, RouterView};
 use super::router_metrics::RouterMetrics;
+use super::standings::Standings;
 use crate::api::names::{host_claim_name, wildcards_above};
 use crate::api::v1alpha1::name_claim::{ClaimKind, NameClaim};
 use crate::api::v1alpha1::route::{ADMITTED, Route, SCHEDULED, TRAIL_BLOCKED};
@@ -128,6 +129,7 @@ pub struct Placement {
     events: Option<Events>,
     term: Option<Term>,
     feed: Arc<RouteFeed>,
+    standings: Standings,
 }
 
 struct Watched {
@@ -189,6 +191,7 @@ impl Placement {
             events: None,
             term: None,
             feed: Arc::default(),
+            standings: Standings::default(),
         }
     }
 
@@ -200,6 +203,11 @@ impl Placement {
     /// How many routes each Router has, for `/metrics`.
     pub fn router_metrics(&self) -> RouterMetrics {
         RouterMetrics(self.routers.clone())
+    }
+
+    /// How many Routes stand how, for `/metrics`.
+    pub fn standings(&self) -> Standings {
+        self.standings.clone()
     }
 
     /// The health of each mirror, for metrics and readiness.
@@ -436,9 +444,15 @@ impl Placement {
     fn on_routes(&mut self, change: Change<RouteView>) {
         match change {
             Change::Applied(applied) => self.on_route(&applied),
-            Change::Deleted { key, .. } => self.on_route_gone(key),
+            Change::Deleted { key, last } => {
+                self.standings.remove(&key, &last);
+                self.on_route_gone(key);
+            }
             Change::Resynced(resync) => {
-                resync.vanished.into_iter().for_each(|(key, _)| self.on_route_gone(key));
+                for (key, last) in resync.vanished {
+                    self.standings.remove(&key, &last);
+                    self.on_route_gone(key);
+                }
                 resync.applied.iter().for_each(|applied| self.on_route(applied));
             }
         }
@@ -446,6 +460,10 @@ impl Placement {
 
     fn on_route(&mut self, applied: &reflector::Applied<RouteView>) {
         let reflector::Applied { key, now, before, recreated } = applied;
+        if let Some(before) = before {
+            self.standings.remove(key, before);
+        }
+        self.standings.add(key, now);
         if *recreated {
             self.on_route_gone(key.clone());
         }

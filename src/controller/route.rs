@@ -25,6 +25,7 @@ use super::claim::Hold;
 use super::live::verdict::Told;
 use super::router::RouterView;
 use crate::api::names::challenge_name;
+use crate::api::standing::Standing;
 use crate::api::v1alpha1::route::{ADMITTED, HOST_PROVEN, NameKind, Phase, Route, SCHEDULED, TRAIL_BLOCKED};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
@@ -70,12 +71,17 @@ pub struct RouteView {
     pub generation: Option<i64>,
     /// What its conditions say of its names.
     pub told: Told,
+    /// Where it stands.
+    pub standing: Standing,
+    /// Why it has no Router, as its condition `Scheduled` says in a word; nothing if it has one.
+    pub waits_for: Option<Box<str>>,
 }
 
 impl RouteView {
     /// Of a Route.
     pub fn new(route: &Route) -> Self {
         let status = route.status.as_ref();
+        let (standing, decided) = status.map(Standing::of).unwrap_or_default();
         let find = |kind: &str| status?.conditions.iter().find(|condition| condition.type_ == kind);
         let says = |kind: &str| find(kind).map(|condition| condition.status == "True");
         RouteView {
@@ -97,6 +103,10 @@ impl RouteView {
             }),
             generation: route.metadata.generation,
             told: status.map_or(Told::default(), |status| Told::of(&status.conditions)),
+            standing,
+            waits_for: decided
+                .filter(|_| standing == Standing::Waiting)
+                .map(|condition| condition.reason.as_str().into()),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -33,20 +34,21 @@ pub struct Api {
     server: ApiServer,
     access: Arc<Access>,
     audit: Option<Arc<Audit>>,
+    store_writable: Option<Arc<AtomicBool>>,
     addresses: Vec<SocketAddr>,
 }
 
 impl Api {
-    /// Opens the store, starts the server in `tasks`, and returns when it answers.
+    /// Opens the store, starts the server in `tasks`, and returns when it answers. `access` lets clients in.
     pub async fn start(
         settings: &Settings,
         data_dir: &DataDir,
+        access: Arc<Access>,
         listeners: Vec<TcpListener>,
         tasks: &mut Tasks,
         check: &Check,
     ) -> Result<Self, Error> {
         let addresses = sockets::addresses(&listeners);
-        let access = Arc::new(Access::open(data_dir, settings, &addresses)?);
         let audit = open_audit(settings, data_dir)?;
         let path = data_dir.join("");
         let opened = tokio::task::spawn_blocking(move || Engine::open(&path, Default::default())).await;
@@ -54,7 +56,9 @@ impl Api {
         let authenticator = access.authenticator();
         let server_settings = apiserver::Settings { domain: settings.domain.clone(), authenticator };
         let server = ApiServer::new(Arc::new(store.clone()), server_settings);
+        let mut store_writable = None;
         if let Engine::Embedded(store) = store {
+            store_writable = Some(store.writable());
             let write = move |mut to: &mut dyn std::io::Write| {
                 store::backup::backup(&store, &mut to).map(|_| ()).map_err(|error| error.to_string())
             };
@@ -77,7 +81,7 @@ impl Api {
         tasks.spawn("certificates", access.clone().keep(tasks.stop_token()));
         tokio::time::timeout(READY_WITHIN, server.ready()).await.map_err(|_| Error::ApiNotReady(READY_WITHIN))?;
         check.ready();
-        Ok(Api { server, access, audit, addresses })
+        Ok(Api { server, access, audit, store_writable, addresses })
     }
 
     /// A client in this process that speaks as `identity`.
@@ -98,6 +102,11 @@ impl Api {
     /// Its audit log, if it keeps one.
     pub fn audit(&self) -> Option<&Arc<Audit>> {
         self.audit.as_ref()
+    }
+
+    /// Whether its store takes writes, if that is a file of this process.
+    pub fn store_writable(&self) -> Option<&Arc<AtomicBool>> {
+        self.store_writable.as_ref()
     }
 
     /// Takes up files that were replaced: users, certificates, the audit log.

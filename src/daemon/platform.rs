@@ -1,10 +1,13 @@
 //! What the configuration says of the platform's zones, in the compiler's words.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::compiler::{self, settings::NameServer, settings::SettingsError};
-use crate::config::Settings;
+use crate::api::v1alpha1::zone::{ZoneNameServer, ZonePlatform};
+use crate::compiler::{self, settings::NameServer, settings::SettingsError, settings::text_of};
+use crate::config::{Settings, Strategy};
+use crate::scheduler::webhook;
 use crate::zone::Contents;
 
 /// The compiler's settings. Without name servers in the configuration there is one, at `listened`; `base` is what the
@@ -22,4 +25,31 @@ pub fn settings(
     let mut platform = compiler::Settings::new(&settings.domain, name_servers, listened)?;
     platform.base = base.map(Arc::new);
     Ok(platform)
+}
+
+/// What the parent's Zone object tells of the configuration. `asked`: where name servers are asked whether names are live.
+pub fn told(settings: &Settings, platform: &compiler::Settings, asked: &[SocketAddr]) -> ZonePlatform {
+    let name_server = |server: &NameServer| ZoneNameServer {
+        name: text_of(&server.name),
+        addresses: server.addresses.iter().map(ToString::to_string).collect(),
+    };
+    let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+    let (strategy, webhook_fallback) = chosen_by(settings);
+    ZonePlatform {
+        name_servers: platform.name_servers().iter().map(name_server).collect(),
+        asked: asked.iter().map(ToString::to_string).collect(),
+        strategy,
+        webhook_fallback,
+        drain_rate: settings.drain_rate,
+        trail_minimum_seconds: seconds(settings.trail_minimum),
+        trail_quiet_seconds: seconds(settings.trail_quiet.unwrap_or_default()),
+    }
+}
+
+/// What chooses Routers, and for a webhook the strategy that chooses when that does not.
+pub fn chosen_by(settings: &Settings) -> (String, Option<String>) {
+    match settings.strategy {
+        Strategy::Own(name) => (name.to_string(), None),
+        Strategy::Webhook => (webhook::NAME.to_owned(), Some(settings.webhook.fallback.to_string())),
+    }
 }

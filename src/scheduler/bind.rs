@@ -53,6 +53,8 @@ pub struct Plan {
     pub leaving: Option<Leaving>,
     /// The Router.
     pub placement: Placement,
+    /// When it was chosen.
+    pub decided: std::time::Instant,
 }
 
 /// How an attempt ended.

@@ -26,7 +26,7 @@ pub struct Placement {
 /// Why there is no Router for a route, as a condition says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nowhere {
-    /// `NoRouter`, `Unschedulable`, `QuotaExceeded` or `InvalidQuota`.
+    /// `NoRouter`, `Unschedulable`, `QuotaExceeded` or `InvalidQuota`; of a forecast also why a host is not admitted.
     pub reason: &'static str,
     /// The verdicts, Router by Router, or what the namespace may not have.
     pub message: String,

@@ -47,6 +47,7 @@ pub fn placement(
         (best.tied > 0).then(|| format!("{} with the same score; the first by name was taken", routers(best.tied + 1)));
     Explanation {
         summary,
+        moved_at: None,
         considered: bounded(verdicts.len()),
         eligible: bounded(eligible),
         routers: order.into_iter().take(VERDICTS_MAX).map(|index| verdict(&verdicts[index])).collect(),

@@ -15,7 +15,7 @@ use super::filter::Wish;
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::Strategy;
 use crate::api::names::{self, takes_names_of};
-use crate::api::v1alpha1::route::Route;
+use crate::api::v1alpha1::route::{ADMITTED, Route};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::{Router, RouterState};
 use crate::client::reflector::ObjectKey;
@@ -27,6 +27,8 @@ pub struct Forecast {
     snapshot: Snapshot,
     namespaces: HashMap<String, NamespaceFacts>,
     routes: BTreeMap<ObjectKey, RouteFacts>,
+    /// Why routes are not admitted: their condition `Admitted`, where that is false.
+    refused: BTreeMap<ObjectKey, Nowhere>,
     bindings: BTreeMap<ObjectKey, Bound>,
 }
 
@@ -61,6 +63,7 @@ impl Forecast {
             snapshot: Snapshot::default(),
             namespaces: HashMap::new(),
             routes: BTreeMap::new(),
+            refused: BTreeMap::new(),
             bindings: BTreeMap::new(),
         }
     }
@@ -93,6 +96,10 @@ impl Forecast {
     /// Adds a Route.
     pub fn set_route(&mut self, route: Route) {
         let key = key_of(route.metadata.namespace.as_deref(), route.metadata.name.as_deref());
+        match refusal(&route) {
+            Some(refusal) => self.refused.insert(key.clone(), refusal),
+            None => self.refused.remove(&key),
+        };
         self.routes.insert(key, RouteFacts::from(route));
     }
 
@@ -139,7 +146,8 @@ impl Forecast {
         keys.iter().filter_map(|key| self.step(key, decide)).collect()
     }
 
-    /// Places the routes that have no Router, the oldest first.
+    /// Places the routes that have no Router, the oldest first. Those whose host may not be theirs stay without one: a
+    /// forecast does not judge hosts, and believes their condition.
     pub fn place(&mut self, strategy: &dyn Strategy) -> Vec<Step> {
         let without = self.routes.iter().filter(|(key, route)| !route.deleting && !self.bindings.contains_key(*key));
         let mut keys: Vec<(i64, ObjectKey)> = without.map(|(key, route)| (route.created, key.clone())).collect();
@@ -163,6 +171,10 @@ impl Forecast {
         };
         let platform_host = route.host.as_deref().filter(is_platform_name);
         let leaving = from.as_ref().map(|from| from.router.as_str());
+        // One that has a Router was judged before.
+        if let Some(refusal) = self.refused.get(key).filter(|_| from.is_none()) {
+            return Some(Step { key: key.clone(), from: None, outcome: Err(refusal.clone()) });
+        }
         let outcome = decide(&Wish { key, route, namespace, platform_host, leaving }, &self.snapshot);
         if let Ok(placement) = &outcome {
             self.snapshot.assume(key.clone(), &placement.router, self.now);
@@ -185,6 +197,50 @@ impl Forecast {
     }
 }
 
+/// Why a Route is not admitted, if its status says so.
+fn refusal(route: &Route) -> Option<Nowhere> {
+    let conditions = &route.status.as_ref()?.conditions;
+    let condition = conditions.iter().find(|found| found.type_ == ADMITTED && found.status == "False")?;
+    let known = ["HostAlreadyClaimed", "HostInPlatformDomain", "OwnershipUnproven"];
+    let reason = known.into_iter().find(|known| *known == condition.reason).unwrap_or("NotAdmitted");
+    Some(Nowhere { reason, message: condition.message.clone() })
+}
+
 fn key_of(namespace: Option<&str>, name: Option<&str>) -> ObjectKey {
     ObjectKey::namespaced(namespace.unwrap_or_default(), name.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduler::strategy::StrategyName;
+    use serde_json::{Value, json};
+
+    fn object<T: serde::de::DeserializeOwned>(kind: &str, metadata: Value, spec: Value, status: Value) -> T {
+        let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec,
+            "status": status});
+        serde_json::from_value(object).expect("an object")
+    }
+
+    #[test]
+    fn a_route_that_is_refused_takes_no_room() {
+        let mut forecast = Forecast::new("v3.example", Instant::now());
+        let spec = json!({"addresses": [{"ip": "192.0.2.1"}], "capacity": {"hard": 1}});
+        forecast.set_router(object("Router", json!({"name": "s1"}), spec, Value::Null));
+        let refused = json!({"conditions": [{"type": "Admitted", "status": "False", "reason": "HostAlreadyClaimed",
+            "message": "another has it", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        let at = |name: &str, hour: u32| {
+            json!({"namespace": "shop", "name": name, "uid": name,
+            "creationTimestamp": format!("2026-01-01T0{hour}:00:00Z")})
+        };
+        forecast.set_route(object("Route", at("first", 1), json!({"host": "www.shop.example"}), refused));
+        forecast.set_route(object("Route", at("second", 2), json!({}), Value::Null));
+        let steps = forecast.place(StrategyName::Weighted.strategy());
+        let nowhere = steps[0].outcome.as_ref().expect_err("it is refused");
+        assert_eq!((nowhere.reason, nowhere.message.as_str()), ("HostAlreadyClaimed", "another has it"));
+        assert_eq!(steps[1].outcome.as_ref().map(|placement| placement.router.as_str()), Ok("s1"));
+        assert_eq!(forecast.router("s1").map(|(_, shard)| shard.routes), Some(1));
+        let asked = forecast.move_route(&ObjectKey::namespaced("shop", "first"), "s1").expect("it is there");
+        assert!(asked.outcome.is_err(), "nor is it placed by hand");
+    }
 }

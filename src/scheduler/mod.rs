@@ -81,6 +81,7 @@ pub mod rebind;
 pub mod report;
 pub mod snapshot;
 pub mod strategy;
+mod trace;
 pub mod webhook;
 
 /// Decisions in a row before events are looked at again: 256 take well under a millisecond.
@@ -498,7 +499,7 @@ impl Scheduler {
             // Before the attempt, so that a release of the host during it is not missed.
             self.waiting_for_host.entry(host_claim_name(host)).or_default().insert(key.clone());
         }
-        let plan = Box::new(Plan { key, route, host_is_own, leaving, placement });
+        let plan = Box::new(Plan { key, route, host_is_own, leaving, placement, decided: std::time::Instant::now() });
         let (binder, term, flying) = (self.binder.clone(), term.clone(), plan.key.clone());
         let task = under_way.attempts.spawn(async move {
             let outcome = binder.bind(&plan, &term).await;
@@ -552,6 +553,7 @@ impl Scheduler {
         };
         let (key, route) = (&plan.key, &plan.route);
         self.metrics.attempt(outcome.label(), started.elapsed().as_secs_f64());
+        trace::attempt(&plan, &outcome, started);
         if !matches!(outcome, Outcome::Bound { .. } | Outcome::Moved) {
             self.snapshot.forget(key);
             self.wake_for_room(&plan.placement.router);

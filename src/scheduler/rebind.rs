@@ -32,7 +32,7 @@ use super::facts::{RouteFacts, RouterFacts};
 use super::quiet::{self, Quiet};
 use crate::api::names;
 use crate::api::v1alpha1::route::{NameKind, Route, TRAILS_MAX, Trail};
-use crate::api::v1alpha1::route_binding::{FENCING_ANNOTATION, RouteBinding};
+use crate::api::v1alpha1::route_binding::{Explanation, FENCING_ANNOTATION, RouteBinding};
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
 
@@ -181,7 +181,7 @@ fn moved(mut binding: RouteBinding, plan: &Plan, trail: Option<Duration>, now: T
     spec.router.clone_from(&plan.placement.router);
     spec.dns.clone_from(&plan.placement.dns);
     plan.placement.strategy.clone_into(&mut spec.strategy);
-    spec.explanation = Some(plan.placement.explanation.clone());
+    spec.explanation = Some(Explanation { moved_at: Some(Time(now)), ..plan.placement.explanation.clone() });
     Some(binding)
 }
 
@@ -233,6 +233,7 @@ mod tests {
                 strategy: "move",
                 explanation: Default::default(),
             },
+            decided: std::time::Instant::now(),
         }
     }
 

@@ -3,9 +3,11 @@
 //!
 //! Each file is one journey. Nothing here looks inside: what is asserted is what a user would see.
 
+mod admin_tls;
 mod bad_input;
 mod brake;
 mod commands;
+mod dig;
 mod doctor;
 mod export;
 mod guard;
@@ -24,6 +26,7 @@ mod service;
 mod split;
 mod stale;
 mod tools;
+mod tracing;
 mod unbound;
 mod unready;
 mod users;

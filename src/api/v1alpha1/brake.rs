@@ -120,6 +120,10 @@ pub struct BrakeHolder {
     /// The name server's process, as it names itself.
     #[schemars(length(min = 1, max = 253))]
     pub server: String,
+    /// Where that process is, for people: its host's name, and the addresses that it answers at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub host: Option<String>,
     /// Since when it holds.
     pub since: Time,
     /// The `metadata.generation` of the Brake when it began: what is decided later counts for it.

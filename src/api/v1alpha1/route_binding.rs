@@ -90,6 +90,9 @@ pub struct TrailUse {
 pub struct Explanation {
     /// One sentence for people.
     pub summary: String,
+    /// For a Route that was moved: when it was. One that was not has been on its Router since the binding was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_at: Option<Time>,
     /// How many Routers were looked at.
     pub considered: u32,
     /// How many of them could have taken the Route.

@@ -32,6 +32,51 @@ pub struct ZoneSpec {
     #[serde(default)]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub versions: Vec<ZoneVersion>,
+    /// For the parent zone: how the platform is configured, as the leading controller is. Nothing is decided by it: it is
+    /// what tools foretell by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<ZonePlatform>,
+}
+
+/// How the platform is configured, for those who cannot read its configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ZonePlatform {
+    /// The name servers of every zone, the first of them the SOA's.
+    #[serde(default)]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    pub name_servers: Vec<ZoneNameServer>,
+    /// Where name servers are asked whether names are live, as `ADDRESS:PORT`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    pub asked: Vec<String>,
+    /// What chooses Routers: the name of a strategy, or `webhook`.
+    #[schemars(length(max = 63))]
+    pub strategy: String,
+    /// For `webhook`: the strategy that chooses when that does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub webhook_fallback: Option<String>,
+    /// How many routes a second leave draining Routers.
+    pub drain_rate: u32,
+    /// How long the former names of a moved route lead to it at least, in seconds.
+    pub trail_minimum_seconds: u32,
+    /// For how long nobody must have asked for a former name before it ends, in seconds; 0: that makes no difference.
+    #[serde(default)]
+    pub trail_quiet_seconds: u32,
+}
+
+/// A name server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ZoneNameServer {
+    /// Its name, without a dot at the end.
+    #[schemars(length(max = 253))]
+    pub name: String,
+    /// Its addresses; none if its name is outside the domain.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    pub addresses: Vec<String>,
 }
 
 /// What a zone is made for.

@@ -77,7 +77,7 @@ const COLUMNS: &[Column] = &[
         description: "The name servers that hold.",
         cell: |object, _| {
             let holders = object["status"]["holders"].as_array().into_iter().flatten();
-            columns::list(holders.filter_map(|holder| holder["server"].as_str()), 3)
+            columns::list(holders.filter_map(|holder| holder["host"].as_str().or(holder["server"].as_str())), 3)
         },
     },
     AGE,

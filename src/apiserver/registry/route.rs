@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::columns::{self, AGE};
 use super::{Column, Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
-use crate::api::names::{self, takes_names_of};
+use crate::api::names::{self, HostError, takes_names_of};
 use crate::api::v1alpha1::route::{MOVE_ANNOTATION, RESOLVABLE, Route, SCHEDULED};
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::auth::rules::{self, Access};
@@ -248,6 +248,10 @@ fn own_system_name(route: &Value) -> Option<&str> {
 fn host_fault(domain: &str, value: &Value) -> Option<Cause> {
     let host = text(value)?;
     if let Err(error) = names::check_host(host) {
+        // The schema says that.
+        if error == HostError::TooLong {
+            return None;
+        }
         return Some(field::invalid("spec.host", value, &error.to_string()));
     }
     takes_names_of(host, domain).then(|| {

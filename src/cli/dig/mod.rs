@@ -3,6 +3,7 @@
 //! The answer comes from the server over the wire. Why, is told from the API's objects: the zones are compiled from
 //! them here, by the same pure code as in a name server, so that it works with roles in many processes, too.
 
+mod around;
 pub(super) mod exchange;
 pub(super) mod response;
 mod why;
@@ -40,7 +41,7 @@ pub(super) fn command() -> Command {
         .override_usage("signpost dig [OPTIONS] [@SERVER] <NAME> [TYPE]")
         .after_help(
             "Without @SERVER the first address of --dns-listen is asked; a server that is named without a port, at \
-             port 53. Give the same --domain, --nameserver and --zones as the name servers have. Exit codes: 0 \
+             port 53. The API tells the domain and the name servers; give the same --zones as they have. Exit codes: 0 \
              answered and explained, whatever the answer; 1 the server or the API does not answer; 2 called \
              wrongly.",
         )
@@ -74,7 +75,10 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         let server = server(words.server.as_deref(), &place).await?;
         let (exchange, zones) = tokio::join!(question.ask(server), async {
             match explained {
-                true => Some(progress::during("listing objects", Zones::gather(&place, asks(&place))).await),
+                true => {
+                    let zones = around::around(&place, asks(&place), &question.name, question.rtype);
+                    Some(progress::during("looking objects up", zones).await)
+                }
                 false => None,
             }
         });
@@ -287,7 +291,8 @@ impl Report {
                 text.push('\n');
             }
             if !why.differences.is_empty() {
-                text += "The server may not have seen the latest change, or was given another --domain, --nameserver or --zones.\n";
+                text +=
+                    "The server may not have seen the latest change, or was given another --nameserver or --zones.\n";
             }
         }
         text

@@ -24,10 +24,12 @@ use self::survey::NameServers;
 use self::walk::{HostWish, Visit};
 use super::access::{self, Place};
 use super::output::{self, Format};
+use super::platform::Platform;
 use super::{Exit, complain, note, serve};
 use crate::api::names::{ALIAS_LABEL, check_domain};
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::router::Router;
+use crate::config::NameServer;
 
 /// The keys of the configuration that say what should be there, and where the API is.
 const KEYS: &[&str] = &["domain", "nameserver", "kubeconfig", "data-dir"];
@@ -146,13 +148,19 @@ fn visit(matches: &ArgMatches, place: &Place) -> Result<Visit, String> {
         None => ROOTS.iter().map(|root| SocketAddr::new(root.parse().expect("an address"), port)).collect(),
         Some(file) => hints(file, port)?,
     };
-    let expected: NameServers = settings
-        .nameservers
+    let host = matches.get_one::<String>("name").cloned();
+    let api = ask_api(place, host.as_deref());
+    let domain = match &api {
+        Some(api) if !place.is_given("domain") => absolute(&api.domain),
+        None if !place.is_given("domain") => return Err("which domain? give --domain, or a kubeconfig".to_owned()),
+        _ => absolute(&settings.domain),
+    };
+    let told = api.as_ref().and_then(|api| api.name_servers.as_ref());
+    let expected: NameServers = told
+        .unwrap_or(&settings.nameservers)
         .iter()
         .map(|server| (absolute(&server.name), server.addresses.iter().copied().collect()))
         .collect();
-    let host = matches.get_one::<String>("name").cloned();
-    let api = ask_api(place, host.as_deref());
     let shards: Option<Vec<String>> = match matches.get_many::<String>("shard") {
         Some(given) => Some(given.cloned().collect()),
         None => api.as_ref().map(|api| api.shards.clone()),
@@ -167,7 +175,6 @@ fn visit(matches: &ArgMatches, place: &Place) -> Result<Visit, String> {
             Some(HostWish { name, target, proof, resolver })
         }
     };
-    let domain = absolute(&settings.domain);
     Ok(Visit {
         client: Client::new(Duration::from_secs(seconds)),
         alias_zone: format!("{ALIAS_LABEL}.{domain}"),
@@ -184,6 +191,10 @@ fn visit(matches: &ArgMatches, place: &Place) -> Result<Visit, String> {
 
 /// What the API knows.
 struct Told {
+    /// The platform's domain.
+    domain: String,
+    /// Its name servers, if those are known.
+    name_servers: Option<Vec<NameServer>>,
     /// The zones of all Routers.
     shards: Vec<String>,
     /// What the host's alias should be.
@@ -210,10 +221,11 @@ fn ask_api(place: &Place, host: Option<&str>) -> Option<Told> {
 
 async fn told(place: &Place, host: Option<&str>) -> Result<Told, String> {
     let access = place.connect().await?;
+    let Platform { domain, name_servers, .. } = Platform::find(place, &access).await?;
     let zone = |router: Router| {
         let name = router.metadata.name.unwrap_or_default();
         let dns = router.spec.dns.filter(|dns| !dns.is_empty());
-        absolute(&dns.unwrap_or_else(|| format!("{name}.{}", place.settings.domain)))
+        absolute(&dns.unwrap_or_else(|| format!("{name}.{domain}")))
     };
     let routers: Vec<Router> = access.all().await?;
     let shards = routers.into_iter().map(zone).collect::<BTreeSet<_>>().into_iter().collect();
@@ -227,7 +239,7 @@ async fn told(place: &Place, host: Option<&str>) -> Result<Told, String> {
         let challenge = status.and_then(|status| status.challenge.as_ref());
         proof = challenge.map(|challenge| (absolute(&challenge.name), challenge.value.clone()));
     }
-    Ok(Told { shards, target, proof })
+    Ok(Told { domain, name_servers, shards, target, proof })
 }
 
 /// In lower case, with a dot at the end.

@@ -80,10 +80,10 @@ impl Account {
         let metadata = &route.metadata;
         let status = route.status.clone().unwrap_or_default();
         let placement = binding.map(|binding| Placement {
+            placed_at: placed_at(&binding),
             router: binding.spec.router,
             dns: binding.spec.dns,
             strategy: binding.spec.strategy,
-            placed_at: binding.metadata.creation_timestamp,
             names: binding.spec.names,
             trails: binding.spec.trails,
             trail_uses: binding.status.unwrap_or_default().trails,
@@ -233,6 +233,14 @@ impl Account {
         }
         text
     }
+}
+
+/// Since when the route is on its Router: since it was moved there, or since the binding was made.
+fn placed_at(binding: &RouteBinding) -> Option<Time> {
+    let moved = binding.spec.explanation.as_ref().and_then(|explanation| explanation.moved_at.clone());
+    // A binding of before that was written down has trails, each from the moment of a move.
+    let left = binding.spec.trails.iter().map(|trail| &trail.since).max_by_key(|since| since.0).cloned();
+    moved.or(left).or_else(|| binding.metadata.creation_timestamp.clone())
 }
 
 /// The Routers with their verdicts, as columns.

@@ -12,8 +12,9 @@ use kube::Api;
 use self::account::{Account, Now};
 use super::access::{self, API_TIMEOUT, Access, Place};
 use super::output::{self, Format};
+use super::platform::Platform;
 use super::{Exit, serve};
-use crate::api::names::is_at_or_below;
+use crate::api::names::{self, is_at_or_below};
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
@@ -26,16 +27,6 @@ use crate::scheduler::snapshot::Shard;
 const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain"];
 
 pub(super) fn command() -> Command {
-    let route = Arg::new("route")
-        .value_name("NAMESPACE/NAME")
-        .required(true)
-        .value_parser(|text: &str| match text.split_once('/') {
-            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-                Ok((namespace.to_owned(), name.to_owned()))
-            }
-            _ => Err("must be NAMESPACE/NAME"),
-        })
-        .help("The Route");
     let why_not =
         Arg::new("why-not").long("why-not").value_name("ROUTER").help("Says why the route is not on this Router, too");
     let route = Command::new("route")
@@ -43,8 +34,8 @@ pub(super) fn command() -> Command {
         .after_help(
             "Exit codes: 0 explained, 1 there is no such Route or Router or the API does not answer, 2 called wrongly.",
         )
-        .arg(route)
-        .args([why_not, output::argument()])
+        .arg(access::route_argument())
+        .args([why_not, access::namespace_argument(), output::argument()])
         .args(serve::arguments_of(KEYS))
         .arg(access::context_argument());
     Command::new("explain")
@@ -60,11 +51,17 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         Ok(place) => place,
         Err(exit) => return exit,
     };
-    let (namespace, name) = matches.get_one::<(String, String)>("route").expect("clap demands it");
+    let route = match access::route(matches) {
+        Ok(route) => route,
+        Err(exit) => return exit,
+    };
     let why_not = matches.get_one::<String>("why-not").map(String::as_str);
     let account = access::run(API_TIMEOUT, async {
         let access = place.connect().await?;
-        Question { namespace, name, why_not, domain: &place.settings.domain, access: &access }.answer().await
+        let ObjectKey { namespace, name } = route.key(&access);
+        Question { namespace: &namespace.unwrap_or_default(), name: &name, why_not, place: &place, access: &access }
+            .answer()
+            .await
     });
     let format = Format::of(matches);
     super::exit_of(account.and_then(|account| format.show(&account, |painter| account.text(painter))))
@@ -75,7 +72,7 @@ struct Question<'a> {
     namespace: &'a str,
     name: &'a str,
     why_not: Option<&'a str>,
-    domain: &'a str,
+    place: &'a Place,
     access: &'a Access,
 }
 
@@ -96,7 +93,7 @@ impl Question<'_> {
             let router = routers.get_opt(name).await.map_err(told)?;
             let created = router.as_ref().and_then(|router| router.metadata.creation_timestamp.clone());
             let now = match router {
-                Some(router) => Some(self.judge(route, router).await),
+                Some(router) => Some(self.judge(route, router).await?),
                 None => None,
             };
             if now.is_none() && !account.tells_of(name) {
@@ -108,24 +105,31 @@ impl Question<'_> {
     }
 
     /// Whether the Router could take the Route as things are now.
-    async fn judge(&self, route: Route, router: Router) -> Now {
+    async fn judge(&self, route: Route, router: Router) -> Result<Now, String> {
+        // A tenant may not read Zones, and is told the domain by the Route's own alias.
+        let of_alias =
+            route.status.as_ref().and_then(|status| names::domain_of_alias(status.canonical_name.as_deref()?));
+        let domain = match of_alias {
+            Some(domain) if !self.place.is_given("domain") => domain.to_owned(),
+            _ => Platform::find(self.place, self.access).await?.domain,
+        };
         let namespaces: Api<Namespace> = Api::all(self.access.client.clone());
         // Not everyone who may see a Route may see its Namespace; then a selector of namespaces is left out of account.
         let namespace = namespaces.get_opt(self.namespace).await.ok().flatten();
         let sees_namespace = namespace.is_some();
         let namespace = namespace.map(NamespaceFacts::from).unwrap_or_default();
         let routes = router.status.as_ref().and_then(|status| status.routes).unwrap_or(0);
-        let mut router = RouterFacts::new(router, self.domain);
+        let mut router = RouterFacts::new(router, &domain);
         if !sees_namespace {
             router.namespace_selector = Ok(kube::core::Selector::default());
         }
         let route = RouteFacts::from(route);
-        let is_platform_name = |host: &&str| is_at_or_below(host, self.domain) || is_at_or_below(host, &router.dns);
+        let is_platform_name = |host: &&str| is_at_or_below(host, &domain) || is_at_or_below(host, &router.dns);
         let platform_host = route.host.as_deref().filter(is_platform_name);
         let key = ObjectKey::namespaced(self.namespace, self.name);
         let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host, leaving: None };
         let shard = Shard { routes, ..Shard::default() };
-        match judge(&wish, &router, &shard, None) {
+        Ok(match judge(&wish, &router, &shard, None) {
             Ok(()) => Now { eligible: true, reason: None, message: "could take the route".to_owned(), routes },
             Err(rejection) => Now {
                 eligible: false,
@@ -133,6 +137,6 @@ impl Question<'_> {
                 message: rejection.message().to_owned(),
                 routes,
             },
-        }
+        })
     }
 }

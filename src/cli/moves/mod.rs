@@ -23,9 +23,6 @@ use super::{Exit, note, serve};
 use crate::api::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, Route};
 use crate::api::v1alpha1::router::{Router, RouterState};
 use crate::client::reflector::ObjectKey;
-use crate::config;
-use crate::config::Settings;
-use crate::scheduler::strategy::StrategyName;
 
 /// The keys of the configuration that say where the API is, and how the platform moves routes.
 pub(super) const KEYS: &[&str] = &[
@@ -44,20 +41,11 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a move may take, unless `--wait` says otherwise.
 const WAIT_SECONDS: &str = "30";
 
-const EXIT_CODES: &str = "What is foretold is by this command's own settings: give it the --config of the server. Exit codes: 0 done (or \
+const EXIT_CODES: &str = "What is foretold is by the platform's settings, as the API tells them; flags and --config win. Exit codes: 0 done (or \
      would be), 1 it cannot be done or the API does not answer, 2 called wrongly.";
 
 pub(super) fn move_command() -> Command {
-    let route = Arg::new("route")
-        .value_name("NAMESPACE/NAME")
-        .required(true)
-        .value_parser(|text: &str| match text.split_once('/') {
-            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-                Ok(ObjectKey::namespaced(namespace, name))
-            }
-            _ => Err("must be NAMESPACE/NAME"),
-        })
-        .help("The Route");
+    let route = access::route_argument();
     let to = Arg::new("to").long("to").value_name("ROUTER").required(true).help("The Router that it is to be on");
     let wait = Arg::new("wait")
         .long("wait")
@@ -68,7 +56,7 @@ pub(super) fn move_command() -> Command {
     let route = Command::new("route")
         .about("Moves a route to another Router; its alias switches at once, and its old name leads to the new one")
         .after_help(EXIT_CODES)
-        .args([route, to, wait])
+        .args([route, to, wait, access::namespace_argument()])
         .args(common());
     group("move", "Moves things to another place", route)
 }
@@ -117,10 +105,16 @@ fn common() -> impl Iterator<Item = Arg> {
 
 pub(super) fn run_move(matches: &ArgMatches) -> Exit {
     let Some(("route", matches)) = matches.subcommand() else { return Exit::Usage };
-    let key = matches.get_one::<ObjectKey>("route").expect("clap demands it");
+    let route = match access::route(matches) {
+        Ok(route) => route,
+        Err(exit) => return exit,
+    };
     let to = matches.get_one::<String>("to").expect("clap demands it");
     let wait = Duration::from_secs(*matches.get_one::<u64>("wait").expect("it has a default"));
-    run(matches, async |call| move_route(call, key, to, wait).await)
+    run(matches, async |call| {
+        let key = route.key(&call.platform.access);
+        move_route(call, &key, to, wait).await
+    })
 }
 
 pub(super) fn run_drain(matches: &ArgMatches) -> Exit {
@@ -141,19 +135,20 @@ fn router_of(matches: &ArgMatches) -> &str {
 }
 
 /// One call of a command.
-struct Call<'a> {
+struct Call {
     platform: Platform,
-    settings: &'a Settings,
     dry_run: bool,
     format: Format,
 }
 
-impl Call<'_> {
+impl Call {
     fn context(&self) -> Context<'_> {
+        let Platform { known, records, .. } = &self.platform;
         Context {
-            domain: &self.settings.domain,
-            trail_minimum: self.settings.trail_minimum,
-            trail_quiet: self.settings.trail_quiet,
+            domain: &known.domain,
+            trail_minimum: known.trail_minimum,
+            trail_quiet: known.trail_quiet,
+            records,
             now: Timestamp::now(),
         }
     }
@@ -163,7 +158,7 @@ impl Call<'_> {
     }
 }
 
-fn run(matches: &ArgMatches, act: impl AsyncFnOnce(Call<'_>) -> Result<(), String>) -> Exit {
+fn run(matches: &ArgMatches, act: impl AsyncFnOnce(Call) -> Result<(), String>) -> Exit {
     let place = match Place::of(matches) {
         Ok(place) => place,
         Err(exit) => return exit,
@@ -172,35 +167,21 @@ fn run(matches: &ArgMatches, act: impl AsyncFnOnce(Call<'_>) -> Result<(), Strin
     super::exit_of(access::run(API_TIMEOUT + Duration::from_secs(wait), async {
         let platform = Platform::read(&place).await?;
         let dry_run = matches.get_flag("dry-run");
-        act(Call { platform, settings: &place.settings, dry_run, format: Format::of(matches) }).await
+        act(Call { platform, dry_run, format: Format::of(matches) }).await
     }))
 }
 
-/// The strategy to foretell by.
-pub(super) fn strategy(settings: &Settings) -> (StrategyName, Option<&'static str>) {
-    match settings.strategy {
-        config::Strategy::Own(name) => (name, None),
-        config::Strategy::Webhook => (
-            settings.webhook.fallback,
-            Some(
-                "the webhook is not asked by a forecast: its fallback decides here, and the webhook may choose otherwise",
-            ),
-        ),
-    }
-}
-
-async fn move_route(mut call: Call<'_>, key: &ObjectKey, to: &str, wait: Duration) -> Result<(), String> {
+async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -> Result<(), String> {
     let forecast = &mut call.platform.forecast;
     if forecast.router(to).is_none() {
         return Err(format!("there is no Router {to}"));
     }
-    let Some(bound) = forecast.bound(key).cloned() else {
-        return Err(match forecast.route(key) {
-            Some(_) => format!("the Route {key} has no Router yet; \"signpost explain route {key}\" says why"),
-            None => format!("there is no Route {key}"),
-        });
-    };
-    if bound.facts.router == to {
+    if forecast.route(key).is_none() {
+        return Err(format!("there is no Route {key}"));
+    }
+    // One that has none yet is placed there, and nowhere else.
+    let on = forecast.bound(key).map(|bound| bound.facts.router.clone());
+    if on.as_deref() == Some(to) {
         note(format!("{key} is on {to} already"));
         return Ok(());
     }
@@ -217,7 +198,10 @@ async fn move_route(mut call: Call<'_>, key: &ObjectKey, to: &str, wait: Duratio
         call.show(&plan)?;
     }
     if let Some(why) = refused {
-        return Err(format!("{key} cannot move: {why}; it stays on {}", bound.facts.router));
+        return Err(match on {
+            Some(on) => format!("{key} cannot move: {why}; it stays on {on}"),
+            None => format!("{key} cannot be placed on {to}: {why}"),
+        });
     }
     if call.dry_run {
         return Ok(());
@@ -266,8 +250,9 @@ async fn until_there(access: &Access, routes: &Api<Route>, key: &ObjectKey, to: 
     }
 }
 
-async fn set_state(mut call: Call<'_>, name: &str, state: RouterState) -> Result<(), String> {
-    let (strategy, caveat) = strategy(call.settings);
+async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(), String> {
+    let (strategy, caveat, rate) =
+        (call.platform.known.strategy, call.platform.known.caveat, call.platform.known.drain_rate);
     let forecast = &mut call.platform.forecast;
     let Some((router, _)) = forecast.router(name) else { return Err(format!("there is no Router {name}")) };
     let (action, word) = match state {
@@ -296,9 +281,13 @@ async fn set_state(mut call: Call<'_>, name: &str, state: RouterState) -> Result
     forecast.edit_router(name, |router| router.state = state);
     if state == RouterState::Draining {
         let steps = forecast.drain(strategy.strategy());
-        let seconds = steps.len() as u64 / u64::from(call.settings.drain_rate);
-        if seconds > 1 {
-            plan.notes.push(format!("at {} routes a second this takes {seconds} s", call.settings.drain_rate));
+        let seconds = rate.map(|rate| steps.len() as u64 / u64::from(rate.max(1)));
+        match (rate, seconds) {
+            (Some(rate), Some(seconds @ 2..)) => {
+                plan.notes.push(format!("at {rate} routes a second this takes {seconds} s"));
+            }
+            (None, _) => plan.notes.push("how many routes a second leave is not known here (drain-rate)".to_owned()),
+            _ => {}
         }
         plan.tell(steps, &labels, &call.platform.forecast, &call.context());
     } else {
@@ -318,10 +307,24 @@ async fn set_state(mut call: Call<'_>, name: &str, state: RouterState) -> Result
         let patched = routers.patch(name, &PatchParams::default(), &patch).await;
         patched.map_err(|error| call.platform.access.unanswered(error))?;
         if state == RouterState::Draining {
+            // What leaves at the pace of drain-rate, twice over, and a minute.
+            let patience = rate.map_or(3_600, |rate| 60 + 2 * plan.moves.len() as u64 / u64::from(rate.max(1)));
             plan.notes.push(format!(
-                "to see how far it is: kubectl wait router.signpost.dev/{name} --for=condition=Drained --timeout=1h; to stop it: \
-                 signpost uncordon {name}"
+                "its routes have left when this ends: kubectl wait router.signpost.dev/{name} \
+                 --for=jsonpath='{{.status.routes}}'=0 --timeout={patience}s"
             ));
+            plan.notes.push(match plan.trail_seconds {
+                Some(0) => format!("it can be deleted when its condition Drained is True; to stop: signpost uncordon {name}"),
+                Some(seconds) => format!(
+                    "it can be deleted when its condition Drained is True, {} after the last has left; to stop: signpost \
+                     uncordon {name}",
+                    plan::span(seconds)
+                ),
+                None => format!(
+                    "it can be deleted when its condition Drained is True, at the end of trail-minimum; to stop: signpost \
+                     uncordon {name}"
+                ),
+            });
         }
     }
     call.show(&plan)

@@ -38,10 +38,15 @@ pub(crate) struct Plan {
     pub(crate) capacity: Vec<Capacity>,
     /// How long caches may hold an address of a Router that a route has left, in seconds.
     pub(crate) caches_seconds: u64,
-    /// How long former names lead to the new ones at least, in seconds.
-    pub(crate) trail_seconds: u64,
-    /// How long a former name must not have been asked for before it ends, in seconds; 0: that makes no difference.
+    /// How long former names lead to the new ones at least, in seconds; `None`: not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) trail_seconds: Option<u64>,
+    /// How long a former name must not have been asked for before it ends, in seconds; 0: that makes no difference, or is not
+    /// known.
     pub(crate) quiet_seconds: u64,
+    /// Routers that routes leave and that are gone already, with the names in their zones.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) gone: Vec<String>,
     /// What else there is to say.
     pub(crate) notes: Vec<String>,
 }
@@ -74,7 +79,7 @@ pub(crate) struct Stay {
     pub(crate) name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) router: Option<String>,
-    pub(crate) reason: &'static str,
+    pub(crate) reason: String,
     pub(crate) message: String,
 }
 
@@ -124,8 +129,11 @@ pub(crate) struct Capacity {
 /// What is known beside the objects.
 pub(crate) struct Context<'a> {
     pub(crate) domain: &'a str,
-    pub(crate) trail_minimum: Duration,
+    /// `None`: not known.
+    pub(crate) trail_minimum: Option<Duration>,
     pub(crate) trail_quiet: Option<Duration>,
+    /// The record that each custom host needs, as its Route says.
+    pub(crate) records: &'a BTreeMap<ObjectKey, String>,
     pub(crate) now: Timestamp,
 }
 
@@ -148,11 +156,19 @@ impl Capacity {
         all.collect()
     }
 
-    /// The Routers of before and of after, by name.
+    /// The Routers of before and of after, by name. One that is gone has no routes, and room for none.
     pub(crate) fn compare(before: &[Capacity], after: &Forecast) -> Vec<Capacity> {
         let mut all: BTreeMap<String, Capacity> = BTreeMap::new();
         for gone in before {
-            let gone = Capacity { state: None, open: false, soft: None, hard: None, left: None, ..gone.clone() };
+            let gone = Capacity {
+                state: None,
+                open: false,
+                routes_after: 0,
+                soft: None,
+                hard: None,
+                left: Some(0),
+                ..gone.clone()
+            };
             all.insert(gone.router.clone(), gone);
         }
         for now in Capacity::of(after) {
@@ -165,7 +181,7 @@ impl Capacity {
 
 impl Plan {
     pub(crate) fn new(action: &'static str, dry_run: bool) -> Plan {
-        Plan { action, dry_run, ..Plan::default() }
+        Plan { action, dry_run, trail_seconds: Some(0), ..Plan::default() }
     }
 
     /// Takes in what would become of routes; `before` is what they are bound to.
@@ -184,7 +200,7 @@ impl Plan {
             let placement = match outcome {
                 Ok(placement) => placement,
                 Err(nowhere) => {
-                    let (reason, message) = (nowhere.reason, nowhere.message);
+                    let (reason, message) = (nowhere.reason.to_owned(), nowhere.message);
                     self.stays.push(Stay { namespace, name, router: from, reason, message });
                     continue;
                 }
@@ -195,19 +211,26 @@ impl Plan {
             let alias = bound.map(|bound| names::alias_name(&bound.label, context.domain));
             let moves = alias.as_ref().filter(|_| from.is_some());
             if let (Some(alias), Some(host)) = (moves, forecast.route(&key).and_then(|route| route.host.clone())) {
-                let record = names::record_for_host(&host, alias);
+                let computed = || names::record_for_host(&host, alias);
+                let record = context.records.get(&key).cloned().unwrap_or_else(computed);
                 let now = name_now.clone().unwrap_or_default();
-                let otherwise = format!(
-                    "a CNAME of {now} works as long as that leads to the new name: point it at {alias}; addresses of {} \
-                     must be changed",
-                    from.as_deref().unwrap_or("the Router")
-                );
+                let left = from.as_deref().unwrap_or("the Router");
+                let otherwise = match forecast.router(left) {
+                    Some(_) => format!(
+                        "a CNAME of {now} works as long as that leads to the new name: point it at {alias}; addresses \
+                         of {left} must be changed"
+                    ),
+                    None => format!("a CNAME of {now} leads nowhere then: point it at {alias}, as addresses of {left}"),
+                };
                 self.hosts.push(Host { host, namespace: namespace.clone(), name: name.clone(), record, otherwise });
             }
             if let Some(from) = &from {
                 *users.entry(namespace.clone()).or_default() += 1;
                 let held = forecast.router(from).map(|(router, _)| held_by_caches(router, context.now));
                 caches = caches.max(held.unwrap_or_default());
+                if forecast.router(from).is_none() && !self.gone.contains(from) {
+                    self.gone.push(from.clone());
+                }
             }
             let name_then = system(&placement.dns);
             self.moves.push(Move { namespace, name, from, to: placement.router, name_now, name_then, alias });
@@ -215,7 +238,7 @@ impl Plan {
         self.users.extend(users.into_iter().map(|(namespace, routes)| Users { namespace, routes }));
         self.caches_seconds = self.caches_seconds.max(caches.as_secs());
         if !self.users.is_empty() {
-            self.trail_seconds = context.trail_minimum.max(caches).as_secs();
+            self.trail_seconds = context.trail_minimum.map(|minimum| minimum.max(caches).as_secs());
             self.quiet_seconds = context.trail_quiet.unwrap_or_default().as_secs();
         }
     }
@@ -241,7 +264,7 @@ impl Plan {
         section(table, self.moves.len());
         let mut table = Table::new(["STAYS", "ON", "REASON", "WHY"]);
         for Stay { namespace, name, router, reason, message } in self.stays.iter().take(ROWS_MAX) {
-            let reason = Cell::styled(Style::Warning, *reason);
+            let reason = Cell::styled(Style::Warning, reason.as_str());
             let route = Cell::from(format!("{namespace}/{name}"));
             table.row([route, Cell::or_dash(router.clone()), reason, message.as_str().into()]);
         }
@@ -277,25 +300,7 @@ impl Plan {
             ]);
         }
         section(table, self.capacity.len());
-        if !self.users.is_empty() {
-            let quiet = match self.quiet_seconds {
-                0 => String::new(),
-                seconds => format!(" and until nobody has asked for them for {}", span(seconds)),
-            };
-            let _ = writeln!(
-                text,
-                "Aliases lead to the new names at once. The old names stay, as CNAMEs of the new ones, for {} at least{quiet}; caches \
-                 may hold the old addresses for {}.",
-                span(self.trail_seconds),
-                span(self.caches_seconds)
-            );
-        }
-        if !self.hosts.is_empty() {
-            text.push_str(
-                "A custom host that is a CNAME of an old name works as long as that stays: point it at the alias. One that has the \
-                 addresses of the old Router must be changed.\n",
-            );
-        }
+        text.push_str(&self.consequences());
         for note in &self.notes {
             let _ = writeln!(text, "{note}");
         }
@@ -306,8 +311,59 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// What becomes of names, in sentences.
+    fn consequences(&self) -> String {
+        let mut text = String::new();
+        if self.users.is_empty() {
+            return text;
+        }
+        text.push_str("Aliases lead to the new names at once.");
+        let stay = self.moves.iter().any(|one| one.from.as_ref().is_some_and(|from| !self.gone.contains(from)));
+        if stay {
+            let _ = match self.trail_seconds {
+                Some(seconds) => {
+                    let quiet = match self.quiet_seconds {
+                        0 => String::new(),
+                        seconds => format!(" and until nobody has asked for them for {}", span(seconds)),
+                    };
+                    write!(
+                        text,
+                        " The old names stay, as CNAMEs of the new ones, for {} at least{quiet};",
+                        span(seconds)
+                    )
+                }
+                None => write!(
+                    text,
+                    " The old names stay, as CNAMEs of the new ones, for as long as the platform's trail-minimum says, \
+                     which is not known here;"
+                ),
+            };
+            let _ = write!(text, " caches may hold the old addresses for {}.", span(self.caches_seconds));
+        }
+        text.push('\n');
+        if !self.gone.is_empty() {
+            let _ = writeln!(
+                text,
+                "{} is gone, and its zone with it: old names there lead nowhere, and nothing but aliases leads on.",
+                self.gone.join(", ")
+            );
+        }
+        if !self.hosts.is_empty() {
+            text.push_str(match stay {
+                true => {
+                    "A custom host that is a CNAME of an old name works as long as that stays: point it at the alias. One \
+                     that has the addresses of the old Router must be changed.\n"
+                }
+                false => "A custom host that is not a CNAME of its alias must be changed.\n",
+            });
+        }
+        text
+    }
+}
+
 /// Seconds as people say them: `7d`, `90s`.
-fn span(seconds: u64) -> String {
+pub(super) fn span(seconds: u64) -> String {
     let exact = |unit: u64| seconds > 0 && seconds.is_multiple_of(unit);
     match seconds {
         _ if exact(86_400) => format!("{}d", seconds / 86_400),
@@ -330,7 +386,7 @@ mod tests {
         assert_eq!(plan.table(Painter::PLAIN), "dry run: nothing was changed\n");
         for number in 0..ROWS_MAX + 2 {
             let (namespace, name) = ("shop".to_owned(), format!("r{number}"));
-            let (reason, message) = ("Unschedulable", "none can take it".to_owned());
+            let (reason, message) = ("Unschedulable".to_owned(), "none can take it".to_owned());
             plan.stays.push(Stay { namespace, name, router: Some("shard1".to_owned()), reason, message });
         }
         let text = plan.table(Painter::PLAIN);

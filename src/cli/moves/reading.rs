@@ -9,10 +9,11 @@ use kube::api::ListParams;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::api::v1alpha1::route::Route;
+use crate::api::v1alpha1::route::{NameKind, Route};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
 use crate::cli::access::{Access, Place};
+use crate::cli::platform::Platform as Known;
 use crate::cli::progress;
 use crate::client::reflector::ObjectKey;
 use crate::scheduler::forecast::{Bound, Forecast};
@@ -26,8 +27,12 @@ pub(crate) const API_TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) struct Platform {
     /// The way into the API.
     pub(crate) access: Access,
+    /// What is known of its configuration.
+    pub(crate) known: Known,
     /// The objects.
     pub(crate) forecast: Forecast,
+    /// The record that each custom host needs, as its Route says.
+    pub(crate) records: BTreeMap<ObjectKey, String>,
     bound: BTreeMap<ObjectKey, Bound>,
 }
 
@@ -35,13 +40,19 @@ impl Platform {
     /// Reads Routers, Namespaces, Routes and RouteBindings.
     pub(crate) async fn read(place: &Place) -> Result<Self, String> {
         let access = place.connect().await?;
-        let mut forecast = Forecast::new(&place.settings.domain, Instant::now());
+        let known = progress::during("reading the platform", Known::find(place, &access)).await?;
+        let mut forecast = Forecast::new(&known.domain, Instant::now());
+        let mut records = BTreeMap::new();
         let mut bound = BTreeMap::new();
         let client = &access.client;
         let reading = async {
             each(Api::all(client.clone()), |router: Router| forecast.set_router(router)).await?;
             each(Api::all(client.clone()), |namespace: Namespace| forecast.set_namespace(namespace)).await?;
-            each(Api::all(client.clone()), |route: Route| forecast.set_route(route)).await?;
+            each(Api::all(client.clone()), |route: Route| {
+                records.extend(record(&route));
+                forecast.set_route(route);
+            })
+            .await?;
             each(Api::all(client.clone()), |binding: RouteBinding| {
                 let (namespace, name) = (binding.metadata.namespace.clone(), binding.metadata.name.clone());
                 let key = ObjectKey::namespaced(&namespace.unwrap_or_default(), &name.unwrap_or_default());
@@ -50,14 +61,28 @@ impl Platform {
             })
             .await
         };
-        progress::during("reading the platform", reading).await.map_err(|error| access.unanswered(error))?;
-        Ok(Platform { access, forecast, bound })
+        match progress::during("reading the platform", reading).await {
+            Ok(()) => Ok(Platform { access, known, forecast, records, bound }),
+            Err(kube::Error::Api(status)) if status.code == 403 => Err(format!(
+                "you may not see the whole platform, which a forecast needs ({}): whoever operates it moves routes",
+                status.message
+            )),
+            Err(error) => Err(access.unanswered(error)),
+        }
     }
 
     /// What each route is bound to, as it was read.
     pub(crate) fn labels(&self) -> BTreeMap<ObjectKey, Bound> {
         self.bound.clone()
     }
+}
+
+/// The record of a Route's custom host, if it has one and its status says so.
+fn record(route: &Route) -> Option<(ObjectKey, String)> {
+    let names = &route.status.as_ref()?.names;
+    let record = names.iter().find(|name| name.kind == NameKind::Custom)?.record.clone()?;
+    let (namespace, name) = (route.metadata.namespace.as_deref()?, route.metadata.name.as_deref()?);
+    Some((ObjectKey::namespaced(namespace, name), record))
 }
 
 /// Lists a kind page by page, so that what is dropped of each object is not held for all.

@@ -1,12 +1,13 @@
 //! What `signpost status` tells, and how it is written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use serde::Serialize;
 
+use super::warnings::{self, NAMED, summed};
 use crate::api::v1alpha1::brake::{Brake, BrakeSpec};
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::router::{Router, RouterState};
@@ -19,8 +20,6 @@ use crate::cli::scrape::Scrape;
 use crate::cli::style::{Painter, Style, harmless};
 use crate::cli::table::{Cell, Facts};
 
-/// How many objects a warning names.
-const NAMED: usize = 3;
 /// A watch that has been silent for longer than this has lost the API: one that is idle hears of it about every minute.
 const SYNC_AGE_MAX_SECONDS: f64 = 180.0;
 
@@ -67,6 +66,9 @@ pub(super) struct Report {
     /// Zones that the ledger of serials knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     ledger_zones: Option<usize>,
+    /// What the user may not read, so that nothing is said of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_read: Vec<&'static str>,
     warnings: Vec<String>,
 }
 
@@ -132,6 +134,9 @@ pub(super) struct Process {
     /// Objects missing from the API's list whose names are still served.
     #[serde(skip_serializing_if = "Option::is_none")]
     held_losses: Option<u64>,
+    /// Holds of such objects that nobody has decided of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    undecided_holds: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     broken_zone_files: Option<u64>,
     /// Faults of objects that zones are made from.
@@ -192,6 +197,7 @@ impl Process {
             sync_age_seconds: ages.max_by(f64::total_cmp),
             broken_watches: broken,
             held_losses: count("signpost_brake_held_objects"),
+            undecided_holds: count("signpost_brake_undecided"),
             broken_zone_files: count("signpost_zone_files_broken"),
             verdicts: count("signpost_verdicts"),
             rates: rates.filter(|_| scrape.sum("signpost_dns_requests_total").is_some()),
@@ -209,10 +215,12 @@ impl Process {
         } else if let Some(age) = self.sync_age_seconds.filter(|age| *age > SYNC_AGE_MAX_SECONDS) {
             warnings.push(format!("{url}: the API was not heard for {}", age::of_seconds(age as u64)));
         }
+        // A loss that was decided of is known: it rings no alarm.
+        let alarming = self.held_losses.filter(|_| self.undecided_holds != Some(0));
         for (count, what) in [
-            (self.held_losses, "objects are missing from the API; their names are still served"),
+            (alarming, "objects are missing from the API; their names are still served"),
             (self.broken_zone_files, "zone files are broken and never had a good version; see the log"),
-            (self.verdicts, "faults in objects that zones are made from; see the log"),
+            (self.verdicts, "faults in objects that zones are made from: \"signpost zone list\" names them"),
         ] {
             if let Some(count) = count.filter(|count| *count > 0) {
                 warnings.push(format!("{url}: {count} {what}"));
@@ -236,6 +244,7 @@ impl Report {
             routers: None,
             routes: None,
             ledger_zones: None,
+            not_read: Vec::new(),
             warnings: Vec::new(),
         };
         match platform {
@@ -260,6 +269,13 @@ impl Report {
             _ => {}
         }
         let Objects { routers, routes, zones, brakes } = platform.objects;
+        let read = [
+            ("Routers", routers.is_some()),
+            ("the Routes of all namespaces", routes.is_some()),
+            ("Zones", zones.is_some()),
+            ("Brakes", brakes.is_some()),
+        ];
+        self.not_read = read.into_iter().filter(|(_, is_read)| !is_read).map(|(what, _)| what).collect();
         for brake in brakes.iter().flatten().filter(|brake| brake.spec.decision.is_none()) {
             let BrakeSpec { kind, objects, known, .. } = &brake.spec;
             let id = brake.metadata.name.as_deref().unwrap_or_default();
@@ -273,6 +289,8 @@ impl Report {
             let parent = zones.iter().find(|zone| zone.spec.kind == ZoneKind::Parent);
             self.domain = parent.and_then(|zone| zone.metadata.name.clone());
         }
+        let named = |router: &Router| router.metadata.name.clone().unwrap_or_default();
+        let names: Option<BTreeSet<String>> = routers.as_ref().map(|routers| routers.iter().map(named).collect());
         if let Some(routers) = routers {
             let rows = routers::rows(&routers, zones.as_deref().unwrap_or_default());
             let mut counts = Counts { total: rows.len(), ..Counts::default() };
@@ -291,6 +309,7 @@ impl Report {
             if not_ready.len() > NAMED {
                 warnings.push(format!("and {} more Routers are not ready", not_ready.len() - NAMED));
             }
+            warnings.extend(warnings::of_routers(&routers));
             self.routers = Some(counts);
         }
         if let Some(routes) = routes {
@@ -304,14 +323,11 @@ impl Report {
                     stuck.entry((row.state.word(), reason)).or_default().push(named);
                 }
             }
-            for ((state, reason), mut names) in stuck {
-                names.sort_unstable();
-                let count = names.len();
-                let more = if count > NAMED { ", …" } else { "" };
-                names.truncate(NAMED);
-                let routes = if count == 1 { "route" } else { "routes" };
-                warnings.push(format!("{count} {routes} {state}, {reason}: {}{more}", names.join(", ")));
+            for ((state, reason), names) in stuck {
+                warnings.push(summed(&format!("{state}, {reason}"), names));
             }
+            let routers = names.as_ref().map(|names| names.iter().map(String::as_str).collect());
+            warnings.extend(warnings::of_routes(&routes, routers.as_ref()));
             self.routes = Some(counts);
         }
     }
@@ -355,6 +371,10 @@ impl Report {
         }
         if let Some(zones) = self.ledger_zones {
             facts.add("ledger", format!("{zones} zones"));
+        }
+        if !self.not_read.is_empty() {
+            let text = format!("you may not read {}: nothing is said of them", self.not_read.join(", "));
+            facts.add("not read", Cell::styled(Style::Warning, text));
         }
         if self.warnings.is_empty() {
             facts.add("warnings", Cell::styled(Style::Good, "none"));
@@ -433,6 +453,9 @@ fn process_facts(facts: &mut Facts, process: &Process) {
     }
     match process.held_losses {
         Some(0) => facts.add("  brake", "nothing is held"),
+        Some(held) if process.undecided_holds == Some(0) => {
+            facts.add("  brake", format!("{held} losses are held, as was decided"));
+        }
         Some(held) => facts.add("  brake", Cell::styled(Style::Warning, format!("{held} losses are held"))),
         None => {}
     }

@@ -58,6 +58,9 @@ pub(super) struct Shard {
     pub(super) state: RouterState,
     /// How many of the routes here are on it.
     pub(super) routes: usize,
+    /// How many it has in all, where only some are looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) of: Option<u32>,
     pub(super) addresses: Vec<Address>,
 }
 
@@ -115,8 +118,11 @@ impl Topology {
                     state: address.state,
                     unhealthy: routers::unhealthy(router).any(|ip| ip == address.ip),
                 };
+                let routes = on.remove(&name).unwrap_or(0);
+                let has = router.status.as_ref().and_then(|status| status.routes);
                 Shard {
-                    routes: on.remove(&name).unwrap_or(0),
+                    of: has.filter(|has| *has as usize > routes),
+                    routes,
                     state: router.spec.state,
                     addresses: router.spec.addresses.iter().map(address).collect(),
                     name,

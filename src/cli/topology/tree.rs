@@ -76,6 +76,14 @@ fn branch(text: &mut String, group: &Group, last: bool, plan: &Plan, painter: Pa
     }
 }
 
+/// How many routes: all that it has, or so many of them.
+fn count(shard: &Shard) -> String {
+    match shard.of {
+        Some(all) => format!("{} of {}", shard.routes, routes(all as usize)),
+        None => routes(shard.routes),
+    }
+}
+
 fn shard_line(text: &mut String, shard: &Shard, width: usize, plan: &Plan, painter: Painter) {
     let state = match shard.state {
         RouterState::Active => String::new(),
@@ -83,7 +91,7 @@ fn shard_line(text: &mut String, shard: &Shard, width: usize, plan: &Plan, paint
         RouterState::Draining => painter.paint(Style::Warning, " draining"),
     };
     let name = format!("{:width$}", harmless(&shard.name));
-    let _ = writeln!(text, "{}   {}{state}", painter.paint(Style::Strong, &name), routes(shard.routes));
+    let _ = writeln!(text, "{}   {}{state}", painter.paint(Style::Strong, &name), count(shard));
     let mut addresses: Vec<String> = shard
         .addresses
         .iter()

@@ -109,9 +109,9 @@ struct Changes {
     added: Vec<Line>,
 }
 
-/// A record.
+/// A record, as it is printed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Line {
+pub(super) struct Line {
     owner: String,
     ttl: u32,
     #[serde(rename = "type")]
@@ -151,7 +151,7 @@ impl Changes {
     }
 }
 
-fn lines(owner: &Name, rrset: Option<&Rrset>) -> Vec<Line> {
+pub(super) fn lines(owner: &Name, rrset: Option<&Rrset>) -> Vec<Line> {
     let Some(rrset) = rrset else { return Vec::new() };
     let line = |rdata: &[u8]| Line {
         owner: owner.to_string(),

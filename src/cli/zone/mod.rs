@@ -20,7 +20,8 @@ pub(super) fn command() -> Command {
         .about("Looks at zones")
         .after_help(
             "The zones are those made from the API's objects, and those of --zones; with --zones and no --kubeconfig \
-             no API is asked. Give the same --domain and --nameserver as the name servers have.",
+             no API is asked. The API tells the domain and the name servers; what the zone file of the domain adds, \
+             --zones tells alone.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)

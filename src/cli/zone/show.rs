@@ -1,8 +1,13 @@
 //! `signpost zone show`: one zone as a master file.
 
 use clap::{ArgMatches, Command};
+use serde::Serialize;
 
-use crate::cli::{Exit, complain, print};
+use super::difference::{Line, lines};
+use crate::cli::output::{self, Format};
+use crate::cli::zones::Known;
+use crate::cli::{Exit, complain, exit_of};
+use crate::compiler::apex;
 use crate::wire::Name;
 use crate::zonefile;
 
@@ -11,6 +16,7 @@ pub(super) fn command() -> Command {
         .about("Prints one zone as a master file")
         .after_help("Exit codes: 0 printed, 1 there is no such zone or the API does not answer, 2 called wrongly.")
         .arg(super::apex_argument().required(true).help("The zone's apex, such as shard1.v3.rhcloud.com"))
+        .arg(output::argument())
         .args(super::arguments())
 }
 
@@ -22,12 +28,42 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     };
     match zones.at(apex) {
         Some(zone) => {
-            print(&String::from_utf8_lossy(&zonefile::write::to_text(&zone.contents)));
-            Exit::Success
+            let text = || String::from_utf8_lossy(&zonefile::write::to_text(&zone.contents)).into_owned();
+            exit_of(Format::of(matches).show(&Shown::of(zone), |_| text()))
         }
         None => {
             complain(format_args!("there is no zone {apex}; \"signpost zone list\" names all"));
             Exit::Failure
+        }
+    }
+}
+
+/// A zone. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown {
+    zone: String,
+    /// `parent`, `alias`, `shard` or `file`.
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    serial: Option<u32>,
+    /// Whether the serial is given out.
+    published: bool,
+    /// In canonical order of their owners.
+    records: Vec<Line>,
+}
+
+impl Shown {
+    fn of(zone: &Known) -> Shown {
+        let contents = &zone.contents;
+        let records =
+            contents.owners().flat_map(|(owner, rrsets)| rrsets.iter().flat_map(|rrset| lines(owner, Some(rrset))));
+        Shown {
+            zone: contents.apex().to_string(),
+            kind: zone.source.kind(),
+            serial: apex::serial_of(contents),
+            published: zone.serial_is_sure,
+            records: records.collect(),
         }
     }
 }

@@ -38,12 +38,12 @@ pub(super) fn command() -> Command {
                 .or_else(|_| with_port())
                 .map_err(|_| "must be an address, with or without a port")
         })
-        .help("A name server to ask (repeats) [default: those of --nameserver, else the addresses of --dns-listen]");
+        .help("A name server to ask (repeats) [default: those of --nameserver or --dns-listen, else those that the platform itself asks]");
     let port = Arg::new("port")
         .long("port")
         .value_name("PORT")
         .value_parser(value_parser!(u16))
-        .help("Port of the servers of --nameserver [default: 53]");
+        .help("Port of the servers [default: 53 of --nameserver, else that by which the platform asks them]");
     Command::new("status")
         .about("Asks the name servers which serial of each zone they have, and compares")
         .after_help(
@@ -62,7 +62,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         Err(exit) => return exit,
     };
     let given: Vec<SocketAddr> = matches.get_many("server").unwrap_or_default().copied().collect();
-    let servers = if given.is_empty() { listed(&place, matches.get_one("port").copied()) } else { given };
+    let servers = if given.is_empty() { listed(&place, &zones, matches.get_one("port").copied()) } else { given };
     if servers.is_empty() {
         complain("no address of a name server is known: give --server, or addresses in --nameserver");
         return Exit::Usage;
@@ -85,11 +85,17 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     }
 }
 
-/// The servers of the configuration.
-fn listed(place: &Place, port: Option<u16>) -> Vec<SocketAddr> {
+/// The servers of the configuration, or those that the platform itself asks.
+fn listed(place: &Place, zones: &Zones, port: Option<u16>) -> Vec<SocketAddr> {
     let servers = &place.settings.nameservers;
     if servers.is_empty() {
-        return place.settings.dns_listen.clone();
+        let asked = zones.asked.iter().map(|server| SocketAddr::new(server.ip(), port.unwrap_or(server.port())));
+        let asked: Vec<SocketAddr> = asked.collect();
+        return if place.is_given("dns-listen") || asked.is_empty() {
+            place.settings.dns_listen.clone()
+        } else {
+            asked
+        };
     }
     let addresses = servers.iter().flat_map(|server| &server.addresses);
     addresses.map(|address| SocketAddr::new(*address, port.unwrap_or(DNS_PORT))).collect()

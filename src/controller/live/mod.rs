@@ -35,6 +35,7 @@ use crate::client::reflector::{ObjectKey, Store};
 use crate::client::status::Statement;
 use crate::compiler;
 use crate::compiler::inputs::binding_key;
+use crate::telemetry::trace::Trace;
 use crate::wire::Name;
 use crate::zone::Serial;
 
@@ -324,7 +325,11 @@ impl Prover {
         self.writing.remove(&subject);
         self.metrics.written(result.is_ok());
         match (&subject, &result) {
-            (Subject::Held(key, _) | Subject::Unheld(key), Ok(written)) => self.tell(key, written),
+            (Subject::Held(key, label), Ok(written)) => {
+                self.trace(key, label, written);
+                self.tell(key, written);
+            }
+            (Subject::Unheld(key), Ok(written)) => self.tell(key, written),
             (Subject::Router(apex), Ok(_)) => self.proofs.look_at_shard(apex.clone()),
             (_, Err(error)) => tracing::warn!(?subject, %error, "a condition cannot be written; it is tried again"),
         }
@@ -343,6 +348,17 @@ impl Prover {
         {
             self.proofs.look_at(&label);
         }
+    }
+
+    /// The span of a proof: from the moment at which the ledger named a version of the zones with the Route's names.
+    fn trace(&self, key: &ObjectKey, label: &str, written: &Written) {
+        if written.resolvable.as_ref().is_none_or(|resolvable| !resolvable.is_true) {
+            return;
+        }
+        let Some(trace) = self.routes.routes.get(key).and_then(|route| Trace::of(&route.uid)) else { return };
+        let Some(since) = self.proofs.known_since(label) else { return };
+        let span = trace.step("prove", since.into_std()).with("signpost.route", key.to_string());
+        span.with("signpost.label", label).with("signpost.resolvable", "true").end();
     }
 
     /// Tells what has changed by an Event, and measures.

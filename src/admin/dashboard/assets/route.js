@@ -269,6 +269,12 @@ function target(route, status) {
   ];
 }
 
+/** Since when the route is on its Router: since it was moved there, or since its binding was made. */
+function placedAt({ metadata, spec }) {
+  const left = (spec.trails ?? []).map((trail) => trail.since).sort();
+  return spec.explanation?.movedAt ?? left.at(-1) ?? metadata.creationTimestamp;
+}
+
 function why(route, binding) {
   const scheduled = (route.status?.conditions ?? []).find((one) => one.type === "Scheduled");
   if (!binding) {
@@ -295,7 +301,7 @@ function why(route, binding) {
     h("p", null, explanation.summary, "."),
     facts([
       ["Strategy", strategy],
-      ["Placed", time(binding.metadata.creationTimestamp)],
+      ["Placed", time(placedAt(binding))],
       ["Tie", explanation.tieBreak],
       ["Looked at", explanation.snapshot && `the Routers as of version ${explanation.snapshot}`],
     ]),
@@ -391,7 +397,7 @@ function story(route, binding, events) {
     },
     binding && {
       rank: 1,
-      at: binding.metadata.creationTimestamp,
+      at: placedAt(binding),
       key: "bound",
       kind: "good",
       what: "Bound",

@@ -1,0 +1,206 @@
+//! The platform as a command is to see it: its domain, its name servers and how it moves routes.
+//!
+//! The configuration of the servers is where the servers are. What a command is not told by its own flags, variables or
+//! `--config`, the API tells in the parent's Zone object; what neither tells is not known, and never taken from defaults.
+
+use std::time::Duration;
+
+use kube::Api;
+use kube::api::ListParams;
+
+use super::access::{Access, Place};
+use crate::api::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform};
+use crate::config::{self, NameServer};
+use crate::scheduler::strategy::StrategyName;
+use crate::scheduler::webhook;
+
+/// What is known of the platform.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Platform {
+    /// Its domain, without a dot at the end.
+    pub(super) domain: String,
+    /// The name servers of its zones; `None`: not known.
+    pub(super) name_servers: Option<Vec<NameServer>>,
+    /// Where name servers are asked whether names are live, as `ADDRESS:PORT`.
+    pub(super) asked: Vec<String>,
+    /// How long trails last at least; `None`: not known.
+    pub(super) trail_minimum: Option<Duration>,
+    /// How long a former name must not have been asked for before it ends; `None`: not known, or it makes no difference.
+    pub(super) trail_quiet: Option<Duration>,
+    /// How many routes a second leave draining Routers; `None`: not known.
+    pub(super) drain_rate: Option<u32>,
+    /// By which strategy a forecast decides.
+    pub(super) strategy: StrategyName,
+    /// Why the platform may choose otherwise than that strategy.
+    pub(super) caveat: Option<&'static str>,
+}
+
+const WEBHOOK: &str =
+    "the webhook is not asked by a forecast: its fallback decides here, and the webhook may choose otherwise";
+const NO_STRATEGY: &str = "the platform's strategy is not known here: the default one decides; give --strategy, or the --config of the server";
+
+impl Platform {
+    /// Asks the API for what the command was not told.
+    pub(super) async fn find(place: &Place, access: &Access) -> Result<Platform, String> {
+        let api: Api<Zone> = Api::all(access.client.clone());
+        let parents = match api.list(&ListParams::default().fields("spec.type=parent")).await {
+            Ok(zones) => Some(zones.items),
+            Err(kube::Error::Api(status)) if status.code == 403 => None,
+            Err(error) => return Err(access.unanswered(error)),
+        };
+        Platform::of(place, parents.as_deref()).map_err(|error| format!("{}: {error}", place.origin()))
+    }
+
+    /// The platform by `place`, and by the Zones of the API; `None`: they may not be read.
+    fn of(place: &Place, zones: Option<&[Zone]>) -> Result<Platform, String> {
+        let settings = &place.settings;
+        let zone = parent(zones.unwrap_or_default());
+        let told = zone.and_then(|zone| zone.metadata.name.as_deref());
+        let domain = match (place.is_given("domain"), told) {
+            (true, Some(told)) if told != settings.domain => {
+                return Err(format!(
+                    "the platform of this API is {told}, not {}: leave --domain away, or name another kubeconfig",
+                    settings.domain
+                ));
+            }
+            (true, _) => settings.domain.clone(),
+            (false, Some(told)) => told.to_owned(),
+            (false, None) if zones.is_none() => {
+                return Err("the platform's domain is not known here: you may not read Zones; give --domain".to_owned());
+            }
+            (false, None) => {
+                return Err("the platform's domain is not known here: there is no Zone of type parent yet, which the \
+                            scheduler writes; give --domain"
+                    .to_owned());
+            }
+        };
+        Ok(Platform::with(place, domain, zone.and_then(|zone| zone.spec.platform.as_ref())))
+    }
+
+    fn with(place: &Place, domain: String, told: Option<&ZonePlatform>) -> Platform {
+        let settings = &place.settings;
+        let name_servers = match told {
+            _ if place.is_given("nameserver") => Some(settings.nameservers.clone()),
+            told => told.map(|told| told.name_servers.iter().map(name_server).collect()),
+        };
+        let (strategy, caveat) = match told {
+            _ if place.is_given("strategy") => own_strategy(settings),
+            None => (own_strategy(settings).0, Some(NO_STRATEGY)),
+            Some(told) => {
+                let is_webhook = told.strategy == webhook::NAME;
+                let name = told.webhook_fallback.as_deref().filter(|_| is_webhook).unwrap_or(&told.strategy);
+                match name.parse() {
+                    Ok(name) => (name, is_webhook.then_some(WEBHOOK)),
+                    // A strategy of a newer server.
+                    Err(_) => (own_strategy(settings).0, Some(NO_STRATEGY)),
+                }
+            }
+        };
+        let seconds = told.map(|told| Duration::from_secs(told.trail_minimum_seconds.into()));
+        let quiet = told.map(|told| Duration::from_secs(told.trail_quiet_seconds.into()));
+        Platform {
+            domain,
+            name_servers,
+            asked: told.map(|told| told.asked.clone()).unwrap_or_default(),
+            trail_minimum: if place.is_given("trail-minimum") { Some(settings.trail_minimum) } else { seconds },
+            trail_quiet: match place.is_given("trail-quiet") {
+                true => settings.trail_quiet,
+                false => quiet.filter(|quiet| !quiet.is_zero()),
+            },
+            drain_rate: match place.is_given("drain-rate") {
+                true => Some(settings.drain_rate),
+                false => told.map(|told| told.drain_rate),
+            },
+            strategy,
+            caveat,
+        }
+    }
+}
+
+/// The parent's Zone: of several, as after another domain was configured, the one that was written last.
+fn parent(zones: &[Zone]) -> Option<&Zone> {
+    let written = |zone: &&Zone| zone.spec.versions.first().map(|version| version.at.0);
+    zones.iter().filter(|zone| zone.spec.kind == ZoneKind::Parent).max_by_key(written)
+}
+
+fn name_server(told: &crate::api::v1alpha1::zone::ZoneNameServer) -> NameServer {
+    NameServer {
+        name: told.name.clone(),
+        addresses: told.addresses.iter().filter_map(|address| address.parse().ok()).collect(),
+    }
+}
+
+fn own_strategy(settings: &config::Settings) -> (StrategyName, Option<&'static str>) {
+    match settings.strategy {
+        config::Strategy::Own(name) => (name, None),
+        config::Strategy::Webhook => (settings.webhook.fallback, Some(WEBHOOK)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn place(arguments: &[&str]) -> Place {
+        let command = clap::Command::new("x").args(crate::cli::serve::arguments());
+        let matches = command.try_get_matches_from([&["x"], arguments].concat()).expect("is understood");
+        Place::of(&matches).expect("good settings")
+    }
+
+    fn zone(name: &str, at: &str, platform: &Value) -> Zone {
+        let versions = json!([{"serial": 1, "digest": "00", "at": at}]);
+        let spec = json!({"type": "parent", "versions": versions, "platform": platform});
+        let object =
+            json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Zone", "metadata": {"name": name}, "spec": spec});
+        serde_json::from_value(object).expect("a Zone")
+    }
+
+    fn told(strategy: &str) -> Value {
+        json!({"nameServers": [{"name": "ns.plat.example", "addresses": ["192.0.2.53"]}], "strategy": strategy,
+            "webhookFallback": "round-robin", "drainRate": 3, "trailMinimumSeconds": 60, "trailQuietSeconds": 0, "asked": ["192.0.2.53:53"]})
+    }
+
+    #[test]
+    fn the_api_tells_what_no_flag_says() {
+        let zones = [
+            zone("old.example", "2026-01-01T00:00:00Z", &Value::Null),
+            zone("plat.example", "2026-02-01T00:00:00Z", &told("least-routes")),
+        ];
+        let found = Platform::of(&place(&[]), Some(&zones)).expect("it is told");
+        assert_eq!((found.domain.as_str(), found.drain_rate), ("plat.example", Some(3)));
+        assert_eq!(found.trail_minimum, Some(Duration::from_secs(60)));
+        assert_eq!((found.strategy, found.caveat), (StrategyName::LeastRoutes, None));
+        assert_eq!(found.name_servers.expect("they are told")[0].name, "ns.plat.example");
+        let flags = [
+            "--domain",
+            "plat.example",
+            "--drain-rate",
+            "7",
+            "--strategy",
+            "weighted",
+            "--nameserver",
+            "ns.example.net",
+        ];
+        let found = Platform::of(&place(&flags), Some(&zones)).expect("both agree");
+        assert_eq!((found.drain_rate, found.strategy), (Some(7), StrategyName::Weighted));
+        assert_eq!(found.name_servers.expect("they are given")[0].name, "ns.example.net");
+        let error = Platform::of(&place(&["--domain", "v3.example"]), Some(&zones)).expect_err("it is another");
+        assert!(error.contains("is plat.example, not v3.example"), "{error}");
+        let webhook = [zone("plat.example", "2026-02-01T00:00:00Z", &told("webhook"))];
+        let found = Platform::of(&place(&[]), Some(&webhook)).expect("it is told");
+        assert_eq!((found.strategy, found.caveat), (StrategyName::RoundRobin, Some(WEBHOOK)));
+    }
+
+    #[test]
+    fn nothing_is_invented() {
+        let silent = [zone("plat.example", "2026-02-01T00:00:00Z", &Value::Null)];
+        let found = Platform::of(&place(&[]), Some(&silent)).expect("the domain is told");
+        assert_eq!((found.trail_minimum, found.drain_rate, found.caveat), (None, None, Some(NO_STRATEGY)));
+        assert_eq!(found.name_servers, None);
+        assert!(Platform::of(&place(&[]), Some(&[])).expect_err("no Zone").contains("--domain"));
+        assert!(Platform::of(&place(&[]), None).expect_err("a tenant").contains("may not read Zones"));
+        let given = Platform::of(&place(&["--domain", "v3.example"]), None).expect("it is given");
+        assert_eq!(given.domain, "v3.example");
+    }
+}
