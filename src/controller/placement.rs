@@ -29,7 +29,7 @@ use super::route::{self, BindingView, RouteView};
 use super::router::{self, Load, RouterView};
 use super::router_metrics::RouterMetrics;
 use super::standings::Standings;
-use crate::api::names::host_claim_name;
+use crate::api::names::{host_claim_name, wildcards_above};
 use crate::api::v1alpha1::name_claim::{ClaimKind, NameClaim};
 use crate::api::v1alpha1::route::{ADMITTED, Route, SCHEDULED, TRAIL_BLOCKED};
 use crate::api::v1alpha1::route_binding::RouteBinding;
@@ -369,20 +369,15 @@ impl Placement {
             claim.kind == ClaimKind::Host
                 && claim.released_at.is_none()
                 && Some(&claim.holder.namespace) != key.namespace.as_ref()
-                && claim::overlaps(&claim.value, host)
+                && claim::overlap(&claim.value, host)
         };
         if host.starts_with("*.") {
             return self.claims.all().iter().any(|(_, claim)| is_in_the_way(claim));
         }
-        let mut above = host;
-        while let Some((_, parent)) = above.split_once('.') {
-            let wildcard = self.claims.get(&ObjectKey::cluster(&host_claim_name(&format!("*.{parent}"))));
-            if wildcard.is_some_and(|claim| is_in_the_way(&claim)) {
-                return true;
-            }
-            above = parent;
-        }
-        false
+        wildcards_above(host).any(|wildcard| {
+            let claim = self.claims.get(&ObjectKey::cluster(&host_claim_name(&wildcard)));
+            claim.is_some_and(|claim| is_in_the_way(&claim))
+        })
     }
 
     fn action(&self, subject: Subject) -> futures::future::BoxFuture<'static, kube::Result<Done>> {
@@ -611,7 +606,7 @@ impl Placement {
             return;
         }
         let is_concerned =
-            |host: &&String| host.eq_ignore_ascii_case(&claim.value) || claim::overlaps(host, &claim.value);
+            |host: &&String| host.eq_ignore_ascii_case(&claim.value) || claim::overlap(host, &claim.value);
         let concerned = self.without_host.iter().filter(|(_, host)| is_concerned(host));
         let concerned: Vec<ObjectKey> = concerned.map(|(key, _)| key.clone()).collect();
         concerned.into_iter().for_each(|key| self.soon(Subject::Route(key)));
