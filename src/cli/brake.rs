@@ -141,8 +141,7 @@ impl Row {
         let decides = |holder: &BrakeHolder| {
             spec.decision.is_some() && brake.metadata.generation.is_some_and(|now| now > holder.generation)
         };
-        let holder =
-            |holder: BrakeHolder| HolderRow {
+        let holder = |holder: BrakeHolder| HolderRow {
             decided: decides(&holder),
             server: holder.server,
             host: holder.host,

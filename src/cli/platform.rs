@@ -37,8 +37,7 @@ pub(super) struct Platform {
 
 const WEBHOOK: &str =
     "the webhook is not asked by a forecast: its fallback decides here, and the webhook may choose otherwise";
-const NO_STRATEGY: &str =
-    "the platform's strategy is not known here: the default one decides; give --strategy, or the --config of the server";
+const NO_STRATEGY: &str = "the platform's strategy is not known here: the default one decides; give --strategy, or the --config of the server";
 
 impl Platform {
     /// Asks the API for what the command was not told.
@@ -152,7 +151,8 @@ mod tests {
     fn zone(name: &str, at: &str, platform: &Value) -> Zone {
         let versions = json!([{"serial": 1, "digest": "00", "at": at}]);
         let spec = json!({"type": "parent", "versions": versions, "platform": platform});
-        let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Zone", "metadata": {"name": name}, "spec": spec});
+        let object =
+            json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Zone", "metadata": {"name": name}, "spec": spec});
         serde_json::from_value(object).expect("a Zone")
     }
 
@@ -172,7 +172,16 @@ mod tests {
         assert_eq!(found.trail_minimum, Some(Duration::from_secs(60)));
         assert_eq!((found.strategy, found.caveat), (StrategyName::LeastRoutes, None));
         assert_eq!(found.name_servers.expect("they are told")[0].name, "ns.plat.example");
-        let flags = ["--domain", "plat.example", "--drain-rate", "7", "--strategy", "weighted", "--nameserver", "ns.example.net"];
+        let flags = [
+            "--domain",
+            "plat.example",
+            "--drain-rate",
+            "7",
+            "--strategy",
+            "weighted",
+            "--nameserver",
+            "ns.example.net",
+        ];
         let found = Platform::of(&place(&flags), Some(&zones)).expect("both agree");
         assert_eq!((found.drain_rate, found.strategy), (Some(7), StrategyName::Weighted));
         assert_eq!(found.name_servers.expect("they are given")[0].name, "ns.example.net");

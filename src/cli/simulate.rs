@@ -13,9 +13,9 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, ValidationDirective};
 
 use super::access::{self, Place};
+use super::moves::KEYS;
 use super::moves::plan::{Capacity, Context, Plan};
 use super::moves::reading::{API_TIMEOUT, Platform};
-use super::moves::KEYS;
 use super::output::{self, Format};
 use super::{Exit, complain, serve};
 use crate::api::v1alpha1::router::{Router, RouterState};

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::access::Place;
-use super::{brake, complain, note};
 use super::folder::StaticZones;
 use super::platform::Platform;
+use super::{brake, complain, note};
 use crate::api::v1alpha1::brake::Brake;
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
@@ -95,7 +95,9 @@ impl Zones {
             let listened: Vec<_> = settings.dns_listen.iter().map(|address| address.ip()).collect();
             let base = files.take(&known.domain);
             if known.name_servers.is_none() {
-                note("the platform's name servers are not known here; give --nameserver, or the --config of the server");
+                note(
+                    "the platform's name servers are not known here; give --nameserver, or the --config of the server",
+                );
             }
             zones.asked = known.asked.iter().filter_map(|address| address.parse().ok()).collect();
             let nameservers = known.name_servers.unwrap_or_default();

@@ -495,10 +495,9 @@ impl Ledger {
             return None;
         }
         known.under_way = true;
-        let mut zone = known
-            .zone
-            .clone()
-            .unwrap_or_else(|| Zone::new(&ledger_name(&apex), ZoneSpec { kind, router: None, versions: Vec::new(), platform: None }));
+        let mut zone = known.zone.clone().unwrap_or_else(|| {
+            Zone::new(&ledger_name(&apex), ZoneSpec { kind, router: None, versions: Vec::new(), platform: None })
+        });
         zone.spec.platform = told.cloned().or(zone.spec.platform);
         if known.zone.as_ref().is_some_and(has_state) {
             return Some(Write::Replace(Box::new(zone)));

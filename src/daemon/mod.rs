@@ -259,8 +259,18 @@ impl Process {
             admin.metrics.collect(MirrorMetrics::new(mirrors));
         }
         let health = admin.health.clone();
-        let mut process =
-            Process { admin_addresses, health, api, dns, switch, told, applied: None, control, edge, _data_dir: data_dir };
+        let mut process = Process {
+            admin_addresses,
+            health,
+            api,
+            dns,
+            switch,
+            told,
+            applied: None,
+            control,
+            edge,
+            _data_dir: data_dir,
+        };
         if let (Some(api), Some(check)) = (&process.api, applied) {
             let groups = vec![GROUP_MASTERS.to_owned(), GROUP_AUTHENTICATED.to_owned()];
             let client = api.client(Identity { user: USER_ADMIN.to_owned(), groups });

@@ -157,8 +157,14 @@ pub fn start(
         "ledger of serials and proof of names",
         while_leading(leadership, stop, move |stop| {
             let feed = Arc::new(ZoneFeed::default());
-            let ledger =
-                ledger::run(controller.clone(), platform.clone(), base.clone(), told.clone(), Arc::clone(&feed), stop.clone());
+            let ledger = ledger::run(
+                controller.clone(),
+                platform.clone(),
+                base.clone(),
+                told.clone(),
+                Arc::clone(&feed),
+                stop.clone(),
+            );
             let feeds = (routes.clone(), feed);
             let proofs =
                 live::run(controller.clone(), platform.clone(), proving.clone(), feeds, proofs.clone(), stop.clone());

@@ -229,8 +229,10 @@ mod tests {
         forecast.set_router(object("Router", json!({"name": "s1"}), spec, Value::Null));
         let refused = json!({"conditions": [{"type": "Admitted", "status": "False", "reason": "HostAlreadyClaimed",
             "message": "another has it", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
-        let at = |name: &str, hour: u32| json!({"namespace": "shop", "name": name, "uid": name,
-            "creationTimestamp": format!("2026-01-01T0{hour}:00:00Z")});
+        let at = |name: &str, hour: u32| {
+            json!({"namespace": "shop", "name": name, "uid": name,
+            "creationTimestamp": format!("2026-01-01T0{hour}:00:00Z")})
+        };
         forecast.set_route(object("Route", at("first", 1), json!({"host": "www.shop.example"}), refused));
         forecast.set_route(object("Route", at("second", 2), json!({}), Value::Null));
         let steps = forecast.place(StrategyName::Weighted.strategy());

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod brake;
+mod called;
 mod commands;
 mod doctor;
 mod export;

@@ -287,7 +287,8 @@ impl Report {
                 text.push('\n');
             }
             if !why.differences.is_empty() {
-                text += "The server may not have seen the latest change, or was given another --nameserver or --zones.\n";
+                text +=
+                    "The server may not have seen the latest change, or was given another --nameserver or --zones.\n";
             }
         }
         text

@@ -74,7 +74,13 @@ fn zones() -> Zones {
     );
     let contents = read.contents.expect("a good zone");
     all.push(Known { contents, source: Source::File("own.example.zone".into()), serial_is_sure: true });
-    Zones { zones: all, routers: vec![router, other], bindings: vec![binding], platform: Some(settings), ..Zones::default() }
+    Zones {
+        zones: all,
+        routers: vec![router, other],
+        bindings: vec![binding],
+        platform: Some(settings),
+        ..Zones::default()
+    }
 }
 
 /// What is told of a name: each step without its name and zone.

@@ -59,7 +59,9 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     let account = access::run(API_TIMEOUT, async {
         let access = place.connect().await?;
         let ObjectKey { namespace, name } = route.key(&access);
-        Question { namespace: &namespace.unwrap_or_default(), name: &name, why_not, place: &place, access: &access }.answer().await
+        Question { namespace: &namespace.unwrap_or_default(), name: &name, why_not, place: &place, access: &access }
+            .answer()
+            .await
     });
     let format = Format::of(matches);
     super::exit_of(account.and_then(|account| format.show(&account, |painter| account.text(painter))))
@@ -105,7 +107,8 @@ impl Question<'_> {
     /// Whether the Router could take the Route as things are now.
     async fn judge(&self, route: Route, router: Router) -> Result<Now, String> {
         // A tenant may not read Zones, and is told the domain by the Route's own alias.
-        let of_alias = route.status.as_ref().and_then(|status| names::domain_of_alias(status.canonical_name.as_deref()?));
+        let of_alias =
+            route.status.as_ref().and_then(|status| names::domain_of_alias(status.canonical_name.as_deref()?));
         let domain = match of_alias {
             Some(domain) if !self.place.is_given("domain") => domain.to_owned(),
             _ => Platform::find(self.place, self.access).await?.domain,

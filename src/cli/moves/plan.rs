@@ -327,7 +327,11 @@ impl Plan {
                         0 => String::new(),
                         seconds => format!(" and until nobody has asked for them for {}", span(seconds)),
                     };
-                    write!(text, " The old names stay, as CNAMEs of the new ones, for {} at least{quiet};", span(seconds))
+                    write!(
+                        text,
+                        " The old names stay, as CNAMEs of the new ones, for {} at least{quiet};",
+                        span(seconds)
+                    )
                 }
                 None => write!(
                     text,

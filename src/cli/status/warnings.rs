@@ -14,7 +14,9 @@ pub(super) const NAMED: usize = 3;
 pub(super) fn of_routers(routers: &[Router]) -> Vec<String> {
     let mut warnings = Vec::new();
     let kinds: [(&str, fn(&str, &Condition) -> Option<String>); 3] = [
-        (ACCEPTED, |name, said| Some(format!("Router {name} is not used as it stands, {}: {}", said.reason, said.message))),
+        (ACCEPTED, |name, said| {
+            Some(format!("Router {name} is not used as it stands, {}: {}", said.reason, said.message))
+        }),
         (ADDRESSES_HEALTHY, |name, said| match said.reason.as_str() {
             "Panic" => Some(format!("Router {name} is in panic: {}", said.message)),
             "NoVerdictYet" => None,
@@ -136,7 +138,11 @@ mod tests {
             route("d", "s1", dead),
             route("e", "s1", unknown),
             route("f", "s9", json!([condition("MovePending", "True", "Cordoned")])),
-            route("g", "s1", json!([condition("Published", "False", "Held"), condition("Resolvable", "False", "Held")])),
+            route(
+                "g",
+                "s1",
+                json!([condition("Published", "False", "Held"), condition("Resolvable", "False", "Held")]),
+            ),
             route("h", "s1", json!([condition("MovePending", "False", "Stays")])),
         ];
         let expected = [

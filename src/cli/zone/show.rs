@@ -56,7 +56,8 @@ struct Shown {
 impl Shown {
     fn of(zone: &Known) -> Shown {
         let contents = &zone.contents;
-        let records = contents.owners().flat_map(|(owner, rrsets)| rrsets.iter().flat_map(|rrset| lines(owner, Some(rrset))));
+        let records =
+            contents.owners().flat_map(|(owner, rrsets)| rrsets.iter().flat_map(|rrset| lines(owner, Some(rrset))));
         Shown {
             zone: contents.apex().to_string(),
             kind: zone.source.kind(),

@@ -91,7 +91,11 @@ fn listed(place: &Place, zones: &Zones, port: Option<u16>) -> Vec<SocketAddr> {
     if servers.is_empty() {
         let asked = zones.asked.iter().map(|server| SocketAddr::new(server.ip(), port.unwrap_or(server.port())));
         let asked: Vec<SocketAddr> = asked.collect();
-        return if place.is_given("dns-listen") || asked.is_empty() { place.settings.dns_listen.clone() } else { asked };
+        return if place.is_given("dns-listen") || asked.is_empty() {
+            place.settings.dns_listen.clone()
+        } else {
+            asked
+        };
     }
     let addresses = servers.iter().flat_map(|server| &server.addresses);
     addresses.map(|address| SocketAddr::new(*address, port.unwrap_or(DNS_PORT))).collect()
