@@ -124,7 +124,7 @@ fn alias(prefix: &str, number: usize) -> String {
 async fn connect(kubeconfig: &Path) -> kube::Client {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        if let Ok(client) = signpost::client::from_kubeconfig(kubeconfig).await
+        if let Ok(client) = signpost::client::from_kubeconfig(kubeconfig, Duration::from_secs(60)).await
             && client.apiserver_version().await.is_ok()
         {
             return client;

@@ -1,4 +1,8 @@
-//! Logs: events of `tracing` on standard error, for people or as JSON, at a level that can be changed while running.
+//! Logs: events of `tracing` on standard error, for people or as JSON, at a level that can be changed while running; and as an
+//! option, spans of an object's walk ([`trace`]) for a collector ([`otlp`]).
+
+pub mod otlp;
+pub mod trace;
 
 use std::io::IsTerminal;
 

@@ -30,12 +30,12 @@ impl Running {
         Running { child, log }
     }
 
-    /// Waits for a line that holds `part`.
-    fn says(&self, part: &str) {
+    /// Waits for a line that holds `part`, and gives it.
+    fn says(&self, part: &str) -> String {
         let mut seen = Vec::new();
         while let Ok(line) = self.log.recv_timeout(Duration::from_secs(60)) {
             if line.contains(part) {
-                return;
+                return line;
             }
             seen.push(line);
         }
@@ -69,10 +69,21 @@ fn a_bad_file_keeps_the_settings_and_a_good_one_changes_what_it_can() {
     running.says("signpost.toml:2:1: unknown key \"log-lvel\"; did you mean \"log-level\"?");
     running.says("all settings stay as they were");
 
-    write("log-level = \"debug\"\ndomain = \"other.example\"");
+    let turned = "brake-share = 50\nstale-after = \"5m\"\nhealth-probes = 8\nhealth-panic-threshold = 20\n";
+    write(&format!("{turned}log-level = \"debug\"\ndomain = \"other.example\""));
     running.signal("HUP");
-    running.says("the configuration was reloaded changed=\"log-level\"");
-    running.says("changes of these keys need a restart: domain");
+    running.says("changed=\"brake-share, stale-after, health-probes, health-panic-threshold, log-level\"");
+    let restart = running.says("changes of these keys need a restart: ");
+    assert!(restart.ends_with(": domain"), "{restart}");
+
+    // The level that was read last is the one that counts: errors alone, and then all as before.
+    write(&format!("{turned}log-level = \"error\"\nquery-log = 1\nquery-log-file = \"/nonexistent/log\""));
+    running.signal("HUP");
+    running.says("the query log stays as it was");
+    write(&format!("{turned}log-level = \"info\""));
+    running.signal("HUP");
+    let told = running.says("the configuration was reloaded");
+    assert!(told.contains("changed=\"log-level\""), "the former reload was no error: {told}");
 
     running.signal("TERM");
     let status = running.child.wait().expect("it ends");

@@ -9,8 +9,9 @@ mod stage;
 use proptest::prelude::*;
 use signpost::nameserver::Transport;
 use signpost::nameserver::cookie::Cookies;
+use signpost::wire::RecordType;
 
-use stage::{Stage, query, well_formed, zone};
+use stage::{Stage, large_signatures, query, well_formed, zone};
 
 fn stage() -> Stage {
     let many: String = (0..60)
@@ -22,13 +23,33 @@ fn stage() -> Stage {
          @ NSEC c\n @ RRSIG SOA\n @ RRSIG NSEC\n c NSEC @\n{many}",
         ["x".repeat(200).as_str(); 7].join(" "),
     );
-    let mut stage =
-        Stage::new([zone("z.test.", &text), zone("a.z.test.", "@ A 192.0.2.9"), zone("test.", "z NS ns.z")]);
+    let mut stage = Stage::new([
+        zone("z.test.", &text),
+        zone("a.z.test.", "@ A 192.0.2.9"),
+        zone("test.", "z NS ns.z"),
+        zone("far.test.", &far()),
+    ]);
     stage.settings.nsid = Some((*b"ns1").into());
     stage.settings.version = Some("signpost".into());
     let first = "e5e973e5a6b2a43f48e7dc849e37bfcf".parse().expect("a secret");
     stage.settings.cookies = Some(Cookies { first, others: Box::default(), required: false });
     stage
+}
+
+/// A zone whose chains of aliases go on where no pointer reaches, with a chain of NSEC3 that is signed as largely.
+fn far() -> String {
+    let hashes = ["0", "a", "k", "v"].map(|digit| digit.repeat(32));
+    let chain = |at: usize| {
+        let (hash, next) = (&hashes[at], &hashes[(at + 1) % hashes.len()]);
+        format!("{hash} NSEC3 1 {next}\n{}", large_signatures(hash, RecordType::NSEC3, 2))
+    };
+    let chain: String = (0..hashes.len()).map(chain).collect();
+    let signed = ["a", "c", "d"].map(|owner| large_signatures(owner, RecordType::CNAME, 60)).concat();
+    format!(
+        "@ NSEC3PARAM\n a CNAME big\n big CNAME h\n h MX 1 mail\n h MX 2 x.elsewhere.\n h MX 3 y.elsewhere.\n h MX 4 g.h
+         mail A 192.0.2.1\n c CNAME f.g\n f.g CNAME q.s\n s DNAME t\n q.t CNAME nowhere\n d CNAME sub\n sub NS ns.sub
+         sub NS ns2.sub\n sub NS ns.elsewhere.\n ns.sub A 192.0.2.2\n ns2.sub A 192.0.2.3\n {signed}{chain}"
+    )
 }
 
 /// Holds the property for one message.
@@ -86,7 +107,7 @@ fn valid_query() -> impl Strategy<Value = Vec<u8>> {
         Just("h"),
         Just(r"\000"),
     ];
-    let suffix = prop_oneof![8 => Just("z.test."), 1 => Just("test."), 1 => Just("."), 1 => Just("bind.")];
+    let suffix = prop_oneof![8 => Just("z.test."), 4 => Just("far.test."), 1 => Just("test."), 1 => Just("."), 1 => Just("bind.")];
     let qtype = prop_oneof![
         Just("A"),
         Just("AAAA"),

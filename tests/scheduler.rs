@@ -2,6 +2,8 @@
 
 #[path = "scheduler/conformance.rs"]
 mod conformance;
+#[path = "scheduler/contenders.rs"]
+mod contenders;
 #[path = "scheduler/fake_api.rs"]
 mod fake_api;
 #[path = "scheduler/lease.rs"]

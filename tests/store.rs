@@ -461,6 +461,26 @@ fn history_is_forgotten_by_itself_but_never_the_newest_revisions() {
 }
 
 #[test]
+fn without_room_nothing_is_written_and_all_can_be_read() {
+    in_directory(|directory| async move {
+        let store = Engine::open(&directory, Options::default()).unwrap();
+        let written = commit(&store, vec![put("/a", "1")]).await;
+        drop(store);
+        let store = Engine::open(&directory, Options { room_octets: u64::MAX, ..Options::default() }).unwrap();
+        for writes in [vec![put("/a", "2")], vec![put("/b", "1"), delete("/a")]] {
+            let refused = store.commit(Txn { expect: vec![], writes }).await;
+            assert!(matches!(refused, Err(Error::Full { needed: u64::MAX })), "{refused:?}");
+        }
+        assert!(matches!(store.compact(written).await, Err(Error::Full { .. })));
+        assert_eq!(store.revision().await.unwrap(), written);
+        assert_eq!(value(&store, "/a", None).await.as_deref(), Some("1"));
+        drop(store);
+        let store = Engine::open(&directory, Options::default()).unwrap();
+        assert!(commit(&store, vec![put("/a", "2")]).await > written);
+    });
+}
+
+#[test]
 fn a_directory_in_use_is_told_so() {
     in_directory(|directory| async move {
         let store = Engine::open(&directory, Options::default()).unwrap();

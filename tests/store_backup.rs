@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use signpost::store::backup::{REVISION_JUMP, RestoreError, backup, restore, verify};
 use signpost::store::embedded::{Embedded, Options};
-use signpost::store::{Error, Expect, Key, Outcome, Revision, Store, Txn, Write};
+use signpost::store::{Error, Expect, Key, KeyValue, Outcome, Revision, Store, Txn, Write};
 
 fn key(name: &str) -> Key {
     Key(name.into())
@@ -45,16 +45,18 @@ async fn a_restored_store_holds_one_revision_and_moves_on() {
 
     let summary = verify(&mut file.as_slice()).unwrap();
     assert_eq!((summary.revision, summary.first), (at, Revision(at.0 + REVISION_JUMP)));
-    assert_eq!(restore(new.path(), &mut file.as_slice()).unwrap(), summary.first);
+    // One value is to be another.
+    let changed = |item: &KeyValue| (&*item.key.0 == "/m").then(|| Bytes::from_static(b"another"));
+    assert_eq!(restore(new.path(), &mut file.as_slice(), changed).unwrap(), summary.first);
     let store = Embedded::open(new.path(), Options::default()).unwrap();
     let first = store.revision().await.unwrap();
     assert!(first > newest, "no number that a client holds is given out again");
     let items = store.list(&key("/"), None, None, None).await.unwrap().items;
-    assert!(items.iter().all(|item| item.modified <= at));
+    assert!(items.iter().all(|item| item.modified <= at || &*item.key.0 == "/m" && item.modified == first));
     assert_eq!(items.len() as u64, summary.values);
     let value = |name: &str| items.iter().find(|item| &*item.key.0 == name).map(|item| item.value.clone());
     assert_eq!(value("/a"), value("/z"));
-    assert_eq!(value("/m").as_deref(), Some(b"kept".as_slice()));
+    assert_eq!(value("/m").as_deref(), Some(b"another".as_slice()));
 
     // A client of the old store: its watch and its continued list are told to begin anew.
     let mut watch = Box::pin(store.watch(&key("/"), newest));
@@ -83,7 +85,7 @@ async fn what_is_not_a_whole_backup_leaves_nothing() {
     let mut whole = Vec::new();
     backup(&store, &mut whole).unwrap();
     for length in (0..whole.len()).step_by(7) {
-        let error = restore(new.path(), &mut &whole[..length]).unwrap_err();
+        let error = restore(new.path(), &mut &whole[..length], |_| None).unwrap_err();
         assert!(matches!(error, RestoreError::Damaged(_)), "{length}: {error}");
         assert_eq!(verify(&mut &whole[..length]).unwrap_err().to_string(), error.to_string());
     }

@@ -145,8 +145,11 @@ impl NameServer {
         let (sender, settings) = watch::channel(settings());
         let stop = CancellationToken::new();
         let state = state.map(PathBuf::from);
-        let options =
-            zone::Options { settings, state, apexes, brake_share: 25, status: status.clone(), asked: Arc::default() };
+        let brake_share = watch::Sender::new(25).subscribe();
+        let publishing = zone::metrics::Publishing::default();
+        let asked = Arc::default();
+        let status_of = status.clone();
+        let options = zone::Options { settings, state, apexes, brake_share, status: status_of, asked, publishing };
         let running = zone::run(client, db.clone(), options, stop.clone());
         let task = tokio::spawn(async move { running.await.expect("its state directory is usable") });
         NameServer { db, status, stop, task, _settings: sender }

@@ -67,6 +67,50 @@ fn holds(query: &[u8], transport: Transport, limit: usize) {
     }
 }
 
+/// A zone with a chain of aliases that goes on where no pointer reaches, and with NSEC3 records that are signed as largely.
+fn far() -> Zone {
+    let apex: Name = "f.".parse().expect("a name");
+    let mut contents = Contents::new(apex.clone());
+    let mut add = |owner: &str, rtype: RecordType, rdata: &[u8]| {
+        let owner = Name::parse(owner.as_bytes(), &apex).expect("a name");
+        contents.add(owner, rtype, Ttl::MAX, rdata.into()).expect("in the zone");
+    };
+    let soa = [b"\x02ns\x01o\0\x05admin\x01o\0", &[1u8; 20][..]].concat();
+    let records: [(&str, RecordType, &[u8]); 15] = [
+        ("@", RecordType::SOA, &soa),
+        ("@", RecordType::NSEC3PARAM, &[1, 0, 0, 0, 0]),
+        ("a", RecordType::CNAME, b"\x01b\x01f\0"),
+        ("b", RecordType::CNAME, b"\x01c\x01f\0"),
+        ("c", RecordType::MX, b"\0\x01\x01d\x01c\x01f\0"),
+        ("c", RecordType::MX, b"\0\x02\x01x\x01o\0"),
+        ("c", RecordType::MX, b"\0\x03\x01y\x01o\0"),
+        ("d.c", RecordType::A, &[192, 0, 2, 1]),
+        ("g", RecordType::CNAME, b"\x01h\x01f\0"),
+        ("h", RecordType::CNAME, b"\x01q\x01i\x01f\0"),
+        ("i", RecordType::DNAME, b"\x01j\x01f\0"),
+        ("k", RecordType::CNAME, b"\x01l\x01s\x01f\0"),
+        ("s", RecordType::NS, b"\x01n\x01s\x01f\0"),
+        ("s", RecordType::NS, b"\x01m\x01s\x01f\0"),
+        ("n.s", RecordType::A, &[192, 0, 2, 2]),
+    ];
+    for (owner, rtype, rdata) in records {
+        add(owner, rtype, rdata);
+    }
+    let signature = |covered: RecordType, index: u8| {
+        [&covered.0.to_be_bytes()[..], &[13, 1], &[0; 14], b"\x01f\0", &[index; 256]].concat()
+    };
+    for (owner, index) in ["a", "g", "k"].iter().flat_map(|owner| (0..80).map(move |index| (owner, index))) {
+        add(owner, RecordType::RRSIG, &signature(RecordType::CNAME, index));
+    }
+    // Hashes that are no name's: each name that is asked for lies between two of them.
+    for (digit, hash, next) in [("0", 0x00, 0x52), ("a", 0x52, 0xff), ("v", 0xff, 0x00)] {
+        let owner = digit.repeat(32);
+        add(&owner, RecordType::NSEC3, &[&[1, 0, 0, 0, 0, 20][..], &[next; 20], &[0, 1, 0x40]].concat());
+        add(&owner, RecordType::RRSIG, &signature(RecordType::NSEC3, hash));
+    }
+    Zone::build(&contents).expect("a zone")
+}
+
 /// Zones in which every kind of answer can be met.
 fn snapshot() -> std::sync::Arc<Snapshot> {
     let zone = |apex: &str, records: &[(&str, RecordType, &[u8])]| {
@@ -99,6 +143,7 @@ fn snapshot() -> std::sync::Arc<Snapshot> {
         ],
     ));
     db.publish(zone("a.z.", &[("@", RecordType::NS, b"\x02ns\x01a\x01z\0"), ("ns", RecordType::A, &[192, 0, 2, 4])]));
+    db.publish(far());
     db.set_ready();
     db.snapshot()
 }

@@ -1,4 +1,4 @@
-//! The operator's window into a running process, over plain HTTP: `/livez`, `/readyz`, `/metrics`, and the [`dashboard`].
+//! The operator's window into a running process, over HTTP or HTTPS: `/livez`, `/readyz`, `/metrics`, and the [`dashboard`].
 //!
 //! Nothing here changes anything. Each role adds what it must have before it is of use to [`health::Health`], and its
 //! numbers to the [`metrics::Metrics`]; a scrape reads counters and touches no query thread.

@@ -2,5 +2,6 @@
 
 pub mod identity;
 pub mod names;
+pub mod standing;
 pub mod statuses;
 pub mod v1alpha1;

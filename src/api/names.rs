@@ -50,6 +50,29 @@ pub fn shortened_label(namespace: &str, name: &str, wanted: &str) -> String {
     format!("{prefix}-{}", &hash[..HASH_CHARACTERS])
 }
 
+/// Why a Route has another label than the one it would like, as a condition's reason and message; `None` if it has that one.
+pub fn other_label(
+    namespace: &str,
+    name: &str,
+    subdomain: Option<&str>,
+    label: &str,
+) -> Option<(&'static str, String)> {
+    let wanted = wanted_label(namespace, name, subdomain);
+    if wanted.eq_ignore_ascii_case(label) {
+        return None;
+    }
+    Some(if wanted.len() > LABEL_OCTETS_MAX {
+        let message = format!("the label {wanted} is over {LABEL_OCTETS_MAX} octets, so that the route has {label}");
+        ("LabelShortened", message)
+    } else if subdomain.is_some() {
+        let message = format!("the subdomain {wanted} is another route's, or kept for one; this route has {label}");
+        ("SubdomainTaken", message)
+    } else {
+        let message = format!("the label {wanted} is another route's, or kept for one; this route has {label}");
+        ("LabelTaken", message)
+    })
+}
+
 /// Whether `label` can be used as a label of a host name: 1 to 63 letters, digits and inner dashes (RFC 1123 §2.1).
 pub fn is_host_label(label: &str) -> bool {
     let bytes = label.as_bytes();
@@ -175,18 +198,19 @@ pub enum HostError {
     #[error("must be a name, not an IP address")]
     Address,
     /// A label with the prefix `xn--` that is no A-label.
-    #[error("a label that starts with xn-- must be a valid A-label")]
+    #[error("a label that starts with xn-- must be a valid A-label (RFC 5890), such as xn--bcher-kva")]
     BadALabel,
 }
 
 /// Checks a custom host: at least two labels, each of letters, digits and inner dashes with at most a leading underscore,
-/// an optional whole `*` in front, no dot at the end, at most 253 octets.
+/// an optional whole `*` in front, no dot at the end, at most 253 octets; labels with the prefix `xn--` are valid A-labels.
 pub fn check_host(host: &str) -> Result<(), HostError> {
     if host.contains('*') && !host.starts_with("*.") || host.matches('*').count() > 1 {
         return Err(HostError::Asterisk);
     }
     let plain = host.strip_prefix("*.").unwrap_or(host);
     check_domain(plain)?;
+    check_a_labels(plain)?;
     if host.len() > NAME_OCTETS_MAX {
         return Err(HostError::TooLong);
     }
@@ -226,6 +250,23 @@ fn check_label(label: &str) -> Result<(), HostError> {
     Ok(())
 }
 
+/// Checks that every label of a domain that says it is an A-label is one; see [`is_valid_if_a_label`].
+pub fn check_a_labels(domain: &str) -> Result<(), HostError> {
+    domain.split('.').all(is_valid_if_a_label).then_some(()).ok_or(HostError::BadALabel)
+}
+
+/// Whether a label that says it is an A-label is one: what it encodes must be encoded by just this text (RFC 5890 §2.3.2.1),
+/// without regard to case. Every other label passes.
+pub fn is_valid_if_a_label(label: &str) -> bool {
+    if !label.get(..4).is_some_and(|prefix| prefix.eq_ignore_ascii_case("xn--")) {
+        return true;
+    }
+    // Strict: with hyphens checked and the characters of host names alone, as registries demand.
+    let (decoded, good) = idna::domain_to_unicode(label);
+    let encoded = idna::domain_to_ascii_strict(&decoded);
+    good.is_ok() && !decoded.is_ascii() && encoded.is_ok_and(|encoded| encoded.eq_ignore_ascii_case(label))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,6 +281,22 @@ mod tests {
             Some("myapp-test.shard1.v3.rhcloud.com")
         );
         assert_eq!(system_name("x", &"a".repeat(252)), None);
+    }
+
+    #[test]
+    fn why_a_route_has_another_label() {
+        let long = "n".repeat(63);
+        for (namespace, name, subdomain, label, reason) in [
+            ("n", "r", None, "n-r", None),
+            ("n", "r", Some("Shop"), "shop", None),
+            ("n", "r", Some("shop"), "shop-abcdefghij", Some("SubdomainTaken")),
+            ("n", "r", None, "n-r-abcdefghij", Some("LabelTaken")),
+            (long.as_str(), "r", None, "nnn-abcdefghij", Some("LabelShortened")),
+        ] {
+            let found = other_label(namespace, name, subdomain, label);
+            assert_eq!(found.as_ref().map(|(reason, _)| *reason), reason, "{label}");
+            assert!(found.is_none_or(|(_, message)| message.contains(label)));
+        }
     }
 
     #[test]
@@ -275,6 +332,13 @@ mod tests {
             ("bücher.example", Err(HostError::NotAscii)),
             ("192.0.2.1", Err(HostError::Address)),
             ("xn--.example", Err(HostError::LabelCharacters)),
+            ("XN--BCHER-KVA.example", Ok(())),
+            ("*.xn--fiqs8s.xn--wgv71a", Ok(())),
+            ("xn--a.example", Err(HostError::BadALabel)),
+            ("xn--foo.example", Err(HostError::BadALabel)),
+            ("xn--zzzzz99999.example", Err(HostError::BadALabel)),
+            ("xn--abc-.example", Err(HostError::LabelCharacters)),
+            ("www.xn--example-.example", Err(HostError::LabelCharacters)),
         ] {
             assert_eq!(check_host(host), verdict, "{host}");
         }

@@ -180,6 +180,13 @@ impl ApiError {
         error
     }
 
+    /// 507 (RFC 4918 §11.5): there is no room for it at the moment.
+    pub fn full(message: impl Into<String>) -> Self {
+        let mut error = Self::new(507, "InsufficientStorage", message);
+        error.retry_after_seconds = Some(5);
+        error
+    }
+
     /// 504: no answer in time.
     pub fn timeout(message: impl Into<String>) -> Self {
         let mut error = Self::new(504, "Timeout", message);
@@ -282,6 +289,11 @@ impl From<store::Error> for ApiError {
                 Self::too_large(format!("the object is larger than the store takes: the limit is {limit} bytes"))
             }
             store::Error::Unavailable => Self::unavailable("the store is not available, please try again later"),
+            store::Error::Full { needed } => Self::full(format!(
+                "the disk of the API's data directory has less than {} MiB left: nothing is written until there is room; free \
+                 some",
+                needed >> 20
+            )),
             store::Error::OutcomeUnknown => Self::timeout(
                 "the store gave no answer in time; the write may or may not have happened: look before trying again",
             ),

@@ -92,6 +92,14 @@ pub struct Settings {
     pub authenticator: Arc<Authenticator>,
 }
 
+/// What the name servers' configuration says, as far as the API goes by it.
+pub struct Platform {
+    /// The names of the platform's name servers, without a dot at the end.
+    pub name_servers: Vec<String>,
+    /// What of a Router cannot be used, a sentence for each fault: its sender is warned.
+    pub examine: Box<dyn Fn(&serde_json::Value) -> Vec<String> + Send + Sync>,
+}
+
 /// The API server. Clones are handles to one server.
 #[derive(Clone)]
 pub struct ApiServer {
@@ -106,6 +114,7 @@ pub(crate) struct Shared {
     pub(crate) authenticator: Arc<Authenticator>,
     audit: OnceLock<Arc<Audit>>,
     pub(crate) backup: backup::Place,
+    pub(crate) platform: OnceLock<Platform>,
     /// Fires when the server stops; ends watches.
     pub(crate) stopping: CancellationToken,
     requests: Arc<Shares>,
@@ -123,6 +132,7 @@ impl ApiServer {
             authenticator: settings.authenticator,
             audit: OnceLock::new(),
             backup: backup::Place::default(),
+            platform: OnceLock::new(),
             stopping: CancellationToken::new(),
             requests: Shares::new(REQUESTS_MAX),
             watches: Shares::new(WATCHES_MAX),
@@ -140,6 +150,12 @@ impl ApiServer {
     /// Serves backups that `source` writes from now on. To be called once, before the first request.
     pub fn back_up_with(&self, source: backup::Source) {
         self.shared.backup.set(source);
+    }
+
+    /// Tells of the platform, from now on. To be called once, before the first request.
+    pub fn know_platform(&self, platform: Platform) {
+        // The first one counts, as with the others.
+        let _ = self.shared.platform.set(platform);
     }
 
     /// Keeps the cache, collects garbage and ends namespaces until `cancel` fires; then watches end, too.

@@ -9,9 +9,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bytes::Bytes;
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use http_body_util::BodyExt as _;
+use jiff::Timestamp;
 use kube::client::Body;
 use serde::Serialize;
 
@@ -22,6 +24,8 @@ use super::table::Facts;
 use super::{Exit, note, progress, serve};
 use crate::apiserver;
 use crate::config;
+use crate::controller::ledger;
+use crate::store::KeyValue;
 use crate::store::backup::{self, RestoreError, Summary};
 use crate::store::embedded::{Embedded, FILE_NAME, OpenError, Options};
 
@@ -60,7 +64,8 @@ pub(super) fn restore_command() -> Command {
         .after_help(
             "The data directory must hold no store yet (move store.redb away); what else it holds, such as pki/, \
              stays. The backup is read whole before anything is made. Revisions go on a thousand million later than \
-             the backup's, so that clients which saw later ones list anew. Exit codes: 0 restored, 1 not, and \
+             the backup's, so that clients which saw later ones list anew, and the serials of zones go on later than any \
+             that was given out since. Exit codes: 0 restored, 1 not, and \
              nothing was changed, 2 called wrongly.",
         )
         .arg(file_argument().help("The backup"))
@@ -108,7 +113,13 @@ pub(super) fn run_restore(matches: &ArgMatches) -> Exit {
             }
             _ => error.to_string(),
         };
-        backup::restore(&settings.data_dir, &mut from).map_err(told)?;
+        let now = Timestamp::now();
+        let zones = apiserver::registry::find_kind("Zone").map_or("", |zones| zones.key_prefix);
+        let moved_on = |item: &KeyValue| {
+            let zone = item.key.0.starts_with(zones).then(|| serde_json::from_slice(&item.value).ok()).flatten()?;
+            ledger::after_restore(zone, now).map(|zone| Bytes::from(apiserver::object::encode(&zone)))
+        };
+        backup::restore(&settings.data_dir, &mut from, moved_on).map_err(told)?;
         Ok(Report::new(file, &summary, Some(&settings.data_dir)))
     });
     super::exit_of(restored.and_then(|report| Format::of(matches).show(&report, |painter| report.text(painter))))

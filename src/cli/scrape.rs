@@ -1,10 +1,11 @@
 //! The numbers of running processes: `/metrics`, `/readyz` and `/unbound-names` of their admin endpoints.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, value_parser};
 
 use crate::admin::unbound::Report;
 
@@ -15,9 +16,14 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest answer in octets: a page with a hundred thousand series.
 const PAGE_OCTETS_MAX: usize = 32 * 1024 * 1024;
 
-/// `--admin`.
-pub(super) fn argument() -> Arg {
-    Arg::new("admin")
+/// `--admin` and `--admin-ca`.
+pub(super) fn arguments() -> [Arg; 2] {
+    let authorities = Arg::new("admin-ca")
+        .long("admin-ca")
+        .value_name("FILE")
+        .value_parser(value_parser!(PathBuf))
+        .help("Authorities in PEM to trust for an --admin over HTTPS, instead of those of the system");
+    let admin = Arg::new("admin")
         .long("admin")
         .value_name("URL")
         .action(ArgAction::Append)
@@ -28,7 +34,13 @@ pub(super) fn argument() -> Arg {
                 _ => Err("must be a URL, such as http://127.0.0.1:9453"),
             }
         }))
-        .help(format!("Admin endpoint of a process (repeats) [default: {ADMIN_DEFAULT}]"))
+        .help(format!("Admin endpoint of a process (repeats) [default: {ADMIN_DEFAULT}]"));
+    [admin, authorities]
+}
+
+/// The file that `--admin-ca` names.
+pub(super) fn authorities(matches: &ArgMatches) -> Option<PathBuf> {
+    matches.get_one::<PathBuf>("admin-ca").cloned()
 }
 
 /// The endpoints that `--admin` names.
@@ -44,13 +56,22 @@ pub(super) fn urls(matches: &ArgMatches) -> Vec<String> {
 pub(super) struct Admin(reqwest::Client);
 
 impl Admin {
-    /// A client. Nothing is sent yet.
-    pub(super) fn new() -> Result<Admin, String> {
-        let builder = reqwest::Client::builder()
+    /// A client, which over HTTPS trusts the `authorities` of a file, or those of the system. Nothing is sent yet.
+    pub(super) fn new(authorities: Option<&Path>) -> Result<Admin, String> {
+        let mut builder = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .timeout(TIMEOUT)
             .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")));
+        if let Some(path) = authorities {
+            let at = |error: String| format!("{}: {error} (--admin-ca)", path.display());
+            let pem = std::fs::read(path).map_err(|error| at(error.to_string()))?;
+            let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| at(error.to_string()))?;
+            if certificates.is_empty() {
+                return Err(at("holds no certificate".to_owned()));
+            }
+            builder = builder.tls_certs_only(certificates);
+        }
         builder.build().map(Admin).map_err(|error| error.to_string())
     }
 

@@ -4,6 +4,7 @@
 //! other programs can read. Between two turns it waits; nothing of it reaches a query thread.
 
 use std::io::{IsTerminal as _, Write as _, stdout};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -52,7 +53,8 @@ pub(super) fn command() -> Command {
              printed, or with -o json and -o yaml a document a turn. Give --admin once for each process; their \
              numbers are added. Exit codes: 0 ended as asked, 1 no process answers, 2 called wrongly.",
         )
-        .args([scrape::argument(), interval, once, turns])
+        .args(scrape::arguments())
+        .args([interval, once, turns])
         .arg(output::argument())
 }
 
@@ -61,6 +63,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     let turns = if matches.get_flag("once") { Some(1) } else { matches.get_one::<u64>("count").copied() };
     let watch = Watch {
         urls: scrape::urls(matches),
+        authorities: scrape::authorities(matches),
         interval: Duration::from_secs_f64(*matches.get_one::<f64>("interval").expect("it has a default")),
         turns,
         format,
@@ -79,6 +82,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
 /// What is watched, and how it is shown.
 struct Watch {
     urls: Vec<String>,
+    authorities: Option<PathBuf>,
     interval: Duration,
     turns: Option<u64>,
     format: Format,
@@ -88,7 +92,7 @@ struct Watch {
 
 impl Watch {
     async fn run(&self) -> Result<(), String> {
-        let admin = Admin::new()?;
+        let admin = Admin::new(self.authorities.as_deref())?;
         let mut before = self.look(&admin).await;
         if before.iter().all(Result::is_err) {
             return Err(before.into_iter().filter_map(Result::err).collect::<Vec<_>>().join("\n"));

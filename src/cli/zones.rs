@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::access::Place;
+use super::access::{Access, Place};
 use super::folder::StaticZones;
 use super::platform::Platform;
 use super::{brake, complain, note};
@@ -14,7 +14,7 @@ use crate::api::v1alpha1::router::Router;
 use crate::api::v1alpha1::zone::ZoneKind;
 use crate::compiler;
 use crate::config::Settings;
-use crate::controller::export;
+use crate::controller::export::{self, Export};
 use crate::daemon::platform;
 use crate::wire::Name;
 use crate::zone::Contents;
@@ -74,9 +74,17 @@ pub(super) struct Zones {
     pub(super) asked: Vec<SocketAddr>,
 }
 
-impl Zones {
-    /// Reads the zones folder, if there is one, and, with `ask`, the API's objects. Complains of what is left out.
-    pub(super) async fn gather(place: &Place, ask: bool) -> Result<Zones, String> {
+/// What zones are made from, apart from the API's objects: zone files and the configuration.
+pub(super) struct Ground {
+    files: Vec<(PathBuf, Contents)>,
+    /// The API, and what the configuration adds to its zones; none where no API is asked.
+    pub(super) api: Option<(Access, compiler::Settings)>,
+    asked: Vec<SocketAddr>,
+}
+
+impl Ground {
+    /// Reads the zones folder, if there is one, and with `ask` finds the API. Complains of faulty files.
+    pub(super) async fn find(place: &Place, ask: bool) -> Result<Ground, String> {
         let settings = &place.settings;
         let mut files = match &settings.zones {
             None => StaticZones::default(),
@@ -88,7 +96,7 @@ impl Zones {
         if files.errors().next().is_some() {
             return Err("there are errors in zone files".to_owned());
         }
-        let mut zones = Zones::default();
+        let (mut api, mut asked) = (None, Vec::new());
         if ask {
             let access = place.connect().await?;
             let known = Platform::find(place, &access).await?;
@@ -99,18 +107,22 @@ impl Zones {
                     "the platform's name servers are not known here; give --nameserver, or the --config of the server",
                 );
             }
-            zones.asked = known.asked.iter().filter_map(|address| address.parse().ok()).collect();
+            asked = known.asked.iter().filter_map(|address| address.parse().ok()).collect();
             let nameservers = known.name_servers.unwrap_or_default();
             let settings = Settings { domain: known.domain, nameservers, ..settings.clone() };
             let platform = platform::settings(&settings, &listened, base).map_err(|error| error.to_string())?;
-            let exported = export::export(access.client.clone(), &platform).await;
-            let exported = exported.map_err(|error| access.unanswered(error))?;
             // Whoever may not read Brakes is not told.
             let brakes = access.all_permitted::<Brake>().await?.unwrap_or_default();
             brake::line(&brakes).into_iter().for_each(note);
-            for verdict in &exported.verdicts {
-                complain(format_args!("left out: {verdict}"));
-            }
+            api = Some((access, platform));
+        }
+        Ok(Ground { files: files.into_zones(), api, asked })
+    }
+
+    /// The zones, with those that the API's objects come to.
+    pub(super) fn zones(&self, exported: Option<Export>) -> Result<Zones, String> {
+        let mut zones = Zones { asked: self.asked.clone(), ..Zones::default() };
+        if let Some(exported) = exported {
             zones.zones.extend(exported.zones.into_iter().map(|zone| Known {
                 contents: zone.contents,
                 source: match (zone.kind, zone.router) {
@@ -122,16 +134,33 @@ impl Zones {
             }));
             zones.routers = exported.routers;
             zones.bindings = exported.bindings;
-            zones.platform = Some(platform);
+            zones.platform = self.api.as_ref().map(|(_, platform)| platform.clone());
         }
-        for (path, contents) in files.into_zones() {
+        for (path, contents) in &self.files {
             if zones.zones.iter().any(|zone| zone.contents.apex() == contents.apex()) {
                 let apex = contents.apex();
                 return Err(format!("the zone {apex} is both in a file and made from the API's objects"));
             }
-            zones.zones.push(Known { contents, source: Source::File(path), serial_is_sure: true });
+            let (contents, source) = (contents.clone(), Source::File(path.clone()));
+            zones.zones.push(Known { contents, source, serial_is_sure: true });
         }
         Ok(zones)
+    }
+}
+
+impl Zones {
+    /// Reads the zones folder, if there is one, and, with `ask`, all of the API's objects. Complains of what is left out.
+    pub(super) async fn gather(place: &Place, ask: bool) -> Result<Zones, String> {
+        let ground = Ground::find(place, ask).await?;
+        let exported = match &ground.api {
+            None => None,
+            Some((access, platform)) => {
+                let exported = export::export(access.client.clone(), platform).await;
+                Some(exported.map_err(|error| access.unanswered(error))?)
+            }
+        };
+        exported.iter().for_each(complain_of);
+        ground.zones(exported)
     }
 
     /// The zone that a name is in: the one with the longest apex at or above it.
@@ -143,5 +172,12 @@ impl Zones {
     /// The zone with this apex.
     pub(super) fn at(&self, apex: &Name) -> Option<&Known> {
         self.zones.iter().find(|zone| zone.contents.apex() == apex)
+    }
+}
+
+/// Complains of what the objects are left out of zones for.
+pub(super) fn complain_of(exported: &Export) {
+    for verdict in &exported.verdicts {
+        complain(format_args!("left out: {verdict}"));
     }
 }

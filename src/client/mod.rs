@@ -55,13 +55,17 @@ pub fn in_process(service: Router, identity: Identity) -> kube::Client {
 /// authority, and token or client certificate, as data in the file or as paths relative to it.
 ///
 /// Nothing is sent yet: an API server that does not answer shows at the first request. Repeating is left to the caller.
-pub async fn from_kubeconfig(path: &Path) -> Result<kube::Client, ClientError> {
-    let unusable = |source| ClientError::Kubeconfig { path: path.to_owned(), source };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(unusable)?;
-    from_context(kubeconfig, None, &path.display().to_string()).await
+///
+/// A connection on which the API says nothing for `silence` while an answer is due is taken for dead: the request, or the
+/// watch, fails. So no request waits for ever for an API that hangs, or for one whose packets a network drops.
+pub async fn from_kubeconfig(path: &Path, silence: Duration) -> Result<kube::Client, ClientError> {
+    let mut config = read(path).await?;
+    bound(&mut config, silence);
+    connect(config).map_err(|source| ClientError::Build { from: path.display().to_string(), source: Box::new(source) })
 }
 
-/// As [`from_kubeconfig`], of one that was read already from `origin`, by that context of it instead of the current one.
+/// A client by that context of a kubeconfig which was read from `origin`; by its current one if there is none. It waits for
+/// answers as long as it takes.
 pub async fn from_context(
     kubeconfig: Kubeconfig,
     context: Option<&str>,
@@ -82,13 +86,12 @@ pub fn in_process_unproven(service: Router) -> kube::Client {
     kube::Client::new(service, "default")
 }
 
-/// A client of the API server that the kubeconfig file at `path` names, without the credentials in it.
-pub async fn unproven_from_kubeconfig(path: &Path) -> Result<kube::Client, ClientError> {
-    let unusable = |source| ClientError::Kubeconfig { path: path.to_owned(), source };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(unusable)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    let mut config = config.map_err(unusable)?;
+/// A client of the API server that the kubeconfig file at `path` names, without the credentials in it. `silence` is as in
+/// [`from_kubeconfig`].
+pub async fn unproven_from_kubeconfig(path: &Path, silence: Duration) -> Result<kube::Client, ClientError> {
+    let mut config = read(path).await?;
     config.auth_info = Default::default();
+    bound(&mut config, silence);
     connect(config).map_err(|source| ClientError::Build { from: path.display().to_string(), source: Box::new(source) })
 }
 
@@ -109,6 +112,20 @@ pub fn in_cluster() -> Result<kube::Client, ClientError> {
     let config = Config::incluster().map_err(ClientError::InCluster)?;
     connect(config)
         .map_err(|source| ClientError::Build { from: "the pod's service account".to_owned(), source: Box::new(source) })
+}
+
+/// What the current context of a kubeconfig says.
+async fn read(path: &Path) -> Result<Config, ClientError> {
+    let unusable = |source| ClientError::Kubeconfig { path: path.to_owned(), source };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(unusable)?;
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(unusable)
+}
+
+/// Has a connection end on which nothing comes for `silence`, counted anew from each request that is sent on it.
+fn bound(config: &mut Config, silence: Duration) {
+    config.read_timeout = Some(silence);
+    config.write_timeout = Some(silence);
+    config.reset_reader_on_write = true;
 }
 
 fn connect(mut config: Config) -> kube::Result<kube::Client> {
@@ -193,7 +210,7 @@ mod tests {
     async fn errors_name_the_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("kubeconfig");
-        let message = async |path: &Path| match from_kubeconfig(path).await {
+        let message = async |path: &Path| match from_kubeconfig(path, Duration::from_secs(9)).await {
             Ok(_) => panic!("it cannot be used"),
             Err(error) => error.to_string(),
         };

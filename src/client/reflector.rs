@@ -10,13 +10,16 @@
 //! HTTP 410 never lists again; a server that ends each watch at once is asked again at once; bookmarks, which show that an
 //! idle watch is alive, are not seen; one object that does not decode stops the whole kind. Here:
 //!
-//! - an event that was seen already, or is older than what is known of its object, is dropped;
+//! - an event that was seen already, or is older than what is known of its object, is dropped; one that comes out of order,
+//!   about an object of which nothing is known, may be of one that is gone, and has the mirror list;
 //! - an object deleted and made anew under its name, with both events lost or merged, is told as [`Applied::recreated`];
 //! - a list that does not hold an object any more tells which ones vanished, in one [`Resync`], so that a consumer can
 //!   judge a suspicious loss as a whole;
 //! - an object that does not decode keeps its last good value, and is counted;
 //! - a forbidden list or watch is visible in [`Health`], and a forbidden watch makes the mirror list again and again with
 //!   growing waits instead of standing still;
+//! - watches that end or break again and again before they tell anything, as behind a proxy that holds events back, have the
+//!   mirror list, too;
 //! - a server whose versions went back (restored from a backup) is noticed, and listed anew.
 //!
 //! Values may be projected when they come in, so that a consumer that needs three fields of 100,000 objects keeps three.
@@ -31,7 +34,7 @@ use std::time::Duration;
 use futures::stream::{BoxStream, Stream, StreamExt as _};
 use kube::Resource;
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use self::mirror::Mirror;
@@ -220,6 +223,12 @@ impl<V> Store<V> {
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
+    /// Has the mirror list everything once more, for whoever doubts what the last list said. It is told as a
+    /// [`Change::Resynced`] when it is there.
+    pub fn list_again(&self) {
+        self.shared.again.notify_one();
+    }
+
     /// [`Store::health`] as a function, for those who do not care what is mirrored.
     pub fn probe(&self) -> HealthProbe
     where
@@ -259,7 +268,7 @@ pub struct Health {
     /// Whether a watch is open.
     pub connected: bool,
     /// How long ago the API was last heard, be it by a list, an event or a bookmark; `None`: never. On an idle watch this
-    /// grows to about a minute and falls back.
+    /// grows to about a minute and falls back; when a watch ends, it was heard until then, unless it is taken for dead.
     pub age: Option<Duration>,
     /// What went wrong last, if it has not been put right since.
     pub error: Option<String>,
@@ -292,11 +301,13 @@ pub enum Restart {
     Garbage,
     /// The server's versions went back.
     WentBack,
+    /// Someone here asked for a list ([`Store::list_again`]).
+    Asked,
 }
 
 impl Restart {
     /// All reasons, in their order.
-    pub const ALL: [Restart; 8] = [
+    pub const ALL: [Restart; 9] = [
         Restart::Closed,
         Restart::Unreachable,
         Restart::Silent,
@@ -305,6 +316,7 @@ impl Restart {
         Restart::Failing,
         Restart::Garbage,
         Restart::WentBack,
+        Restart::Asked,
     ];
 
     /// The reason as a metric's label.
@@ -318,6 +330,7 @@ impl Restart {
             Restart::Failing => "failing",
             Restart::Garbage => "garbage",
             Restart::WentBack => "went_back",
+            Restart::Asked => "asked",
         }
     }
 }
@@ -347,6 +360,8 @@ struct Shared<V> {
     objects: RwLock<HashMap<ObjectKey, Entry<V>>>,
     state: Mutex<State>,
     synced: watch::Sender<bool>,
+    /// Rings when someone asks for a list.
+    again: Notify,
 }
 
 struct Entry<V> {
@@ -367,7 +382,8 @@ struct State {
 
 impl<V> Shared<V> {
     fn new(kind: String) -> Self {
-        Shared { kind, objects: RwLock::default(), state: Mutex::default(), synced: watch::Sender::new(false) }
+        let (objects, state, synced) = (RwLock::default(), Mutex::default(), watch::Sender::new(false));
+        Shared { kind, objects, state, synced, again: Notify::new() }
     }
 
     /// No holder of these locks runs foreign code, so that a poisoned one still guards whole data.

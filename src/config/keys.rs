@@ -153,7 +153,44 @@ pub static KEYS: &[Key] = &[
         value_name: "ADDR:PORT",
         default: "127.0.0.1:9453",
         reloads: false,
-        help: "Where /livez, /readyz and /metrics are served, over plain HTTP. Port 0 takes a free one.",
+        help: "Where the dashboard, /livez, /readyz and /metrics are served, over plain HTTP unless `admin-tls` is on. Port 0 \
+               takes a free one.",
+    },
+    Key {
+        name: "admin-tls",
+        shape: Shape::Text,
+        value_name: "SWITCH",
+        default: "on with `admin-tls-certificate`, else off",
+        reloads: false,
+        help: "`on`: the admin endpoints are served over HTTPS alone. Without a certificate given, with the API's where this \
+               process has the role `api`, else with one that an authority in `<data-dir>/admin-pki` signs.",
+    },
+    Key {
+        name: "admin-name",
+        shape: WORDS,
+        value_name: "NAME",
+        default: "none",
+        reloads: false,
+        help: "A further host name or address by which browsers and Prometheus reach the admin endpoints, for the certificate \
+               of `admin-tls`. localhost, the loopback addresses, the addresses listened on and this host's name are in it \
+               anyway.",
+    },
+    Key {
+        name: "admin-tls-certificate",
+        shape: Shape::Path,
+        value_name: "FILE",
+        default: "none",
+        reloads: false,
+        help: "Certificate chain in PEM that the admin endpoints show, the server's own first. It is read again when the file \
+               is replaced, and by SIGHUP; a bad file leaves the former one in use. Needs `admin-tls-key`.",
+    },
+    Key {
+        name: "admin-tls-key",
+        shape: Shape::Path,
+        value_name: "FILE",
+        default: "none",
+        reloads: false,
+        help: "Private key in PEM of `admin-tls-certificate`.",
     },
     Key {
         name: "dns-workers",
@@ -538,7 +575,7 @@ pub static KEYS: &[Key] = &[
         shape: Shape::Count,
         value_name: "PERCENT",
         default: "25",
-        reloads: false,
+        reloads: true,
         help: "How many of a hundred RouteBindings may be missing at once from the API's list, or deleted within a minute, before \
                a name server holds them: it serves them on until someone approves the loss (`signpost brake`). From 1 to 100; \
                with 100 only a list that has none of them is held. Of Routers, each that is missing from a list is held.",
@@ -548,16 +585,26 @@ pub static KEYS: &[Key] = &[
         shape: Shape::Text,
         value_name: "DURATION",
         default: "0s",
-        reloads: false,
+        reloads: true,
         help: "After how long without a word from the API a name server marks its answers from the platform's zones as possibly \
                stale (EDE 3, RFC 8914), such as `10m`; `0s`: never. It goes on answering in any case.",
+    },
+    Key {
+        name: "api-silence",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "150s",
+        reloads: false,
+        help: "How long the API may say nothing to a process without the role `api` while an answer, an event or a bookmark is due, \
+               before its connection is taken for dead and another is made; from `1s` to `150s`. The API sends a bookmark a minute: \
+               with less than that, idle watches are opened anew for nothing.",
     },
     Key {
         name: "health-probes",
         shape: Shape::Count,
         value_name: "N",
         default: "256",
-        reloads: false,
+        reloads: true,
         help: "Probes of addresses that the leading controller has under way at a time, from 1 to 10000. With too few, probes come \
                late.",
     },
@@ -566,7 +613,7 @@ pub static KEYS: &[Key] = &[
         shape: Shape::Count,
         value_name: "PERCENT",
         default: "50",
-        reloads: false,
+        reloads: true,
         help: "How many of a hundred active addresses of a Router with a health check must be healthy for health to count; with \
                fewer, all are answered. From 0 to 100. A Router's `healthCheck.panicThreshold` goes before.",
     },
@@ -668,6 +715,49 @@ pub static KEYS: &[Key] = &[
         default: "4",
         reloads: false,
         help: "How many files of the audit log are kept, the newest included, 1 to 1000.",
+    },
+    Key {
+        name: "trace-endpoint",
+        shape: Shape::Text,
+        value_name: "URL",
+        default: "none",
+        reloads: false,
+        help: "OpenTelemetry collector that gets the spans of each Route's walk from its creation until its name is proven, by \
+               OTLP over HTTP, such as `http://127.0.0.1:4318` (then `/v1/traces` is added). None: there are no spans. See \
+               docs/tracing.md.",
+    },
+    Key {
+        name: "trace-headers",
+        shape: Shape::Path,
+        value_name: "FILE",
+        default: "none",
+        reloads: false,
+        help: "File of headers for `trace-endpoint`, `Name: value` a line, such as a token of the collector's.",
+    },
+    Key {
+        name: "trace-ca",
+        shape: Shape::Path,
+        value_name: "FILE",
+        default: "none",
+        reloads: false,
+        help: "Authorities in PEM to trust for `trace-endpoint` instead of those of the system.",
+    },
+    Key {
+        name: "trace-share",
+        shape: Shape::Count,
+        value_name: "PERCENT",
+        default: "100",
+        reloads: false,
+        help: "Of how many of a hundred Routes there are spans, 1 to 100. Which ones follows from their uids, so all processes with \
+               the same share take the same ones.",
+    },
+    Key {
+        name: "trace-service",
+        shape: Shape::Text,
+        value_name: "NAME",
+        default: "signpost",
+        reloads: false,
+        help: "What this service is called in traces (`service.name`).",
     },
     Key {
         name: "lame-duck",

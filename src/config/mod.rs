@@ -96,6 +96,9 @@ const COOKIE_SECRETS_MAX: usize = 4;
 /// Most prefixes without rate limit: each is looked at for every answer over it.
 const EXEMPT_MAX: usize = 256;
 
+/// Longest `api-silence`: what a mirror takes for the death of its watch in any case.
+const API_SILENCE_MAX: Duration = Duration::from_secs(150);
+
 /// Longest `lame-duck`: whoever waits longer for a process to end has forgotten it.
 const LAME_DUCK_MAX: Duration = Duration::from_secs(600);
 
@@ -128,6 +131,37 @@ pub enum LogClients {
     Network,
     /// Nothing.
     None,
+}
+
+/// How the admin endpoints are served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminTls {
+    /// Over plain HTTP.
+    Off,
+    /// Over HTTPS, with the API's certificate or one of the process's own making.
+    On,
+    /// Over HTTPS, with a certificate of the operator's.
+    Files {
+        /// `admin-tls-certificate`.
+        certificate: PathBuf,
+        /// `admin-tls-key`.
+        key: PathBuf,
+    },
+}
+
+/// Where spans of objects' walks go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tracing {
+    /// `trace-endpoint`, with its path; `None`: nowhere.
+    pub endpoint: Option<String>,
+    /// `trace-headers`.
+    pub headers: Option<PathBuf>,
+    /// `trace-ca`.
+    pub ca: Option<PathBuf>,
+    /// `trace-share`, from 1 to 100.
+    pub percent: u32,
+    /// `trace-service`.
+    pub service: String,
 }
 
 /// The query log.
@@ -216,6 +250,10 @@ pub struct Settings {
     pub api_listen: Vec<SocketAddr>,
     /// `admin-listen`, at least one.
     pub admin_listen: Vec<SocketAddr>,
+    /// `admin-tls` and the keys whose names begin with it.
+    pub admin_tls: AdminTls,
+    /// `admin-name`.
+    pub admin_names: Vec<String>,
     /// `dns-workers`: 0 for one each processor, at most 256.
     pub dns_workers: usize,
     /// `dns-pin-workers`.
@@ -260,6 +298,8 @@ pub struct Settings {
     pub brake_share: u32,
     /// `stale-after`; `None`: never.
     pub stale_after: Option<Duration>,
+    /// `api-silence`, from a second to `API_SILENCE_MAX`.
+    pub api_silence: Duration,
     /// `health-probes`, at least 1.
     pub health_probes_max: usize,
     /// `health-panic-threshold`, at most 100.
@@ -282,6 +322,8 @@ pub struct Settings {
     pub audit_log: Option<PathBuf>,
     /// `audit-log-size` and `audit-log-files`.
     pub audit_bounds: audit::log::Bounds,
+    /// `trace-endpoint` and the keys whose names begin alike.
+    pub tracing: Tracing,
     /// `lame-duck`, at most `LAME_DUCK_MAX`.
     pub lame_duck: Duration,
     /// `log-level`.
@@ -415,6 +457,8 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "dns-listen" => old.dns_listen != new.dns_listen,
         "api-listen" => old.api_listen != new.api_listen,
         "admin-listen" => old.admin_listen != new.admin_listen,
+        "admin-tls" | "admin-tls-certificate" | "admin-tls-key" => old.admin_tls != new.admin_tls,
+        "admin-name" => old.admin_names != new.admin_names,
         "dns-workers" => old.dns_workers != new.dns_workers,
         "dns-pin-workers" => old.dns_pin_workers != new.dns_pin_workers,
         "dns-reply-trains" => old.dns_reply_trains != new.dns_reply_trains,
@@ -460,6 +504,7 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "query-log-clients" => old.query_log.clients != new.query_log.clients,
         "brake-share" => old.brake_share != new.brake_share,
         "stale-after" => old.stale_after != new.stale_after,
+        "api-silence" => old.api_silence != new.api_silence,
         "health-probes" => old.health_probes_max != new.health_probes_max,
         "health-panic-threshold" => old.health_panic_percent != new.health_panic_percent,
         "metrics-zones" => old.metrics_zones != new.metrics_zones,
@@ -471,6 +516,11 @@ pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'stat
         "audit" => old.audit != new.audit,
         "audit-log" => old.audit_log != new.audit_log,
         "audit-log-size" | "audit-log-files" => old.audit_bounds != new.audit_bounds,
+        "trace-endpoint" => old.tracing.endpoint != new.tracing.endpoint,
+        "trace-headers" => old.tracing.headers != new.tracing.headers,
+        "trace-ca" => old.tracing.ca != new.tracing.ca,
+        "trace-share" => old.tracing.percent != new.tracing.percent,
+        "trace-service" => old.tracing.service != new.tracing.service,
         "lame-duck" => old.lame_duck != new.lame_duck,
         "log-level" => old.log_level != new.log_level,
         "log-format" => old.log_format != new.log_format,
@@ -499,6 +549,8 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         dns_listen: reader.listen("dns-listen", "127.0.0.1:5300"),
         api_listen: reader.listen("api-listen", "127.0.0.1:6453"),
         admin_listen: reader.listen("admin-listen", "127.0.0.1:9453"),
+        admin_tls: reader.admin_tls(),
+        admin_names: reader.list("admin-name", &[], api_name),
         dns_workers: reader.one("dns-workers", "0", workers),
         dns_pin_workers: reader.one("dns-pin-workers", "off", switch),
         dns_reply_trains: reader.one("dns-reply-trains", "on", switch),
@@ -547,6 +599,7 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
         },
         brake_share: reader.one("brake-share", "25", |text| number(text, 1..=100)),
         stale_after: Some(reader.one("stale-after", "0s", duration)).filter(|after| !after.is_zero()),
+        api_silence: reader.one("api-silence", "150s", api_silence),
         health_probes_max: reader.one("health-probes", "256", |text| number(text, 1..=10_000)),
         health_panic_percent: reader.one("health-panic-threshold", "50", |text| number(text, 0..=100)),
         metrics_zones: reader.one("metrics-zones", "200", metrics_zones),
@@ -561,14 +614,23 @@ fn settings(layer: &Layer) -> Result<Settings, Errors> {
             octets: reader.one("audit-log-size", "64", |text| number(text, 1..=65_536)) << 20,
             files: reader.one("audit-log-files", "4", |text| number(text, 1..=1_000)) as usize,
         },
+        tracing: Tracing {
+            endpoint: reader.optional("trace-endpoint", trace_endpoint),
+            headers: reader.optional("trace-headers", path),
+            ca: reader.optional("trace-ca", path),
+            percent: reader.one("trace-share", "100", |text| number(text, 1..=100)),
+            service: reader.one("trace-service", "signpost", service),
+        },
         lame_duck: reader.one("lame-duck", "0s", lame_duck),
         log_level: reader.one("log-level", "info", log_level),
         log_format: reader.one("log-format", "human", log_format),
     };
     let given = |key: &str| layer.contains_key(key);
-    if given("api-tls-certificate") != given("api-tls-key") {
-        let text = "\"api-tls-certificate\" and \"api-tls-key\" go together: give both, or neither".to_owned();
-        reader.errors.push(Error::Together(text));
+    for (certificate, key) in [("api-tls-certificate", "api-tls-key"), ("admin-tls-certificate", "admin-tls-key")] {
+        if given(certificate) != given(key) {
+            let text = format!("\"{certificate}\" and \"{key}\" go together: give both, or neither");
+            reader.errors.push(Error::Together(text));
+        }
     }
     if settings.strategy == Strategy::Webhook && !given("webhook-url") {
         let text = "\"strategy\" is \"webhook\": give \"webhook-url\" as well".to_owned();
@@ -601,6 +663,12 @@ fn together(settings: &Settings) -> Vec<&'static str> {
     if !settings.manifests.is_empty() && !has(Role::Api) {
         faults.push(
             "\"manifests\" are applied by the process with the role api: leave them out here, or use kubectl apply",
+        );
+    }
+    if has(Role::Admin) && settings.admin_tls == AdminTls::On && !settings.needs_data_dir() {
+        faults.push(
+            "\"admin-tls\" is on, and a process that serves zone files alone keeps no certificate of its own: give \
+             \"admin-tls-certificate\" and \"admin-tls-key\"",
         );
     }
     faults
@@ -644,6 +712,22 @@ impl Reader<'_> {
             }
         }
         addresses
+    }
+
+    /// A certificate turns TLS on by itself.
+    fn admin_tls(&mut self) -> AdminTls {
+        let on = self.optional("admin-tls", switch);
+        let files = self.optional("admin-tls-certificate", path).zip(self.optional("admin-tls-key", path));
+        match (on, files) {
+            (Some(false), Some(_)) => {
+                let text = "\"admin-tls\" is off, and \"admin-tls-certificate\" is given: leave out one of the two";
+                self.errors.push(Error::Together(text.to_owned()));
+                AdminTls::Off
+            }
+            (_, Some((certificate, key))) => AdminTls::Files { certificate, key },
+            (Some(true), None) => AdminTls::On,
+            (_, None) => AdminTls::Off,
+        }
     }
 
     /// A list that is empty by default, and not longer than `count`.
@@ -728,6 +812,12 @@ fn timeout(text: &str) -> Result<Duration, String> {
         Duration::ZERO => Err("must be a second at least".to_owned()),
         duration => Ok(duration),
     }
+}
+
+fn api_silence(text: &str) -> Result<Duration, String> {
+    let silence = duration(text)?;
+    let range = Duration::from_secs(1)..=API_SILENCE_MAX;
+    if range.contains(&silence) { Ok(silence) } else { Err("must be from 1s to 150s".to_owned()) }
 }
 
 fn lame_duck(text: &str) -> Result<Duration, String> {
@@ -871,6 +961,20 @@ fn server_address(text: &str) -> Result<SocketAddr, String> {
         Some(address) => Ok(address),
         None => Err(NO_ADDRESS.to_owned()),
     }
+}
+
+/// The URL that takes spans. One without a path is a collector's, where that is `/v1/traces`.
+fn trace_endpoint(text: &str) -> Result<String, String> {
+    let url = strategy::url(text)?;
+    let bare = url.trim_end_matches('/');
+    let is_bare = bare.split_once("://").is_some_and(|(_, rest)| !rest.contains(['/', '?']));
+    Ok(if is_bare { format!("{bare}/v1/traces") } else { url })
+}
+
+/// A name for people and programs to read.
+fn service(text: &str) -> Result<String, String> {
+    let is_plain = text.bytes().all(|octet| octet.is_ascii_graphic()) && (1..=128).contains(&text.len());
+    if is_plain { Ok(text.to_owned()) } else { Err("must be 1 to 128 characters of ASCII without spaces".to_owned()) }
 }
 
 fn log_level(text: &str) -> Result<String, String> {

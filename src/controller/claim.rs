@@ -7,6 +7,9 @@
 //!     └────── a Route of the same namespace and name ──────────┘   (or, for a host, the Route that has waited longest)
 //! ```
 //!
+//! Where hosts are to be proven, the claim on one is let go as well when its Route has lost the proof. That Route stays bound;
+//! when it has the proof again and nobody holds the host, the claim is made for it again ([`take_back`]).
+//!
 //! A *label* stays in quarantine for the time in the settings, thirty days as a rule: bookmarks, caches and certificates of
 //! the old application must not lead to someone else's. Within it only a Route of the same namespace and name gets it back,
 //! which is the scheduler's doing. A *host* is the user's own and has no quarantine: it is released, upon which the
@@ -21,7 +24,8 @@ use kube::api::{DeleteParams, PostParams, Preconditions};
 
 use super::placement::Settings;
 use super::route::{BindingView, RouteView};
-use crate::api::v1alpha1::name_claim::{ClaimKind, Holder, NameClaim};
+use crate::api::names::{host_claim_name, is_at_or_below};
+use crate::api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_HOST, ClaimKind, Holder, NameClaim, NameClaimSpec};
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::client::reflector::ObjectKey;
@@ -94,7 +98,13 @@ pub fn judge(
     let is_holder = route.uid == claim.holder.uid;
     let binding = binding.filter(|binding| binding.route_uid == route.uid);
     let uses = match (claim.kind, binding) {
-        (ClaimKind::Host, _) => Some(route.host.as_ref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value))),
+        (ClaimKind::Host, _) => {
+            let wants = route.host.as_ref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value));
+            // Without the proof a route holds no claim on a host. One that had it before proofs were asked for has its
+            // time of grace, within which nothing is said against it; one made anew has to prove it anew.
+            let is_proven = route.host_proven.unwrap_or(is_holder);
+            Some(wants && (is_proven || !settings.prove_hosts))
+        }
         (ClaimKind::Label, Some(binding)) => Some(binding.label.eq_ignore_ascii_case(&claim.value)),
         // It is about to be placed, and will say.
         (ClaimKind::Label, None) => None,
@@ -139,6 +149,66 @@ pub async fn settle(client: &kube::Client, name: &str, settings: &Settings) -> k
     Ok(Some(told))
 }
 
+/// How a bound Route stands to its host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hold {
+    /// It holds it, or has none of its own.
+    Held,
+    /// It was to be proven, and is not.
+    Unproven,
+    /// Another Route holds it, or one that overlaps with it. In a sentence.
+    Taken(String),
+    /// It is the Route's again, and nobody holds it: the claim is to be made.
+    Free,
+}
+
+/// Whether two different hosts overlap: one is a wildcard, and covers the other.
+pub fn overlaps(one: &str, other: &str) -> bool {
+    let covers = |wildcard: &str, host: &str| {
+        let covered = wildcard.strip_prefix("*.");
+        covered.is_some_and(|apex| is_at_or_below(host, apex) && host.len() > apex.len())
+    };
+    !one.eq_ignore_ascii_case(other) && (covers(one, other) || covers(other, one))
+}
+
+/// Claims the host of the bound Route at `key` for it again, if it is still the one with this uid and nobody holds the host by
+/// what the API says now.
+pub async fn take_back(client: &kube::Client, key: &ObjectKey, uid: &str) -> kube::Result<Option<&'static str>> {
+    let namespace = key.namespace.clone().unwrap_or_default();
+    let claims: Api<NameClaim> = Api::all(client.clone());
+    let routes: Api<Route> = Api::namespaced(client.clone(), &namespace);
+    // The claim is read first and written last: whoever takes it in between changes its version, or makes it.
+    let route = routes.get_opt(&key.name).await?.filter(|route| route.metadata.uid.as_deref() == Some(uid));
+    let Some(host) = route.and_then(|route| RouteView::new(&route).host) else { return Ok(None) };
+    let name = host_claim_name(&host);
+    let holder = Holder { namespace, name: key.name.clone(), uid: uid.to_owned() };
+    let spec = NameClaimSpec {
+        kind: ClaimKind::Host,
+        value: host.to_ascii_lowercase(),
+        holder,
+        since: Time(Timestamp::now()),
+        released_at: None,
+        quarantine_until: None,
+    };
+    let written = match claims.get_opt(&name).await? {
+        Some(claim) if claim.spec.released_at.is_none() => return Ok(None),
+        Some(claim) => {
+            claims.replace(&name, &PostParams::default(), &NameClaim { metadata: claim.metadata, spec }).await
+        }
+        None => {
+            let mut claim = NameClaim::new(&name, spec);
+            claim.metadata.labels = Some([(CLAIM_LABEL.to_owned(), CLAIM_LABEL_HOST.to_owned())].into());
+            claims.create(&PostParams::default(), &claim).await
+        }
+    };
+    match written {
+        Ok(_) => Ok(Some("taken_back")),
+        // Another was faster.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 async fn purge(claims: &Api<NameClaim>, claim: NameClaim) -> kube::Result<Option<&'static str>> {
     let name = claim.metadata.name.unwrap_or_default();
     let preconditions = Preconditions { uid: claim.metadata.uid, resource_version: claim.metadata.resource_version };
@@ -180,6 +250,8 @@ mod tests {
             host: host.map(str::to_owned),
             ..RouteView::default()
         };
+        let unproven =
+            |uid: &str, host_proven: Option<bool>| RouteView { host_proven, ..route(uid, Some("www.shop.example")) };
         let binding = |uid: &str, label: &str| BindingView {
             route_uid: uid.to_owned(),
             label: label.to_owned(),
@@ -208,10 +280,38 @@ mod tests {
             ("host given up", held(host), Some(route("u1", None)), None, Step::Release),
             ("host's route gone", held(host), None, None, Step::Release),
             ("host's route made anew", held(host), Some(route("u2", Some("www.shop.example"))), None, Step::Adopt),
+            ("host unproven, nothing asked", held(host), Some(unproven("u1", Some(false))), None, Step::Keep),
             ("host just released", released(host, 999_990, None), None, None, Step::LookAgain(at(1_000_050))),
             ("host nobody took", released(host, 999_940, None), None, None, Step::Purge),
         ] {
             assert_eq!(judge(&claim, route.as_ref(), binding.as_ref(), now, &settings), step, "{what}");
+        }
+        let settings = Settings { prove_hosts: true, ..settings };
+        for (what, uid, proven, step) in [
+            ("proven", "u1", Some(true), Step::Keep),
+            ("held from before, and nothing is said of it yet", "u1", None, Step::Keep),
+            ("the proof is lost", "u1", Some(false), Step::Release),
+            ("made anew and not proven yet", "u2", None, Step::Release),
+            ("made anew and proven", "u2", Some(true), Step::Adopt),
+        ] {
+            let route = unproven(uid, proven);
+            assert_eq!(judge(&held(host), Some(&route), None, now, &settings), step, "{what}");
+        }
+    }
+
+    #[test]
+    fn hosts_that_overlap() {
+        for (one, other, verdict) in [
+            ("*.shop.example", "www.shop.example", true),
+            ("*.shop.example", "*.b.shop.example", true),
+            ("*.Shop.example", "a.b.shop.EXAMPLE", true),
+            ("*.shop.example", "shop.example", false),
+            ("*.shop.example", "*.SHOP.example", false),
+            ("*.shop.example", "www.notshop.example", false),
+            ("www.shop.example", "a.www.shop.example", false),
+        ] {
+            assert_eq!(overlaps(one, other), verdict, "{one} {other}");
+            assert_eq!(overlaps(other, one), verdict, "{other} {one}");
         }
     }
 }

@@ -48,45 +48,81 @@ pub struct ExportedZone {
     pub in_ledger: bool,
 }
 
-/// Lists the objects once and makes the zones of them. Errors are those of the API.
-pub async fn export(client: Client, settings: &Settings) -> Result<Export, kube::Error> {
-    let (routers, bindings, ledger) = tokio::try_join!(
-        list::<Router>(client.clone()),
-        list::<RouteBinding>(client.clone()),
-        list::<Zone>(client.clone()),
-    )?;
-    let mut verdicts = Vec::new();
-    let mut platform = Platform::new(settings);
-    let mut ignored = Vec::new();
-    let domain = settings.domain_text();
-    for router in &routers {
-        if let Some(router) = RouterInput::read(router, &domain, &mut verdicts) {
-            platform.set_router(Arc::new(router), &mut ignored);
-        }
-    }
-    for binding in &bindings {
-        if let Some(binding) = BindingInput::read(binding, &mut verdicts) {
-            platform.set_binding(Arc::new(binding), &mut ignored);
-        }
-    }
-    let ledger = ledger.iter().filter_map(ledger_entry).collect();
-    let (zones, mut more) = assemble(&platform, &ledger, settings, unix_now());
-    verdicts.append(&mut more);
-    Ok(Export { zones, verdicts, routers, bindings })
+/// Which RouteBindings the zones are made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// All.
+    Whole,
+    /// Some: those of the names that are looked at. The zones lack the names of all others.
+    Part,
 }
 
-/// Makes the zones under their serials.
+/// The objects that zones are made from.
+#[derive(Debug)]
+pub struct Objects {
+    routers: Vec<Router>,
+    bindings: Vec<RouteBinding>,
+    ledger: Vec<Zone>,
+    extent: Extent,
+}
+
+/// Lists the objects once and makes the zones of them. Errors are those of the API.
+pub async fn export(client: Client, settings: &Settings) -> Result<Export, kube::Error> {
+    let (mut objects, bindings) =
+        tokio::try_join!(Objects::without_bindings(client.clone()), list::<RouteBinding>(client))?;
+    (objects.bindings, objects.extent) = (bindings, Extent::Whole);
+    Ok(objects.zones(settings))
+}
+
+impl Objects {
+    /// Lists Routers and Zones, of which there are few, and no RouteBindings. Errors are those of the API.
+    pub async fn without_bindings(client: Client) -> Result<Objects, kube::Error> {
+        let (routers, ledger) = tokio::try_join!(list::<Router>(client.clone()), list::<Zone>(client))?;
+        Ok(Objects { routers, bindings: Vec::new(), ledger, extent: Extent::Part })
+    }
+
+    /// Adds a RouteBinding.
+    pub fn add(&mut self, binding: RouteBinding) {
+        self.bindings.push(binding);
+    }
+
+    /// Makes the zones.
+    pub fn zones(&self, settings: &Settings) -> Export {
+        let mut verdicts = Vec::new();
+        let mut platform = Platform::new(settings);
+        let mut ignored = Vec::new();
+        let domain = settings.domain_text();
+        for router in &self.routers {
+            if let Some(router) = RouterInput::read(router, &domain, &mut verdicts) {
+                platform.set_router(Arc::new(router), &mut ignored);
+            }
+        }
+        for binding in &self.bindings {
+            if let Some(binding) = BindingInput::read(binding, &mut verdicts) {
+                platform.set_binding(Arc::new(binding), &mut ignored);
+            }
+        }
+        let ledger = self.ledger.iter().filter_map(ledger_entry).collect();
+        let (zones, mut more) = assemble(&platform, &ledger, settings, self.extent, unix_now());
+        verdicts.append(&mut more);
+        Export { zones, verdicts, routers: self.routers.clone(), bindings: self.bindings.clone() }
+    }
+}
+
+/// Makes the zones under their serials. A part of a zone has the newest one, since it is not known to be another.
 fn assemble(
     platform: &Platform,
     ledger: &HashMap<Name, Arc<[(Serial, Digest)]>>,
     settings: &Settings,
+    extent: Extent,
     unix_now: u64,
 ) -> (Vec<ExportedZone>, Vec<Verdict>) {
     let compiled = compile_platform(platform, settings);
     let zones = compiled.zones.into_iter().map(|zone| {
         let mut contents = zone.contents;
         let versions = ledger.get(contents.apex()).map_or(&[][..], |versions| versions);
-        let named = versions.iter().find(|(_, digest)| *digest == zone.digest).map(|(serial, _)| *serial);
+        let is_named = |digest: &Digest| extent == Extent::Part || *digest == zone.digest;
+        let named = versions.iter().find(|(_, digest)| is_named(digest)).map(|(serial, _)| *serial);
         let newest = versions.first().map(|(serial, _)| *serial);
         let own = || newest.map_or(Serial(unix_now as u32), |newest| Serial::next(newest, unix_now));
         apex::set_serial(&mut contents, named.unwrap_or_else(own).0);
@@ -131,9 +167,13 @@ mod tests {
             (vec![], 100, false),
         ] {
             let versions = versions.into_iter().map(|(serial, digest)| (Serial(serial), digest)).collect();
-            let (zones, _) = assemble(&platform, &HashMap::from([(alias.clone(), versions)]), &settings, 100);
+            let ledger = HashMap::from([(alias.clone(), versions)]);
+            let (zones, _) = assemble(&platform, &ledger, &settings, Extent::Whole, 100);
             let zone = &zones[1];
             assert_eq!((apex::serial_of(&zone.contents), zone.in_ledger), (Some(serial), in_ledger));
+            let (zones, _) = assemble(&platform, &ledger, &settings, Extent::Part, 100);
+            let newest = ledger[&alias].first().map_or(100, |(serial, _)| serial.0);
+            assert_eq!(apex::serial_of(&zones[1].contents), Some(newest), "of a part");
         }
     }
 }

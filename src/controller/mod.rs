@@ -17,3 +17,4 @@ pub mod placement;
 pub mod route;
 pub mod router;
 pub mod router_metrics;
+pub mod standings;

@@ -8,7 +8,7 @@
 //! It acts only while this process leads. What is done is safe to repeat, so that an action which fails, or a crash, is
 //! mended by looking again.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,18 +23,22 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::claim::{self, ClaimView};
+use super::claim::{self, ClaimView, Hold};
 use super::live::{self, feed::RouteFeed};
 use super::route::{self, BindingView, RouteView};
 use super::router::{self, Load, RouterView};
 use super::router_metrics::RouterMetrics;
-use crate::api::v1alpha1::name_claim::NameClaim;
-use crate::api::v1alpha1::route::Route;
+use super::standings::Standings;
+use crate::api::names::host_claim_name;
+use crate::api::v1alpha1::name_claim::{ClaimKind, NameClaim};
+use crate::api::v1alpha1::route::{ADMITTED, Route, SCHEDULED, TRAIL_BLOCKED};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
 use crate::client::backoff::{delay, random};
+use crate::client::events::{self, Counters, Events, Notice};
 use crate::client::lease::{Leadership, Term};
 use crate::client::reflector::{self, Change, Changes, HealthProbe, ObjectKey, Store, reflect};
+use crate::client::status::Statement;
 use crate::compiler;
 
 /// Actions at a time. They are few, and the API has more urgent things to do.
@@ -63,6 +67,8 @@ pub struct Settings {
     pub retry: Duration,
     /// What the platform's zones are made under, to examine Routers; without it nothing is said of their fields.
     pub platform: Option<Arc<compiler::Settings>>,
+    /// Name of this process in events.
+    pub instance: String,
 }
 
 impl Default for Settings {
@@ -74,6 +80,7 @@ impl Default for Settings {
             settle: Duration::from_secs(1),
             retry: Duration::from_secs(2),
             platform: None,
+            instance: "signpost".to_owned(),
         }
     }
 }
@@ -83,6 +90,7 @@ impl Default for Settings {
 pub struct Metrics {
     actions: Family<[(&'static str, &'static str); 2], Counter>,
     pending: Gauge,
+    events: Counters,
 }
 
 impl Metrics {
@@ -91,6 +99,8 @@ impl Metrics {
         let registry = registry.sub_registry_with_prefix("placement");
         registry.register("actions", "What was done to claims, bindings and status", self.actions.clone());
         registry.register("pending", "What is to be looked at", self.pending.clone());
+        registry.register("events", "Events recorded", self.events.recorded.clone());
+        registry.register("events_dropped", "Events not recorded since too many waited", self.events.dropped.clone());
     }
 }
 
@@ -111,10 +121,15 @@ pub struct Placement {
     counts: HashMap<String, u32>,
     /// The trails in each Router's zone, the last to end last.
     trails: HashMap<String, BTreeSet<(Timestamp, ObjectKey)>>,
+    /// The bound Routes that do not have their host, with that.
+    without_host: BTreeMap<ObjectKey, String>,
     agenda: Agenda,
     failures: HashMap<Subject, u32>,
+    /// While it runs.
+    events: Option<Events>,
     term: Option<Term>,
     feed: Arc<RouteFeed>,
+    standings: Standings,
 }
 
 struct Watched {
@@ -170,10 +185,13 @@ impl Placement {
             claims_of: HashMap::new(),
             counts: HashMap::new(),
             trails: HashMap::new(),
+            without_host: BTreeMap::new(),
             agenda: Agenda::default(),
             failures: HashMap::new(),
+            events: None,
             term: None,
             feed: Arc::default(),
+            standings: Standings::default(),
         }
     }
 
@@ -185,6 +203,11 @@ impl Placement {
     /// How many routes each Router has, for `/metrics`.
     pub fn router_metrics(&self) -> RouterMetrics {
         RouterMetrics(self.routers.clone())
+    }
+
+    /// How many Routes stand how, for `/metrics`.
+    pub fn standings(&self) -> Standings {
+        self.standings.clone()
     }
 
     /// The health of each mirror, for metrics and readiness.
@@ -200,6 +223,16 @@ impl Placement {
 
     /// Keeps order whenever `leadership` says that this process leads, until `stop`.
     pub async fn run(mut self, mut leadership: watch::Receiver<Leadership>, stop: CancellationToken) {
+        let reporter = events::Reporter {
+            controller: "signpost.dev/placement",
+            action: "Keeping",
+            instance: self.settings.instance.clone(),
+        };
+        let (line, recording) = Events::new(self.client.clone(), reporter, self.metrics.events.clone());
+        self.events = Some(line);
+        // It ends with this loop: an event tells what the status tells.
+        let mut beside = JoinSet::new();
+        beside.spawn(recording);
         let mut actions: JoinSet<(Subject, kube::Result<Done>)> = JoinSet::new();
         let mut election_runs = true;
         loop {
@@ -278,22 +311,78 @@ impl Placement {
                 let route = self.routes.get(key);
                 self.bindings.get(key).is_some_and(|binding| route::is_stray(&binding, route.as_deref()))
             }
-            Subject::Route(key) => self.route_statements(key).is_some_and(|statements| !statements.is_empty()),
+            Subject::Route(key) => {
+                self.judge_route(key).is_some_and(|(hold, statements)| hold == Hold::Free || !statements.is_empty())
+            }
             Subject::Router(name) => {
                 let load = self.load(name);
-                self.routers.get(&ObjectKey::cluster(name)).is_some_and(|router| router.is_stale(load))
+                self.routers.get(&ObjectKey::cluster(name)).is_some_and(|router| router.is_stale(&load))
             }
         }
     }
 
-    /// What a bound Route's conditions should say and do not.
-    fn route_statements(&self, key: &ObjectKey) -> Option<Vec<crate::client::status::Statement>> {
-        let route = self.routes.get(key)?;
+    /// How a bound Route stands to its host, and what its conditions should say and do not.
+    fn judge_route(&self, key: &ObjectKey) -> Option<(Hold, Vec<Statement>)> {
+        let route = self.routes.get(key).filter(|route| route.bound)?;
         let binding = self.bindings.get(key).filter(|binding| binding.route_uid == route.uid)?;
         let router = self.routers.get(&ObjectKey::cluster(&binding.router));
         let namespace = self.namespaces.get(&ObjectKey::cluster(key.namespace.as_deref().unwrap_or_default()));
-        let refused = self.settings.prove_hosts && route.host_proven == Some(false);
-        Some(route::statements(&route, &binding, router.as_deref(), &namespace.unwrap_or_default(), refused))
+        let namespace = namespace.unwrap_or_default();
+        let hold = self.hold(key, &route, &binding);
+        let blocks = |router: &str| {
+            self.routers.get(&ObjectKey::cluster(router)).is_some_and(|router| router.has_records_at(&binding.label))
+        };
+        let trails = binding.trails.iter().map(|(router, _)| router);
+        let blocking: Vec<String> = trails.filter(|router| blocks(router)).cloned().collect();
+        let around =
+            route::Around { key, router: router.as_deref(), namespace: &namespace, hold: &hold, blocking: &blocking };
+        let statements = route::statements(&route, &binding, around);
+        Some((hold, statements))
+    }
+
+    /// How a bound Route stands to its host.
+    fn hold(&self, key: &ObjectKey, route: &RouteView, binding: &BindingView) -> Hold {
+        let Some(host) = route.host.as_deref().filter(|_| binding.has_custom) else { return Hold::Held };
+        if self.settings.prove_hosts && route.host_proven == Some(false) {
+            return Hold::Unproven;
+        }
+        let claim = self.claims.get(&ObjectKey::cluster(&host_claim_name(host)));
+        let holder = claim.filter(|claim| claim.released_at.is_none()).map(|claim| claim.holder_key());
+        let is_ours = |holder: &ObjectKey| holder.namespace == key.namespace;
+        match holder {
+            // Another uid of the same name is written down by the keeper of claims.
+            Some(holder) if holder == *key => Hold::Held,
+            Some(holder) if is_ours(&holder) => {
+                Hold::Taken(format!("{host} is held by the route {} by now", holder.name))
+            }
+            Some(_) => Hold::Taken(format!("{host} is held by a route of another namespace by now")),
+            None if self.has_overlap(key, host) => {
+                Hold::Taken(format!("{host} overlaps with a host that a route of another namespace holds by now"))
+            }
+            None => Hold::Free,
+        }
+    }
+
+    /// Whether a Route of another namespace holds a host that overlaps with this one. Asked of the few that have lost theirs.
+    fn has_overlap(&self, key: &ObjectKey, host: &str) -> bool {
+        let is_in_the_way = |claim: &ClaimView| {
+            claim.kind == ClaimKind::Host
+                && claim.released_at.is_none()
+                && Some(&claim.holder.namespace) != key.namespace.as_ref()
+                && claim::overlaps(&claim.value, host)
+        };
+        if host.starts_with("*.") {
+            return self.claims.all().iter().any(|(_, claim)| is_in_the_way(claim));
+        }
+        let mut above = host;
+        while let Some((_, parent)) = above.split_once('.') {
+            let wildcard = self.claims.get(&ObjectKey::cluster(&host_claim_name(&format!("*.{parent}"))));
+            if wildcard.is_some_and(|claim| is_in_the_way(&claim)) {
+                return true;
+            }
+            above = parent;
+        }
+        false
     }
 
     fn action(&self, subject: Subject) -> futures::future::BoxFuture<'static, kube::Result<Done>> {
@@ -305,14 +394,25 @@ impl Placement {
             }
             Subject::Binding(key) => Box::pin(async move { route::clear_binding(&client, &key).await }),
             Subject::Route(key) => {
-                let statements = self.route_statements(&key).unwrap_or_default();
+                let judged = self.judge_route(&key);
+                let (hold, statements) = judged.unwrap_or((Hold::Held, Vec::new()));
                 let uid = self.routes.get(&key).map(|route| route.uid.clone()).unwrap_or_default();
-                Box::pin(async move { route::write(&client, &key, &uid, &statements).await })
+                let events = self.events.clone();
+                Box::pin(async move {
+                    if hold == Hold::Free && statements.is_empty() {
+                        return claim::take_back(&client, &key, &uid).await;
+                    }
+                    let Some(turned) = route::write(&client, &key, &uid, &statements).await? else { return Ok(None) };
+                    if let Some(events) = events {
+                        turned.iter().for_each(|statement| tell(&events, &key, &uid, statement));
+                    }
+                    Ok(Some("status_written"))
+                })
             }
             Subject::Router(name) => {
                 let load = self.load(&name);
                 let platform = self.settings.platform.clone();
-                Box::pin(async move { router::write(&client, &name, load, platform.as_deref()).await })
+                Box::pin(async move { router::write(&client, &name, &load, platform.as_deref()).await })
             }
         }
     }
@@ -349,9 +449,15 @@ impl Placement {
     fn on_routes(&mut self, change: Change<RouteView>) {
         match change {
             Change::Applied(applied) => self.on_route(&applied),
-            Change::Deleted { key, .. } => self.on_route_gone(key),
+            Change::Deleted { key, last } => {
+                self.standings.remove(&key, &last);
+                self.on_route_gone(key);
+            }
             Change::Resynced(resync) => {
-                resync.vanished.into_iter().for_each(|(key, _)| self.on_route_gone(key));
+                for (key, last) in resync.vanished {
+                    self.standings.remove(&key, &last);
+                    self.on_route_gone(key);
+                }
                 resync.applied.iter().for_each(|applied| self.on_route(applied));
             }
         }
@@ -359,11 +465,20 @@ impl Placement {
 
     fn on_route(&mut self, applied: &reflector::Applied<RouteView>) {
         let reflector::Applied { key, now, before, recreated } = applied;
+        if let Some(before) = before {
+            self.standings.remove(key, before);
+        }
+        self.standings.add(key, now);
         if *recreated {
             self.on_route_gone(key.clone());
         }
-        if before.as_ref().is_some_and(|before| before.host != now.host) {
+        let of_host = |view: &RouteView| (view.host.clone(), view.host_proven);
+        if before.as_ref().is_some_and(|before| of_host(before) != of_host(now)) {
             self.look_at_claims_of(key);
+        }
+        match now.host.as_ref().filter(|_| now.bound && now.admitted == Some(false)) {
+            Some(host) => drop(self.without_host.insert(key.clone(), host.clone())),
+            None => drop(self.without_host.remove(key)),
         }
         if now.bound && before.as_ref().is_none_or(|before| !before.is_placed_as(now)) {
             self.soon(Subject::Route(key.clone()));
@@ -378,6 +493,7 @@ impl Placement {
 
     fn on_route_gone(&mut self, key: ObjectKey) {
         self.feed.gone(&key);
+        self.without_host.remove(&key);
         self.look_at_claims_of(&key);
         self.soon(Subject::Binding(key));
     }
@@ -438,7 +554,23 @@ impl Placement {
             routes: self.counts.get(router).copied().unwrap_or(0),
             trails: trails.map_or(0, |trails| u32::try_from(trails.len()).unwrap_or(u32::MAX)),
             trails_until: trails.and_then(|trails| trails.last()).map(|(until, _)| *until),
+            blocked: self.blocked(router),
         }
+    }
+
+    /// The routes whose former names are records of a Router, as many as it tells and one more.
+    fn blocked(&self, router: &str) -> Vec<(ObjectKey, String)> {
+        let Some(view) = self.routers.get(&ObjectKey::cluster(router)).filter(|view| view.has_records()) else {
+            return Vec::new();
+        };
+        let trails = self.trails.get(router).into_iter().flatten();
+        let label = |key: &ObjectKey| self.bindings.get(key).map(|binding| binding.label.clone());
+        let mut blocked: Vec<_> = trails
+            .filter_map(|(_, key)| Some((key.clone(), label(key).filter(|label| view.has_records_at(label))?)))
+            .take(router::FAULTS_TOLD_MAX + 1)
+            .collect();
+        blocked.sort_unstable();
+        blocked
     }
 
     fn count_changed(&mut self, router: &str) {
@@ -450,9 +582,15 @@ impl Placement {
     fn on_claims(&mut self, change: Change<ClaimView>) {
         match change {
             Change::Applied(applied) => self.on_claim(&applied),
-            Change::Deleted { key, last } => self.on_claim_gone(&key, &last),
+            Change::Deleted { key, last } => {
+                self.on_claim_gone(&key, &last);
+                self.look_at_hosts(&last, None);
+            }
             Change::Resynced(resync) => {
-                resync.vanished.iter().for_each(|(key, last)| self.on_claim_gone(key, last));
+                for (key, last) in &resync.vanished {
+                    self.on_claim_gone(key, last);
+                    self.look_at_hosts(last, None);
+                }
                 resync.applied.iter().for_each(|applied| self.on_claim(applied));
             }
         }
@@ -464,6 +602,19 @@ impl Placement {
         }
         self.claims_of.entry(applied.now.holder_key()).or_default().insert(applied.key.name.clone());
         self.soon(Subject::Claim(applied.key.name.clone()));
+        self.look_at_hosts(&applied.now, applied.before.as_deref());
+    }
+
+    /// A claim on a host has changed or is gone: those who have lost theirs may have it back; and its holder has it.
+    fn look_at_hosts(&mut self, claim: &ClaimView, before: Option<&ClaimView>) {
+        if claim.kind != ClaimKind::Host || before.is_some_and(|before| before == claim) {
+            return;
+        }
+        let is_concerned =
+            |host: &&String| host.eq_ignore_ascii_case(&claim.value) || claim::overlaps(host, &claim.value);
+        let concerned = self.without_host.iter().filter(|(_, host)| is_concerned(host));
+        let concerned: Vec<ObjectKey> = concerned.map(|(key, _)| key.clone()).collect();
+        concerned.into_iter().for_each(|key| self.soon(Subject::Route(key)));
     }
 
     fn on_claim_gone(&mut self, key: &ObjectKey, last: &ClaimView) {
@@ -483,21 +634,30 @@ impl Placement {
     }
 
     fn on_routers(&mut self, change: Change<RouterView>) {
-        let applied = match change {
-            Change::Applied(applied) => vec![applied],
-            // Its routes stay bound; their Route's condition says nothing of a Router that is not there.
-            Change::Deleted { .. } => return,
-            Change::Resynced(resync) => resync.applied,
+        let (applied, gone, first) = match change {
+            Change::Applied(applied) => (vec![applied], Vec::new(), false),
+            Change::Deleted { key, .. } => (Vec::new(), vec![key], false),
+            Change::Resynced(resync) => {
+                (resync.applied, resync.vanished.into_iter().map(|(key, _)| key).collect(), resync.first)
+            }
         };
-        let mut reselected = HashSet::new();
+        // The Routers whose routes are looked at: their selectors are others, or they have gone or come.
+        let mut changed: HashSet<String> = gone.into_iter().map(|key| key.name).collect();
         for applied in applied {
             self.soon(Subject::Router(applied.key.name.clone()));
-            if applied.before.is_some_and(|before| !before.selects_as(&applied.now)) {
-                reselected.insert(applied.key.name);
+            let (before, now) = (applied.before, applied.now);
+            if before.as_ref().map_or(!first, |before| !before.selects_as(&now)) {
+                changed.insert(applied.key.name.clone());
+            }
+            if before.is_none_or(|before| !before.has_records_as(&now)) {
+                let trails = self.trails.get(&applied.key.name).into_iter().flatten();
+                let left: Vec<ObjectKey> = trails.map(|(_, key)| key.clone()).collect();
+                left.into_iter().for_each(|key| self.soon(Subject::Route(key)));
             }
         }
-        if !reselected.is_empty() {
-            self.look_at_routes(|_, binding| reselected.contains(&binding.router));
+        changed.retain(|router| self.counts.contains_key(router));
+        if !changed.is_empty() {
+            self.look_at_routes(|_, binding| changed.contains(&binding.router));
         }
     }
 
@@ -527,6 +687,17 @@ impl Placement {
     fn soon(&mut self, subject: Subject) {
         self.agenda.add(subject, Instant::now() + self.settings.settle);
     }
+}
+
+/// Tells by an Event that a condition has turned.
+fn tell(events: &Events, key: &ObjectKey, uid: &str, statement: &Statement) {
+    let is_warning = match statement.kind {
+        SCHEDULED | ADMITTED => !statement.is_true,
+        TRAIL_BLOCKED => statement.is_true,
+        _ => return,
+    };
+    let note = format!("{}: {}", statement.reason, statement.message);
+    events.tell(Notice { route: key.clone(), uid: uid.to_owned(), is_warning, reason: statement.reason, note });
 }
 
 /// What is to be looked at, and when: each subject once, at the earliest time asked for.

@@ -3,7 +3,12 @@
 //! - A bound Route stays where it is when its labels, its Namespace's, or its Router's selectors change; its condition
 //!   `SelectorMismatch` then says that it would not be placed there today.
 //! - A Route that was refused its host, and got it later, is admitted; and so is any bound Route with a host that says
-//!   nothing of it. One whose host was proven to be its owner's, and is no more, is not admitted any more, and stays.
+//!   nothing of it. One whose host was proven to be its owner's, and is no more, is not admitted any more, and stays; its
+//!   claim on the host goes to whoever proves it, until which it can have it back.
+//! - A Route whose Router is gone, which only an administrator who agrees to lose its routes can bring about, stays bound, so
+//!   that all is as it was if the Router comes back; its condition `Scheduled` is false meanwhile.
+//! - A former name of a Route, at which the Router that it has left has a record of its own, leads there and not to the Route:
+//!   its condition `TrailBlocked` says so.
 //! - A RouteBinding whose Route is gone, or was made anew with another uid, is deleted. Our own server deletes it together
 //!   with the Route; on others, and after a crash in between, this does.
 //!
@@ -16,16 +21,25 @@ use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 use serde_json::json;
 
+use super::claim::Hold;
 use super::live::verdict::Told;
 use super::router::RouterView;
 use crate::api::names::challenge_name;
-use crate::api::v1alpha1::route::{ADMITTED, HOST_PROVEN, Phase, Route};
+use crate::api::standing::Standing;
+use crate::api::v1alpha1::route::{ADMITTED, HOST_PROVEN, NameKind, Phase, Route, SCHEDULED, TRAIL_BLOCKED};
 use crate::api::v1alpha1::route_binding::RouteBinding;
+use crate::api::v1alpha1::router::Router;
 use crate::client::reflector::ObjectKey;
 use crate::client::status::{Statement, state, update_status};
 
 /// Condition of a Route: it is bound to a Router whose selectors do not match it any more.
 pub const SELECTOR_MISMATCH: &str = "SelectorMismatch";
+/// Reason of the condition `Scheduled` of a Route whose Router does not exist any more.
+pub const ROUTER_GONE: &str = "RouterGone";
+/// Reason of the condition `Admitted` of a Route whose host another one holds.
+const HOST_TAKEN: &str = "HostAlreadyClaimed";
+/// Most former names that a condition tells.
+const BLOCKED_TOLD_MAX: usize = 4;
 
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
@@ -43,31 +57,45 @@ pub struct RouteView {
     pub bound: bool,
     /// What its condition `Admitted` says.
     pub admitted: Option<bool>,
+    /// Whether that says that another Route holds its host.
+    pub host_taken: bool,
     /// What its condition [`SELECTOR_MISMATCH`] says.
     pub mismatch: Option<bool>,
+    /// Whether its condition `Scheduled` says that its Router is gone.
+    pub router_gone: bool,
+    /// What its condition `TrailBlocked` says, if it is true.
+    pub trail_blocked: Option<String>,
     /// What its condition `HostProven` says of its host of now.
     pub host_proven: Option<bool>,
     /// `metadata.generation`.
     pub generation: Option<i64>,
     /// What its conditions say of its names.
     pub told: Told,
+    /// Where it stands.
+    pub standing: Standing,
+    /// Why it has no Router, as its condition `Scheduled` says in a word; nothing if it has one.
+    pub waits_for: Option<Box<str>>,
 }
 
 impl RouteView {
     /// Of a Route.
     pub fn new(route: &Route) -> Self {
         let status = route.status.as_ref();
-        let says = |kind: &str| {
-            let conditions = &status?.conditions;
-            conditions.iter().find(|condition| condition.type_ == kind).map(|condition| condition.status == "True")
-        };
+        let (standing, decided) = status.map(Standing::of).unwrap_or_default();
+        let find = |kind: &str| status?.conditions.iter().find(|condition| condition.type_ == kind);
+        let says = |kind: &str| find(kind).map(|condition| condition.status == "True");
         RouteView {
             uid: route.metadata.uid.clone().unwrap_or_default(),
             labels: route.metadata.labels.clone().unwrap_or_default(),
             host: route.spec.host.clone().filter(|host| !host.is_empty()),
             bound: status.is_some_and(|status| status.phase == Phase::Scheduled),
             admitted: says(ADMITTED),
+            host_taken: find(ADMITTED).is_some_and(|found| found.status == "False" && found.reason == HOST_TAKEN),
             mismatch: says(SELECTOR_MISMATCH),
+            router_gone: find(SCHEDULED).is_some_and(|found| found.status == "False" && found.reason == ROUTER_GONE),
+            trail_blocked: find(TRAIL_BLOCKED)
+                .filter(|found| found.status == "True")
+                .map(|found| found.message.clone()),
             host_proven: says(HOST_PROVEN).filter(|_| {
                 let challenge = status.and_then(|status| status.challenge.as_ref());
                 let host = route.spec.host.as_deref().unwrap_or_default();
@@ -75,15 +103,21 @@ impl RouteView {
             }),
             generation: route.metadata.generation,
             told: status.map_or(Told::default(), |status| Told::of(&status.conditions)),
+            standing,
+            waits_for: decided
+                .filter(|_| standing == Standing::Waiting)
+                .map(|condition| condition.reason.as_str().into()),
         }
     }
 
     /// Whether both are the same but for what is said of names.
     pub fn is_placed_as(&self, other: &RouteView) -> bool {
-        let RouteView { uid, labels, host, bound, admitted, mismatch, host_proven, generation: _, told: _ } = self;
+        let RouteView { uid, labels, host, bound, admitted, mismatch, host_proven, .. } = self;
         let same = (uid, host, bound, admitted, mismatch, host_proven)
             == (&other.uid, &other.host, &other.bound, &other.admitted, &other.mismatch, &other.host_proven);
-        same && *labels == other.labels
+        let told = (self.host_taken, self.router_gone, &self.trail_blocked)
+            == (other.host_taken, other.router_gone, &other.trail_blocked);
+        same && told && *labels == other.labels
     }
 }
 
@@ -96,6 +130,8 @@ pub struct BindingView {
     pub router: String,
     /// The label.
     pub label: String,
+    /// Whether the Route's host is one of its own, and not the platform's name for it.
+    pub has_custom: bool,
     /// The Routers in whose zones it has trails, and until when.
     pub trails: Vec<(String, Timestamp)>,
 }
@@ -107,6 +143,7 @@ impl BindingView {
             route_uid: binding.spec.route_uid.clone(),
             router: binding.spec.router.clone(),
             label: binding.spec.label.clone(),
+            has_custom: binding.spec.names.iter().any(|name| name.kind == NameKind::Custom),
             trails: binding.spec.trails.iter().map(|trail| (trail.router.clone(), trail.until.0)).collect(),
         }
     }
@@ -117,51 +154,105 @@ pub fn is_stray(binding: &BindingView, route: Option<&RouteView>) -> bool {
     route.is_none_or(|route| route.uid != binding.route_uid)
 }
 
-/// What the conditions of a bound Route should say, and do not. `router` is its Router, if that exists; `namespace` are the
-/// labels of its Namespace; `is_refused` is whether its host was to be proven, and is not.
-pub fn statements(
-    route: &RouteView,
-    binding: &BindingView,
-    router: Option<&RouterView>,
-    namespace: &Labels,
-    is_refused: bool,
-) -> Vec<Statement> {
+/// What a bound Route is judged by, beside itself and its binding.
+#[derive(Debug, Clone, Copy)]
+pub struct Around<'a> {
+    /// Where it is.
+    pub key: &'a ObjectKey,
+    /// Its Router, if that exists.
+    pub router: Option<&'a RouterView>,
+    /// The labels of its Namespace.
+    pub namespace: &'a Labels,
+    /// How it stands to its host.
+    pub hold: &'a Hold,
+    /// The Routers that have records where its former names were.
+    pub blocking: &'a [String],
+}
+
+/// What the conditions of a bound Route should say, and do not.
+pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) -> Vec<Statement> {
     let mut statements = Vec::new();
     if !route.bound {
         return statements;
     }
+    let mut say = |kind, is_true, reason, message| statements.push(Statement { kind, is_true, reason, message });
     // On the ordinary way the binding says so; a server that does not gets this for the routes whom it concerns.
-    if is_refused {
-        if route.admitted != Some(false) {
-            let message =
-                "the host is not proven to be the owner's any more; the condition HostProven says why".to_owned();
-            statements.push(Statement { kind: ADMITTED, is_true: false, reason: "OwnershipUnproven", message });
+    match around.hold {
+        Hold::Unproven if route.admitted != Some(false) || route.host_taken => {
+            let message = "the host is not proven to be the owner's any more; the condition HostProven says why";
+            say(ADMITTED, false, "OwnershipUnproven", message.to_owned());
         }
-    } else if route.admitted == Some(false) || route.admitted.is_none() && route.host.is_some() {
-        let message = "the route holds its host".to_owned();
-        statements.push(Statement { kind: ADMITTED, is_true: true, reason: "Admitted", message });
+        Hold::Taken(message) if route.admitted != Some(false) || !route.host_taken => {
+            say(ADMITTED, false, HOST_TAKEN, message.clone());
+        }
+        Hold::Held if route.admitted == Some(false) || route.admitted.is_none() && route.host.is_some() => {
+            say(ADMITTED, true, "Admitted", "the route holds its host".to_owned());
+        }
+        _ => {}
     }
-    let mismatch = router.is_some_and(|router| !router.selects(&route.labels, namespace));
+    let name = &binding.router;
+    match around.router {
+        None if !route.router_gone => {
+            let message = format!(
+                "Router {name} is gone, and the route's name with it: move the route to another one with \
+                 \"signpost move route {} --to ROUTER\", or make Router {name} again",
+                around.key
+            );
+            say(SCHEDULED, false, ROUTER_GONE, message);
+        }
+        Some(_) if route.router_gone => say(SCHEDULED, true, "Scheduled", format!("Router {name} is there again")),
+        _ => {}
+    }
+    let mismatch = around.router.is_some_and(|router| !router.selects(&route.labels, around.namespace));
     if mismatch && route.mismatch != Some(true) {
-        let message =
-            format!("the selectors of Router {} do not match the route any more; it stays there", binding.router);
-        statements.push(Statement { kind: SELECTOR_MISMATCH, is_true: true, reason: "SelectorsChanged", message });
+        let message = format!("the selectors of Router {name} do not match the route any more; it stays there");
+        say(SELECTOR_MISMATCH, true, "SelectorsChanged", message);
     }
     if !mismatch && route.mismatch == Some(true) {
-        let message = format!("the selectors of Router {} match the route", binding.router);
-        statements.push(Statement { kind: SELECTOR_MISMATCH, is_true: false, reason: "SelectorsMatch", message });
+        say(SELECTOR_MISMATCH, false, "SelectorsMatch", format!("the selectors of Router {name} match the route"));
+    }
+    let blocked = blocked(&binding.label, around.blocking);
+    match (&blocked, &route.trail_blocked) {
+        (Some(message), told) if told.as_ref() != Some(message) => {
+            say(TRAIL_BLOCKED, true, "RecordAtFormerName", message.clone());
+        }
+        (None, Some(_)) => say(TRAIL_BLOCKED, false, "TrailsLead", "its former names lead to it".to_owned()),
+        _ => {}
     }
     statements
 }
 
-/// Writes statements into the conditions of the Route at `key`, if it still is the one with this uid, and bound.
+/// What is said of former names that do not lead to the Route.
+fn blocked(label: &str, blocking: &[String]) -> Option<String> {
+    let told = blocking.iter().take(BLOCKED_TOLD_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = blocking.len().saturating_sub(BLOCKED_TOLD_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!blocking.is_empty()).then(|| {
+        format!(
+            "the former name with the label {label} does not lead to the route any more, since spec.records has \
+             records there, on: {told}{more}; take these out"
+        )
+    })
+}
+
+/// Writes statements into the conditions of the Route at `key`, if it still is the one with this uid, and bound. The answer is
+/// which of the conditions became true or false by that, or were said first.
 pub async fn write(
     client: &kube::Client,
     key: &ObjectKey,
     uid: &str,
     statements: &[Statement],
-) -> kube::Result<Option<&'static str>> {
+) -> kube::Result<Option<Vec<Statement>>> {
     let routes: Api<Route> = Api::namespaced(client.clone(), namespace(key));
+    // A mirror of Routers that lags must not make anybody believe that one is gone.
+    if statements.iter().any(|statement| statement.reason == ROUTER_GONE) {
+        let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), namespace(key));
+        let routers: Api<Router> = Api::all(client.clone());
+        let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
+        if routers.get_opt(&binding.spec.router).await?.is_some() {
+            return Ok(None);
+        }
+    }
     let mut written = None;
     let change = |route: &Route| {
         written = None;
@@ -170,11 +261,15 @@ pub async fn write(
             return None;
         }
         let mut conditions = status.conditions;
-        let mut changed = false;
+        let (mut changed, mut turned) = (false, Vec::new());
         for statement in statements {
+            let before = conditions.iter().find(|condition| condition.type_ == statement.kind);
+            if before.is_none_or(|before| (before.status == "True") != statement.is_true) {
+                turned.push(statement.clone());
+            }
             changed |= state(&mut conditions, statement, route.metadata.generation, Timestamp::now());
         }
-        written = changed.then_some("status_written");
+        written = changed.then_some(turned);
         changed.then(|| json!({"conditions": conditions}))
     };
     update_status(&routes, &key.name, change).await?;
@@ -208,15 +303,29 @@ fn namespace(key: &ObjectKey) -> &str {
 mod tests {
     use super::*;
 
-    #[test]
-    fn conditions_follow_changes_and_are_silent_otherwise() {
-        let router: crate::api::v1alpha1::router::Router = serde_json::from_value(json!({
-            "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard1"},
-            "spec": {"routeSelector": {"matchLabels": {"tier": "gold"}}},
+    fn router(spec: serde_json::Value) -> RouterView {
+        let router: Router = serde_json::from_value(json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard1"}, "spec": spec,
         }))
         .expect("a Router");
-        let router = RouterView::new(&router, None);
-        let binding = BindingView { router: "shard1".to_owned(), ..BindingView::default() };
+        RouterView::new(&router, None)
+    }
+
+    fn said(
+        route: &RouteView,
+        router: Option<&RouterView>,
+        hold: &Hold,
+        blocking: &[String],
+    ) -> Vec<(&'static str, bool)> {
+        let binding = BindingView { router: "shard1".to_owned(), label: "ns-app".to_owned(), ..BindingView::default() };
+        let key = ObjectKey::namespaced("ns", "app");
+        let around = Around { key: &key, router, namespace: &Labels::new(), hold, blocking };
+        statements(route, &binding, around).iter().map(|statement| (statement.kind, statement.is_true)).collect()
+    }
+
+    #[test]
+    fn conditions_follow_changes_and_are_silent_otherwise() {
+        let router = router(json!({"routeSelector": {"matchLabels": {"tier": "gold"}}}));
         for (tier, bound, admitted, mismatch, expected) in [
             ("gold", true, None, None, vec![]),
             ("gold", true, Some(true), Some(false), vec![]),
@@ -228,19 +337,62 @@ mod tests {
         ] {
             let labels = [("tier".to_owned(), tier.to_owned())].into();
             let route = RouteView { labels, bound, admitted, mismatch, ..RouteView::default() };
-            let found = statements(&route, &binding, Some(&router), &Labels::new(), false);
-            let found: Vec<_> = found.iter().map(|statement| (statement.kind, statement.is_true)).collect();
-            assert_eq!(found, expected, "{route:?}");
+            assert_eq!(said(&route, Some(&router), &Hold::Held, &[]), expected, "{route:?}");
         }
-        let host = Some("www.shop.example".to_owned());
-        let route = RouteView { host, bound: true, ..RouteView::default() };
-        for (admitted, expected) in [(Some(true), vec![(ADMITTED, false)]), (Some(false), vec![])] {
-            let route = RouteView { admitted, ..route.clone() };
-            let found = statements(&route, &binding, None, &Labels::new(), true);
-            let found: Vec<_> = found.iter().map(|statement| (statement.kind, statement.is_true)).collect();
-            assert_eq!(found, expected, "a host that was proven and is no more");
+    }
+
+    #[test]
+    fn a_host_is_admitted_as_long_as_it_is_held() {
+        let router = router(json!({}));
+        let taken = Hold::Taken("another's".to_owned());
+        for (hold, admitted, expected) in [
+            (&Hold::Held, None, Some(true)),
+            (&Hold::Held, Some(true), None),
+            (&Hold::Held, Some(false), Some(true)),
+            (&Hold::Unproven, Some(true), Some(false)),
+            (&Hold::Unproven, Some(false), None),
+            (&taken, Some(true), Some(false)),
+            // It says already that it has not the host, and now why: another has it.
+            (&taken, Some(false), Some(false)),
+            // The claim comes first.
+            (&Hold::Free, Some(false), None),
+        ] {
+            let host = Some("www.shop.example".to_owned());
+            let route = RouteView { host, bound: true, admitted, ..RouteView::default() };
+            let expected: Vec<_> = expected.map(|is_true| (ADMITTED, is_true)).into_iter().collect();
+            assert_eq!(said(&route, Some(&router), hold, &[]), expected, "{hold:?} {admitted:?}");
         }
-        let found = statements(&route, &binding, None, &Labels::new(), false);
-        assert!(matches!(found.as_slice(), [Statement { kind: ADMITTED, is_true: true, .. }]), "{found:?}");
+    }
+
+    #[test]
+    fn a_router_that_goes_and_comes_back_is_told_of() {
+        let router = router(json!({}));
+        let route = RouteView { bound: true, ..RouteView::default() };
+        let orphan = RouteView { router_gone: true, ..route.clone() };
+        for (route, router, expected) in [
+            (&route, Some(&router), vec![]),
+            (&route, None, vec![(SCHEDULED, false)]),
+            (&orphan, None, vec![]),
+            (&orphan, Some(&router), vec![(SCHEDULED, true)]),
+        ] {
+            assert_eq!(said(route, router, &Hold::Held, &[]), expected, "{route:?}");
+        }
+    }
+
+    #[test]
+    fn a_former_name_that_leads_elsewhere_is_told_of() {
+        let router = router(json!({}));
+        let on = |routers: &[&str]| routers.iter().map(|&router| router.to_owned()).collect::<Vec<_>>();
+        let route = RouteView { bound: true, ..RouteView::default() };
+        let blocked = |routers: &[&str]| RouteView { trail_blocked: blocked("ns-app", &on(routers)), ..route.clone() };
+        for (route, blocking, expected) in [
+            (route.clone(), on(&[]), vec![]),
+            (route.clone(), on(&["shard2"]), vec![(TRAIL_BLOCKED, true)]),
+            (blocked(&["shard2"]), on(&["shard2"]), vec![]),
+            (blocked(&["shard2"]), on(&["shard2", "shard3"]), vec![(TRAIL_BLOCKED, true)]),
+            (blocked(&["shard2"]), on(&[]), vec![(TRAIL_BLOCKED, false)]),
+        ] {
+            assert_eq!(said(&route, Some(&router), &Hold::Held, &blocking), expected, "{route:?} {blocking:?}");
+        }
     }
 }

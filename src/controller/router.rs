@@ -3,10 +3,13 @@
 //! `Ready` speaks of serving: a Router is ready when it has an active address and its selectors can be read. One that is
 //! cordoned or draining still serves its routes; it is ready, for that reason, so that a deliberate step rings no alarm.
 //!
-//! `Accepted` speaks of the zone: what the compiler says against the Router's fields, with their paths. Faults that lie
-//! between objects or on one name server, as a zone file at the same apex, are told by that name server's log.
+//! `Accepted` speaks of the zone: what the compiler says against the Router's fields, with their paths, and which of its
+//! records stand where the former name of a route that has left would lead to it. Other faults that lie between objects or on
+//! one name server, as a zone file at the same apex, are told by that name server's log.
 //!
 //! `Drained` speaks of one that is draining: what is left on it, and when it can be deleted.
+
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -16,15 +19,22 @@ use serde_json::json;
 
 use super::route::Labels;
 use super::zone::zones::examine;
+use crate::api::names::is_at_or_below;
 use crate::api::v1alpha1::router::{ACCEPTED, AddressState, DRAINED, READY, Router, RouterState};
+use crate::client::reflector::ObjectKey;
 use crate::client::status::{Statement, state, update_status};
-use crate::compiler::Settings;
+use crate::compiler::inputs::RouterInput;
+use crate::compiler::settings::text_of;
+use crate::compiler::{Settings, shard};
+use crate::wire::Name;
 
+/// Reason and message of the readiness of a Router that nothing speaks against.
+const TAKES_ROUTES: (&str, &str) = ("Ready", "it takes and serves routes");
 /// Most faults that a condition tells; how many more there are, it says.
-const FAULTS_TOLD_MAX: usize = 5;
+pub const FAULTS_TOLD_MAX: usize = 5;
 
 /// What is on a Router.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Load {
     /// How many routes are bound to it.
     pub routes: u32,
@@ -32,6 +42,9 @@ pub struct Load {
     pub trails: u32,
     /// Until when the last of these does.
     pub trails_until: Option<Timestamp>,
+    /// The routes that have left and whose former names do not lead to them, since the Router has records there; each with its
+    /// label. At most one more than is told.
+    pub blocked: Vec<(ObjectKey, String)>,
 }
 
 /// A Router, as far as it matters here.
@@ -41,6 +54,10 @@ pub struct RouterView {
     namespace_selector: Option<Selector>,
     generation: Option<i64>,
     is_draining: bool,
+    /// At how many routes it is full.
+    capacity_hard: Option<u32>,
+    /// Labels right below its zone's apex at which it has records of its own, in lower case.
+    record_labels: BTreeSet<Box<str>>,
     /// What its status should say of its readiness.
     ready: Statement,
     /// What its status should say of its fields, if they were examined.
@@ -69,12 +86,18 @@ impl RouterView {
             namespace_selector: selector(&router.spec.namespace_selector),
             generation: router.metadata.generation,
             is_draining: router.spec.state == RouterState::Draining,
+            capacity_hard: router.spec.capacity.as_ref().and_then(|capacity| capacity.hard),
+            record_labels: platform.map_or_else(BTreeSet::new, |platform| record_labels(router, platform)),
             ready: Statement { kind: READY, is_true: true, reason: "Ready", message: String::new() },
             accepted: platform.map(|platform| acceptance(router, platform)),
             told: told(router),
         };
         let (is_true, reason, message) = readiness(router, &view);
-        view.ready = Statement { kind: READY, is_true, reason, message: message.to_owned() };
+        let mut message = message.to_owned();
+        if let Some(zone) = platform.and_then(|platform| undelegated(router, platform)) {
+            message += &format!("; the platform's own zone does not delegate {zone}: see that the zone above does");
+        }
+        view.ready = Statement { kind: READY, is_true, reason, message };
         view
     }
 
@@ -89,19 +112,35 @@ impl RouterView {
         matches(&self.route_selector, route) && matches(&self.namespace_selector, namespace)
     }
 
+    /// Whether it has records of its own right below its zone's apex.
+    pub fn has_records(&self) -> bool {
+        !self.record_labels.is_empty()
+    }
+
+    /// Whether it has records of its own at this label, so that no trail can be there.
+    pub fn has_records_at(&self, label: &str) -> bool {
+        // Nearly no Router has any.
+        self.has_records() && self.record_labels.contains(label.to_ascii_lowercase().as_str())
+    }
+
+    /// Whether both have records of their own at the same labels.
+    pub fn has_records_as(&self, other: &RouterView) -> bool {
+        self.record_labels == other.record_labels
+    }
+
     /// Whether both have the same selectors.
     pub fn selects_as(&self, other: &RouterView) -> bool {
         self.route_selector == other.route_selector && self.namespace_selector == other.namespace_selector
     }
 
     /// Whether its status does not say what is so, this being on it.
-    pub fn is_stale(&self, load: Load) -> bool {
+    pub fn is_stale(&self, load: &Load) -> bool {
         let said = |said: Statement| (said.is_true, said.reason.to_owned(), said.message);
         // Without an examination nothing is to be said of it.
-        let accepted = self.accepted.clone().map(said).or_else(|| self.told.accepted.clone());
+        let accepted = self.accepted(load).map(said).or_else(|| self.told.accepted.clone());
         self.told
             != Told {
-                ready: Some(said(self.ready.clone())),
+                ready: Some(said(self.ready(load))),
                 accepted,
                 drained: self.drained(load).map(said),
                 generation: self.generation,
@@ -111,8 +150,43 @@ impl RouterView {
             }
     }
 
+    /// What its status should say of its readiness, this being on it.
+    fn ready(&self, load: &Load) -> Statement {
+        let mut ready = self.ready.clone();
+        if let Some(hard) = self.capacity_hard.filter(|hard| ready.reason == TAKES_ROUTES.0 && load.routes >= *hard) {
+            let full = format!("it serves its routes and has no room for new ones ({} of {hard})", load.routes);
+            ready.reason = "Full";
+            ready.message = ready.message.replacen(TAKES_ROUTES.1, &full, 1);
+        }
+        ready
+    }
+
+    /// What its status should say of its fields, this being on it, if they were examined.
+    fn accepted(&self, load: &Load) -> Option<Statement> {
+        let mut accepted = self.accepted.clone()?;
+        let blocked: Vec<String> = load
+            .blocked
+            .iter()
+            .take(FAULTS_TOLD_MAX)
+            .map(|(route, label)| format!("{label}, where the route {route} was"))
+            .collect();
+        if blocked.is_empty() {
+            return Some(accepted);
+        }
+        let more = if load.blocked.len() > FAULTS_TOLD_MAX { ", and more" } else { "" };
+        let message = format!(
+            "spec.records: former names do not lead to their routes, since there are records at {}{more}; take these out",
+            blocked.join(", ")
+        );
+        if accepted.is_true {
+            return Some(Statement { kind: ACCEPTED, is_true: false, reason: "TrailBlocked", message });
+        }
+        accepted.message += &format!("; {message}");
+        Some(accepted)
+    }
+
     /// What its status should say of whether it is empty. One that is not draining, and never was, says nothing.
-    fn drained(&self, load: Load) -> Option<Statement> {
+    fn drained(&self, load: &Load) -> Option<Statement> {
         let (is_true, reason, message) = match (self.is_draining, load) {
             (false, _) if self.told.drained.is_none() => return None,
             (false, _) => (false, "NotDraining", "its state is not draining".to_owned()),
@@ -120,7 +194,7 @@ impl RouterView {
                 let message = "no route is left, and no former name leads through its zone: it can be deleted";
                 (true, "Drained", message.to_owned())
             }
-            (true, Load { routes: 0, trails, trails_until: Some(until) }) => {
+            (true, Load { routes: 0, trails, trails_until: Some(until), .. }) => {
                 let message = format!(
                     "no route is left; former names of {trails} that have left lead through its zone, the last until {until} \
                      or longer, if it is asked for"
@@ -137,7 +211,7 @@ impl RouterView {
 pub async fn write(
     client: &kube::Client,
     name: &str,
-    load: Load,
+    load: &Load,
     platform: Option<&Settings>,
 ) -> kube::Result<Option<&'static str>> {
     let routers: Api<Router> = Api::all(client.clone());
@@ -147,7 +221,7 @@ pub async fn write(
         written = view.is_stale(load).then_some("status_written");
         written?;
         let mut conditions = router.status.clone().unwrap_or_default().conditions;
-        for statement in [Some(view.ready.clone()), view.accepted.clone(), view.drained(load)].into_iter().flatten() {
+        for statement in [Some(view.ready(load)), view.accepted(load), view.drained(load)].into_iter().flatten() {
             state(&mut conditions, &statement, router.metadata.generation, Timestamp::now());
         }
         Some(json!({
@@ -172,7 +246,7 @@ fn readiness(router: &Router, view: &RouterView) -> (bool, &'static str, &'stati
         (false, "NoActiveAddress", "none of its addresses is active, so that its names lead nowhere")
     } else {
         match router.spec.state {
-            RouterState::Active => (true, "Ready", "it takes and serves routes"),
+            RouterState::Active => (true, TAKES_ROUTES.0, TAKES_ROUTES.1),
             RouterState::Cordoned => (true, "Cordoned", "it serves its routes and takes no new ones"),
             RouterState::Draining => (true, "Draining", "it serves its routes until they are moved away"),
         }
@@ -191,6 +265,25 @@ fn acceptance(router: &Router, platform: &Settings) -> Statement {
         message.push_str(&format!("; and {} more", verdicts.len() - FAULTS_TOLD_MAX));
     }
     Statement { kind: ACCEPTED, is_true: false, reason: "InvalidFields", message }
+}
+
+/// The labels right below the apex at which a Router has records of its own: no trail can be there.
+fn record_labels(router: &Router, platform: &Settings) -> BTreeSet<Box<str>> {
+    if router.spec.records.is_empty() {
+        return BTreeSet::new();
+    }
+    let input = RouterInput::read(router, &platform.domain_text(), &mut Vec::new());
+    let Some(input) = input else { return BTreeSet::new() };
+    let made = shard::compile(&input, &mut Vec::new());
+    let below = |owner: &&Name| !owner.is_wildcard() && owner.parent().as_ref() == Some(&input.apex);
+    let label = |owner: &Name| text_of(owner).split('.').next().unwrap_or_default().into();
+    made.records.owners().map(|(owner, _)| owner).filter(below).map(label).collect()
+}
+
+/// The zone of a Router, if it is not below the platform's domain, whose zone delegates no other.
+fn undelegated<'a>(router: &'a Router, platform: &Settings) -> Option<&'a str> {
+    let zone = router.spec.dns.as_deref().filter(|dns| !dns.is_empty())?;
+    (!is_at_or_below(zone, &platform.domain_text())).then_some(zone)
 }
 
 fn told(router: &Router) -> Told {
@@ -259,6 +352,61 @@ mod tests {
     }
 
     #[test]
+    fn one_without_room_or_delegation_says_so() {
+        let address = json!([{"ip": "192.0.2.1"}]);
+        for (spec, routes, reason, message) in [
+            (json!({"addresses": address, "capacity": {"hard": 2}}), 1, "Ready", "it takes and serves routes"),
+            (
+                json!({"addresses": address, "capacity": {"hard": 2}}),
+                2,
+                "Full",
+                "it serves its routes and has no room for new ones (2 of 2)",
+            ),
+            (
+                json!({"addresses": address, "capacity": {"hard": 2}, "state": "cordoned"}),
+                2,
+                "Cordoned",
+                "it serves its routes and takes no new ones",
+            ),
+            (
+                json!({"addresses": address, "dns": "shards.other.example"}),
+                0,
+                "Ready",
+                "it takes and serves routes; the platform's own zone does not delegate shards.other.example: see that \
+                 the zone above does",
+            ),
+            (json!({"addresses": address, "dns": "a.v3.example"}), 0, "Ready", "it takes and serves routes"),
+        ] {
+            let ready = view(spec.clone(), json!({})).ready(&Load { routes, ..Load::default() });
+            assert_eq!((ready.is_true, ready.reason, ready.message.as_str()), (true, reason, message), "{spec}");
+        }
+    }
+
+    #[test]
+    fn records_where_a_trail_is_are_told_of() {
+        let spec = json!({"dns": "shard1.v3.example", "addresses": [{"ip": "192.0.2.1"}],
+            "records": ["Shop-Web A 192.0.2.9", "_acme.api TXT x", "@ TXT x", "*.deep TXT x"]});
+        let routers = view(spec, json!({}));
+        for (label, has) in [("shop-web", true), ("SHOP-WEB", true), ("api", false), ("deep", false), ("web", false)] {
+            assert_eq!(routers.has_records_at(label), has, "{label}");
+        }
+        assert_eq!(routers.accepted(&Load::default()).map(|accepted| accepted.is_true), Some(true));
+        let blocked = vec![(ObjectKey::namespaced("shop", "web"), "shop-web".to_owned())];
+        let accepted =
+            routers.accepted(&Load { blocked: blocked.clone(), ..Load::default() }).expect("it was examined");
+        assert_eq!((accepted.is_true, accepted.reason), (false, "TrailBlocked"));
+        assert!(accepted.message.contains("at shop-web, where the route shop/web was"), "{}", accepted.message);
+        // Beside other faults both are told.
+        let routers = view(json!({"records": ["x A 300.1.1.1"]}), json!({}));
+        let accepted = routers.accepted(&Load { blocked, ..Load::default() }).expect("it was examined");
+        assert_eq!(accepted.reason, "InvalidFields");
+        assert!(
+            accepted.message.contains("spec.records[0]: ") && accepted.message.contains("shop/web"),
+            "{accepted:?}"
+        );
+    }
+
+    #[test]
     fn a_status_that_says_it_all_is_not_written() {
         let condition = |message: &str| {
             json!([{
@@ -278,7 +426,7 @@ mod tests {
             (json!({"routes": 3, "observedGeneration": 2, "conditions": condition("other")}), true),
         ] {
             let view = view(json!({"addresses": [{"ip": "192.0.2.1"}]}), status.clone());
-            assert_eq!(view.is_stale(Load { routes: 3, ..Load::default() }), is_stale, "{status}");
+            assert_eq!(view.is_stale(&Load { routes: 3, ..Load::default() }), is_stale, "{status}");
         }
     }
 
@@ -296,7 +444,8 @@ mod tests {
         ] {
             let (routes, trails, trails_until) = load;
             let view = view(json!({"state": state}), status);
-            let found = view.drained(Load { routes, trails, trails_until });
+            let load = Load { routes, trails, trails_until, blocked: Vec::new() };
+            let found = view.drained(&load);
             assert_eq!(found.map(|found| (found.is_true, found.reason)), expected, "{state} {load:?}");
         }
     }

@@ -24,8 +24,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::hold::{Decisions, Held, Hold, Losses, Rules};
 use self::last_good::{LastGood, Opened, StateError};
+use self::metrics::Publishing;
 use self::restore::Restored;
 use self::status::Status;
+use self::walks::Walks;
 use self::zones::{Output, Zones};
 use super::apexes::Apexes;
 use super::asked::register::{Register, Shown, shown};
@@ -37,16 +39,19 @@ use crate::client::reflector::{self, Change, Changes, ObjectKey, Store};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::settings::text_of;
 use crate::compiler::{Digest, Platform, Settings, Verdict};
+use crate::telemetry::trace::Trace;
 use crate::wire::{Name, NameMap};
 use crate::zone::{Serial, ZoneDb, db};
 
 pub mod hold;
 pub mod last_good;
+pub mod metrics;
 pub mod record;
 pub mod restore;
 mod shards;
 pub mod status;
 pub mod timeline;
+pub mod walks;
 pub mod zones;
 
 /// Most events of one batch: some milliseconds of work.
@@ -58,6 +63,11 @@ const HIDDEN_TOLD_MAX: usize = 10;
 /// How often the log tells of a hold that nobody has decided on.
 const HELD_TOLD_AGAIN: Duration = Duration::from_secs(600);
 
+/// How soon after something was held it is looked for in another list.
+const LOOK_AGAIN_FIRST: Duration = Duration::from_secs(5);
+/// How often at least, as long as anything is held.
+const LOOK_AGAIN_LONGEST: Duration = Duration::from_secs(300);
+
 /// What the loop is given.
 pub struct Options {
     /// The configuration of now. The platform's domain must stay what it is.
@@ -68,11 +78,13 @@ pub struct Options {
     pub apexes: Arc<Apexes>,
     /// How many of a hundred RouteBindings may be missing from a list, and of any kind be deleted in a burst, before that is
     /// held (see [`hold`]).
-    pub brake_share: u32,
+    pub brake_share: watch::Receiver<u32>,
     /// Where the loop tells how it fares.
     pub status: Arc<Status>,
     /// Where the loop tells which former names of routes there are.
     pub asked: Arc<Register>,
+    /// Where it tells how long publishing takes.
+    pub publishing: Publishing,
 }
 
 /// Runs until `stop`. The error is one of the start: the directory of the last-good state cannot be used.
@@ -103,6 +115,8 @@ struct Read<T> {
     verdicts: Vec<Verdict>,
     /// The trails of a binding.
     trails: Box<[Shown]>,
+    /// The trace of the Route that it is of, if it is traced.
+    trace: Option<Trace>,
 }
 
 /// What the ledger says of one zone: its apex and versions, newest first. `None` if its name is no name.
@@ -135,12 +149,12 @@ impl Sources {
             routers: reflector::reflect(client.clone(), settings(), move |router: Router| {
                 let mut verdicts = Vec::new();
                 let input = RouterInput::read(&router, &domain, &mut verdicts).map(Arc::new);
-                Read { input, verdicts, trails: Box::default() }
+                Read { input, verdicts, trails: Box::default(), trace: None }
             }),
             bindings: reflector::reflect(client.clone(), settings(), |binding: RouteBinding| {
                 let mut verdicts = Vec::new();
                 let input = BindingInput::read(&binding, &mut verdicts).map(Arc::new);
-                Read { input, verdicts, trails: shown(&binding) }
+                Read { input, verdicts, trails: shown(&binding), trace: Trace::of(&binding.spec.route_uid) }
             }),
             ledger: reflector::reflect(client, settings(), |zone: LedgerZone| ledger_entry(&zone)),
             settings: options.settings.clone(),
@@ -189,15 +203,21 @@ struct Run {
     zones: Option<Zones>,
     routers: Hold<RouterInput>,
     bindings: Hold<BindingInput>,
+    brake_share: watch::Receiver<u32>,
+    publishing: Publishing,
     decisions: watch::Receiver<Arc<Decisions>>,
     /// What the log was told of holds, and when.
     told_held: (Vec<(String, Option<Decision>)>, Instant),
+    /// When what is held is looked for again, and how long was waited for that.
+    looking_again: Option<(Instant, Duration)>,
     /// What was told to the log already.
     told: HashSet<Verdict>,
     /// What the last-good state says is held.
     kept_holds: HashSet<(BrakeKind, Box<str>)>,
     /// The sums of that.
     kept_sums: (Digest, Digest),
+    /// Names on their way into the zones, of Routes that are traced.
+    walks: Walks,
     /// Changes of objects for the last-good state.
     journal: Vec<last_good::Change>,
     /// Zones that wait until all are made; `None` from then on.
@@ -207,7 +227,8 @@ struct Run {
 impl Run {
     /// Serves the last-good state, if there is one.
     fn start(db: Arc<ZoneDb>, options: Options) -> Result<Run, StateError> {
-        let Options { settings, state, apexes, brake_share, status, asked } = options;
+        let Options { settings, state, apexes, brake_share, status, asked, publishing } = options;
+        let share = *brake_share.borrow();
         let mut run = Run {
             decisions: status.decisions(),
             told_held: (Vec::new(), Instant::now()),
@@ -218,11 +239,15 @@ impl Run {
             settings,
             state: None,
             zones: None,
-            routers: Hold::new(Rules::routers(brake_share)),
-            bindings: Hold::new(Rules::bindings(brake_share)),
+            routers: Hold::new(Rules::routers(share)),
+            bindings: Hold::new(Rules::bindings(share)),
+            brake_share,
+            publishing,
+            looking_again: None,
             told: HashSet::new(),
             kept_holds: HashSet::new(),
             kept_sums: Default::default(),
+            walks: Walks::default(),
             journal: Vec::new(),
             first: Some(Vec::new()),
         };
@@ -358,6 +383,9 @@ impl Run {
             tokio::select! {
                 () = stop.cancelled() => return,
                 event = sources.next() => {
+                    let share = *self.brake_share.borrow();
+                    self.routers.set_rules(Rules::routers(share));
+                    self.bindings.set_rules(Rules::bindings(share));
                     self.take(event);
                     // What has come meanwhile is published together with it.
                     for _ in 1..BATCH_MAX {
@@ -365,18 +393,27 @@ impl Run {
                         self.take(event);
                     }
                     self.settle_holds();
+                    self.walks.made();
                 }
                 () = tokio::time::sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)), if deadline.is_some() => {}
-                _ = housekeeping.tick() => self.keep_house(),
+                _ = housekeeping.tick() => {
+                    self.keep_house();
+                    self.look_again(sources);
+                }
             }
         }
     }
 
     fn publish_due(&mut self) {
         let Some(zones) = &mut self.zones else { return };
-        let output = zones.publish_due(Instant::now(), unix_now());
+        let begun = Instant::now();
+        let output = zones.publish_due(begun, unix_now());
         let all_published = zones.next_deadline().is_none();
+        let publishes = !output.changes.is_empty();
         self.carry_out(output);
+        if publishes {
+            self.publishing.took(begun.elapsed());
+        }
         if all_published {
             self.set_ready();
         }
@@ -387,7 +424,7 @@ impl Run {
         match &mut self.first {
             Some(first) => first.extend(changes),
             None if changes.is_empty() => {}
-            None => self.apexes.publish_platform(changes, &self.db),
+            None => self.publish(changes),
         }
         for verdict in verdicts {
             self.tell(verdict);
@@ -400,6 +437,21 @@ impl Run {
         let records = serials.map(|(apex, published, zone)| record::zone(apex, published.as_ref(), zone.as_deref()));
         self.journal.extend(records);
         state.write(std::mem::take(&mut self.journal));
+    }
+
+    fn publish(&mut self, changes: Vec<db::Change>) {
+        if self.walks.is_empty() {
+            return self.apexes.publish_platform(changes, &self.db);
+        }
+        let apex = self.settings.borrow().alias_apex().clone();
+        let aliases = changes.iter().find_map(|change| match change {
+            db::Change::Publish(zone) if *zone.apex() == apex => Some(Arc::clone(zone)),
+            _ => None,
+        });
+        self.apexes.publish_platform(changes, &self.db);
+        if let Some(aliases) = aliases {
+            self.walks.published(&aliases, &apex);
+        }
     }
 
     fn set_ready(&mut self) {
@@ -469,12 +521,24 @@ impl Run {
         let keys = || zones.platform().bindings().map(|binding| binding.key.clone()).collect();
         let (losses, others) = sort_out(&change, &is_loss, keys);
         others.keys().for_each(|key| self.bindings.release(key));
+        if let Change::Applied(applied) = &change {
+            self.trace(applied);
+        }
         let believed = match change {
             Change::Resynced(_) => self.bindings.judge_list(known, losses),
             _ => told(&mut self.bindings, known, losses),
         };
         each(change, |_, read| self.tell_of(read.map(|read| &read.verdicts[..]).unwrap_or_default()));
         believed.into_iter().chain(others).for_each(|(key, binding)| self.set_binding(&key, binding));
+    }
+
+    /// Follows the Route of a binding from here on, if it is traced and this gives it another name.
+    fn trace(&mut self, applied: &reflector::Applied<Read<BindingInput>>) {
+        let name = |read: &Read<BindingInput>| read.input.as_ref().map(|one| (one.label.clone(), one.shard.clone()));
+        let is_known = applied.before.as_ref().is_some_and(|before| name(before) == name(&applied.now));
+        if let Some(binding) = applied.now.input.as_ref().filter(|_| !is_known) {
+            self.walks.heard(applied.now.trace, binding);
+        }
     }
 
     fn set_router(&mut self, name: &str, router: Option<Arc<RouterInput>>) {
@@ -528,6 +592,29 @@ impl Run {
         journal.extend(held.difference(before).map(|(kind, name)| record::held(*kind, name, true)));
         journal.extend(before.difference(&held).map(|(kind, name)| record::held(*kind, name, false)));
         (self.kept_holds, self.kept_sums) = (held, (routers, bindings));
+    }
+
+    /// Has what is held looked for in another list, soon and then ever more rarely: a list that lacked objects by mistake is
+    /// followed by watches that tell nothing of those, since nothing happens to them.
+    fn look_again(&mut self, sources: &Sources) {
+        let held = self.status.held();
+        if held.is_empty() {
+            self.looking_again = None;
+            return;
+        }
+        let now = Instant::now();
+        let (due, wait) = *self.looking_again.get_or_insert((now + LOOK_AGAIN_FIRST, LOOK_AGAIN_FIRST));
+        if now < due {
+            return;
+        }
+        for held in &held {
+            match held.kind {
+                BrakeKind::Router => sources.routers.0.list_again(),
+                BrakeKind::RouteBinding => sources.bindings.0.list_again(),
+            }
+        }
+        let wait = (wait * 2).min(LOOK_AGAIN_LONGEST);
+        self.looking_again = Some((now + wait, wait));
     }
 
     /// Tells the log what is held: when that changes, and again and again while nobody has decided.

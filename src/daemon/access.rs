@@ -5,11 +5,12 @@
 //! nothing and is complained of.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::server::ResolvesServerCert;
 use tokio_util::sync::CancellationToken;
 
 use super::data_dir::DataDir;
@@ -21,7 +22,7 @@ use crate::apiserver::auth::jwt::Issuer;
 use crate::apiserver::auth::tokens::Tokens;
 use crate::config::Settings;
 use crate::tls::kubeconfig::{self, Client, Trust};
-use crate::tls::served::Served;
+use crate::tls::served::{Look, Served, look};
 use crate::tls::users::{self, Book, CredentialKind};
 use crate::tls::{self, Authority, tokens};
 
@@ -33,11 +34,11 @@ pub const KUBECONFIGS: &[(&str, Client<'static>)] = &[
 ];
 
 /// How often certificates are looked at. A certificate is renewed weeks before it ends.
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(6 * 3600);
+pub(super) const RENEWAL_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 /// How often files are looked at: so long a revoked user may still come in.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long before the end of the operator's own certificate the log begins to warn.
-const WARN_BEFORE: Duration = Duration::from_secs(14 * 86_400);
+pub(super) const WARN_BEFORE: Duration = Duration::from_secs(14 * 86_400);
 
 /// What lets clients into the API.
 pub struct Access {
@@ -47,28 +48,20 @@ pub struct Access {
     trusted: Option<PathBuf>,
     folder: PathBuf,
     server_url: String,
-    /// How the files looked when they were read last.
-    seen: Mutex<Seen>,
-}
-
-/// How files look from outside: enough to know that one was replaced.
-type Look = Option<(SystemTime, u64, u64)>;
-
-#[derive(Default, PartialEq, Eq, Clone)]
-struct Seen {
-    users: Vec<Look>,
-    served: Vec<Look>,
+    /// How the files of users and tokens looked when they were read last.
+    seen: Mutex<[Look; 2]>,
 }
 
 impl Access {
     /// Makes or finds certificates for an API that listens on `addresses`, writes the kubeconfigs, and reads who may come in.
-    pub fn open(data_dir: &DataDir, settings: &Settings, addresses: &[SocketAddr]) -> Result<Self, tls::Error> {
-        let listened = addresses.iter().map(SocketAddr::ip).filter(|address| !address.is_unspecified());
-        let names = tls::loopback_names()
-            .into_iter()
-            .chain(listened.map(|address| address.to_string()))
-            .chain(settings.api_names.iter().cloned())
-            .chain(host_name());
+    /// The certificate is good for `further` names as well.
+    pub fn open(
+        data_dir: &DataDir,
+        settings: &Settings,
+        addresses: &[SocketAddr],
+        further: Vec<String>,
+    ) -> Result<Self, tls::Error> {
+        let names = names(addresses, &settings.api_names).chain(further);
         let authority = Authority::open(&data_dir.join("pki"), names, SystemTime::now())?;
         let pair = settings.api_tls.as_ref();
         let served = pair.map(|(certificate, key)| Served::open(certificate, key)).transpose()?;
@@ -99,6 +92,14 @@ impl Access {
         self.authority.server_config(self.served.clone())
     }
 
+    /// The certificate that the API shows.
+    pub fn certificate(&self) -> Arc<dyn ResolvesServerCert> {
+        match &self.served {
+            Some(served) => served.clone(),
+            None => self.authority.certificate(),
+        }
+    }
+
     /// The administrator's kubeconfig.
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.folder.join("kubeconfig")
@@ -113,7 +114,7 @@ impl Access {
     pub fn reload(&self) {
         let seen = self.look();
         self.take_users();
-        self.take_served();
+        self.take_served(self.served.as_ref().map(|served| served.reload()));
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
     }
 
@@ -139,13 +140,10 @@ impl Access {
 
     fn look_and_take(&self) {
         let now = self.look();
-        let before = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if now.users != before.users {
+        if now != *self.seen.lock().unwrap_or_else(PoisonError::into_inner) {
             self.take_users();
         }
-        if now.served != before.served {
-            self.take_served();
-        }
+        self.take_served(self.served.as_ref().map(|served| served.follow()));
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
@@ -161,19 +159,15 @@ impl Access {
             Err(error) => tracing::error!(%error, "the API's certificates cannot be renewed"),
             Ok(_) => {}
         }
-        let ends = self.served.as_ref().and_then(|served| served.not_after());
-        let warn_at = SystemTime::now() + WARN_BEFORE;
-        let warn_at = warn_at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        if ends.is_some_and(|ends| ends < i64::try_from(warn_at).unwrap_or(i64::MAX)) {
-            let files = self.served.as_ref().map(|served| served.files()[0].display().to_string()).unwrap_or_default();
-            tracing::warn!("the API's certificate in {files} ends within two weeks, or has ended; replace the file");
+        if let Some(served) = self.served.as_ref().filter(|served| served.ends_before(SystemTime::now() + WARN_BEFORE))
+        {
+            let file = served.files()[0].display();
+            tracing::warn!("the API's certificate in {file} ends within two weeks, or has ended; replace the file");
         }
     }
 
-    fn look(&self) -> Seen {
-        let users = [self.folder.join("pki/tokens"), self.folder.join("pki").join(users::FILE)];
-        let served = self.served.as_ref().map(|served| served.files().to_vec()).unwrap_or_default();
-        Seen { users: users.iter().map(|path| look(path)).collect(), served: served.into_iter().map(look).collect() }
+    fn look(&self) -> [Look; 2] {
+        ["tokens", users::FILE].map(|file| look(&self.folder.join("pki").join(file)))
     }
 
     fn take_users(&self) {
@@ -183,8 +177,8 @@ impl Access {
         }
     }
 
-    fn take_served(&self) {
-        match self.served.as_ref().map(|served| served.reload()) {
+    fn take_served(&self, taken: Option<Result<bool, tls::Error>>) {
+        match taken {
             Some(Ok(true)) => tracing::info!("new connections to the API get the new certificate"),
             Some(Err(error)) => {
                 tracing::error!(%error, "the API's new certificate cannot be used; the former one is served on");
@@ -247,12 +241,6 @@ impl Access {
     }
 }
 
-fn look(path: &Path) -> Look {
-    use std::os::unix::fs::MetadataExt;
-    let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
-}
-
 /// The URL that stands in kubeconfigs: the first given name, else the first address; for "all addresses", loopback.
 fn server_url(names: &[String], addresses: &[SocketAddr]) -> String {
     let first = addresses.first().expect("the API listens on one address at least");
@@ -264,6 +252,14 @@ fn server_url(names: &[String], addresses: &[SocketAddr]) -> String {
         None if first.ip().is_unspecified() => format!("https://127.0.0.1:{port}"),
         None => format!("https://{first}"),
     }
+}
+
+/// What a certificate is to be good for where `addresses` are listened on: loopback, these, the names `given`, and this
+/// machine's own.
+pub(super) fn names(addresses: &[SocketAddr], given: &[String]) -> impl Iterator<Item = String> {
+    let listened = addresses.iter().map(SocketAddr::ip).filter(|address| !address.is_unspecified());
+    let listened: Vec<String> = listened.map(|address| address.to_string()).collect();
+    tls::loopback_names().into_iter().chain(listened).chain(given.to_vec()).chain(host_name())
 }
 
 /// This machine's name, if it has one that a certificate can hold.

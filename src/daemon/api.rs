@@ -1,7 +1,8 @@
 //! The role `api`: the store, the API server over it, and its HTTPS listeners.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -9,15 +10,19 @@ use tokio::net::TcpListener;
 use super::Error;
 use super::access::Access;
 use super::data_dir::DataDir;
+use super::platform;
 use super::sockets;
 use super::tasks::Tasks;
 use crate::admin::health::Check;
 use crate::api::identity::Identity;
+use crate::api::v1alpha1::router::Router;
 use crate::apiserver::audit::Audit;
 use crate::apiserver::audit::log::Log;
 use crate::apiserver::{self, ApiServer};
 use crate::client;
+use crate::compiler;
 use crate::config::Settings;
+use crate::controller::zone::zones;
 use crate::httpd::{self, Limits};
 use crate::store::{self, Engine};
 
@@ -29,20 +34,21 @@ pub struct Api {
     server: ApiServer,
     access: Arc<Access>,
     audit: Option<Arc<Audit>>,
+    store_writable: Option<Arc<AtomicBool>>,
     addresses: Vec<SocketAddr>,
 }
 
 impl Api {
-    /// Opens the store, starts the server in `tasks`, and returns when it answers.
+    /// Opens the store, starts the server in `tasks`, and returns when it answers. `access` lets clients in.
     pub async fn start(
         settings: &Settings,
         data_dir: &DataDir,
+        access: Arc<Access>,
         listeners: Vec<TcpListener>,
         tasks: &mut Tasks,
         check: &Check,
     ) -> Result<Self, Error> {
         let addresses = sockets::addresses(&listeners);
-        let access = Arc::new(Access::open(data_dir, settings, &addresses)?);
         let audit = open_audit(settings, data_dir)?;
         let path = data_dir.join("");
         let opened = tokio::task::spawn_blocking(move || Engine::open(&path, Default::default())).await;
@@ -50,7 +56,9 @@ impl Api {
         let authenticator = access.authenticator();
         let server_settings = apiserver::Settings { domain: settings.domain.clone(), authenticator };
         let server = ApiServer::new(Arc::new(store.clone()), server_settings);
+        let mut store_writable = None;
         if let Engine::Embedded(store) = store {
+            store_writable = Some(store.writable());
             let write = move |mut to: &mut dyn std::io::Write| {
                 store::backup::backup(&store, &mut to).map(|_| ()).map_err(|error| error.to_string())
             };
@@ -59,6 +67,7 @@ impl Api {
         if let Some(audit) = &audit {
             server.audit_to(audit.clone());
         }
+        server.know_platform(known_platform(settings));
         let stop = tasks.stop_token();
         let running = server.clone();
         tasks.spawn("API server", async move { running.run(stop).await });
@@ -72,7 +81,7 @@ impl Api {
         tasks.spawn("certificates", access.clone().keep(tasks.stop_token()));
         tokio::time::timeout(READY_WITHIN, server.ready()).await.map_err(|_| Error::ApiNotReady(READY_WITHIN))?;
         check.ready();
-        Ok(Api { server, access, audit, addresses })
+        Ok(Api { server, access, audit, store_writable, addresses })
     }
 
     /// A client in this process that speaks as `identity`.
@@ -95,6 +104,11 @@ impl Api {
         self.audit.as_ref()
     }
 
+    /// Whether its store takes writes, if that is a file of this process.
+    pub fn store_writable(&self) -> Option<&Arc<AtomicBool>> {
+        self.store_writable.as_ref()
+    }
+
     /// Takes up files that were replaced: users, certificates, the audit log.
     pub fn reload(&self) {
         self.access.reload();
@@ -107,6 +121,23 @@ impl Api {
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
+}
+
+/// What the configuration of this process says of the platform's zones; if that is not enough for zones, nothing but names.
+fn known_platform(settings: &Settings) -> apiserver::Platform {
+    // Without name servers in the configuration there is one, whose address matters to no Router.
+    let platform = platform::settings(settings, &[IpAddr::from(Ipv4Addr::LOCALHOST)], None).ok();
+    let names = |platform: &compiler::Settings| {
+        platform.name_servers().iter().map(|server| compiler::settings::text_of(&server.name)).collect()
+    };
+    let name_servers = platform.as_ref().map(names).unwrap_or_default();
+    let examine = move |router: &serde_json::Value| {
+        let router: Option<Router> = serde_json::from_value(router.clone()).ok();
+        let (Some(platform), Some(router)) = (&platform, router) else { return Vec::new() };
+        let verdicts = zones::examine(&router, platform);
+        verdicts.into_iter().map(|verdict| format!("{}: {}", verdict.path, verdict.message)).collect()
+    };
+    apiserver::Platform { name_servers, examine: Box::new(examine) }
 }
 
 fn open_audit(settings: &Settings, data_dir: &DataDir) -> Result<Option<Arc<Audit>>, Error> {

@@ -19,6 +19,8 @@ pub struct Facts<'a> {
     pub api: Option<&'a Api>,
     /// Where the admin endpoints are.
     pub admin: &'a [SocketAddr],
+    /// `http` or `https`.
+    pub admin_scheme: &'a str,
     /// What became of the manifests.
     pub applied: Option<&'a Report>,
 }
@@ -29,7 +31,7 @@ pub fn print(facts: &Facts<'_>) {
 }
 
 fn text(facts: &Facts<'_>) -> String {
-    let Facts { settings, dns, api, admin, applied } = facts;
+    let Facts { settings, dns, api, admin, admin_scheme, applied } = facts;
     let mut text = String::new();
     // Writing to a String cannot fail.
     let mut line = |what: &str, value: String| {
@@ -43,7 +45,7 @@ fn text(facts: &Facts<'_>) -> String {
         line("kubeconfig", api.access().admin_kubeconfig().display().to_string());
     }
     if !admin.is_empty() {
-        line("admin", format!("http://{}/ (dashboard, livez, readyz, metrics)", list(admin)));
+        line("admin", format!("{admin_scheme}://{}/ (dashboard, livez, readyz, metrics)", list(admin)));
     }
     if settings.has(Role::Scheduler) || settings.dns_follows_api() {
         line("domain", settings.domain.clone());

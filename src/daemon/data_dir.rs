@@ -5,7 +5,7 @@
 //! before anything is touched.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
@@ -90,8 +90,11 @@ impl DataDir {
         }
         check_format(path)?;
         let holder = format!("process {}\n", std::process::id());
-        let written = lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| lock.write_all(holder.as_bytes()));
-        written.map_err(at(&lock_path))?;
+        // Written over what is there, which needs no room on the disk. It is only there to be read by people.
+        let written = lock.write_all(holder.as_bytes()).and_then(|()| lock.set_len(holder.len() as u64));
+        if let Err(error) = written {
+            tracing::warn!(file = %lock_path.display(), %error, "the file cannot say which process holds the data directory");
+        }
         Ok(DataDir { path: path.to_owned(), _lock: lock })
     }
 

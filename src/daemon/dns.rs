@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::access::host_name;
+use super::dials::Dials;
 use super::dns_metrics::{self, DnsMetrics};
 use super::engine::{self, Engine};
 use super::query_log::{OpenError, QueryLog};
@@ -121,6 +122,7 @@ impl Dns {
     /// Loads the zone files, starts answering on `bound`, and follows the API in `tasks` if there is one to follow.
     pub async fn start(
         settings: &Settings,
+        dials: &Dials,
         bound: Bound,
         follow: Option<Follow>,
         tasks: &mut Tasks,
@@ -172,11 +174,25 @@ impl Dns {
                     tasks.spawn("unbound names", unbound.clone().run(running.sightings(), tasks.stop_token()));
                     admin.unbound.open(move || unbound.report());
                 }
-                if let Some(after) = settings.stale_after {
-                    let (engine, status) = (engine.clone(), status.clone());
-                    tasks.spawn("staleness", mark_stale(engine, status, after, tasks.stop_token()));
+                let (marked, after) = ((engine.clone(), status.clone()), dials.stale_after.subscribe());
+                tasks.spawn("staleness", mark_stale(marked.0, marked.1, after, tasks.stop_token()));
+                let asked = Arc::new(Register::default());
+                if let Some(quiet) = settings.trail_quiet {
+                    let (engine, stop) = (engine.clone(), tasks.stop_token());
+                    tasks.spawn("marks of former names", follow_marks(engine, asked.table(), stop.clone()));
+                    tasks.spawn("former names", asked::run(follow.client.clone(), asked.clone(), quiet, stop));
                 }
-                follow_api(settings, follow, db, apexes.clone(), status, engine.clone(), tasks, admin);
+                let (sender, platform) = watch::channel(follow.platform);
+                let options = zone::Options {
+                    settings: platform,
+                    state: follow.state,
+                    apexes: apexes.clone(),
+                    brake_share: dials.brake_share.subscribe(),
+                    status,
+                    asked,
+                    publishing: zone::metrics::Publishing::default(),
+                };
+                follow_api(follow.client, db, options, sender, tasks, admin);
             }
         }
         // Told last: whoever sees it must not meet "not ready" in an answer.
@@ -232,32 +248,23 @@ impl Dns {
     }
 }
 
+/// Has the zones be made of what the API holds. `sender` is the other end of its settings.
 fn follow_api(
-    settings: &Settings,
-    follow: Follow,
+    client: kube::Client,
     db: Arc<ZoneDb>,
-    apexes: Arc<Apexes>,
-    status: Arc<Status>,
-    engine: Arc<Engine>,
+    options: zone::Options,
+    sender: watch::Sender<Arc<compiler::Settings>>,
     tasks: &mut Tasks,
     admin: &Admin,
 ) {
     let check =
         admin.health.add("dns", "zones", "the objects have not been listed yet, and there is no last-good state");
-    tasks.spawn("readiness of zones", ready_when_published(status.clone(), check, tasks.stop_token()));
-    let brake_share = settings.brake_share;
-    let asked = Arc::new(Register::default());
-    if let Some(quiet) = settings.trail_quiet {
-        let stop = tasks.stop_token();
-        tasks.spawn("marks of former names", follow_marks(engine, asked.table(), stop.clone()));
-        tasks.spawn("former names", asked::run(follow.client.clone(), asked.clone(), quiet, stop));
-    }
-    let (sender, settings) = watch::channel(follow.platform);
-    let options = zone::Options { settings, state: follow.state, apexes, brake_share, status, asked };
+    tasks.spawn("readiness of zones", ready_when_published(options.status.clone(), check, tasks.stop_token()));
+    admin.metrics.register(|registry| options.publishing.register(registry));
     let stop = tasks.stop_token();
     tasks.spawn("zones", async move {
         let _sender = sender;
-        if let Err(error) = zone::run(follow.client, db, options, stop).await {
+        if let Err(error) = zone::run(client, db, options, stop).await {
             tracing::error!("{error}");
         }
     });
@@ -276,21 +283,31 @@ async fn follow_marks(engine: Arc<Engine>, mut table: watch::Receiver<Option<Arc
     }
 }
 
-/// Has answers say that they may be stale while the API has not been heard for longer than `after`.
-async fn mark_stale(engine: Arc<Engine>, status: Arc<Status>, after: Duration, stop: CancellationToken) {
+/// Has answers say that they may be stale while the API has not been heard for longer than `after`, if that is set.
+async fn mark_stale(
+    engine: Arc<Engine>,
+    status: Arc<Status>,
+    mut after: watch::Receiver<Option<Duration>>,
+    stop: CancellationToken,
+) {
     let started = Instant::now();
     loop {
-        let stale = is_stale(&status.mirrors(), started.elapsed(), after);
+        let longest = *after.borrow_and_update();
+        let stale = longest.is_some_and(|longest| is_stale(&status.mirrors(), started.elapsed(), longest));
         if status.set_stale(stale) {
             engine.set_stale(stale);
             match stale {
-                true => tracing::warn!("the API has not been heard for {after:?}; answers are marked as stale"),
-                false => tracing::info!("the API is heard; answers are no longer marked as stale"),
+                true => {
+                    let longest = longest.unwrap_or_default();
+                    tracing::warn!("the API has not been heard for {longest:?}; answers are marked as stale");
+                }
+                false => tracing::info!("answers are no longer marked as stale"),
             }
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(STALENESS_INTERVAL) => {}
+            () = tokio::time::sleep(STALENESS_INTERVAL), if longest.is_some() => {}
+            Ok(()) = after.changed() => {}
         }
     }
 }

@@ -130,6 +130,8 @@ fn queries(page: &mut Page<'_>, sum: &stats::Counts) -> Result<(), fmt::Error> {
     page.counter("dns_truncated_responses", "Responses that were truncated (TC)", &truncated)?;
     page.counter("dns_dropped_requests", "Requests that got no response", &by("reason", &stats::DROPS, &sum.drops))?;
     page.counter("dns_answers", "Answers from zones, by what was found", &by("kind", &stats::KINDS, &sum.kinds))?;
+    let opcodes = by("opcode", &stats::OPCODES, &sum.opcodes);
+    page.counter("dns_opcode_requests", "Requests that are no queries, by opcode", &opcodes)?;
     page.counter("dns_cookies", "Requests with a cookie", &by("kind", &stats::COOKIES, &sum.cookies))?;
     let limited = by("action", &stats::LIMITED, &sum.limited);
     page.counter("dns_rate_limited", "Responses over the rate limit, by what became of them", &limited)?;

@@ -6,9 +6,11 @@
 //! one process the loops use the same client as from afar, over a function call instead of TLS.
 
 pub mod access;
+pub mod admin_tls;
 pub mod api;
 pub mod banner;
 pub mod data_dir;
+pub mod dials;
 pub mod dns;
 pub mod dns_metrics;
 pub mod engine;
@@ -19,8 +21,10 @@ pub mod query_log;
 pub mod scheduling;
 pub mod signals;
 pub mod sockets;
+pub mod store_metrics;
 pub mod supervisor;
 pub mod tasks;
+pub mod traces;
 pub mod unbound;
 
 use std::net::SocketAddr;
@@ -32,10 +36,13 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 
+use self::access::Access;
 use self::api::Api;
 use self::data_dir::DataDir;
+use self::dials::Dials;
 use self::dns::{Dns, Follow};
 use self::signals::{Signal, Signals};
+use self::store_metrics::StoreMetrics;
 use self::tasks::Tasks;
 use crate::admin::dashboard::Dashboard;
 use crate::admin::health::Health;
@@ -46,7 +53,7 @@ use crate::api::identity::{
 use crate::api::v1alpha1::zone::ZonePlatform;
 use crate::apiserver::audit::metrics::AuditMetrics;
 use crate::client::metrics::MirrorMetrics;
-use crate::config::{self, Places, Role, Settings};
+use crate::config::{self, AdminTls, Places, Role, Settings};
 use crate::controller::ledger::BaseSerial;
 use crate::httpd::{self, Limits};
 use crate::scheduler::chooser::Chooser;
@@ -103,6 +110,9 @@ pub enum Error {
     /// The zone files cannot be read.
     #[error("{0} (--zones)")]
     ZoneFiles(#[from] controller::static_zones::FolderError),
+    /// Spans cannot be sent.
+    #[error("{0} (--trace-endpoint, --trace-headers, --trace-ca)")]
+    Traces(#[from] telemetry::otlp::SetupError),
     /// The query log cannot be written.
     #[error(transparent)]
     QueryLog(#[from] query_log::OpenError),
@@ -163,6 +173,8 @@ pub fn run(places: Places, mut settings: Settings) -> Result<(), Error> {
 /// A running process.
 struct Process {
     admin_addresses: Vec<SocketAddr>,
+    /// What the admin endpoints show; `None`: they speak plain HTTP.
+    admin_tls: Option<Arc<admin_tls::Source>>,
     health: Arc<Health>,
     api: Option<Api>,
     dns: Option<Dns>,
@@ -170,6 +182,8 @@ struct Process {
     switch: Option<watch::Sender<Chooser>>,
     /// Changes what the API tells of the configuration, likewise.
     told: Option<watch::Sender<Option<ZonePlatform>>>,
+    /// Settings that the loops go by.
+    dials: Dials,
     applied: Option<manifests::Report>,
     /// API, scheduler and control loops.
     control: Tasks,
@@ -199,30 +213,52 @@ impl Process {
         // The admin endpoints answer before anything else is there: without this check nothing would be missing yet.
         let starting = admin.health.add("process", "start", "it is starting");
         let (mut control, mut edge) = (Tasks::new(), Tasks::new());
+        let dials = Dials::new(settings);
         let admin_addresses = sockets::addresses(&admin_sockets);
+        traces::start(&settings.tracing, data_dir.as_ref(), &mut edge, &admin)?;
         let dashboard = Dashboard::new(admin.health.clone(), admin.metrics.clone());
+        let access = match &data_dir {
+            Some(data_dir) if settings.has(Role::Api) => {
+                let further = match settings.admin_tls {
+                    AdminTls::On => access::names(&admin_addresses, &settings.admin_names).collect(),
+                    AdminTls::Off | AdminTls::Files { .. } => Vec::new(),
+                };
+                let listened = sockets::addresses(&api_sockets);
+                Some(Arc::new(Access::open(data_dir, settings, &listened, further)?))
+            }
+            _ => None,
+        };
+        let admin_tls = admin_tls::Source::open(settings, data_dir.as_ref(), access.as_ref(), &admin_addresses)?;
         if !admin_sockets.is_empty() {
             edge.spawn("dashboard", dashboard.clone().run(edge.stop_token()));
         }
+        match &admin_tls {
+            Some(tls) => edge.spawn("admin certificate", tls.clone().keep(edge.stop_token())),
+            None => admin_tls::warn_of_plain(&admin_addresses),
+        }
+        let shown = admin_tls.as_ref().map(|tls| tls.server_config()).transpose()?;
         for listener in admin_sockets {
             let router = admin::router(admin.clone(), dashboard.clone());
-            let serving = httpd::serve(listener, None, router, Limits::default(), edge.stop_token());
+            let serving = httpd::serve(listener, shown.clone(), router, Limits::default(), edge.stop_token());
             edge.spawn("admin listener", serving);
         }
-        let api = match &data_dir {
-            Some(data_dir) if settings.has(Role::Api) => {
+        let api = match (&data_dir, access) {
+            (Some(data_dir), Some(access)) => {
                 let check = admin.health.add("api", "store", "it is being opened");
-                Some(Api::start(settings, data_dir, api_sockets, &mut control, &check).await?)
+                Some(Api::start(settings, data_dir, access, api_sockets, &mut control, &check).await?)
             }
             _ => None,
         };
         dashboard.open(match (&api, &settings.kubeconfig) {
             (Some(api), _) => Some(api.unproven_client()),
-            (None, Some(path)) => Some(client::unproven_from_kubeconfig(path).await?),
+            (None, Some(path)) => Some(client::unproven_from_kubeconfig(path, settings.api_silence).await?),
             (None, None) => None,
         });
         if let Some(audit) = api.as_ref().and_then(Api::audit) {
             admin.metrics.collect(AuditMetrics(audit.clone()));
+        }
+        if let Some(writable) = api.as_ref().and_then(Api::store_writable) {
+            admin.metrics.collect(StoreMetrics(writable.clone()));
         }
         let mut mirrors = Vec::new();
         let (mut switch, mut told) = (None, None);
@@ -234,7 +270,7 @@ impl Process {
             let clients = scheduling::Clients { scheduler, controller };
             let instance = data_dir.instance()?;
             let host_key = settings.verify.hosts.then(|| data_dir.host_key()).transpose()?;
-            let here = scheduling::Here { instance: &instance, listened: &listened, host_key };
+            let here = scheduling::Here { instance: &instance, listened: &listened, host_key, dials: &dials };
             let started = scheduling::start(settings, clients, platform, base, here, &mut control, &admin);
             mirrors = started.mirrors;
             switch = Some(started.switch);
@@ -250,7 +286,10 @@ impl Process {
             _ => None,
         };
         let dns = match dns_sockets {
-            Some(sockets) => Some(Dns::start(settings, sockets, follow, &mut control, &admin, &mut mirrors).await?),
+            Some(sockets) => {
+                let tasks = &mut control;
+                Some(Dns::start(settings, &dials, sockets, follow, tasks, &admin, &mut mirrors).await?)
+            }
             None => None,
         };
         // The zone files were read: the ledger may begin.
@@ -261,11 +300,13 @@ impl Process {
         let health = admin.health.clone();
         let mut process = Process {
             admin_addresses,
+            admin_tls,
             health,
             api,
             dns,
             switch,
             told,
+            dials,
             applied: None,
             control,
             edge,
@@ -296,6 +337,7 @@ impl Process {
             dns: self.dns.as_ref().map(Dns::addresses).unwrap_or_default(),
             api: self.api.as_ref(),
             admin: &self.admin_addresses,
+            admin_scheme: if self.admin_tls.is_some() { "https" } else { "http" },
             applied: self.applied.as_ref(),
         });
     }
@@ -348,6 +390,9 @@ impl Process {
         if let Some(api) = &self.api {
             api.reload();
         }
+        if let Some(tls) = &self.admin_tls {
+            tls.reload();
+        }
         let new = match config::load(places) {
             Ok(new) => new,
             Err(errors) => {
@@ -369,6 +414,10 @@ impl Process {
         if now.iter().any(|key| engine::is_key(key)) {
             engine::take(settings, &new);
         }
+        (settings.brake_share, settings.stale_after) = (new.brake_share, new.stale_after);
+        settings.health_probes_max = new.health_probes_max;
+        settings.health_panic_percent = new.health_panic_percent;
+        self.dials.turn(settings);
         (settings.strategy, settings.webhook) = (new.strategy, new.webhook.clone());
         // Even if nothing has changed in these keys: the file that one of them names may have.
         let chooser = settings.chooser();
@@ -434,7 +483,7 @@ fn roles(settings: &Settings) -> String {
 async fn client_as(settings: &Settings, api: Option<&Api>, user: &str) -> Result<kube::Client, Error> {
     match (api, &settings.kubeconfig) {
         (Some(api), _) => Ok(api.client(Identity::user(user))),
-        (None, Some(path)) => Ok(client::from_kubeconfig(path).await?),
+        (None, Some(path)) => Ok(client::from_kubeconfig(path, settings.api_silence).await?),
         (None, None) => unreachable!("the configuration was checked: these roles need an API"),
     }
 }

@@ -1,6 +1,7 @@
 //! The role `scheduler`: leadership, and the loops that only the leader runs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures::future::OptionFuture;
@@ -8,7 +9,9 @@ use kube::Client;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{platform, tasks::Tasks};
+use super::dials::Dials;
+use super::platform;
+use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::api::v1alpha1::SCHEDULER_LEASE;
 use crate::api::v1alpha1::zone::ZonePlatform;
@@ -53,6 +56,8 @@ pub struct Here<'a> {
     pub listened: &'a [SocketAddr],
     /// What the challenges of hosts are made with; `None`: hosts need no proof.
     pub host_key: Option<Key>,
+    /// Settings that a reload changes.
+    pub dials: &'a Dials,
 }
 
 /// Starts the loops in `tasks`. The ledger waits for `base`.
@@ -66,7 +71,7 @@ pub fn start(
     admin: &Admin,
 ) -> Started {
     let Clients { scheduler, controller } = clients;
-    let Here { instance, listened, host_key } = here;
+    let Here { instance, listened, host_key, dials } = here;
     let stop = tasks.stop_token();
     let leadership =
         Lease::run(scheduler.clone(), SCHEDULER_LEASE, instance, lease::Settings::default(), stop.child_token());
@@ -87,11 +92,13 @@ pub fn start(
         quarantine: config.name_quarantine,
         platform: Some(platform.clone()),
         prove_hosts: host_key.is_some(),
+        instance: instance.to_owned(),
         ..placement::Settings::default()
     };
     let placement = placement::Placement::new(controller.clone(), keeping, counters);
     let routes = placement.routes();
     admin.metrics.collect(placement.router_metrics());
+    admin.metrics.collect(placement.standings());
     let of = |owner: &'static str, probes: Vec<HealthProbe>| probes.into_iter().map(move |probe| (owner, probe));
     let mirrors: Vec<_> = of("scheduler", loops.mirrors()).chain(of("placement", placement.mirrors())).collect();
     let watched = mirrors.clone();
@@ -120,17 +127,18 @@ pub fn start(
     });
     let probes = health::metrics::Metrics::default();
     admin.metrics.register(|registry| probes.register(registry));
-    let probing = health::Settings {
-        domain: platform.domain_text(),
-        probes_max: config.health_probes_max,
-        panic_percent: config.health_panic_percent,
-        instance: instance.to_owned(),
+    let (domain, own_name) = (platform.domain_text(), instance.to_owned());
+    let probing = move |(probes_max, panic_percent): (usize, u32)| health::Settings {
+        domain: domain.clone(),
+        probes_max,
+        panic_percent,
+        instance: own_name.clone(),
     };
-    let prober = controller.clone();
+    let (prober, dial) = (controller.clone(), dials.health.subscribe());
     tasks.spawn(
         "health of addresses",
         while_leading(leadership.clone(), stop.clone(), move |stop| {
-            health::run(prober.clone(), probing.clone(), probes.clone(), stop)
+            probe(prober.clone(), probing.clone(), dial.clone(), probes.clone(), stop)
         }),
     );
     let servers = config.verify.is_on.then(|| servers_to_ask(config, &platform, listened));
@@ -175,6 +183,29 @@ pub fn start(
         }),
     );
     Started { mirrors, switch, told: tell }
+}
+
+/// Probes addresses until `stop`, as `settings` makes of what the dial says. When that is turned, probing begins anew, as it does
+/// with a new leader: from what the Routers' status says.
+async fn probe(
+    client: Client,
+    settings: impl Fn((usize, u32)) -> health::Settings,
+    mut dial: watch::Receiver<(usize, u32)>,
+    metrics: health::metrics::Metrics,
+    stop: CancellationToken,
+) {
+    while !stop.is_cancelled() {
+        let turned = *dial.borrow_and_update();
+        let round = stop.child_token();
+        let mut running = pin!(health::run(client.clone(), settings(turned), metrics.clone(), round.clone()));
+        tokio::select! {
+            () = &mut running => return,
+            Ok(()) = dial.changed() => {
+                round.cancel();
+                running.await;
+            }
+        }
+    }
 }
 
 /// The name servers that are asked whether names are live: those of `verify-server`; else those of `nameserver` where

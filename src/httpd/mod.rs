@@ -1,8 +1,9 @@
 //! HTTP connections: accept, TLS if wanted, then HTTP/1.1 or HTTP/2 into an [`axum::Router`].
 //!
 //! Every stage has a bound: how many connections, how long a handshake, the headers and a body may take, how large
-//! they may be, and how long an answer may wait for a client that does not take it (`pace`). A request carries as extensions its [`Peer`] and, if the client showed a certificate that the TLS
-//! configuration trusts, a [`ClientCertificate`]; neither can be set from the network. On shutdown the listener closes
+//! they may be, and how long an answer may wait for a client that does not take it (`pace`). A request carries as extensions
+//! its [`Peer`], over TLS [`Encrypted`], and, if the client showed a certificate that the TLS configuration trusts, a
+//! [`ClientCertificate`]; none can be set from the network. On shutdown the listener closes
 //! first, idle connections end at once, busy ones may finish what they are at for [`Limits::drain`].
 
 mod body;
@@ -17,7 +18,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use data_encoding::HEXLOWER;
-use http::{Request, Response};
+use http::{Extensions, Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -37,6 +38,10 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 /// Where a request came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
+
+/// The request came over TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Encrypted;
 
 /// The subject of a verified client certificate. In Kubernetes' reading the common name is the user, and the
 /// organizations are groups.
@@ -182,33 +187,36 @@ async fn connection(
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.stall));
     let stream = Box::pin(stream);
+    let mut told = Extensions::new();
+    told.insert(Peer(peer));
     let Some(acceptor) = acceptor else {
-        return requests(stream, peer, None, router, limits, stop).await;
+        return requests(stream, peer, told, router, limits, stop).await;
     };
     // A peer that speaks no TLS, or trusts another authority, is that peer's affair.
     match tokio::time::timeout(limits.handshake, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
-            let certificate = stream.get_ref().1.peer_certificates().and_then(subject);
-            requests(stream, peer, certificate, router, limits, stop).await;
+            told.insert(Encrypted);
+            if let Some(certificate) = stream.get_ref().1.peer_certificates().and_then(subject) {
+                told.insert(certificate);
+            }
+            requests(stream, peer, told, router, limits, stop).await;
         }
         Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
         Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
     }
 }
 
+/// Serves the requests of a connection, each of which is `told` where it came from.
 async fn requests(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: SocketAddr,
-    certificate: Option<ClientCertificate>,
+    told: Extensions,
     router: axum::Router,
     limits: Limits,
     stop: CancellationToken,
 ) {
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(Peer(peer));
-        if let Some(certificate) = &certificate {
-            request.extensions_mut().insert(certificate.clone());
-        }
+        request.extensions_mut().extend(told.clone());
         let request = request.map(|body| Body::new(body::Bounded::new(body, limits.body_octets, limits.body)));
         let router = router.clone();
         async move {

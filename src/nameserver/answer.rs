@@ -9,13 +9,13 @@
 use std::sync::Arc;
 
 use super::proof;
-use super::section::{Message, Owner, Section, question};
+use super::section::{Message, Owner, Section, Written, question};
 use super::stats::Kind;
+use crate::wire::RecordType;
 use crate::wire::build::Full;
 use crate::wire::header::Rcode;
-use crate::wire::name::NAME_OCTETS_MAX;
+use crate::wire::name::{NAME_OCTETS_MAX, wire_end};
 use crate::wire::question::QUESTION_AT;
-use crate::wire::{Name, RecordType};
 use crate::zone::Zone;
 use crate::zone::asked::Asked;
 use crate::zone::lookup::{Ancestor, Found, Lookup, Place, lookup, lookup_any, place};
@@ -63,6 +63,16 @@ pub(super) struct Verdict {
     /// The name that the answer comes from: the owner of the records or of the first alias, a wildcard or not; the cut; the
     /// apex for what does not exist. Rate limiting counts by it.
     pub(super) source: NameHash,
+}
+
+impl Verdict {
+    /// The same about a message that has no room for its records: part of them would be taken for all (RFC 2181 §9). The code
+    /// is what it would be with them: with TC, too, it tells of the last name of a chain (RFC 2308 §2.1).
+    #[cold]
+    fn cut(self, message: &mut Message<'_, '_>) -> Self {
+        message.clear();
+        Verdict { truncated: true, ..self }
+    }
 }
 
 /// A name that is being looked up, and where it stands in the message.
@@ -118,6 +128,7 @@ fn follow(
             break;
         }
         seen[aliases] = qname.hash(0);
+        message.set_name(target_at, qname.length());
         match step(ask, Current { qname: &qname, at: target_at, aliases }, message)? {
             // The first name's owner decides AA (RFC 1035 §4.1.1), and that was ours.
             Step::Done(verdict) => return Ok(Verdict { authoritative: true, source, ..verdict }),
@@ -143,41 +154,40 @@ fn step(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> R
     let verdict = |rcode, kind, source| Verdict { rcode, authoritative: true, truncated: false, kind, source };
     match found {
         Some(Lookup::Answer(found, records)) => {
-            let start = put_answer(ask, current, &found, &records, message)?;
+            let written = put_answer(ask, current, &found, &records, message)?;
             if message.has_expansions() {
                 proof::expansions(ask, message)?;
             }
             if records.has_targets() {
-                put_additional(ask, &found, &records, owner(current, message), start, message);
+                put_additional(ask, &found, &records, owner(current, message), written, message);
             }
             Ok(Step::Done(verdict(Rcode::NOERROR, Kind::Data, found.node.hash())))
         }
         Some(Lookup::NoData(found)) => {
-            put_soa(ask, message)?;
-            proof::no_data(ask, current, &found, message)?;
-            Ok(Step::Done(verdict(Rcode::NOERROR, Kind::NoData, ask.zone.apex_hash())))
+            let proved = put_soa(ask, message).and_then(|()| proof::no_data(ask, current, &found, message));
+            let verdict = verdict(Rcode::NOERROR, Kind::NoData, ask.zone.apex_hash());
+            Ok(Step::Done(proved.map_or_else(|Full| verdict.cut(message), |()| verdict)))
         }
         Some(Lookup::NxDomain(encloser)) => {
-            put_soa(ask, message)?;
-            proof::no_name(ask, current, &encloser, message)?;
-            Ok(Step::Done(verdict(Rcode::NXDOMAIN, Kind::NxDomain, ask.zone.apex_hash())))
+            let proved = put_soa(ask, message).and_then(|()| proof::no_name(ask, current, &encloser, message));
+            let verdict = verdict(Rcode::NXDOMAIN, Kind::NxDomain, ask.zone.apex_hash());
+            Ok(Step::Done(proved.map_or_else(|Full| verdict.cut(message), |()| verdict)))
         }
         Some(Lookup::Referral(cut, records)) => match put_referral(ask, current, &cut, &records, message) {
             Err(Full) if current.aliases == 0 => {
                 // Cut to nothing as any answer is, but not one of ours: AA stays off.
-                message.clear();
                 let verdict = verdict(Rcode::NOERROR, Kind::Referral, cut.node.hash());
-                Ok(Step::Done(Verdict { authoritative: false, truncated: true, ..verdict }))
+                Ok(Step::Done(Verdict { authoritative: false, ..verdict.cut(message) }))
             }
             result => result.map(Step::Done),
         },
         Some(Lookup::Cname(found, records)) => {
-            let start = put_answer(ask, current, &found, &records, message)?;
+            let written = put_answer(ask, current, &found, &records, message)?;
             let owner_octets = match owner(current, message) {
                 Owner::At(_) => 2,
                 Owner::Relative(labels) => labels.len() + 2,
             };
-            Ok(Step::Alias { target_at: start + owner_octets + RECORD_HEAD - 2, source: found.node.hash() })
+            Ok(Step::Alias { target_at: written.start + owner_octets + RECORD_HEAD - 2, source: found.node.hash() })
         }
         Some(Lookup::Dname(dname, records)) => put_dname(ask, current, &dname, &records, message),
         None => Ok(Step::Done(Verdict {
@@ -196,10 +206,10 @@ fn put_answer(
     found: &Found<'_>,
     records: &Records<'_>,
     message: &mut Message<'_, '_>,
-) -> Result<usize, Full> {
+) -> Result<Written, Full> {
     let owner = owner(current, message);
     let rotates = matches!(records.rtype(), RecordType::A | RecordType::AAAA) && records.stride() > 0;
-    let start = if rotates {
+    let written = if rotates {
         message.put_rotated(Section::Answer, owner, records, ask.random)?
     } else {
         message.put(Section::Answer, owner, records)?
@@ -210,7 +220,7 @@ fn put_answer(
             message.expanded(current.at, found.synthesised);
         }
     }
-    Ok(start)
+    Ok(written)
 }
 
 /// The owner of records about the current name.
@@ -260,18 +270,20 @@ fn put_dname(
     }
     let source = dname.node.hash();
     let verdict = |rcode| Verdict { rcode, authoritative: true, truncated: false, kind: Kind::Data, source };
-    let target = records.records().get(RECORD_HEAD..).and_then(|rdata| Name::split_from(rdata).ok());
-    let Some((target, _)) = target else { return Ok(Step::Done(verdict(Rcode::SERVFAIL))) };
+    let rdata = records.records().get(RECORD_HEAD..).unwrap_or_default();
+    let Ok(target) = wire_end(rdata).map(|end| &rdata[..end]) else {
+        return Ok(Step::Done(verdict(Rcode::SERVFAIL)));
+    };
     let kept = current.qname.start(dname.above);
-    if kept + target.as_wire().len() > NAME_OCTETS_MAX {
+    let length = kept + target.len();
+    if length > NAME_OCTETS_MAX {
         return Ok(Step::Done(verdict(Rcode::YXDOMAIN)));
     }
     let mut octets = [0; NAME_OCTETS_MAX];
     // The labels in front of the DNAME's owner as they stand in the message, so in the client's case.
     octets[..kept].copy_from_slice(&message.writer.written()[current.at..current.at + kept]);
-    octets[kept..kept + target.as_wire().len()].copy_from_slice(target.as_wire());
-    let length = kept + target.as_wire().len();
-    let target_at = message.put_cname(current.at, records.ttl(), &octets[..length])?;
+    octets[kept..length].copy_from_slice(target);
+    let target_at = message.put_cname(self::owner(current, message), records.ttl(), &octets[..length])?;
     if matches!(ask.qtype, RecordType::CNAME | RecordType::ANY) {
         // The CNAME is what was asked for.
         return Ok(Step::Done(verdict(Rcode::NOERROR)));
@@ -291,7 +303,7 @@ fn put_referral(
         proof::expansions(ask, message)?;
     }
     let owner = ancestor_owner(current, cut.above, message);
-    let start = message.put(Section::Authority, owner, records)?;
+    let written = message.put(Section::Authority, owner, records)?;
     if ask.dnssec {
         match cut.node.get(RecordType::DS) {
             // Without a signature the DS proves nothing; RFC 4035 §3.1.4.1 speaks of signed zones alone.
@@ -310,7 +322,7 @@ fn put_referral(
                 continue;
             }
             let Some(node) = find_target(ask.zone, &target) else { continue };
-            let owner = target_owner(owner, start, &target, message);
+            let owner = target_owner(written, &target, message);
             for rtype in [RecordType::A, RecordType::AAAA] {
                 if put_address(ask, owner, &node, rtype, message).is_err() && in_domain {
                     truncated = true;
@@ -329,7 +341,7 @@ fn put_additional(
     found: &Found<'_>,
     records: &Records<'_>,
     owner: Owner<'_>,
-    start: usize,
+    written: Written,
     message: &mut Message<'_, '_>,
 ) {
     let is_service = matches!(records.rtype(), RecordType::SVCB | RecordType::HTTPS);
@@ -348,7 +360,7 @@ fn put_additional(
         let (node, owner) = if target.is_owner {
             (Some(found.node), owner)
         } else {
-            (find_target(ask.zone, &target), target_owner(owner, start, &target, message))
+            (find_target(ask.zone, &target), target_owner(written, &target, message))
         };
         // What lies at or below a cut is the other zone's to tell.
         let Some(node) = node.filter(|node| node.flags() & (flag::OCCLUDED | flag::CUT) == 0) else { continue };
@@ -361,12 +373,12 @@ fn put_additional(
     }
 }
 
-/// The owner of a target's records: where the name stands in the RRset written at `start`, if a pointer reaches it.
-fn target_owner<'a>(owner: Owner<'_>, start: usize, target: &Target<'a>, message: &Message<'_, '_>) -> Owner<'a> {
-    match owner {
-        Owner::At(_) => message.owner_at(start + target.at, target.relative),
-        Owner::Relative(_) if target.relative.is_empty() => message.apex(),
-        Owner::Relative(_) => Owner::Relative(target.relative),
+/// The owner of a target's records: where the name stands in the RRset that was written, if a pointer reaches it.
+fn target_owner<'a>(written: Written, target: &Target<'a>, message: &Message<'_, '_>) -> Owner<'a> {
+    match target.relative {
+        relative if written.as_stored => message.owner_at(written.start + target.at, relative),
+        [] => message.apex(),
+        relative => Owner::Relative(relative),
     }
 }
 

@@ -41,10 +41,11 @@ use section::Message;
 use stats::{DropReason, Kind, Limited};
 
 use crate::wire::RecordType;
-use crate::wire::build::Writer;
+use crate::wire::build::{Full, Writer};
 use crate::wire::edns::ExtendedError;
 use crate::wire::header::{FLAG_AA, FLAG_CD, FLAG_QR, FLAG_RD, FLAG_TC, HEADER_OCTETS, Header, Opcode, Rcode};
 use crate::wire::message::Query;
+use crate::wire::tsig::TsigError;
 use crate::zone::Zone;
 use crate::zone::db::Snapshot;
 use crate::zone::image::Unavailable;
@@ -236,6 +237,9 @@ fn read(context: &Context<'_>, query: &[u8], peer: &Peer, turn: &mut Turn) {
     let cookies = context.settings.cookies.as_ref();
     turn.cookie = cookie::meet(cookies, &turn.query, query, peer.address, peer.now);
     turn.judgement = query::judge(&turn.query, peer, cookies, turn.cookie.standing);
+    if turn.query.header.opcode() != Opcode::QUERY {
+        context.stats.count_opcode(turn.query.header.opcode());
+    }
     if let (Judgement::Lookup, Some(question)) = (turn.judgement, turn.query.question) {
         turn.qname.read(question.name(query));
     }
@@ -305,6 +309,14 @@ fn write(
 
     writer.release(opt_octets);
     let has_opt = opt.is_some_and(|opt| opt.put(&mut writer, reply.rcode, reply.ede).is_ok());
+    let mut closing = u16::from(has_opt);
+    if let Judgement::Unverified(error) = turn.judgement {
+        match put_tsig(query, turn, error, &mut writer) {
+            Ok(()) => closing += 1,
+            // RFC 8945 §5.3: without room for it the client is sent to a stream.
+            Err(_) => reply.truncated = true,
+        }
+    }
     let header = turn.query.header;
     let copied = FLAG_RD | if header.opcode() == Opcode::QUERY { FLAG_CD } else { 0 };
     let flags = FLAG_QR
@@ -320,7 +332,7 @@ fn write(
         questions: u16::from(question_octets > 0),
         answers,
         authorities,
-        additionals: additionals + u16::from(has_opt),
+        additionals: additionals + closing,
     };
     writer.written_mut()[..HEADER_OCTETS].copy_from_slice(&header.to_octets());
     let length = writer.position();
@@ -416,6 +428,7 @@ fn reply(
 ) -> Reply {
     let question = match (turn.judgement, turn.query.question) {
         (Judgement::Reply(rcode, ede), _) => return Reply::of(rcode, ede),
+        (Judgement::Unverified(_), _) => return Reply::of(Rcode::NOTAUTH, None),
         (Judgement::Lookup, Some(question)) => question,
         (Judgement::Chaos, _) => return chaos(context, query, turn, writer),
         // Dropped before, or without a question to look up.
@@ -458,6 +471,12 @@ fn reply(
             Reply { truncated: true, authoritative: true, source, ..Reply::of(Rcode::NOERROR, None) }
         }
     }
+}
+
+/// Writes the TSIG record of a response that is not signed itself (RFC 8945 §5.3.2): the last of the message.
+#[cold]
+fn put_tsig(query: &[u8], turn: &Turn, error: TsigError, writer: &mut Writer<'_>) -> Result<(), Full> {
+    turn.query.tsig.ok_or(Full)?.put_error(query, error, writer)
 }
 
 /// Writes what the server says about itself.

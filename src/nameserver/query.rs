@@ -2,7 +2,9 @@
 //!
 //! Decisions where the standards leave a choice, or are silent:
 //! - UPDATE and unknown opcodes are NOTIMP (RFC 2136 §2.2 lets a server not implement it). NOTIFY is REFUSED: this server
-//!   is no one's secondary yet.
+//!   is no one's secondary yet; without a question it is FORMERR.
+//! - An unknown EDNS version is BADVERS whatever the opcode (RFC 6891 §6.1.3).
+//! - A TSIG record is looked at in QUERY, NOTIFY and UPDATE, before any zone: no key is known, so it is BADKEY.
 //! - Classes other than IN and CH, ANY included, are REFUSED.
 //! - AXFR and IXFR are REFUSED on every transport: transfers are denied by default.
 //! - MAILA and MAILB are types like any other: no name has them.
@@ -17,6 +19,7 @@ use super::{Peer, Transport};
 use crate::wire::edns::{Edns, ExtendedError};
 use crate::wire::header::{Opcode, Rcode};
 use crate::wire::message::Query;
+use crate::wire::tsig::TsigError;
 use crate::wire::{Class, RecordType};
 
 /// What is to be done with a query.
@@ -26,6 +29,8 @@ pub(super) enum Judgement {
     Drop(DropReason),
     /// Answer with this code, and nothing from any zone.
     Reply(Rcode, Option<ExtendedError>),
+    /// Answer NOTAUTH, with a TSIG record that says this.
+    Unverified(TsigError),
     /// Answer about the server itself (RFC 4892).
     Chaos,
     /// Look for the name in the zones.
@@ -42,11 +47,7 @@ pub(super) fn judge(query: &Query, peer: &Peer, cookies: Option<&Cookies>, stand
         return Judgement::Drop(DropReason::Source);
     }
     if query.header.opcode() != Opcode::QUERY {
-        return match (query.header.opcode(), query.fault) {
-            (Opcode::NOTIFY, Some(_)) => Judgement::Reply(Rcode::FORMERR, None),
-            (Opcode::NOTIFY, None) => Judgement::Reply(Rcode::REFUSED, Some(ExtendedError::PROHIBITED)),
-            _ => Judgement::Reply(Rcode::NOTIMP, None),
-        };
+        return judge_other(query);
     }
     if query.fault.is_some() {
         return Judgement::Reply(Rcode::FORMERR, None);
@@ -58,6 +59,9 @@ pub(super) fn judge(query: &Query, peer: &Peer, cookies: Option<&Cookies>, stand
         if has_malformed_option(edns, peer, cookies) {
             return Judgement::Reply(Rcode::FORMERR, None);
         }
+    }
+    if let Some(error) = unverified(query) {
+        return Judgement::Unverified(error);
     }
     let Some(question) = query.question else {
         // RFC 7873 §5.4: BADCOOKIE "if the Server Cookie sent with the query was invalid".
@@ -87,6 +91,26 @@ pub(super) fn judge(query: &Query, peer: &Peer, cookies: Option<&Cookies>, stand
         Class::CH => Judgement::Chaos,
         _ => Judgement::Reply(Rcode::REFUSED, None),
     }
+}
+
+/// Judges what is no query.
+#[cold]
+fn judge_other(query: &Query) -> Judgement {
+    let opcode = query.header.opcode();
+    let is_malformed = query.fault.is_some() || query.question.is_none();
+    match unverified(query) {
+        _ if opcode == Opcode::NOTIFY && is_malformed => Judgement::Reply(Rcode::FORMERR, None),
+        _ if query.edns.is_some_and(|edns| edns.version > 0) => Judgement::Reply(Rcode::BADVERS, None),
+        Some(error) if matches!(opcode, Opcode::NOTIFY | Opcode::UPDATE) => Judgement::Unverified(error),
+        _ if opcode == Opcode::NOTIFY => Judgement::Reply(Rcode::REFUSED, Some(ExtendedError::PROHIBITED)),
+        _ => Judgement::Reply(Rcode::NOTIMP, None),
+    }
+}
+
+/// What is wrong with the signature of a query that has one. This server has no keys, so each is by one that it does not know.
+#[inline]
+fn unverified(query: &Query) -> Option<TsigError> {
+    query.tsig.map(|_| TsigError::BADKEY)
 }
 
 /// Whether an option has a length that its RFC forbids, where the RFC holds. RFC 7828 §3.3.1 of a query over UDP: the server

@@ -1,12 +1,15 @@
 //! Writing RRsets into the sections of a response.
 //!
-//! Stored records are copied as they are; what is left to do is to add the question's length to the pointers in their
-//! RDATA, and to change their owner where it is not the question's name. An RRset is written whole or not at all.
+//! Stored records are copied as they are; what is left to do is to resolve the pointers in their RDATA, and to change their
+//! owner where it is not the question's name. An RRset is written whole or not at all. A pointer reaches 16 KiB
+//! (RFC 1035 §4.1.4): beyond, names are written out.
 
 use super::answer::ALIASES_MAX;
 use crate::wire::build::{Full, Writer};
+use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::question::{QUESTION_AT, Question};
 use crate::zone::Zone;
+use crate::zone::compression::{Places, Tail, follow};
 use crate::zone::node::{QUESTION_POINTER, RECORD_HEAD, Records, split_records};
 
 /// A section of a message, without the question.
@@ -26,6 +29,8 @@ pub(super) struct Message<'w, 'b> {
     question_length: u16,
     /// Octets of the apex of the zone that answers.
     apex_length: u16,
+    /// Where the name that is being looked up would end if it stood whole where it stands.
+    name_end: usize,
     /// The first `expansion_count` are set.
     expansions: [Expansion; ALIASES_MAX],
     expansion_count: u8,
@@ -41,6 +46,15 @@ pub(super) struct Expansion {
     pub(super) above: usize,
 }
 
+/// Where an RRset was written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Written {
+    /// Where its first record starts.
+    pub(super) start: usize,
+    /// Whether what is in it lies where it lies in the stored records.
+    pub(super) as_stored: bool,
+}
+
 /// The owner of records in a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Owner<'a> {
@@ -52,6 +66,8 @@ pub(super) enum Owner<'a> {
 
 /// Offsets that a pointer cannot say (RFC 1035 §4.1.4: 14 bits).
 const POINTER_END: usize = 0x4000;
+/// The bits that tell a pointer from a label.
+const POINTER: u16 = 0xc000;
 const QUESTION: Owner<'static> = Owner::At(QUESTION_AT);
 
 impl<'w, 'b> Message<'w, 'b> {
@@ -59,7 +75,8 @@ impl<'w, 'b> Message<'w, 'b> {
         let apex_length = zone.apex_length() as u16;
         let question_length = u16::from(question.name_length);
         let expansions = [Expansion::default(); ALIASES_MAX];
-        Message { writer, counts: [0; 3], question_length, apex_length, expansions, expansion_count: 0 }
+        let name_end = QUESTION_AT + usize::from(question_length);
+        Message { writer, counts: [0; 3], question_length, apex_length, name_end, expansions, expansion_count: 0 }
     }
 
     /// Where the zone's apex stands in every message: at the end of the question's name.
@@ -75,6 +92,12 @@ impl<'w, 'b> Message<'w, 'b> {
     /// Where the records begin.
     pub(super) fn question_end(&self) -> usize {
         QUESTION_AT + usize::from(self.question_length) + 4
+    }
+
+    /// From now on the name at `at`, which is `octets` long without compression, is looked up. Its labels above the apex stand
+    /// there in one piece.
+    pub(super) fn set_name(&mut self, at: usize, octets: usize) {
+        self.name_end = at + octets;
     }
 
     /// Remembers that records at the name at `at` came from the wildcard `above` labels up.
@@ -112,12 +135,12 @@ impl<'w, 'b> Message<'w, 'b> {
         }
     }
 
-    /// Writes an RRset as stored; where its first record starts.
-    pub(super) fn put(&mut self, section: Section, owner: Owner<'_>, records: &Records<'_>) -> Result<usize, Full> {
+    /// Writes an RRset as stored.
+    pub(super) fn put(&mut self, section: Section, owner: Owner<'_>, records: &Records<'_>) -> Result<Written, Full> {
         let start = self.writer.position();
-        self.copy(owner, &[records.records()], None)?;
-        self.patch(owner, start, records)?;
-        self.counted(section, start, records.count())
+        let as_stored = self.copy_and_resolve(owner, records, None)?;
+        self.counted(section, start, records.count())?;
+        Ok(Written { start, as_stored })
     }
 
     /// Writes records of equal length beginning with another than the first, chosen by `random`; if they have weights, only
@@ -129,14 +152,16 @@ impl<'w, 'b> Message<'w, 'b> {
         owner: Owner<'_>,
         records: &Records<'_>,
         random: u32,
-    ) -> Result<usize, Full> {
+    ) -> Result<Written, Full> {
         let start = self.writer.position();
+        let as_stored = matches!(owner, Owner::At(_));
         // The product's upper half: each start equally likely, without a division.
         let first = ((u64::from(random) * records.count() as u64) >> 32) as usize;
         let Some(weights) = records.weights() else {
             let (last, first) = records.records().split_at(first * records.stride());
             self.copy(owner, &[first, last], None)?;
-            return self.counted(section, start, records.count());
+            self.counted(section, start, records.count())?;
+            return Ok(Written { start, as_stored });
         };
         let heaviest = weights.clone().max().unwrap_or(0);
         let mut chance = u64::from(random);
@@ -158,7 +183,8 @@ impl<'w, 'b> Message<'w, 'b> {
             }
             count += 1;
         }
-        self.counted(section, start, count)
+        self.counted(section, start, count)?;
+        Ok(Written { start, as_stored })
     }
 
     /// Writes the signatures over an RRset.
@@ -167,7 +193,7 @@ impl<'w, 'b> Message<'w, 'b> {
         section: Section,
         owner: Owner<'_>,
         records: &Records<'_>,
-    ) -> Result<usize, Full> {
+    ) -> Result<(), Full> {
         let start = self.writer.position();
         self.copy(owner, &[records.signatures()], None)?;
         self.counted(section, start, records.signature_count())
@@ -184,8 +210,7 @@ impl<'w, 'b> Message<'w, 'b> {
     ) -> Result<(), Full> {
         let start = self.writer.position();
         let ttl = Some(records.ttl().min(ttl_max));
-        self.copy(owner, &[records.records()], ttl)?;
-        self.patch(owner, start, records)?;
+        self.copy_and_resolve(owner, records, ttl)?;
         let mut count = records.count();
         if signed {
             if let Err(full) = self.copy(owner, &[records.signatures()], ttl) {
@@ -194,22 +219,39 @@ impl<'w, 'b> Message<'w, 'b> {
             }
             count += records.signature_count();
         }
-        self.counted(Section::Authority, start, count).map(|_| ())
+        self.counted(Section::Authority, start, count)
     }
 
-    /// Writes what DNAME makes of a name (RFC 6672 §3.1): a CNAME record from the name at `owner_at` to `target`, which is in
-    /// wire form; where the target stands.
-    pub(super) fn put_cname(&mut self, owner_at: usize, ttl: u32, target: &[u8]) -> Result<usize, Full> {
+    /// Writes what DNAME makes of a name (RFC 6672 §3.1): a CNAME record to `target`, which is in wire form; where the target
+    /// stands.
+    pub(super) fn put_cname(&mut self, owner: Owner<'_>, ttl: u32, target: &[u8]) -> Result<usize, Full> {
         let start = self.writer.position();
         let [a, b, c, d] = ttl.to_be_bytes();
-        let [high, low] = (0xc000 | owner_at as u16).to_be_bytes();
-        let head = [high, low, 0, 5, 0, 1, a, b, c, d, 0, target.len() as u8];
-        if owner_at >= POINTER_END || head.len() + target.len() > self.writer.remaining() {
+        let head = [0, 5, 0, 1, a, b, c, d, 0, target.len() as u8];
+        let put = self.put_owner(owner).and_then(|()| self.writer.put(&head)).and_then(|()| self.writer.put(target));
+        if put.is_err() {
+            self.writer.rewind(start);
             return Err(Full);
         }
-        self.writer.put(&head)?;
-        self.writer.put(target)?;
-        self.counted(Section::Answer, start, 1).map(|start| start + RECORD_HEAD)
+        self.counted(Section::Answer, start, 1)?;
+        Ok(self.writer.position() - target.len())
+    }
+
+    /// Writes an owner alone.
+    fn put_owner(&mut self, owner: Owner<'_>) -> Result<(), Full> {
+        match owner {
+            Owner::At(at) => self.writer.put_u16(POINTER | at as u16),
+            Owner::Relative(labels) => {
+                self.writer.put(labels)?;
+                self.put_apex(self.apex_octets())
+            }
+        }
+    }
+
+    /// Writes a pointer to the last `octets` of the apex.
+    fn put_apex(&mut self, octets: usize) -> Result<(), Full> {
+        let at = QUESTION_AT + usize::from(self.question_length) - octets;
+        self.writer.put_u16(POINTER | at as u16)
     }
 
     /// Copies `parts`, each a row of stored records, with `owner` and perhaps another TTL. All or nothing.
@@ -228,7 +270,7 @@ impl<'w, 'b> Message<'w, 'b> {
         }
         let pointer = match owner {
             Owner::At(QUESTION_AT) if ttl.is_none() => return Ok(()),
-            Owner::At(at) => (0xc000 | at as u16).to_be_bytes(),
+            Owner::At(at) => (POINTER | at as u16).to_be_bytes(),
             Owner::Relative(_) => QUESTION_POINTER.to_be_bytes(),
         };
         let written = &mut self.writer.written_mut()[start..];
@@ -247,48 +289,110 @@ impl<'w, 'b> Message<'w, 'b> {
     #[cold]
     fn copy_with_labels(&mut self, labels: &[u8], parts: &[&[u8]], ttl: Option<u32>) -> Result<(), Full> {
         let start = self.writer.position();
-        let Owner::At(apex_at) = self.apex() else { return Err(Full) };
-        let put = |writer: &mut Writer<'_>| {
+        let mut put = || -> Result<(), Full> {
             for record in parts.iter().flat_map(|part| split_records(part)) {
-                writer.put(labels)?;
-                writer.put_u16(0xc000 | apex_at as u16)?;
-                writer.put(&record[2..6])?;
-                match ttl {
-                    Some(ttl) => writer.put(&ttl.to_be_bytes())?,
-                    None => writer.put(&record[6..10])?,
-                }
-                writer.put(&record[10..])?;
+                self.put_owner(Owner::Relative(labels))?;
+                self.put_middle(record, ttl)?;
+                self.writer.put(&record[10..])?;
             }
             Ok(())
         };
-        let result = put(self.writer);
+        let result = put();
         if result.is_err() {
             self.writer.rewind(start);
         }
         result
     }
 
-    /// Adds the question's length to the pointers in records that were copied to `start`.
-    #[inline]
-    fn patch(&mut self, owner: Owner<'_>, start: usize, records: &Records<'_>) -> Result<(), Full> {
-        let length = self.question_length;
-        for at in records.patches() {
-            if matches!(owner, Owner::Relative(_)) {
-                // Each record has grown, so nothing lies where it lay. What is written under such owners are addresses,
-                // services and proofs, whose names are never compressed; should that change, they are left out.
-                debug_assert!(false, "compressed names under an owner that is written out");
-                self.writer.rewind(start);
-                return Err(Full);
-            }
-            let pointer = &mut self.writer.written_mut()[start + at..start + at + 2];
-            let stored = u16::from_be_bytes([pointer[0], pointer[1]]);
-            pointer.copy_from_slice(&stored.wrapping_add(length).to_be_bytes());
+    /// Writes a stored record's type, class and TTL.
+    fn put_middle(&mut self, record: &[u8], ttl: Option<u32>) -> Result<(), Full> {
+        self.writer.put(&record[2..6])?;
+        match ttl {
+            Some(ttl) => self.writer.put(&ttl.to_be_bytes()),
+            None => self.writer.put(&record[6..10]),
         }
-        Ok(())
+    }
+
+    /// Copies an RRset's records with `owner` and perhaps another TTL, and resolves the pointers in them; whether all lies as
+    /// it is stored. All or nothing.
+    #[inline]
+    fn copy_and_resolve(&mut self, owner: Owner<'_>, records: &Records<'_>, ttl: Option<u32>) -> Result<bool, Full> {
+        let start = self.writer.position();
+        let moves = matches!(owner, Owner::Relative(_));
+        if records.has_patches() && (moves || start + records.reach() > POINTER_END) {
+            return self.write_out(owner, records, ttl).map(|()| false);
+        }
+        self.copy(owner, &[records.records()], ttl)?;
+        let places = Places {
+            records: start,
+            owner_end: self.name_end,
+            apex_end: QUESTION_AT + usize::from(self.question_length),
+        };
+        let written = &mut self.writer.written_mut()[start..];
+        for at in records.patches() {
+            let pointer = &mut written[at..at + 2];
+            let stored = u16::from_be_bytes([pointer[0], pointer[1]]);
+            pointer.copy_from_slice(&places.resolve(stored).to_be_bytes());
+        }
+        Ok(!moves)
+    }
+
+    /// Writes an RRset whose stored pointers do not hold where it is to stand: only those to the question remain.
+    #[cold]
+    fn write_out(&mut self, owner: Owner<'_>, records: &Records<'_>, ttl: Option<u32>) -> Result<(), Full> {
+        let start = self.writer.position();
+        let mut put = || -> Result<(), Full> {
+            let mut patches = records.patches().peekable();
+            let mut record_at = 0;
+            for record in split_records(records.records()) {
+                self.put_owner(owner)?;
+                self.put_middle(record, ttl)?;
+                let length_at = self.writer.position();
+                self.writer.put_u16(0)?;
+                let mut from = RECORD_HEAD;
+                while let Some(patch) = patches.next_if(|patch| *patch < record_at + record.len()) {
+                    let patch = patch - record_at;
+                    self.writer.put(&record[from..patch])?;
+                    let stored = u16::from_be_bytes([record[patch], record[patch + 1]]);
+                    self.write_out_name(records.records(), stored)?;
+                    from = patch + 2;
+                }
+                self.writer.put(&record[from..])?;
+                let length = (self.writer.position() - length_at - 2) as u16;
+                self.writer.written_mut()[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
+                record_at += record.len();
+            }
+            Ok(())
+        };
+        let result = put();
+        if result.is_err() {
+            self.writer.rewind(start);
+        }
+        result
+    }
+
+    /// Writes what a stored pointer stands for.
+    fn write_out_name(&mut self, records: &[u8], stored: u16) -> Result<(), Full> {
+        let mut result = Ok(());
+        let tail = follow(records, stored, |labels| result = result.and_then(|()| self.writer.put(labels)));
+        result?;
+        match tail {
+            Tail::Root => self.writer.put(&[0]),
+            Tail::Apex(octets) => self.put_apex(octets),
+            Tail::Owner(octets) => {
+                // The labels of the name that is being looked up, from where it stands.
+                let mut labels = [0; NAME_OCTETS_MAX];
+                let labels = &mut labels[..octets - self.apex_octets()];
+                let at = self.name_end - octets;
+                labels.copy_from_slice(&self.writer.written()[at..at + labels.len()]);
+                self.writer.put(labels)?;
+                self.put_apex(self.apex_octets())
+            }
+        }
     }
 
     #[inline]
-    fn counted(&mut self, section: Section, start: usize, records: usize) -> Result<usize, Full> {
+    fn counted(&mut self, section: Section, start: usize, records: usize) -> Result<(), Full> {
         // Readers tell sections by their counts alone.
         debug_assert!(self.counts[section as usize + 1..].iter().all(|count| *count == 0), "{section:?} comes late");
         let count = &mut self.counts[section as usize];
@@ -299,7 +403,7 @@ impl<'w, 'b> Message<'w, 'b> {
                 return Err(Full);
             }
         }
-        Ok(start)
+        Ok(())
     }
 }
 

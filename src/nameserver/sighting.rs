@@ -31,7 +31,7 @@ impl Sighting {
     pub fn of(query: &[u8], weight: u32, snapshot: &Snapshot) -> Option<Sighting> {
         let read = Query::read(query)?;
         let question = read.question.filter(|question| question.qclass == Class::IN)?;
-        if read.header.opcode() != Opcode::QUERY || read.fault.is_some() {
+        if read.header.opcode() != Opcode::QUERY || read.fault.is_some() || read.tsig.is_some() {
             return None;
         }
         let qname = Qname::of(question.name(query));

@@ -11,7 +11,7 @@ use super::Peer;
 use super::cookie::Standing;
 use super::sizes::{self, BUCKETS};
 use crate::wire::RecordType;
-use crate::wire::header::Rcode;
+use crate::wire::header::{Opcode, Rcode};
 
 /// Counters of one worker. Aligned so that two workers' never share a cache line, or the neighbour that is fetched with it.
 #[repr(align(128))]
@@ -19,6 +19,7 @@ pub struct Stats {
     traffic: [Traffic<AtomicU64>; TRANSPORTS.len()],
     drops: [AtomicU64; DROPS.len()],
     cookies: [AtomicU64; COOKIES.len()],
+    opcodes: [AtomicU64; OPCODES.len()],
     limited: [AtomicU64; LIMITED.len()],
     /// Answers of each zone that has a place here, and in the last row of all others.
     zones: Box<[ZoneRow]>,
@@ -64,6 +65,8 @@ pub struct Counts {
     pub kinds: [u64; KINDS.len()],
     /// Queries with a cookie by [`COOKIES`].
     pub cookies: [u64; COOKIES.len()],
+    /// Requests that are no queries by [`OPCODES`].
+    pub opcodes: [u64; OPCODES.len()],
     /// Responses over the rate limit by [`LIMITED`].
     pub limited: [u64; LIMITED.len()],
 }
@@ -82,8 +85,21 @@ pub const QTYPES: [&str; 18] = [
     "other", "none",
 ];
 /// Labels of response codes.
-pub const RCODES: [&str; 10] =
-    ["NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED", "YXDOMAIN", "BADVERS", "BADCOOKIE", "other"];
+pub const RCODES: [&str; 11] = [
+    "NOERROR",
+    "FORMERR",
+    "SERVFAIL",
+    "NXDOMAIN",
+    "NOTIMP",
+    "REFUSED",
+    "YXDOMAIN",
+    "BADVERS",
+    "BADCOOKIE",
+    "NOTAUTH",
+    "other",
+];
+/// Labels of kinds of requests that are no queries.
+pub const OPCODES: [&str; 5] = ["STATUS", "NOTIFY", "UPDATE", "DSO", "other"];
 /// Labels of reasons to send nothing.
 pub const DROPS: [&str; 5] = ["short", "response", "source", "room", "rate_limit"];
 /// Labels of cookies: `client` came without a server cookie, `bad` with one that was not ours or too old.
@@ -152,6 +168,7 @@ impl Stats {
             traffic: Default::default(),
             drops: Default::default(),
             cookies: Default::default(),
+            opcodes: Default::default(),
             limited: Default::default(),
             zones,
         }
@@ -168,6 +185,7 @@ impl Stats {
             drops: self.drops.each_ref().map(value),
             kinds,
             cookies: self.cookies.each_ref().map(value),
+            opcodes: self.opcodes.each_ref().map(value),
             limited: self.limited.each_ref().map(value),
         }
     }
@@ -217,7 +235,8 @@ impl Stats {
             0..=6 => usize::from(rcode.0),
             16 => 7,
             23 => 8,
-            _ => 9,
+            9 => 9,
+            _ => 10,
         };
         let traffic = &self.traffic[peer.transport as usize];
         add(&traffic.responses[rcode], 1);
@@ -243,6 +262,19 @@ impl Stats {
             Standing::Bad => 2,
         };
         add(&self.cookies[index], 1);
+    }
+
+    /// Counts a request that is no query.
+    #[cold]
+    pub(super) fn count_opcode(&self, opcode: Opcode) {
+        let index = match opcode.0 {
+            2 => 0,
+            4 => 1,
+            5 => 2,
+            6 => 3,
+            _ => 4,
+        };
+        add(&self.opcodes[index], 1);
     }
 
     pub(super) fn count_limited(&self, what: Limited) {
@@ -331,6 +363,7 @@ impl AddAssign for Counts {
         add_each(&mut self.drops, &other.drops);
         add_each(&mut self.kinds, &other.kinds);
         add_each(&mut self.cookies, &other.cookies);
+        add_each(&mut self.opcodes, &other.opcodes);
         add_each(&mut self.limited, &other.limited);
     }
 }

@@ -53,13 +53,18 @@ pub struct Plan {
     pub leaving: Option<Leaving>,
     /// The Router.
     pub placement: Placement,
+    /// When it was chosen.
+    pub decided: std::time::Instant,
 }
 
 /// How an attempt ended.
 #[derive(Debug)]
 pub enum Outcome {
     /// The route is bound, by this attempt.
-    Bound,
+    Bound {
+        /// Its label.
+        label: String,
+    },
     /// It was bound to another Router, and is to this one now, by this attempt.
     Moved,
     /// It was bound already.
@@ -88,7 +93,7 @@ impl Outcome {
     /// As a metric's label.
     pub fn label(&self) -> &'static str {
         match self {
-            Outcome::Bound => "bound",
+            Outcome::Bound { .. } => "bound",
             Outcome::Moved => "moved",
             Outcome::AlreadyBound => "already_bound",
             Outcome::NotAdmitted { .. } => "not_admitted",
@@ -240,7 +245,7 @@ impl Binder {
                 return Ok(Outcome::Deposed);
             }
             let status = match bindings.create(&PostParams::default(), &binding).await {
-                Ok(_) => return Ok(Outcome::Bound),
+                Ok(_) => return Ok(Outcome::Bound { label: binding.spec.label }),
                 Err(kube::Error::Api(status)) => status,
                 Err(error) => return Err(error),
             };

@@ -226,8 +226,11 @@ impl Scheduler {
             let waiting = waiting.iter().filter_map(|key| self.routes.get(key).map(|route| (key, route)));
             let next = match holder {
                 Some(holder) => waiting.filter(|(_, route)| route.uid == holder).map(|(key, _)| key).next(),
-                // Free: the one that has waited longest takes over, and the others go on waiting.
-                None => waiting.min_by_key(|(key, route)| (route.created, *key)).map(|(key, _)| key),
+                // Free: the one that has waited longest, of those that may have it, takes over; the others go on waiting.
+                None => waiting
+                    .filter(|(_, route)| route.host_proven || !self.settings.prove_hosts)
+                    .min_by_key(|(key, route)| (route.created, *key))
+                    .map(|(key, _)| key),
             };
             woken.extend(next.cloned());
         }

@@ -10,13 +10,9 @@ use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 
 use crate::api::names::{host_claim_name, label_claim_name};
-use crate::api::v1alpha1::name_claim::{ClaimKind, Holder, NameClaim, NameClaimSpec};
+use crate::api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_HOST, ClaimKind, Holder, NameClaim, NameClaimSpec};
 use crate::api::v1alpha1::route::Route;
 
-/// Label of every claim, so that claims on hosts can be watched without the many on labels.
-pub const CLAIM_LABEL: &str = "signpost.dev/claim";
-/// Its value for claims on custom hosts.
-pub const CLAIM_LABEL_HOST: &str = "host";
 /// Its value for claims on labels.
 const CLAIM_LABEL_LABEL: &str = "label";
 /// How often others may come between reading and writing a claim, before the attempt is given up.

@@ -85,7 +85,11 @@ impl Metrics {
             "Time to filter, score and pick, without the API",
             self.decision_seconds.clone(),
         );
-        registry.register("waiting_routes", "Routes without a Router, by where they are", self.routes.clone());
+        registry.register(
+            "waiting_routes",
+            "Routes without a Router, by where they are; router_gone are on one that does not exist any more",
+            self.routes.clone(),
+        );
         registry.register(
             "draining_routes",
             "Routes on Routers that are draining, by whether they wait for their turn or have nowhere to go",
@@ -139,6 +143,10 @@ impl Metrics {
         ] {
             self.routes.get_or_create(&[("place", place)]).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
+    }
+
+    pub(super) fn orphans(&self, count: usize) {
+        self.routes.get_or_create(&[("place", "router_gone")]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     pub(super) fn drain(&self, (waiting, stuck): (usize, usize)) {

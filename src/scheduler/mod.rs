@@ -36,7 +36,6 @@ use tokio_util::sync::CancellationToken;
 use self::asking::Answered;
 use self::bind::{Binder, Outcome, Plan};
 use self::chooser::{Chooser, InUse};
-use self::claim::{CLAIM_LABEL, CLAIM_LABEL_HOST};
 use self::decision::{Nowhere, Placement, decide, decide_asked};
 use self::drain::Drain;
 use self::facts::{BindingFacts, HostClaimFacts, NamespaceFacts, RouteFacts, RouterFacts};
@@ -52,8 +51,8 @@ use self::snapshot::Snapshot;
 use self::strategy::StrategyName;
 use self::webhook::ASKED_AT_A_TIME;
 use self::webhook::rest::Rest;
-use crate::api::names::{host_claim_name, takes_names_of};
-use crate::api::v1alpha1::name_claim::NameClaim;
+use crate::api::names::{host_claim_name, is_at_or_below, other_label, takes_names_of};
+use crate::api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_HOST, NameClaim};
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
@@ -82,6 +81,7 @@ pub mod rebind;
 pub mod report;
 pub mod snapshot;
 pub mod strategy;
+mod trace;
 pub mod webhook;
 
 /// Decisions in a row before events are looked at again: 256 take well under a millisecond.
@@ -317,6 +317,8 @@ impl Scheduler {
             self.write_reports(&mut writes);
             self.metrics.depths(self.queue.depths());
             self.metrics.drain(self.drain.depths());
+            // Before all is listed, bindings are seen whose Router is not yet.
+            self.metrics.orphans(if self.is_synced() { self.snapshot.orphans() } else { 0 });
             let wake_at = self.next_time();
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -408,12 +410,13 @@ impl Scheduler {
             self.put_aside(&key, leaving.as_ref(), random());
             return None;
         }
-        let platform_host = route.host.as_deref().filter(|host| self.is_platform_name(host));
+        let zone = route.host.as_deref().and_then(|host| self.platform_zone(host));
+        let platform_host = route.host.as_deref().filter(|_| zone.is_some());
         // One that has a Router was judged before; if no Router has its name, no Router can take it.
         if let Some(host) = platform_host.filter(|_| leaving.is_none()) {
             let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host, leaving: None };
             if !self.snapshot.routers().any(|(router, _)| is_own_name(&wish, router, host)) {
-                let message = format!("{host} is below the platform's domain, and not this route's own name there");
+                let message = refusal_of_platform_name(host, zone.unwrap_or_default());
                 self.refuse(&key, &route, "HostInPlatformDomain", message, events);
                 self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
                 return None;
@@ -496,7 +499,7 @@ impl Scheduler {
             // Before the attempt, so that a release of the host during it is not missed.
             self.waiting_for_host.entry(host_claim_name(host)).or_default().insert(key.clone());
         }
-        let plan = Box::new(Plan { key, route, host_is_own, leaving, placement });
+        let plan = Box::new(Plan { key, route, host_is_own, leaving, placement, decided: std::time::Instant::now() });
         let (binder, term, flying) = (self.binder.clone(), term.clone(), plan.key.clone());
         let task = under_way.attempts.spawn(async move {
             let outcome = binder.bind(&plan, &term).await;
@@ -550,7 +553,8 @@ impl Scheduler {
         };
         let (key, route) = (&plan.key, &plan.route);
         self.metrics.attempt(outcome.label(), started.elapsed().as_secs_f64());
-        if !matches!(outcome, Outcome::Bound | Outcome::Moved) {
+        trace::attempt(&plan, &outcome, started);
+        if !matches!(outcome, Outcome::Bound { .. } | Outcome::Moved) {
             self.snapshot.forget(key);
             self.wake_for_room(&plan.placement.router);
             self.wake_for_quota(key);
@@ -561,9 +565,13 @@ impl Scheduler {
             }
         }
         match outcome {
-            Outcome::Bound => {
+            Outcome::Bound { label } => {
                 let note = format!("placed on {}: {}", plan.placement.router, plan.placement.explanation.summary);
                 self.tell(events, key, route, "Scheduled", note, false);
+                let namespace = key.namespace.as_deref().unwrap_or_default();
+                if let Some((reason, note)) = other_label(namespace, &key.name, route.subdomain.as_deref(), &label) {
+                    self.tell(events, key, route, reason, note, reason != "LabelShortened");
+                }
                 self.settle(key.clone(), route);
             }
             Outcome::Moved => {
@@ -698,10 +706,24 @@ impl Scheduler {
         self.namespaces.get(&namespace_key(key)).unwrap_or_default()
     }
 
-    /// Whether a host is at or below the platform's domain, or a Router's zone, or a wildcard above one.
-    fn is_platform_name(&self, host: &str) -> bool {
-        takes_names_of(host, &self.settings.domain)
-            || self.snapshot.routers().any(|(router, _)| takes_names_of(host, &router.dns))
+    /// The platform's domain or the Router's zone that a host is at or below, or a wildcard above, if there is one.
+    fn platform_zone(&self, host: &str) -> Option<&str> {
+        let domain = Some(self.settings.domain.as_str()).filter(|domain| takes_names_of(host, domain));
+        let mut zones = self.snapshot.routers().map(|(router, _)| router.dns.as_str());
+        domain.or_else(|| zones.find(|zone| takes_names_of(host, zone)))
+    }
+}
+
+/// Why a route may not have a host that takes names of the platform's zone `zone`.
+fn refusal_of_platform_name(host: &str, zone: &str) -> String {
+    let covered = host.strip_prefix("*.").filter(|covered| is_at_or_below(zone, covered));
+    match covered {
+        Some(_) if !is_at_or_below(host.trim_start_matches("*."), zone) => {
+            format!("{host} covers {zone}, whose names are given by the platform")
+        }
+        _ => format!(
+            "{host} is below {zone}, whose names are given by the platform, and not this route's own name there"
+        ),
     }
 }
 
@@ -715,5 +737,22 @@ fn on_written(written: Result<(ObjectKey, kube::Result<()>), JoinError>) {
         Ok((_, Ok(()))) => {}
         Ok((key, Err(error))) => tracing::warn!(route = %key, %error, "the route's conditions cannot be written"),
         Err(error) => tracing::error!(%error, "writing a route's conditions panicked"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_a_name_of_the_platform_is_refused() {
+        for (host, zone, told) in [
+            ("www.v3.example", "v3.example", "www.v3.example is below v3.example, whose"),
+            ("*.v3.example", "v3.example", "*.v3.example is below v3.example, whose"),
+            ("*.other.example", "shards.other.example", "*.other.example covers shards.other.example, whose"),
+        ] {
+            let message = refusal_of_platform_name(host, zone);
+            assert!(message.starts_with(told), "{message}");
+        }
     }
 }

@@ -233,6 +233,7 @@ mod tests {
                 strategy: "move",
                 explanation: Default::default(),
             },
+            decided: std::time::Instant::now(),
         }
     }
 

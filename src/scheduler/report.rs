@@ -10,6 +10,7 @@ use kube::Api;
 use serde_json::{Value, json};
 
 use super::facts::{Mark, RouteFacts};
+use crate::api::names::other_label;
 use crate::api::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED};
 use crate::api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
 use crate::client::reflector::ObjectKey;
@@ -146,7 +147,13 @@ fn status_of_binding(route: &Route, binding: &RouteBindingSpec) -> Option<Value>
         let message = format!("moved to {}", binding.router);
         Statement { kind: MOVE_PENDING, is_true: false, reason: "Moved", message }
     });
-    for statement in [scheduled, admitted()].into_iter().chain(moved) {
+    let namespace = route.metadata.namespace.as_deref().unwrap_or(&binding.route_namespace);
+    let subdomain = route.spec.subdomain.as_deref().filter(|subdomain| !subdomain.is_empty());
+    let mut admitted = admitted();
+    if let Some((reason, message)) = other_label(namespace, &binding.route_name, subdomain, &binding.label) {
+        admitted = Statement { reason, message, ..admitted };
+    }
+    for statement in [scheduled, admitted].into_iter().chain(moved) {
         state(&mut conditions, &statement, generation, Timestamp::now());
     }
     Some(json!({

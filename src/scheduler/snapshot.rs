@@ -23,6 +23,8 @@ const ASSUMPTION_LONGEST: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub struct Snapshot {
     shards: BTreeMap<String, Shard>,
+    /// How many of them have a Router.
+    present: usize,
     /// How many routes of each namespace have a Router, assumed ones included; those of none are not here.
     namespaces: HashMap<String, u32>,
     assumed: HashMap<ObjectKey, Assumed>,
@@ -79,13 +81,24 @@ impl Snapshot {
     /// A Router appeared or changed.
     pub fn set_router(&mut self, router: RouterFacts) {
         let name = router.name.clone();
-        self.shards.entry(name).or_default().router = Some(router);
+        let before = self.shards.entry(name).or_default().router.replace(router);
+        self.present += usize::from(before.is_none());
+    }
+
+    /// How many routes are on Routers that do not exist any more.
+    pub fn orphans(&self) -> usize {
+        // Nearly always there is none, and nothing to count.
+        if self.present == self.shards.len() {
+            return 0;
+        }
+        let gone = self.shards.values().filter(|shard| shard.router.is_none());
+        gone.map(|shard| usize::try_from(shard.routes).unwrap_or(usize::MAX)).sum()
     }
 
     /// A Router is gone; its bindings stay counted.
     pub fn remove_router(&mut self, name: &str) {
         if let Some(shard) = self.shards.get_mut(name) {
-            shard.router = None;
+            self.present -= usize::from(shard.router.take().is_some());
         }
         self.forget_empty(name);
     }

@@ -15,6 +15,7 @@ use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{Context, SHA256};
+use bytes::Bytes;
 
 use super::embedded::tables::{self, Reader, WriteTables};
 use super::embedded::{Embedded, FILE_NAME, LOCK_NAME, OpenError, create, lock, open_database};
@@ -121,12 +122,17 @@ fn each(reader: &Reader, mut write: impl FnMut(&KeyValue) -> std::io::Result<()>
     }
 }
 
-/// Makes a store of a backup in `data_dir`, which holds none; returns its first revision.
+/// Makes a store of a backup in `data_dir`, which holds none; returns its first revision. `change` is asked for the value that
+/// takes the place of one of the backup, if it is to be another; that one counts as written at the first revision.
 ///
 /// # Errors
 ///
 /// See [`RestoreError`]. The new store takes its place only when the whole backup has been read and its hash is right.
-pub fn restore(data_dir: &Path, from: &mut impl Read) -> Result<Revision, RestoreError> {
+pub fn restore(
+    data_dir: &Path,
+    from: &mut impl Read,
+    change: impl FnMut(&KeyValue) -> Option<Bytes>,
+) -> Result<Revision, RestoreError> {
     let io = |path: &Path| {
         let path = path.to_path_buf();
         move |source| RestoreError::Open(OpenError::Io { path, source })
@@ -141,7 +147,7 @@ pub fn restore(data_dir: &Path, from: &mut impl Read) -> Result<Revision, Restor
     if unfinished.exists() {
         std::fs::remove_file(&unfinished).map_err(io(&unfinished))?;
     }
-    let revision = fill(&unfinished, from).inspect_err(|_| drop(std::fs::remove_file(&unfinished)))?;
+    let revision = fill(&unfinished, from, change).inspect_err(|_| drop(std::fs::remove_file(&unfinished)))?;
     // Restored by root for a server that runs as another user: the files are that user's, as their directory is.
     let owner = std::fs::metadata(data_dir).map_err(io(data_dir))?;
     for file in [&unfinished, &data_dir.join(LOCK_NAME)] {
@@ -155,17 +161,24 @@ pub fn restore(data_dir: &Path, from: &mut impl Read) -> Result<Revision, Restor
 }
 
 /// Makes the file of a backup. One transaction, so that a cut-off backup leaves nothing.
-fn fill(path: &Path, from: &mut impl Read) -> Result<Revision, RestoreError> {
+fn fill(
+    path: &Path,
+    from: &mut impl Read,
+    mut change: impl FnMut(&KeyValue) -> Option<Bytes>,
+) -> Result<Revision, RestoreError> {
     // What is no backup makes no file.
     let mut from = Contents::begin(from)?;
     let database = open_database(path, 0)?;
     tables::prepare(&database).map_err(|error| error.at(path))?;
     let transaction = database.begin_write().map_err(redb::Error::from)?;
     let mut tables = WriteTables::open(&transaction)?;
-    while let Some((item, deadline)) = from.next_value()? {
+    let first = from.first();
+    while let Some((mut item, deadline)) = from.next_value()? {
+        if let Some(value) = change(&item) {
+            (item.value, item.modified) = (value, first);
+        }
         tables.restore(&item, deadline)?;
     }
-    let first = from.first();
     tables.start_at(first.0)?;
     drop(tables);
     transaction.commit().map_err(redb::Error::from)?;

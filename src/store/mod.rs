@@ -209,6 +209,12 @@ pub enum Error {
     /// The engine cannot be reached or is shutting down; nothing was written.
     #[error("the store is unavailable")]
     Unavailable,
+    /// The disk has too little room left; nothing was written. It passes when room is made.
+    #[error("the disk of the store has less than {} MiB left", needed >> 20)]
+    Full {
+        /// How much room there must be, in octets.
+        needed: u64,
+    },
     /// The engine gave no answer: the transaction may or may not have been committed.
     #[error("the outcome of the write is not known")]
     OutcomeUnknown,

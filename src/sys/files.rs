@@ -1,9 +1,11 @@
-//! How many files and sockets this process may have open.
+//! How many files and sockets this process may have open, and how much room its files have.
 //!
 //! The usual soft limit of 1,024 is there for programs that use `select`; a server with thousands of connections raises
-//! it to the hard limit, as systemd's documentation advises. The standard library offers neither call.
+//! it to the hard limit, as systemd's documentation advises. The standard library offers none of these calls.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd as _;
 
 /// Raises the number of files that may be open as far as the system allows, and returns it.
 ///
@@ -26,6 +28,22 @@ pub fn raise_open_files_max() -> io::Result<u64> {
     Ok(limit.rlim_cur)
 }
 
+/// How many octets the file system of `file` has left for this process: without what is kept for the superuser. Quotas are
+/// not seen.
+///
+/// # Errors
+///
+/// What `fstatvfs` says.
+pub fn free_octets(file: &File) -> io::Result<u64> {
+    // SAFETY: all its fields are numbers, for which zero is a value.
+    let mut state: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open as long as `file` is, and the pointer is to a whole `statvfs`.
+    if unsafe { libc::fstatvfs(file.as_raw_fd(), &mut state) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((state.f_bavail as u64).saturating_mul(state.f_frsize as u64))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,5 +53,12 @@ mod tests {
         let raised = raise_open_files_max().unwrap();
         assert!(raised > 0);
         assert_eq!(raise_open_files_max().unwrap(), raised);
+    }
+
+    #[test]
+    fn some_room_is_left_where_tests_run() {
+        assert!(free_octets(&tempfile::tempfile().unwrap()).unwrap() > 0);
+        // A file system that holds nothing has no room.
+        assert_eq!(free_octets(&File::open("/proc/self/status").unwrap()).unwrap(), 0);
     }
 }

@@ -219,6 +219,11 @@ impl Authority {
         Ok(renewed)
     }
 
+    /// The server's certificate, the newest one at each handshake.
+    pub fn certificate(&self) -> Arc<dyn ResolvesServerCert> {
+        self.current.clone()
+    }
+
     /// The authority's certificate in PEM, for clients.
     pub fn certificate_pem(&self) -> Arc<String> {
         self.certificate_pem.load_full()
@@ -227,26 +232,41 @@ impl Authority {
     /// What the HTTP server needs: the certificate (`served` instead of our own, where there is one), ALPN for HTTP/2 and
     /// HTTP/1.1, and client certificates of this authority as a further way to prove who one is.
     pub fn server_config(&self, served: Option<Arc<Served>>) -> Result<Arc<rustls::ServerConfig>, Error> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let provider = provider();
         let path = self.folder.join("ca.crt");
         let mut roots = rustls::RootCertStore::empty();
         let der = certificate(&path, &self.certificate_pem.load())?;
         roots.add(der).map_err(|error| Error::Damaged { path, reason: error.to_string() })?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .allow_unauthenticated()
             .build()
             .map_err(|error| Error::Make(error.to_string()))?;
-        let mut config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| Error::Make(error.to_string()))?
-            .with_client_cert_verifier(verifier)
-            .with_cert_resolver(match served {
-                Some(served) => served as Arc<dyn ResolvesServerCert>,
-                None => self.current.clone(),
-            });
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+        let certificate = match served {
+            Some(served) => served as Arc<dyn ResolvesServerCert>,
+            None => self.certificate(),
+        };
+        Ok(over_http(builder()?.with_client_cert_verifier(verifier).with_cert_resolver(certificate)))
     }
+}
+
+/// What an HTTP server needs that shows `certificate` and asks clients for none: browsers would ask their users for one.
+pub fn server_config(certificate: Arc<dyn ResolvesServerCert>) -> Result<Arc<rustls::ServerConfig>, Error> {
+    Ok(over_http(builder()?.with_no_client_auth().with_cert_resolver(certificate)))
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+fn builder() -> Result<rustls::ConfigBuilder<rustls::ServerConfig, rustls::WantsVerifier>, Error> {
+    let builder = rustls::ServerConfig::builder_with_provider(provider());
+    builder.with_safe_default_protocol_versions().map_err(|error| Error::Make(error.to_string()))
+}
+
+/// With ALPN for HTTP/2 and HTTP/1.1.
+fn over_http(mut config: rustls::ServerConfig) -> Arc<rustls::ServerConfig> {
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Arc::new(config)
 }
 
 /// The key in that file, made if it is not there.

@@ -4,7 +4,8 @@
 //! that do not make a pair change nothing: whatever was served is served on, and [`Served::reload`] says what is wrong.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use aws_lc_rs::digest;
@@ -28,22 +29,47 @@ pub struct Served {
     current: ArcSwap<CertifiedKey>,
     /// SHA-256 of the files as they were read, to know whether they changed.
     digest: ArcSwap<Vec<u8>>,
+    /// How the files looked when they were read last.
+    seen: Mutex<[Look; 2]>,
+}
+
+/// How a file looks from outside: enough to know that it was replaced.
+pub type Look = Option<(SystemTime, u64, u64)>;
+
+/// How the file looks now; `None` if it cannot be looked at.
+pub fn look(path: &Path) -> Look {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
 }
 
 impl Served {
     /// Reads the pair. `certificate` is the chain in PEM, the server's own first.
     pub fn open(certificate: &Path, key: &Path) -> Result<Served, Error> {
+        // Looked at before they are read: what is replaced in between is read again.
+        let seen = [certificate, key].map(look);
         let (current, digest) = pair(certificate, key)?;
         Ok(Served {
             certificate: certificate.to_owned(),
             key: key.to_owned(),
             current: ArcSwap::from_pointee(current),
             digest: ArcSwap::from_pointee(digest),
+            seen: Mutex::new(seen),
         })
+    }
+
+    /// Reads the files again if they look as if they were replaced since they were read last; whether they changed. A bad
+    /// file is told of once, not at each look.
+    pub fn follow(&self) -> Result<bool, Error> {
+        if *self.seen.lock().unwrap_or_else(PoisonError::into_inner) == self.files().map(look) {
+            return Ok(false);
+        }
+        self.reload()
     }
 
     /// Reads the files again; whether they changed. On an error what was served before is served on.
     pub fn reload(&self) -> Result<bool, Error> {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = self.files().map(look);
         let (current, digest) = pair(&self.certificate, &self.key)?;
         if **self.digest.load() == digest {
             return Ok(false);
@@ -58,11 +84,12 @@ impl Served {
         [&self.certificate, &self.key]
     }
 
-    /// When the certificate that is served ends, in seconds since the epoch.
-    pub fn not_after(&self) -> Option<i64> {
+    /// Whether the certificate that is served ends before `time`. One that cannot be read does not say.
+    pub fn ends_before(&self, time: SystemTime) -> bool {
         let current = self.current.load();
-        let (_, certificate) = X509Certificate::from_der(current.cert.first()?).ok()?;
-        Some(certificate.validity().not_after.timestamp())
+        let Some(der) = current.cert.first() else { return false };
+        let ends = X509Certificate::from_der(der).map(|(_, certificate)| certificate.validity().not_after.timestamp());
+        ends.is_ok_and(|ends| ends < super::seconds(time))
     }
 }
 
@@ -140,6 +167,14 @@ mod tests {
         write(&two);
         assert!(served.reload().expect("reads"));
         assert_ne!(served.current.load().cert, first);
-        assert!(served.not_after().is_some());
+        let now = SystemTime::now();
+        assert!(!served.ends_before(now) && served.ends_before(now + std::time::Duration::from_secs(1 << 38)));
+
+        assert!(!served.follow().expect("looks"), "nothing was replaced");
+        write(&one);
+        assert!(served.follow().expect("reads"));
+        write(&(two.0, one.1));
+        assert!(served.follow().is_err());
+        assert!(!served.follow().expect("looks"), "the fault was told");
     }
 }

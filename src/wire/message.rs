@@ -4,13 +4,15 @@
 //! What is wrong with a message is a value beside what could be read, since the response to a malformed query still
 //! echoes what was understood of it. Its OPT record is looked for behind most faults, too: "If an OPT record is present in a
 //! received request, compliant responders MUST include an OPT record in their respective responses" (RFC 6891 §6.1.1).
-//! Octets after the last counted record are ignored, as Knot and NSD mostly do.
+//! Octets after the last counted record are ignored, as Knot and NSD mostly do, and so is a SIG(0) record (RFC 2931), as Knot
+//! does: nothing that is answered here depends on who asks.
 
 use super::edns::Edns;
 use super::header::{HEADER_OCTETS, Header, Opcode};
 use super::name::LABEL_OCTETS_MAX;
 use super::question::Question;
-use super::rtype::RecordType;
+use super::rtype::{Class, RecordType};
+use super::tsig::Tsig;
 
 /// What was read of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,6 +23,8 @@ pub struct Query {
     pub question: Option<Question>,
     /// The first OPT record.
     pub edns: Option<Edns>,
+    /// The TSIG record, if it is where it has to be and well-formed.
+    pub tsig: Option<Tsig>,
     /// What is wrong first, as far as that was found.
     pub fault: Option<Fault>,
 }
@@ -38,6 +42,8 @@ pub enum Fault {
     Record,
     /// A second OPT record, one whose owner is not the root, or malformed options (RFC 6891 §6.1.1).
     Opt,
+    /// A malformed TSIG record, or one that is not the last of the additional section (RFC 8945 §5.2).
+    Tsig,
 }
 
 impl Query {
@@ -56,6 +62,7 @@ impl Query {
         self.header = header;
         self.question = None;
         self.edns = None;
+        self.tsig = None;
         self.fault = self.read_body(message).err();
         true
     }
@@ -117,8 +124,10 @@ impl Query {
     fn read_records(&mut self, message: &[u8], mut at: usize) -> Result<(), Fault> {
         let header = self.header;
         let before = u32::from(header.answers) + u32::from(header.authorities);
+        let count = before + u32::from(header.additionals);
+        let mut tsig = Ok(());
         // Each turn takes at least eleven octets off the message, so the counts cannot make this long.
-        for index in 0..before + u32::from(header.additionals) {
+        for index in 0..count {
             let owner_at = at;
             at = skip_name(message, at).ok_or(Fault::Record)?;
             let &[type_high, type_low, class_high, class_low, ttl_a, ttl_b, ttl_c, ttl_d, length_high, length_low] =
@@ -128,7 +137,8 @@ impl Query {
             if at > message.len() {
                 return Err(Fault::Record);
             }
-            if u16::from_be_bytes([type_high, type_low]) == RecordType::OPT.0 && index >= before {
+            let rtype = RecordType(u16::from_be_bytes([type_high, type_low]));
+            if rtype == RecordType::OPT && index >= before {
                 if message[owner_at] != 0 || self.edns.is_some() {
                     return Err(Fault::Opt);
                 }
@@ -137,9 +147,28 @@ impl Query {
                 // A malformed OPT is an OPT all the same: the response has one, too.
                 self.edns = Some(Edns { payload_octets_max: class, ..Edns::default() });
                 self.edns = Some(Edns::read(class, ttl, message, start, at).map_err(|_| Fault::Opt)?);
+            } else if rtype == RecordType::TSIG {
+                let class = Class(u16::from_be_bytes([class_high, class_low]));
+                let is_last = index + 1 == count && index >= before;
+                // An OPT record behind it is to be found all the same.
+                tsig = tsig.and(self.read_tsig(message, owner_at, class, start, at, is_last));
             }
         }
-        Ok(())
+        tsig
+    }
+
+    #[cold]
+    fn read_tsig(
+        &mut self,
+        message: &[u8],
+        owner_at: usize,
+        class: Class,
+        start: usize,
+        end: usize,
+        is_last: bool,
+    ) -> Result<(), Fault> {
+        self.tsig = Tsig::read(message, owner_at, class, start, end).filter(|_| is_last);
+        self.tsig.map(|_| ()).ok_or(Fault::Tsig)
     }
 }
 

@@ -12,6 +12,7 @@ pub mod question;
 
 pub mod edns;
 pub mod message;
+pub mod tsig;
 
 pub mod build;
 

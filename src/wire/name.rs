@@ -208,7 +208,7 @@ impl<'a> Iterator for Labels<'a> {
 }
 
 /// Where the uncompressed name at the start of `octets` ends.
-fn wire_end(octets: &[u8]) -> Result<usize, NameError> {
+pub fn wire_end(octets: &[u8]) -> Result<usize, NameError> {
     let mut at = 0;
     loop {
         let length = usize::from(*octets.get(at).ok_or(NameError::Truncated)?);

@@ -362,7 +362,7 @@ struct Soa {
 impl Soa {
     fn read(apex: Node<'_>, apex_name: &Name) -> Option<Soa> {
         let records = apex.get(RecordType::SOA).filter(|records| records.count() == 1)?;
-        let rrset = records.to_rrset(apex_name);
+        let rrset = records.to_rrset(&[], apex_name);
         let (_, rest) = Name::split_from(&rrset.rdata[0]).ok()?;
         let (_, numbers) = Name::split_from(rest).ok()?;
         let numbers: &[u8; 20] = numbers.try_into().ok()?;

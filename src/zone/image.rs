@@ -255,8 +255,8 @@ impl Zone {
 
 /// The RRsets of a node as they were before they were compiled, RRSIGs as one RRset again.
 pub(super) fn to_rrsets(node: Node<'_>, apex: &Name) -> Vec<Rrset> {
-    let mut rrsets: Vec<Rrset> =
-        node.rrsets().filter(|records| records.count() > 0).map(|records| records.to_rrset(apex)).collect();
+    let to_rrset = |records: Records<'_>| records.to_rrset(node.relative_as_written(), apex);
+    let mut rrsets: Vec<Rrset> = node.rrsets().filter(|records| records.count() > 0).map(to_rrset).collect();
     let signatures: Vec<_> = node.rrsets().flat_map(Records::signature_rdata).collect();
     if !signatures.is_empty() {
         // Each signature has the TTL of what it covers (RFC 4034 §3); the lowest stands for all, as when records are added.

@@ -9,6 +9,7 @@ pub mod contents;
 pub mod rrset;
 
 pub mod builder;
+pub mod compression;
 pub mod image;
 mod leaf;
 pub mod node;

@@ -1,10 +1,7 @@
 //! One owner of a zone, compiled: its RRsets as they go into messages, so that most answers are one copy.
 //!
-//! Every record is stored whole with the owner `C0 0C`, a pointer to the question's name. Where its RDATA holds a name
-//! that RFC 1035 lets compress (RFC 3597 §4) and that shares a suffix with the zone's apex, a pointer into the question
-//! stands for the suffix: the apex is always a suffix of the question, only how far into it depends on the question's
-//! length. Such a pointer is stored for a question of length 0 and listed as a *patch*; the writer adds the length.
-//! Only a suffix that matches the apex in case too is replaced, so the records can be taken back out unchanged.
+//! Every record is stored whole with the owner `C0 0C`, a pointer to the question's name. Names in RDATA are compressed as
+//! [`super::compression`] says; each pointer there is listed as a *patch*, for the writer to make it the message's own.
 //!
 //! ```text
 //! node    hash u64 · length u32 · children u32 · name length u8 · flags u8 · RRsets u16
@@ -12,13 +9,15 @@
 //!         the name's labels above the apex in lower case, once more as written if that differs
 //!         data of each RRset
 //! entry   type u16 · record length u8 (0: they differ) · flags u8 · records u32 · data at u32 · octets of records u32 ·
-//!         octets of signatures u32 · signatures u16 · patches u16 · targets u16 · unused u16
-//! data    records · signatures (RRSIG records) · patches u16 each · targets 12 octets each · weights u16 each
-//! target  hash of the name u64 · offset in the records u16 · octets above the apex u8 · kind u8
+//!         octets of signatures u32 · signatures u16 · patches u16 · octets of targets u32
+//! data    records · signatures (RRSIG records) · patches u16 each · targets · weights u16 each
+//! target  hash of the name u64 · offset in the records u16 · octets above the apex u8 · kind u8 · the labels above the
+//!         apex, if the kind is that they do not stand in one piece in the records
 //! ```
 //!
 //! Numbers are little endian. A node does not know where it lies, so that editing a zone copies nodes as they are.
 
+use super::compression::{self, Compressor, REACH, Tail, names_in};
 use super::qname::{NameHash, Qname};
 use super::rrset::{Rdata, Rrset, Ttl};
 use crate::wire::name::NAME_OCTETS_MAX;
@@ -72,6 +71,10 @@ pub mod flag {
 const HEAD: usize = 20;
 const ENTRY: usize = 28;
 const TARGET: usize = 12;
+/// Kinds of targets.
+const IN_PLACE: u8 = 0;
+const IS_OWNER: u8 = 1;
+const LABELS_FOLLOW: u8 = 2;
 /// Owner pointer, type, class, TTL and RDLENGTH.
 pub const RECORD_HEAD: usize = 12;
 /// The pointer to the question's name, which every stored owner is.
@@ -210,7 +213,7 @@ impl<'z> Records<'z> {
 
     #[inline]
     fn target_octets(&self) -> usize {
-        TARGET * usize::from(u16::from_le_bytes([self.entry[24], self.entry[25]]))
+        u32_at(self.entry, 24) as usize
     }
 
     /// What follows records and signatures.
@@ -231,7 +234,20 @@ impl<'z> Records<'z> {
         octets.get(6..10).map_or(0, |ttl| u32::from_be_bytes([ttl[0], ttl[1], ttl[2], ttl[3]]))
     }
 
-    /// Where in the records pointers stand to which the length of the question's name is to be added.
+    /// Before which octet of the records all that lies to which pointers in them point.
+    #[inline]
+    pub fn reach(&self) -> usize {
+        self.records().len().min(REACH)
+    }
+
+    /// Whether there are any [`Self::patches`].
+    #[inline]
+    pub fn has_patches(&self) -> bool {
+        self.patch_octets() > 0
+    }
+
+    /// Where in the records pointers stand that are to be resolved: see [`compression::Places`].
+    #[inline]
     pub fn patches(&self) -> impl Iterator<Item = usize> + use<'z> {
         let patches = match self.patch_octets() {
             0 => &[],
@@ -242,16 +258,28 @@ impl<'z> Records<'z> {
 
     /// Names in the RDATA that lie in this zone, in the order of the records.
     pub fn targets(&self) -> impl Iterator<Item = Target<'z>> + use<'z> {
+        self.stored_targets().map(|(_, target)| target)
+    }
+
+    /// The targets, each with its place among them.
+    fn stored_targets(&self) -> impl Iterator<Item = (usize, Target<'z>)> + use<'z> {
         let records = self.records();
         let targets = &self.annotations()[self.patch_octets()..][..self.target_octets()];
-        targets.as_chunks::<TARGET>().0.iter().map(move |target| {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let place = next;
+            let (target, rest) = targets[place..].split_first_chunk::<TARGET>()?;
             let at = usize::from(u16::from_le_bytes([target[8], target[9]]));
-            Target {
-                hash: NameHash::from_le_bytes(target[..8].try_into().expect("a slice of eight octets")),
-                at,
-                relative: &records[at..at + usize::from(target[10])],
-                is_owner: target[11] != 0,
-            }
+            let (length, kind) = (usize::from(target[10]), target[11]);
+            next += TARGET;
+            let relative = if kind == LABELS_FOLLOW {
+                next += length;
+                &rest[..length]
+            } else {
+                &records[at..at + length]
+            };
+            let hash = NameHash::from_le_bytes(*target.first_chunk().expect("a target of twelve octets"));
+            Some((place, Target { hash, at, relative, is_owner: kind == IS_OWNER }))
         })
     }
 
@@ -264,22 +292,28 @@ impl<'z> Records<'z> {
         Some(weights.as_chunks::<2>().0.iter().map(|weight| u16::from_le_bytes(*weight)))
     }
 
-    /// The RRset as it was before it was compiled.
-    pub(super) fn to_rrset(self, apex: &Name) -> Rrset {
-        let mut patches = self.patches();
-        let mut next_patch = patches.next();
+    /// The RRset as it was before it was compiled, at an owner with these labels above the apex.
+    pub(super) fn to_rrset(self, relative: &[u8], apex: &Name) -> Rrset {
+        let apex = apex.as_wire();
+        let mut patches = self.patches().peekable();
         let mut rdata = Vec::with_capacity(self.count());
         let mut at = 0;
         for record in split_records(self.records()) {
             let mut plain = Vec::with_capacity(record.len());
             let mut from = RECORD_HEAD;
-            while let Some(patch) = next_patch.filter(|patch| *patch < at + record.len()) {
+            while let Some(patch) = patches.next_if(|patch| *patch < at + record.len()) {
                 let patch = patch - at;
                 plain.extend_from_slice(&record[from..patch]);
-                let suffix = usize::from(QUESTION_POINTER - u16::from_be_bytes([record[patch], record[patch + 1]]));
-                plain.extend_from_slice(&apex.as_wire()[apex.as_wire().len() - suffix..]);
+                let stored = u16::from_be_bytes([record[patch], record[patch + 1]]);
+                match compression::follow(self.records(), stored, |labels| plain.extend_from_slice(labels)) {
+                    Tail::Root => plain.push(0),
+                    Tail::Apex(octets) => plain.extend_from_slice(&apex[apex.len() - octets..]),
+                    Tail::Owner(octets) => {
+                        plain.extend_from_slice(&relative[relative.len() - (octets - apex.len())..]);
+                        plain.extend_from_slice(apex);
+                    }
+                }
                 from = patch + 2;
-                next_patch = patches.next();
             }
             plain.extend_from_slice(&record[from..]);
             rdata.push(plain.into_boxed_slice());
@@ -388,8 +422,8 @@ pub(super) fn rehash(node: &mut [u8], apex: &Name) {
         let data_at = u32_at(records.entry, 8) as usize;
         let annotations_at = data_at + (u32_at(records.entry, 12) + u32_at(records.entry, 16)) as usize;
         let targets_at = annotations_at + records.patch_octets();
-        for (index, target) in records.targets().enumerate().filter(|(_, target)| !target.is_owner) {
-            hashes.push((targets_at + TARGET * index, hash_below(target.relative, apex)));
+        for (place, target) in records.stored_targets().filter(|(_, target)| !target.is_owner) {
+            hashes.push((targets_at + place, hash_below(target.relative, apex)));
         }
     }
     for (at, hash) in hashes {
@@ -437,35 +471,13 @@ fn group(rrsets: &[Rrset]) -> Vec<Group<'_>> {
 
 fn compile_rrset(node: &mut Vec<u8>, group: &Group<'_>, source: &NodeSource<'_>) -> [u8; ENTRY] {
     let data_at = node.len() as u32;
-    let mut records = Vec::new();
-    let mut patches = Vec::new();
-    let mut targets = Vec::new();
-    // A set larger than a message is never sent as it is: patches and targets, whose offsets have 16 bits, are void.
-    let plain_octets: usize = group.rdata.iter().map(|rdata| RECORD_HEAD + rdata.len()).sum();
-    let fits = plain_octets <= usize::from(u16::MAX);
-    let strides_agree = group.rdata.windows(2).all(|pair| pair[0].len() == pair[1].len());
-    for rdata in group.rdata {
-        let head_at = records.len();
-        put_head(&mut records, group.rtype, group.ttl, 0);
-        match names_in(group.rtype, rdata) {
-            Some(names) if fits => {
-                let mut copied = 0;
-                for (start, end) in names {
-                    records.extend_from_slice(&rdata[copied..start]);
-                    let name_at = records.len();
-                    if let Some(target) = target(group.rtype, rdata, &rdata[start..end], name_at, source.apex) {
-                        targets.extend_from_slice(&target);
-                    }
-                    put_name(&mut records, &mut patches, &rdata[start..end], group.rtype, source.apex);
-                    copied = end;
-                }
-                records.extend_from_slice(&rdata[copied..]);
-            }
-            _ => records.extend_from_slice(rdata),
-        }
-        let length = (records.len() - head_at - RECORD_HEAD) as u16;
-        records[head_at + 10..head_at + 12].copy_from_slice(&length.to_be_bytes());
+    // What does not fit in a message is never sent as it is, and its patches and targets have no room in their 16 bits.
+    let mut compiled = compile_records(group, source, true);
+    if compiled.records.len() > usize::from(u16::MAX) {
+        compiled = compile_records(group, source, false);
     }
+    let Compiled { records, patches, targets } = compiled;
+    let strides_agree = group.rdata.windows(2).all(|pair| pair[0].len() == pair[1].len());
     let mut signatures = Vec::new();
     for rdata in &group.signatures {
         put_head(&mut signatures, RecordType::RRSIG, group.ttl, rdata.len() as u16);
@@ -497,8 +509,50 @@ fn compile_rrset(node: &mut Vec<u8>, group: &Group<'_>, source: &NodeSource<'_>)
     entry[16..20].copy_from_slice(&(signatures.len() as u32).to_le_bytes());
     entry[20..22].copy_from_slice(&(group.signatures.len() as u16).to_le_bytes());
     entry[22..24].copy_from_slice(&(patches.len() as u16).to_le_bytes());
-    entry[24..26].copy_from_slice(&((targets.len() / TARGET) as u16).to_le_bytes());
+    entry[24..28].copy_from_slice(&(targets.len() as u32).to_le_bytes());
     entry
+}
+
+/// The records of an RRset, and where in them the writer of a message has something to do.
+struct Compiled {
+    records: Vec<u8>,
+    patches: Vec<usize>,
+    targets: Vec<u8>,
+}
+
+/// Compiles the records of an RRset, with their names looked at or not.
+fn compile_records(group: &Group<'_>, source: &NodeSource<'_>, with_names: bool) -> Compiled {
+    let (mut records, mut patches, mut targets) = (Vec::new(), Vec::new(), Vec::new());
+    let written = source.owner.as_wire();
+    let relative = &written[..written.len() - source.apex.as_wire().len()];
+    // A SOA has two names, all others one for each record.
+    let names = if group.rtype == RecordType::SOA { 2 } else { group.rdata.len() };
+    let mut compressor = Compressor::new(group.rtype, relative, source.apex, names);
+    for rdata in group.rdata {
+        let head_at = records.len();
+        put_head(&mut records, group.rtype, group.ttl, 0);
+        let mut copied = 0;
+        for (start, end) in names_in(group.rtype, rdata).filter(|_| with_names).into_iter().flatten() {
+            records.extend_from_slice(&rdata[copied..start]);
+            let (name, name_at) = (&rdata[start..end], records.len());
+            let put = compressor.put(&mut records, name);
+            patches.extend(put.pointer_at);
+            if let Some(mut target) = target(group.rtype, rdata, name, name_at, source.apex) {
+                let above = usize::from(target[10]);
+                let labels = if above > put.plain { &name[..above] } else { &[] };
+                if !labels.is_empty() {
+                    target[11] = LABELS_FOLLOW;
+                }
+                targets.extend_from_slice(&target);
+                targets.extend_from_slice(labels);
+            }
+            copied = end;
+        }
+        records.extend_from_slice(&rdata[copied..]);
+        let length = (records.len() - head_at - RECORD_HEAD) as u16;
+        records[head_at + 10..head_at + 12].copy_from_slice(&length.to_be_bytes());
+    }
+    Compiled { records, patches, targets }
 }
 
 fn put_head(records: &mut Vec<u8>, rtype: RecordType, ttl: Ttl, length: u16) {
@@ -509,55 +563,6 @@ fn put_head(records: &mut Vec<u8>, rtype: RecordType, ttl: Ttl, length: u16) {
     records.extend_from_slice(&length.to_be_bytes());
 }
 
-/// Where the names lie in RDATA of types whose names are compressed or looked up; `None` for other types and for RDATA
-/// that is not what its type says.
-fn names_in(rtype: RecordType, rdata: &[u8]) -> Option<Vec<(usize, usize)>> {
-    let (start, count, tail) = match rtype {
-        RecordType::NS | RecordType::CNAME | RecordType::PTR => (0, 1, Some(0)),
-        RecordType::SOA => (0, 2, Some(20)),
-        RecordType::MX => (2, 1, Some(0)),
-        RecordType::SRV => (6, 1, Some(0)),
-        RecordType::SVCB | RecordType::HTTPS => (2, 1, None),
-        _ => return None,
-    };
-    let mut names = Vec::with_capacity(count);
-    let mut at = start;
-    for _ in 0..count {
-        let (_, rest) = Name::split_from(rdata.get(at..)?).ok()?;
-        let end = rdata.len() - rest.len();
-        names.push((at, end));
-        at = end;
-    }
-    tail.is_none_or(|tail| rdata.len() - at == tail).then_some(names)
-}
-
-/// Appends a name, its suffix shared with the apex replaced by a pointer if the type allows that.
-fn put_name(records: &mut Vec<u8>, patches: &mut Vec<usize>, name: &[u8], rtype: RecordType, apex: &Name) {
-    let compressible =
-        matches!(rtype, RecordType::NS | RecordType::CNAME | RecordType::PTR | RecordType::SOA | RecordType::MX);
-    let apex = apex.as_wire();
-    let mut start = 0;
-    while compressible && name[start] != 0 {
-        let suffix = &name[start..];
-        if apex.ends_with(suffix) && is_label_start(apex, apex.len() - suffix.len()) {
-            records.extend_from_slice(&name[..start]);
-            patches.push(records.len());
-            records.extend_from_slice(&(QUESTION_POINTER - suffix.len() as u16).to_be_bytes());
-            return;
-        }
-        start += 1 + usize::from(name[start]);
-    }
-    records.extend_from_slice(name);
-}
-
-fn is_label_start(name: &[u8], position: usize) -> bool {
-    let mut at = 0;
-    while at < position {
-        at += 1 + usize::from(name[at]);
-    }
-    at == position
-}
-
 /// The target entry of a name in RDATA, if its addresses are worth adding to an answer and in this zone.
 fn target(rtype: RecordType, rdata: &[u8], name: &[u8], name_at: usize, apex: &Name) -> Option<[u8; TARGET]> {
     let mut entry = [0; TARGET];
@@ -565,7 +570,7 @@ fn target(rtype: RecordType, rdata: &[u8], name: &[u8], name_at: usize, apex: &N
     match rtype {
         // RFC 9460 §2.5.2: in ServiceMode "." is the owner; in AliasMode it says that there is no service.
         RecordType::SVCB | RecordType::HTTPS if name == [0] => {
-            entry[11] = 1;
+            entry[11] = IS_OWNER;
             return (rdata[..2] != [0, 0]).then_some(entry);
         }
         RecordType::NS | RecordType::MX | RecordType::SRV | RecordType::SVCB | RecordType::HTTPS => {}
@@ -574,13 +579,12 @@ fn target(rtype: RecordType, rdata: &[u8], name: &[u8], name_at: usize, apex: &N
     let qname = Qname::of(name);
     let apex = Qname::of(apex.as_wire());
     let above = qname.labels().checked_sub(apex.labels())?;
-    // The suffix that matches in case is what may have been replaced, and it is the whole apex or not at all: a target
-    // whose apex part is written otherwise is stored in full, and its labels above the apex are in front either way.
     if qname.suffix(above) != apex.octets() {
         return None;
     }
     entry[..8].copy_from_slice(&qname.hash(0).to_le_bytes());
     entry[10] = qname.start(above) as u8;
+    entry[11] = IN_PLACE;
     Some(entry)
 }
 
@@ -625,7 +629,7 @@ mod tests {
         assert_eq!(node.octets(), octets);
         for rrset in &rrsets {
             let records = node.get(rrset.rtype).expect("was compiled");
-            assert_eq!(&records.to_rrset(&name("shard1.v3.example.")), rrset);
+            assert_eq!(&records.to_rrset(b"", &name("shard1.v3.example.")), rrset);
         }
         let a = node.get(RecordType::A).expect("was compiled");
         assert_eq!((a.count(), a.stride(), a.records().len(), a.ttl()), (2, 16, 32, 300));
@@ -679,6 +683,6 @@ mod tests {
         let set = rrset(RecordType::MX, &rdata);
         let octets = compiled("z.example.", "z.example.", std::slice::from_ref(&set));
         let found = Node::at(&octets).get(RecordType::MX).expect("was compiled");
-        assert_eq!(found.to_rrset(&name("z.example.")), set);
+        assert_eq!(found.to_rrset(b"", &name("z.example.")), set);
     }
 }

@@ -13,7 +13,7 @@ use super::node::{self, Node};
 use crate::wire::Name;
 
 /// How nodes are laid out. Change it whenever [`node::compile`] comes to write something else.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// The zone's octets; `None` for a zone that cannot be answered from, and for a signed one, whose proofs are not stored.
 pub fn store(zone: &Zone) -> Option<Vec<u8>> {
@@ -73,6 +73,8 @@ mod tests {
         };
         set("@", RecordType::SOA, vec![soa.into()]);
         set("@", RecordType::NS, vec![name("NS.shard1.v3.example.").as_wire().into()]);
+        let servers = ["n1.ns.sub.shard1.v3.example.", "n2.ns.sub.shard1.v3.example.", "n.shard1.elsewhere.test."];
+        set("sub", RecordType::NS, servers.iter().map(|server| name(server).as_wire().into()).collect());
         set("ns", RecordType::A, vec![Box::from([192, 0, 2, 53])]);
         set("*", RecordType::A, vec![Box::from([192, 0, 2, 1]), Box::from([192, 0, 2, 2])]);
         set("a.B.c", RecordType::TXT, vec![Box::from(*b"\x01x")]);
@@ -142,6 +144,6 @@ mod tests {
             }
         }
         let sum = octets.iter().fold(0u64, |sum, octet| sum.wrapping_mul(0x100_0000_01b3) ^ u64::from(*octet));
-        assert_eq!((FORMAT, octets.len(), sum), (1, 544, 11_145_254_871_240_009_233));
+        assert_eq!((FORMAT, octets.len(), sum), (2, 719, 2_418_381_803_804_059_506));
     }
 }

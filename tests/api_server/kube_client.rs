@@ -56,7 +56,7 @@ impl Reached {
         });
         let path = folder.path().join("kubeconfig");
         std::fs::write(&path, kubeconfig.to_string()).expect("a file");
-        let client = signpost::client::from_kubeconfig(&path).await.expect("a client");
+        let client = signpost::client::from_kubeconfig(&path, Duration::from_secs(60)).await.expect("a client");
         Reached { client, _server: server, _folder: folder }
     }
 }

@@ -144,3 +144,65 @@ async fn the_collector_waits_until_a_router_may_go() {
     server.delete(&format!("{ROUTES}/a")).await.expect(200);
     server.gone(&format!("{}/s1", routers())).await;
 }
+
+#[tokio::test]
+async fn the_binding_of_a_route_goes_with_it_and_not_before() {
+    let server = Server::start().await;
+    shard(&server, "s", &Value::Null).await;
+    let claims = format!("{GROUP}/nameclaims");
+    for name in ["a", "b", "c"] {
+        let binding = waiting_route(&server, name, "s").await;
+        bind(&server, &binding).await.expect(201);
+    }
+    let of = |name: &str| format!("{}/{name}", bindings());
+    let refused = server.delete(&of("a")).await.expect(409);
+    let message = refused["message"].as_str().expect("a message").to_owned();
+    assert!(message.contains("signpost move route default/a --to ROUTER"), "{message}");
+    server.delete(&bindings()).await.expect(409);
+    for name in ["a", "b", "c"] {
+        assert_eq!(server.get(&format!("{ROUTES}/{name}")).await.expect(200)["status"]["phase"], "scheduled");
+    }
+    // With its Route it goes at once.
+    server.delete(&format!("{ROUTES}/a")).await.expect(200);
+    server.get(&of("a")).await.expect(404);
+    // One whose Router is gone leads nowhere, and may go.
+    server.delete(&format!("{}/s?loseRoutes=2", routers())).await.expect(200);
+    server.delete(&of("b")).await.expect(200);
+    assert_eq!(server.get(&format!("{ROUTES}/b")).await.expect(200)["status"]["phase"], "new");
+    server.get(&format!("{claims}/default-b")).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_namespace_ends_with_its_routes_and_their_bindings() {
+    let server = Server::start().await;
+    shard(&server, "s", &Value::Null).await;
+    let namespaces = "/api/v1/namespaces";
+    let shop = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    server.post(namespaces, &shop).await.expect(201);
+    let routes = format!("{GROUP}/namespaces/shop/routes");
+    let mut made = route("web");
+    made["metadata"]["namespace"] = json!("shop");
+    // Something holds the Route, so that its binding is met while it is there.
+    made["metadata"]["finalizers"] = json!(["test.example/held"]);
+    let made = server.post(&routes, &made).await.expect(201);
+    let uid = &made["metadata"]["uid"];
+    let claim = json!({
+        "apiVersion": "signpost.dev/v1alpha1", "kind": "NameClaim", "metadata": {"name": "shop-web"},
+        "spec": {"type": "label", "value": "shop-web", "since": "2026-01-01T00:00:00Z",
+            "holder": {"namespace": "shop", "name": "web", "uid": uid}},
+    });
+    server.post(&format!("{GROUP}/nameclaims"), &claim).await.expect(201);
+    let binding = json!({
+        "apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding", "metadata": {"name": "web"},
+        "spec": {"routeNamespace": "shop", "routeName": "web", "routeUID": uid, "router": "s", "dns": "s.v3.example",
+            "label": "shop-web", "strategy": "round-robin", "names": [
+                {"name": "shop-web.s.v3.example", "type": "system"},
+                {"name": "shop-web.routes.v3.example", "type": "alias"}]},
+    });
+    let of_shop = format!("{GROUP}/namespaces/shop/routebindings");
+    server.send("POST", &of_shop, &AS_SCHEDULER, binding.to_string()).await.expect(201);
+    server.delete(&format!("{namespaces}/shop")).await.expect(200);
+    server.gone(&format!("{of_shop}/web")).await;
+    server.merge(&format!("{routes}/web"), &json!({"metadata": {"finalizers": null}})).await.expect(200);
+    server.gone(&format!("{namespaces}/shop")).await;
+}

@@ -40,6 +40,16 @@ pub fn zone(apex: &str, text: &str) -> Zone {
     Zone::build(&contents(apex, &text)).expect("a zone of a test")
 }
 
+/// Lines of `count` signatures of 256 octets each over the records of this type of `owner`.
+pub fn large_signatures(owner: &str, covered: RecordType, count: u8) -> String {
+    let line = |index: u8| {
+        let fixed = [13, 3, 0, 0, 1, 44, 0, 0, 0, 2, 0, 0, 0, 1, 0, 7];
+        let rdata = [&covered.0.to_be_bytes()[..], &fixed, b"\x01z\x04test\0", &[index; 256]].concat();
+        format!("{owner} RRSIG \\# {} {}\n", rdata.len(), data_encoding::HEXLOWER.encode(&rdata))
+    };
+    (0..count).map(line).collect()
+}
+
 fn rdata(rtype: RecordType, words: &[&str], origin: &Name) -> Vec<u8> {
     let name = |word: &str| Name::parse(word.as_bytes(), origin).expect("a name in RDATA").as_wire().to_vec();
     let number = |word: &str| word.parse::<u16>().expect("a number in RDATA").to_be_bytes();
@@ -228,6 +238,7 @@ fn head_line(message: &[u8]) -> String {
         4 => "NOTIMP".to_owned(),
         5 => "REFUSED".to_owned(),
         6 => "YXDOMAIN".to_owned(),
+        9 => "NOTAUTH".to_owned(),
         16 => "BADVERS".to_owned(),
         23 => "BADCOOKIE".to_owned(),
         other => format!("RCODE{other}"),

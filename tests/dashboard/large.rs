@@ -1,126 +1,79 @@
-//! A platform of 10,000 routes on 50 shards: the page stays smooth. The API is a stand-in that tells of them, since it is the
-//! dashboard that is looked at.
+//! A platform of 10,000 routes on 50 shards, in the real program: the page stays smooth, search and filters find, and what
+//! kubectl applies is seen.
 
-use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use axum::body::Body;
-use axum::extract::{Path, RawQuery};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::{Value, json};
-use signpost::admin::dashboard::Dashboard;
-use signpost::admin::{self, Admin};
+use signpost::api::v1alpha1::route::Route;
+use signpost::api::v1alpha1::router::Router;
 use signpost::client;
-use signpost::httpd::{self, Limits};
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
+use crate::Example;
 use crate::browser::Browser;
+use crate::server::http_get;
 
 const ROUTES: usize = 10_000;
 const SHARDS: usize = 50;
 const NAMESPACES: usize = 200;
+/// Requests under way at a time while the platform is made.
+const AT_A_TIME: usize = 64;
+/// How long making it may take, as a debug build on a machine with other work.
+const MADE_WITHIN: Duration = Duration::from_secs(1_200);
 
-fn json_of(value: Value) -> Response {
-    ([("content-type", "application/json")], value.to_string()).into_response()
-}
-
-fn asked(query: &Option<String>, name: &str) -> Option<String> {
-    let pairs = query.as_deref().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
-    pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next()
-}
-
-fn route(number: usize) -> Value {
-    let (namespace, shard) = (format!("team-{}", number % NAMESPACES), format!("shard{}", number * 7 % SHARDS));
-    let dns = format!("{namespace}-app-{number}.{shard}.example.org");
-    let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
-    json!({
-        "apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
-        "metadata": {"name": format!("app-{number}"), "namespace": namespace, "uid": format!("u-{number}"), "resourceVersion": "5"},
-        "spec": {"to": {"kind": "Service", "name": "web"}},
-        "status": {"phase": "scheduled", "dns": dns, "router": shard, "conditions": [condition("Scheduled"), condition("Resolvable")]},
-    })
-}
-
-fn router(number: usize) -> Value {
-    json!({
-        "apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
-        "metadata": {"name": format!("shard{number}"), "uid": format!("r-{number}"), "resourceVersion": "5"},
-        "spec": {"dns": format!("shard{number}.example.org"), "capacity": {"soft": 250, "hard": 400}, "weight": 1, "ttl": 30,
-            "addresses": [{"ip": format!("192.0.2.{number}")}, {"ip": format!("2001:db8::{number}")}]},
-    })
-}
-
-/// A list, a page at a time; a watch that stays silent.
-fn list(query: &Option<String>, all: usize, item: impl Fn(usize) -> Value) -> Response {
-    if asked(query, "watch").is_some() {
-        return Body::from_stream(futures::stream::pending::<Result<bytes::Bytes, Infallible>>()).into_response();
+/// Makes Routers, Namespaces and Routes through the API.
+async fn make(kubeconfig: &std::path::Path) {
+    let client = client::from_kubeconfig(kubeconfig).await.expect("the server wrote it");
+    let object = |kind: &str, metadata: Value, spec: Value| json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec});
+    let routers: Api<Router> = Api::all(client.clone());
+    for shard in 0..SHARDS {
+        let spec = json!({
+            "addresses": [{"ip": format!("192.0.2.{shard}")}, {"ip": format!("2001:db8::{shard}")}],
+            "capacity": {"soft": 250, "hard": 400},
+        });
+        let router = object("Router", json!({"name": format!("shard{shard}")}), spec);
+        let router = serde_json::from_value(router).expect("a Router");
+        routers.create(&PostParams::default(), &router).await.expect("is created");
     }
-    let number = |name: &str| asked(query, name).and_then(|text| text.parse::<usize>().ok());
-    let (from, limit) = (number("continue").unwrap_or(0), number("limit").unwrap_or(all));
-    let end = (from + limit).min(all);
-    let more = if end < all { end.to_string() } else { String::new() };
-    let items: Vec<Value> = (from..end).map(item).collect();
-    json_of(
-        json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "5", "continue": more}, "items": items}),
-    )
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for number in 0..NAMESPACES {
+        let namespace = json!({"metadata": {"name": format!("team-{number}")}});
+        let namespace = serde_json::from_value(namespace).expect("a Namespace");
+        namespaces.create(&PostParams::default(), &namespace).await.expect("is created");
+    }
+    let created = futures::stream::iter(0..ROUTES).map(|number| {
+        let namespace = format!("team-{}", number % NAMESPACES);
+        let routes: Api<Route> = Api::namespaced(client.clone(), &namespace);
+        let metadata = json!({"name": format!("app-{number}"), "namespace": namespace});
+        let route = object("Route", metadata, json!({"to": {"kind": "Service", "name": "web"}}));
+        let route: Route = serde_json::from_value(route).expect("a Route");
+        async move { routes.create(&PostParams::default(), &route).await.map(|_| ()) }
+    });
+    let mut created = std::pin::pin!(created.buffer_unordered(AT_A_TIME));
+    while let Some(result) = created.next().await {
+        result.expect("is created");
+    }
 }
 
-/// An API that lets everyone see everything.
-fn stand_in() -> axum::Router {
-    let who = || async { json_of(json!({"status": {"userInfo": {"username": "ops", "groups": []}}})) };
-    let may = || async { json_of(json!({"status": {"allowed": true}})) };
-    let kind = |Path(plural): Path<String>, RawQuery(query): RawQuery| async move {
-        match plural.as_str() {
-            "routes" => list(&query, ROUTES, route),
-            "routers" => list(&query, SHARDS, router),
-            _ => list(&query, 0, route),
+/// Waits until all routes have a Router, and tells how long it took from the first request on.
+fn made(example: &Example) -> Duration {
+    let began = Instant::now();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("threads").block_on(make(&example.data.join("kubeconfig")));
+    eprintln!("{ROUTES} routes were created within {:?}", began.elapsed());
+    let placed = format!("signpost_routes{{standing=\"placed\"}} {ROUTES}\n");
+    loop {
+        let (_, page) = http_get(example.server.admin, "/metrics").expect("metrics are there");
+        if page.contains(&placed) {
+            return began.elapsed();
         }
-    };
-    let lease =
-        || async { json_of(json!({"kind": "Lease", "metadata": {}, "spec": {"holderIdentity": "signpost-1"}})) };
-    let one = |Path(name): Path<String>| async move {
-        json_of(router(name.trim_start_matches("shard").parse().unwrap_or_default()))
-    };
-    let zone = |Path(apex): Path<String>| async move {
-        json_of(json!({"kind": "Zone", "metadata": {"name": apex}, "spec": {"type": "shard", "versions": []}}))
-    };
-    let kinds =
-        || async { json_of(json!({"resources": [{"name": "routes"}, {"name": "routers"}, {"name": "zones"}]})) };
-    let namespace =
-        |Path(name): Path<String>| async move { json_of(json!({"kind": "Namespace", "metadata": {"name": name}})) };
-    let events = |RawQuery(query): RawQuery| async move { list(&query, 0, route) };
-    axum::Router::new()
-        .route("/apis/signpost.dev/v1alpha1", get(kinds))
-        .route("/apis/signpost.dev/v1alpha1/routers/{name}", get(one))
-        .route("/apis/signpost.dev/v1alpha1/zones/{apex}", get(zone))
-        .route("/apis/events.k8s.io/v1/namespaces/{namespace}/events", get(events))
-        .route("/api/v1/namespaces/{name}", get(namespace))
-        .route("/apis/authentication.k8s.io/v1/selfsubjectreviews", post(who))
-        .route("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", post(may))
-        .route("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/signpost-scheduler", get(lease))
-        .route("/apis/signpost.dev/v1alpha1/{plural}", get(kind))
-        .fallback(|| async { StatusCode::NOT_FOUND })
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_routes_stay_smooth() {
-    let stop = CancellationToken::new();
-    let admin = Admin::default();
-    let dashboard = Dashboard::new(admin.health.clone(), admin.metrics.clone());
-    dashboard.open(Some(client::in_process_unproven(stand_in())));
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
-    let address = listener.local_addr().expect("is bound");
-    let ticking = tokio::spawn(dashboard.clone().run(stop.clone()));
-    let endpoints = admin::router(admin, dashboard);
-    let serving = tokio::spawn(httpd::serve(listener, None, endpoints, Limits::default(), stop.clone()));
-    tokio::task::spawn_blocking(move || look(address)).await.expect("nothing is wrong");
-    stop.cancel();
-    ticking.await.expect("it ends");
-    serving.await.expect("it ends");
+        let lines: Vec<&str> = page.lines().filter(|line| line.starts_with("signpost_routes")).collect();
+        assert!(began.elapsed() < MADE_WITHIN, "{lines:#?}");
+        std::thread::sleep(Duration::from_millis(250));
+    }
 }
 
 /// How long until a place is shown, as the page itself measures: from the change of place until its main part holds what is
@@ -135,25 +88,69 @@ fn shown_within(browser: &Browser, place: &str, wanted: &str) -> Duration {
     );
     browser.script(&script);
     browser.comes_true("return window.shownAt !== null");
-    Duration::from_secs_f64(browser.script("return window.shownAt").as_f64().expect("a number") / 1_000.0)
+    milliseconds(browser, "return window.shownAt")
 }
 
-fn look(admin: SocketAddr) {
+fn milliseconds(browser: &Browser, script: &str) -> Duration {
+    Duration::from_secs_f64(browser.script(script).as_f64().expect("a number") / 1_000.0)
+}
+
+/// Loads the page anew at a place and tells when it is there and reacts, counted from the start of the navigation.
+fn interactive_within(browser: &Browser, example: &Example, place: &str, wanted: &str) -> Duration {
+    browser.open("about:blank");
+    browser.open(&format!("http://{}/dashboard/{place}", example.server.admin));
+    // A frame that is drawn after what is waited for is there: the page's thread has nothing before it.
+    browser.script(&format!(
+        "window.readyAt = null; const look = () => document.querySelector({}) \
+         ? requestAnimationFrame(() => setTimeout(() => {{ window.readyAt = performance.now(); }})) \
+         : requestAnimationFrame(look); look()",
+        Value::from(wanted)
+    ));
+    browser.comes_true("return window.readyAt !== null");
+    milliseconds(browser, "return window.readyAt")
+}
+
+/// Scrolls through the page for a second and tells the longest time between two frames.
+fn scrolls(browser: &Browser) -> Duration {
+    browser.script(
+        "window.scrolled = null; let longest = 0, last = performance.now(); const began = last; \
+         const step = (now) => { longest = Math.max(longest, now - last); last = now; window.scrollBy(0, 40); \
+         if (now - began < 1000) requestAnimationFrame(step); else window.scrolled = longest; }; \
+         requestAnimationFrame(step)",
+    );
+    browser.comes_true("return window.scrolled !== null");
+    assert!(browser.script("return window.scrollY").as_f64().is_some_and(|at| at > 0.0), "it did not scroll");
+    milliseconds(browser, "return window.scrolled")
+}
+
+#[test]
+fn ten_thousand_routes_stay_smooth() {
     let Some(browser) = Browser::start() else { return };
-    browser.sign_in(admin, "anything");
+    // Nobody is asked whether 10,000 names are answered: that is the same page, and a while of a debug build's time.
+    let example = Example::serving(&["--domain", "example.org", "--verify-names", "off", "--audit", "off"]);
+    eprintln!("{ROUTES} routes on {SHARDS} shards were made within {:?}", made(&example));
+    let admin = example.server.admin;
+    browser.sign_in(admin, &example.token());
     let began = Instant::now();
     browser.sees("50 shards");
     eprintln!("the first page, the first list of all routes included: {:?} after signing in", began.elapsed());
+
+    let mut slowest = Duration::ZERO;
+    for (place, wanted) in [("", ".shards"), ("#/topology", "#lines path"), ("#/namespaces/team-7", "tbody tr")] {
+        let within = interactive_within(&browser, &example, place, wanted);
+        eprintln!("/dashboard/{place} is interactive {within:?} after the navigation began");
+        slowest = slowest.max(within);
+    }
     // Long tasks are what one feels: the page's own thread was away for more than 50 ms.
     browser.script(
         "window.longest = 0; new PerformanceObserver((list) => { for (const one of list.getEntries()) \
          window.longest = Math.max(window.longest, one.duration); }).observe({type: 'longtask'})",
     );
-    let mut slowest = Duration::ZERO;
     for (place, wanted) in [
         ("#/topology", "#lines path"),
-        ("#/routes", "tbody tr"),
+        ("#/routes", "tbody tr:nth-child(100)"),
         ("#/routes?q=app-9999", "tbody tr:only-child"),
+        ("#/routes?standing=placed", "tbody tr:nth-child(100)"),
         ("#/topology?namespace=team-7", "#lines path"),
         ("#/namespaces/team-7", "tbody tr"),
         ("#/routers/shard7", ".tenants"),
@@ -164,14 +161,39 @@ fn look(admin: SocketAddr) {
         slowest = slowest.max(within);
     }
     let nodes = browser.script("return document.querySelectorAll('*').length").as_u64().expect("a number");
+    assert_eq!(browser.script("return document.querySelectorAll('.shard').length"), SHARDS);
+    let mut worst = Duration::ZERO;
+    for (place, wanted) in [("#/", ".shards"), ("#/topology", "#lines path"), ("#/routes", "tbody tr:nth-child(100)")] {
+        shown_within(&browser, place, wanted);
+        let frame = scrolls(&browser);
+        eprintln!("{place} scrolls with a frame every {frame:?} at worst");
+        worst = worst.max(frame);
+    }
+
+    // What is typed is found, among all of them.
+    browser.script("document.getElementById('filter').focus()");
+    browser.press("team-7/app-4207");
+    browser.comes_true("return document.querySelectorAll('tbody tr').length === 1");
+    browser.sees("team-7-app-4207.shard");
+    browser.go("#/routes?standing=waiting");
+    browser.sees("No route is like that.");
+
+    // What is applied is seen where one is.
+    browser.go("#/namespaces/team-7");
+    browser.sees("app-4207");
+    let began = Instant::now();
+    let route = "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: a-new-one, namespace: team-7}\nspec: {to: {name: web}}\n";
+    example.kubectl().ok_with(&["apply", "-f", "-"], route);
+    browser.sees("team-7-a-new-one.shard");
+    eprintln!("applied, scheduled and seen within {:?}, kubectl included", began.elapsed());
+
     let longest = browser.script("return window.longest").as_f64().expect("a number");
     eprintln!("{nodes} elements on the first page; the longest task of the page's thread took {longest:.0} ms");
     // Bounds for a debug build on a busy machine, far from the figures of docs/dashboard.md; what they would catch is a page
     // that grows with the routes.
-    assert!(slowest < Duration::from_secs(10), "{slowest:?}");
-    assert!(longest < 2_000.0, "{longest} ms");
+    assert!(slowest < Duration::from_secs(20), "{slowest:?}");
+    assert!(longest < 2_000.0 && worst < Duration::from_secs(2), "{longest} ms, {worst:?}");
     assert!(nodes < 6_000, "{nodes} elements: the page grows with the platform");
-    assert_eq!(browser.script("return document.querySelectorAll('.shard').length"), 50);
     let said = browser.log();
     assert!(said.is_empty(), "{said:#?}");
 }

@@ -4,6 +4,7 @@
 
 mod browser;
 mod large;
+mod numbers;
 #[path = "../e2e/server.rs"]
 #[allow(dead_code, reason = "the end-to-end tests use more of it")]
 mod server;
@@ -22,18 +23,23 @@ use crate::browser::{Browser, ENTER, ESCAPE, TAB};
 use crate::server::{DataDir, Ports, Server, eventually, program, root};
 use crate::tools::Kubectl;
 
-/// The example platform, running.
+/// A platform, running.
 struct Example {
     data: DataDir,
     server: Server,
 }
 
 impl Example {
+    /// The example.
     fn start() -> Example {
-        let data = DataDir::new();
         let manifests = root().join("examples/rhcloud");
-        let manifests = manifests.to_str().expect("the repository's path is UTF-8");
-        let server = Server::start(Ports::free(), &["--data-dir", data.path(), "--manifests", manifests]);
+        Example::serving(&["--manifests", manifests.to_str().expect("the repository's path is UTF-8")])
+    }
+
+    /// What these arguments say.
+    fn serving(arguments: &[&str]) -> Example {
+        let data = DataDir::new();
+        let server = Server::start(Ports::free(), &[&["--data-dir", data.path()], arguments].concat());
         Example { data, server }
     }
 
@@ -202,6 +208,36 @@ fn a_tenant_gets_its_own_and_loses_it_with_its_token() {
     eventually("the session ends with its token", || {
         (get(admin, "/dashboard/data/routes", &cookie).0 == 401).then_some(())
     });
+}
+
+/// Opens a stream of changes: its status, and the connection that holds it.
+fn stream(admin: SocketAddr, cookie: &str) -> (u16, TcpStream) {
+    let mut stream = TcpStream::connect(admin).expect("the admin endpoint listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout can be set");
+    write!(stream, "GET /dashboard/data/live HTTP/1.1\r\nHost: {admin}\r\nCookie: {cookie}\r\n\r\n").expect("it reads");
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).expect("it answers");
+    let status = std::str::from_utf8(&head[9..]).ok().and_then(|status| status.parse().ok()).expect("a status");
+    (status, stream)
+}
+
+#[test]
+fn one_who_opens_many_pages_keeps_nobody_out() {
+    let example = Example::start();
+    let admin = example.server.admin;
+    let tina = example.tenant("tina");
+    // Of one user, whatever sessions they come with.
+    let cookies = [cookie_of(admin, &tina), cookie_of(admin, &tina)];
+    let mut held: Vec<TcpStream> = Vec::new();
+    for number in 0..16 {
+        let (status, connection) = stream(admin, &cookies[number % 2]);
+        assert_eq!(status, 200, "page {number}");
+        held.push(connection);
+    }
+    assert_eq!(cookies.each_ref().map(|cookie| stream(admin, cookie).0), [429, 429]);
+    assert_eq!(stream(admin, &cookie_of(admin, &example.token())).0, 200, "another user has places of their own");
+    drop(held.pop());
+    eventually("a page that is closed makes room", || (stream(admin, &cookies[0]).0 == 200).then_some(()));
 }
 
 #[test]

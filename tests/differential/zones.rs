@@ -56,6 +56,12 @@ impl Zone {
         if chance.one_in(2) {
             plan.add(&apex, "3600 IN NS ns.outside.test.".to_owned());
         }
+        // As many name servers as fit in 512 octets only with what their names share written once.
+        if chance.one_in(4) {
+            ('a'..='m').for_each(|letter| {
+                plan.add(&apex, format!("3600 IN NS {letter}.gtld-servers-of-somebody-else.test."));
+            });
+        }
         for _ in 0..4 + chance.below(24) {
             let owner = plan.owner(chance);
             plan.random_record(chance, &owner);
@@ -141,7 +147,7 @@ impl Plan {
         let wildcard = owner.starts_with("*.");
         // One TTL for a type everywhere, so that no RRset has two (RFC 2181 §5.2).
         let target = if chance.one_in(5) { "www.outside.test.".to_owned() } else { self.owner(chance) };
-        match chance.below(16) {
+        match chance.below(18) {
             0..=2 => {
                 for _ in 0..1 + chance.below(4) {
                     self.add(owner, format!("300 IN A 192.0.2.{}", 1 + chance.below(200)));
@@ -189,6 +195,23 @@ impl Plan {
             }
             11 => self.add(owner, format!("60 IN HTTPS 1 {target} alpn=h2")),
             14 if !self.has(owner, "HTTPS") => self.add(owner, format!("60 IN HTTPS 0 {target}")),
+            // Sets whose names share suffixes with each other and with their owner.
+            16 => {
+                let length = 1 + chance.below(40);
+                for number in 0..2 + chance.below(12) {
+                    let host = format!("mx{number:02}.{}.{target}", "m".repeat(length));
+                    self.add(owner, format!("300 IN MX {number} {host}"));
+                }
+            }
+            17 if !wildcard && !owner.contains("*.") && !self.owners.contains_key(owner) && !self.has_below(owner) => {
+                self.cuts.insert(owner.to_owned());
+                for number in 0..2 + chance.below(12) {
+                    let server = format!("n{number:02}.servers.{owner}");
+                    self.add(owner, format!("900 IN NS {server}"));
+                    self.add(&server, format!("300 IN A 192.0.2.{}", 1 + number));
+                    self.add(&server, format!("300 IN AAAA 2001:db8::{}", 1 + number));
+                }
+            }
             15 => self.add(owner, format!("60 IN SVCB {} {target} port=53", 1 + chance.below(3))),
             _ => self.add(owner, "60 IN CAA 0 issue \"ca.test\"".to_owned()),
         }

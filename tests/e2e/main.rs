@@ -3,10 +3,12 @@
 //!
 //! Each file is one journey. Nothing here looks inside: what is asserted is what a user would see.
 
+mod admin_tls;
 mod bad_input;
 mod brake;
 mod called;
 mod commands;
+mod dig;
 mod doctor;
 mod export;
 mod guard;
@@ -25,6 +27,7 @@ mod service;
 mod split;
 mod stale;
 mod tools;
+mod tracing;
 mod unbound;
 mod unready;
 mod users;

@@ -128,6 +128,11 @@ impl Server {
         self.log.lock().expect("no reader panics").iter().fold(String::new(), |text, line| text + line + "\n")
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// `kill -9`.
     pub fn kill(mut self) {
         self.child.kill().expect("the server runs");

@@ -31,6 +31,8 @@ pub struct Faults {
     pub lost_answers: u64,
     /// Watches that end after an event.
     pub broken_watches: u64,
+    /// Watches that tell the events that come together twice, and in the reverse order.
+    pub disorder: bool,
     /// Longest delay of any answer, in milliseconds.
     pub delay_longest_millis: u64,
 }
@@ -310,7 +312,10 @@ impl FakeApi {
                         let start = state.history.partition_point(|event| event.version <= seen);
                         let events = state.history[start..].iter();
                         let events = events.filter(|event| target.selects(&event.plural, &event.object));
-                        let lines: Vec<String> = events.map(|event| line(event.kind, &event.object)).collect();
+                        let mut lines: Vec<String> = events.map(|event| line(event.kind, &event.object)).collect();
+                        if faults.disorder {
+                            lines = lines.into_iter().rev().flat_map(|line| [line.clone(), line]).collect();
+                        }
                         seen = seen.max(state.version);
                         lines
                     };

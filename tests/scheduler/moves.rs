@@ -280,6 +280,7 @@ async fn a_drain_under_faults_moves_each_once_and_loses_none() {
         lost_answers: 100,
         broken_watches: 50,
         delay_longest_millis: 3,
+        ..Faults::default()
     });
     set_state(&api, "shard2", "draining");
     until("it is empty", || !per_router(&api).contains_key("shard2")).await;

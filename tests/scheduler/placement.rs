@@ -49,6 +49,11 @@ async fn a_label_is_let_go_with_its_route_and_kept_for_it() {
     let label = |name: &str| api.get("routebindings", "ns", name).expect("it is bound")["spec"]["label"].clone();
     assert_eq!(label("app"), "ns-app");
     assert!(label("thief").as_str().is_some_and(|label| label.starts_with("ns-app-")));
+    // It says so.
+    let thief = api.get("routes", "ns", "thief").expect("it is there");
+    let (status, reason, message) = condition(&thief, "Admitted").expect("it is admitted");
+    assert_eq!((status.as_str(), reason.as_str()), ("True", "SubdomainTaken"), "{message}");
+    until("an event tells it", || api.all("events").iter().any(|event| event["reason"] == "SubdomainTaken")).await;
     check_all(&api);
     scheduler.stop().await;
     keeper.stop().await;
@@ -188,5 +193,150 @@ async fn a_follower_does_nothing_and_faults_are_overcome() {
         api.get("routers", "", "shard1").is_some_and(|router| router["status"]["routes"] == 0)
     })
     .await;
+    keeper.stop().await;
+}
+
+/// A Route of `namespace` with a host, and what is known of the proof that it is its owner's.
+fn with_host(namespace: &str, name: &str, host: &str) -> Value {
+    route(namespace, name, &json!({"host": host}))
+}
+
+/// Writes down whether the host of a Route is proven, as the one who looks for the record does.
+fn prove(api: &FakeApi, namespace: &str, name: &str, is_proven: bool) {
+    let mut route = api.get("routes", namespace, name).expect("it is there");
+    let host = route["spec"]["host"].as_str().expect("it has one").trim_start_matches("*.").to_owned();
+    let challenge = format!("_signpost-challenge.{host}");
+    route["status"]["challenge"] = json!({"name": challenge, "value": "x", "record": "x"});
+    let mut conditions = route["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.retain(|condition| condition["type"] != "HostProven");
+    conditions.push(json!({
+        "type": "HostProven", "status": if is_proven { "True" } else { "False" }, "message": "",
+        "reason": if is_proven { "Proven" } else { "OwnershipUnproven" }, "lastTransitionTime": "2025-01-01T00:00:00Z",
+    }));
+    route["status"]["conditions"] = json!(conditions);
+    api.put("routes", route);
+}
+
+fn admitted(api: &FakeApi, namespace: &str, name: &str) -> Option<String> {
+    let route = api.get("routes", namespace, name)?;
+    condition(&route, "Admitted").map(|(status, reason, _)| format!("{status}/{reason}"))
+}
+
+#[tokio::test]
+async fn a_host_is_held_by_whoever_has_proven_it_last() {
+    for (of_first, of_second) in [
+        ("www.shop.example", "www.shop.example"),
+        ("*.shop.example", "www.shop.example"),
+        ("www.shop.example", "*.shop.example"),
+    ] {
+        let api = platform(1, 1);
+        api.put("namespaces", namespace("other"));
+        let scheduler = scheduling::start_with(&api, |settings| settings.prove_hosts = true);
+        let keeper = start(&api, |settings| {
+            settings.prove_hosts = true;
+            settings.host_grace = Duration::from_millis(100);
+        });
+        api.put("routes", with_host("ns", "first", of_first));
+        prove(&api, "ns", "first", true);
+        until("the first is scheduled", || scheduled(&api) == 1).await;
+        // A third has asked earlier than the second, and proves nothing.
+        api.put("routes", with_host("other", "third", of_second));
+        api.put("routes", with_host("other", "second", of_second));
+        prove(&api, "other", "second", true);
+        let is = |namespace: &str, name: &str, said: &str| admitted(&api, namespace, name).as_deref() == Some(said);
+        until("the second waits", || is("other", "second", "False/HostAlreadyClaimed")).await;
+
+        prove(&api, "ns", "first", false);
+        until("the second has it", || is("other", "second", "True/Admitted") && scheduled(&api) == 2).await;
+        until("the first has it no more", || is("ns", "first", "False/OwnershipUnproven")).await;
+        assert!(api.get("routebindings", "ns", "first").is_some(), "it stays on its Router");
+
+        prove(&api, "ns", "first", true);
+        until("the first says who is in its way", || is("ns", "first", "False/HostAlreadyClaimed")).await;
+        assert!(is("other", "second", "True/Admitted"));
+        prove(&api, "other", "second", false);
+        until("the first has it back", || is("ns", "first", "True/Admitted")).await;
+        until("the second has not", || is("other", "second", "False/OwnershipUnproven")).await;
+        check_all(&api);
+        scheduler.stop().await;
+        keeper.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_route_whose_router_is_gone_says_so_until_it_is_there_again_or_the_route_has_moved() {
+    let api = platform(1, 1);
+    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    for name in ["stays", "moves"] {
+        api.put("routes", route("ns", name, &json!({})));
+    }
+    until("both are scheduled", || scheduled(&api) == 2).await;
+    let said = |name: &str| {
+        let route = api.get("routes", "ns", name).expect("it is there");
+        condition(&route, "Scheduled").unwrap_or_default()
+    };
+    api.delete("routers", "", "shard1");
+    until("both say so", || ["stays", "moves"].iter().all(|name| said(name).1 == "RouterGone")).await;
+    let (status, _, message) = said("moves");
+    assert_eq!(status, "False");
+    assert!(message.contains("signpost move route ns/moves --to ROUTER"), "{message}");
+    until("events tell it", || {
+        let told = api.all("events").iter().filter(|event| event["reason"] == "RouterGone").count();
+        told == 2
+    })
+    .await;
+
+    api.put("routers", router("shard2", &json!({})));
+    let mut moving = api.get("routes", "ns", "moves").expect("it is there");
+    moving["metadata"]["annotations"] = json!({"signpost.dev/move-to": "shard2"});
+    api.put("routes", moving);
+    until("it has moved", || said("moves").0 == "True").await;
+    assert_eq!(api.get("routebindings", "ns", "moves").expect("bound")["spec"]["router"], "shard2");
+    assert_eq!(said("stays").1, "RouterGone");
+    api.put("routers", router("shard1", &json!({})));
+    until("its Router is there again", || said("stays").0 == "True").await;
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn records_where_a_former_name_was_are_told_of_on_both_sides() {
+    let api = platform(1, 2);
+    let platform = signpost::compiler::Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("one")]);
+    let platform = std::sync::Arc::new(platform.expect("good settings"));
+    let scheduler = scheduling::start(&api);
+    let keeper = start(&api, |settings| settings.platform = Some(std::sync::Arc::clone(&platform)));
+    api.put("routers", router("shard2", &json!({"state": "cordoned"})));
+    api.put("routes", route("ns", "app", &json!({})));
+    until("it is scheduled", || scheduled(&api) == 1).await;
+    let mut moving = api.get("routes", "ns", "app").expect("it is there");
+    moving["metadata"]["annotations"] = json!({"signpost.dev/move-to": "shard2"});
+    api.put("routers", router("shard2", &json!({"state": "active"})));
+    api.put("routes", moving);
+    until("it has moved", || {
+        api.get("routebindings", "ns", "app").is_some_and(|binding| binding["spec"]["trails"][0]["router"] == "shard1")
+    })
+    .await;
+    let blocked = || condition(&api.get("routes", "ns", "app").expect("it is there"), "TrailBlocked");
+    let accepted = || condition(&api.get("routers", "", "shard1").expect("it is there"), "Accepted");
+    until("all is well", || accepted().is_some_and(|(status, ..)| status == "True")).await;
+    assert_eq!(blocked(), None);
+    api.put("routers", router("shard1", &json!({"records": ["ns-app A 192.0.2.9", "other A 192.0.2.9"]})));
+    until("both say so", || {
+        blocked().is_some_and(|(status, _, message)| status == "True" && message.contains("shard1"))
+            && accepted().is_some_and(|(_, reason, message)| reason == "TrailBlocked" && message.contains("ns/app"))
+    })
+    .await;
+    until("an event tells it", || {
+        api.all("events").iter().any(|event| event["reason"] == "RecordAtFormerName" && event["type"] == "Warning")
+    })
+    .await;
+    api.put("routers", router("shard1", &json!({"records": ["other A 192.0.2.9"]})));
+    until("and no more", || {
+        blocked().is_some_and(|(status, ..)| status == "False")
+            && accepted().is_some_and(|(status, ..)| status == "True")
+    })
+    .await;
+    scheduler.stop().await;
     keeper.stop().await;
 }

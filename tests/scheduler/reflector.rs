@@ -243,3 +243,35 @@ async fn breaking_watches_lose_nothing() {
     until("the mirror is as the API", || expected(&store)).await;
     follower.abort();
 }
+
+/// No API server of good faith does this; a proxy that repeats and reorders does.
+#[tokio::test]
+async fn events_out_of_order_bring_no_object_back() {
+    let api = FakeApi::new(7);
+    api.set_faults(crate::fake_api::Faults { disorder: true, ..Default::default() });
+    let (store, mut changes) = mirror(&api, settings());
+    assert_eq!(next(&mut changes).await, "R()0");
+    let follower = tokio::spawn(async move {
+        loop {
+            changes.next().await;
+        }
+    });
+    until("the watch is open", || store.health().connected).await;
+    // All of this comes in one piece: nothing runs in between.
+    api.put("routers", described("changed", "1"));
+    api.put("routers", described("gone", "1"));
+    api.put("routers", described("changed", "2"));
+    api.put("routers", described("anew", "1"));
+    api.delete("routers", "", "gone");
+    api.recreate("routers", described("anew", "2"));
+    api.recreate("routers", described("anew", "3"));
+    let is_true = |store: &Store<String>| {
+        let described = |name: &str| store.get(&key(name)).map(|description| description.to_string());
+        store.len() == 2
+            && described("changed").as_deref() == Some("2")
+            && described("anew").as_deref() == Some("3")
+            && described("gone").is_none()
+    };
+    until("the mirror is as the API", || is_true(&store)).await;
+    follower.abort();
+}

@@ -470,6 +470,7 @@ async fn chaos() {
             lost_answers: 60,
             broken_watches: 30,
             delay_longest_millis: 4,
+            ..Faults::default()
         });
         let mut running = vec![start(&api), start(&api), start(&api)];
         let keeper = crate::placement::start(&api, |_| ());

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::v1alpha1::route::{ADMITTED, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED};
+use crate::api::standing::Standing;
+use crate::api::v1alpha1::route::Route;
 use crate::client::reflector::ObjectKey;
 
 /// Namespaces counted one by one, those with the most routes; the others are counted together.
@@ -15,25 +16,6 @@ const NAMESPACES_MAX: usize = 2_000;
 const LINKS_MAX: usize = 8_000;
 /// Routes in one page of a list.
 const PAGE_MAX: usize = 500;
-
-/// Where a route stands, in one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Standing {
-    /// Every name server was asked for its name and answered right.
-    Live,
-    /// It has a Router; nobody has said whether its name is answered.
-    Placed,
-    /// It has a Router; its name is not proven to be answered, or not any more.
-    Unproven,
-    /// It has no Router.
-    Waiting,
-    /// It may not have its host.
-    Refused,
-}
-
-const STANDINGS: [Standing; 5] =
-    [Standing::Live, Standing::Placed, Standing::Unproven, Standing::Waiting, Standing::Refused];
 
 /// What is kept of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,21 +31,7 @@ pub struct RouteFacts {
 impl From<&Route> for RouteFacts {
     fn from(route: &Route) -> Self {
         let status = route.status.clone().unwrap_or_default();
-        let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
-        let is = |kind: &str, value: &str| condition(kind).filter(|condition| condition.status == value);
-        let proof = [RESOLVABLE, PUBLISHED];
-        let unproven = proof.iter().find_map(|kind| condition(kind).filter(|condition| condition.status != "True"));
-        let (standing, decided) = if let Some(refused) = is(ADMITTED, "False") {
-            (Standing::Refused, Some(refused))
-        } else if status.phase == Phase::New {
-            (Standing::Waiting, condition(SCHEDULED))
-        } else if let Some(unproven) = unproven {
-            (Standing::Unproven, Some(unproven))
-        } else if let Some(live) = is(RESOLVABLE, "True") {
-            (Standing::Live, Some(live))
-        } else {
-            (Standing::Placed, condition(SCHEDULED))
-        };
+        let (standing, decided) = Standing::of(&status);
         let short = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(Into::into);
         RouteFacts {
             router: short(status.router.as_deref()),
@@ -80,7 +48,7 @@ pub type Keyed = (ObjectKey, Arc<RouteFacts>);
 
 /// Counts by standing.
 #[derive(Default, Clone)]
-struct Counts([u64; STANDINGS.len()]);
+struct Counts([u64; Standing::ALL.len()]);
 
 impl Counts {
     fn add(&mut self, standing: Standing) {
@@ -93,21 +61,11 @@ impl Counts {
 
     /// Those that are not zero, by name.
     fn json(&self) -> Value {
-        let counts = STANDINGS.iter().zip(self.0).filter(|(_, count)| *count > 0);
+        let counts = Standing::ALL.iter().zip(self.0).filter(|(_, count)| *count > 0);
         counts
-            .map(|(standing, count)| (word(*standing).to_owned(), json!(count)))
+            .map(|(standing, count)| (standing.word().to_owned(), json!(count)))
             .collect::<serde_json::Map<_, _>>()
             .into()
-    }
-}
-
-fn word(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Live => "live",
-        Standing::Placed => "placed",
-        Standing::Unproven => "unproven",
-        Standing::Waiting => "waiting",
-        Standing::Refused => "refused",
     }
 }
 
@@ -223,41 +181,6 @@ mod tests {
         }))
         .expect("a Route");
         (ObjectKey::namespaced(namespace, name), Arc::new(RouteFacts::from(&route)))
-    }
-
-    fn condition(kind: &str, status: &str, reason: &str) -> Value {
-        json!({"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
-    }
-
-    #[test]
-    fn where_a_route_stands() {
-        let bound = condition("Scheduled", "True", "Bound");
-        for (phase, conditions, standing, reason) in [
-            ("new", vec![], Standing::Waiting, None),
-            ("new", vec![condition("Scheduled", "False", "Unschedulable")], Standing::Waiting, Some("Unschedulable")),
-            ("scheduled", vec![bound.clone()], Standing::Placed, Some("Bound")),
-            (
-                "scheduled",
-                vec![bound.clone(), condition("Resolvable", "True", "Answered")],
-                Standing::Live,
-                Some("Answered"),
-            ),
-            (
-                "scheduled",
-                vec![bound.clone(), condition("Published", "True", "Ok"), condition("Resolvable", "Unknown", "Asking")],
-                Standing::Unproven,
-                Some("Asking"),
-            ),
-            (
-                "scheduled",
-                vec![bound, condition("Admitted", "False", "HostAlreadyClaimed"), condition("Resolvable", "True", "x")],
-                Standing::Refused,
-                Some("HostAlreadyClaimed"),
-            ),
-        ] {
-            let (_, facts) = route("a", "b", json!({"phase": phase, "conditions": conditions}));
-            assert_eq!((facts.standing, facts.reason.as_deref()), (standing, reason));
-        }
     }
 
     fn platform() -> Vec<Keyed> {

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::Shared;
 use super::ask::Failure;
 use super::feed::{Feed, News};
+use super::places::Place;
 use super::session::Session;
 
 /// Least time between two messages.
@@ -29,29 +30,24 @@ const PACE: Duration = Duration::from_millis(500);
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// How often the API is asked whether the user may still see this.
 const CHECK: Duration = Duration::from_secs(10);
-/// Streams at a time, of all viewers and of one session; a tab that is not seen closes its own.
-const STREAMS_MAX: usize = 512;
-const STREAMS_OF_SESSION_MAX: usize = 16;
+/// Streams at a time, of all viewers. Each is a connection and some kilobytes.
+pub(super) const STREAMS_MAX: usize = 512;
+/// Streams of one user at a time, in whatever sessions; a tab that is not seen closes its own.
+pub(super) const STREAMS_OF_USER_MAX: usize = 16;
 
-/// An open stream, counted as long as it lives.
-struct Place {
-    all: Arc<AtomicUsize>,
-    of_session: Arc<AtomicUsize>,
-}
+/// An open stream of a session, counted as long as it lives: it is a use.
+struct Open(Arc<AtomicUsize>);
 
-impl Place {
-    fn take(all: &Arc<AtomicUsize>, of_session: &Arc<AtomicUsize>) -> Option<Self> {
-        let place = Place { all: all.clone(), of_session: of_session.clone() };
-        // Counted first, and given back by the drop if that was one too many.
-        let (before, own) = (all.fetch_add(1, Ordering::Relaxed), of_session.fetch_add(1, Ordering::Relaxed));
-        (before < STREAMS_MAX && own < STREAMS_OF_SESSION_MAX).then_some(place)
+impl Open {
+    fn of(session: &Session) -> Open {
+        session.streams.fetch_add(1, Ordering::Relaxed);
+        Open(session.streams.clone())
     }
 }
 
-impl Drop for Place {
+impl Drop for Open {
     fn drop(&mut self) {
-        self.all.fetch_sub(1, Ordering::Relaxed);
-        self.of_session.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -70,13 +66,14 @@ struct Viewer {
     checked: Instant,
     over: bool,
     stop: CancellationToken,
-    _place: Place,
+    place: Place,
+    _open: Open,
 }
 
 /// The answer to a viewer.
 pub async fn stream(shared: Arc<Shared>, session: Arc<Session>) -> Result<Response, Failure> {
-    let busy = || Failure::new(StatusCode::TOO_MANY_REQUESTS, "TooManyStreams", "too many pages are open; close some");
-    let place = Place::take(&shared.streams, &session.streams).ok_or_else(busy)?;
+    let place = shared.streams.take(&session.user).ok_or_else(too_many)?;
+    let open = Open::of(&session);
     let rights = session.rights().await?;
     let feeds = shared.feeds.of(&session, &rights).await?;
     let mut ticks = interval(PACE);
@@ -95,7 +92,8 @@ pub async fn stream(shared: Arc<Shared>, session: Arc<Session>) -> Result<Respon
         spoke: now,
         checked: now,
         over: false,
-        _place: place,
+        place,
+        _open: open,
     };
     let pieces = stream::unfold(viewer, |mut viewer| async move {
         let message = viewer.next().await?;
@@ -116,14 +114,14 @@ impl Viewer {
         while !self.over {
             tokio::select! {
                 () = self.stop.cancelled() => return None,
+                () = self.place.lost() => return Some(self.end(&too_many())),
                 _ = self.ticks.tick() => {}
             }
             if self.checked.elapsed() >= CHECK {
                 self.checked = Instant::now();
                 if let Err(failure) = self.check().await {
                     // The page asks who it is, and so learns what is to be done.
-                    self.over = true;
-                    return Some(event("end", &json!({"reason": failure.reason, "message": failure.message})));
+                    return Some(self.end(&failure));
                 }
             }
             if let Some(message) = self.news() {
@@ -132,6 +130,12 @@ impl Viewer {
             }
         }
         None
+    }
+
+    /// The last message.
+    fn end(&mut self, failure: &Failure) -> Bytes {
+        self.over = true;
+        event("end", &json!({"reason": failure.reason, "message": failure.message}))
     }
 
     /// Whether the user may still see what this shows.
@@ -199,6 +203,11 @@ fn state(shared: &Shared, feeds: &[Arc<Feed>], numbers: bool) -> Value {
     let error = healths.iter().filter(|health| !health.connected).find_map(|health| health.error.clone());
     let missing = if numbers { shared.health.report().missing() } else { Vec::new() };
     json!({"connected": healths.iter().all(|health| health.connected), "error": error, "missing": missing})
+}
+
+fn too_many() -> Failure {
+    let message = "too many pages are open; close some";
+    Failure::new(StatusCode::TOO_MANY_REQUESTS, "TooManyStreams", message)
 }
 
 fn event(name: &str, data: &Value) -> Bytes {

@@ -24,17 +24,17 @@ pub mod assets;
 pub mod facts;
 pub mod feed;
 pub mod live;
+pub mod places;
 pub mod samples;
 pub mod session;
 
 use std::convert::Infallible;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, Extension, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -47,11 +47,13 @@ use tokio_util::sync::CancellationToken;
 use self::ask::Failure;
 use self::facts::{Keyed, Wanted};
 use self::feed::Feeds;
+use self::places::Places;
 use self::samples::Samples;
 use self::session::{Session, Sessions};
 use super::exposition::Format;
 use super::health::Health;
 use super::metrics::Metrics;
+use crate::httpd::Encrypted;
 
 /// Largest request of a browser: a token, and a few words.
 const BODY_OCTETS_MAX: usize = 16 << 10;
@@ -80,7 +82,7 @@ pub struct Shared {
     sessions: Sessions,
     feeds: Feeds,
     samples: Samples,
-    streams: Arc<AtomicUsize>,
+    streams: Arc<Places>,
     /// Room for answers of the API on their way to browsers, which may take them slowly.
     answers: Arc<Semaphore>,
     health: Arc<Health>,
@@ -96,7 +98,7 @@ impl Dashboard {
             sessions: Sessions::default(),
             feeds: Feeds::default(),
             samples: Samples::default(),
-            streams: Arc::default(),
+            streams: Places::new(live::STREAMS_MAX, live::STREAMS_OF_USER_MAX),
             answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
             health,
             metrics,
@@ -191,7 +193,12 @@ struct SignIn {
     namespace: Option<String>,
 }
 
-async fn sign_in(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Answer {
+async fn sign_in(
+    State(shared): State<Arc<Shared>>,
+    encrypted: Option<Extension<Encrypted>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
     let refuse = |reason, message: &str| Err(Failure::new(StatusCode::FORBIDDEN, reason, message));
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     // Another site can send neither this content type nor the browser's word that it is the same site.
@@ -199,11 +206,12 @@ async fn sign_in(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: By
         return refuse("OtherSite", "sign in on the dashboard's own page");
     }
     let origin = text("origin");
-    let secure = origin.starts_with("https://");
+    // Over TLS of our own, or of a proxy in front of us.
+    let secure = encrypted.is_some() || origin.starts_with("https://");
     if !secure && !origin.is_empty() && !is_loopback(origin) {
         return refuse(
             "PlainHttp",
-            "over plain HTTP a token is readable on its way: put the admin endpoint behind TLS, or reach it by ssh -L",
+            "over plain HTTP a token is readable on its way: turn on admin-tls, or reach the admin endpoint by ssh -L",
         );
     }
     let wanted: SignIn = serde_json::from_slice(&body)

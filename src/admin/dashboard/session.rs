@@ -30,8 +30,8 @@ use crate::client;
 const SESSIONS_MAX: usize = 1_024;
 /// Most sessions of one user: the least recently used one ends.
 const SESSIONS_OF_USER_MAX: usize = 16;
-/// Most answers of the API on their way to one session's browser at once.
-const ANSWERS_OF_SESSION_MAX: usize = 8;
+/// Most answers of the API on their way to one user's browsers at once, in whatever sessions.
+const ANSWERS_OF_USER_MAX: usize = 8;
 /// How long a session may stand unused.
 const IDLE_LONGEST: Duration = Duration::from_secs(3_600);
 /// How long a session may last at all.
@@ -61,7 +61,7 @@ pub struct Session {
     pub groups: Vec<String>,
     /// Streams of changes that are open.
     pub streams: Arc<AtomicUsize>,
-    /// Room for answers of the API that are on their way to the browser.
+    /// Room for answers of the API that are on their way to the browsers of the user, the same in all their sessions.
     pub answers: Arc<Semaphore>,
     /// The namespaces to look at, for who may not look at all.
     namespaces: Vec<String>,
@@ -114,26 +114,27 @@ impl Sessions {
         namespaces.sort();
         namespaces.dedup();
         namespaces.truncate(NAMESPACES_MAX);
-        let now = Instant::now();
-        let session = Arc::new(Session {
-            client,
-            user,
-            groups,
-            streams: Arc::default(),
-            answers: Arc::new(Semaphore::new(ANSWERS_OF_SESSION_MAX)),
-            namespaces,
-            began: now,
-            used: Mutex::new(now),
-            rights: tokio::sync::Mutex::default(),
-        });
         let mut octets = [0_u8; 32];
         rand::fill(&mut octets).map_err(|_| {
             Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "the system has no randomness")
         })?;
         let identifier = BASE64URL_NOPAD.encode(&octets);
         let mut sessions = self.lock();
-        let own = sessions.values().filter(|other| other.user == session.user).count();
-        let is_full_for_user = own >= SESSIONS_OF_USER_MAX;
+        let own: Vec<_> = sessions.values().filter(|other| other.user == user).collect();
+        let answers = own.first().map(|other| other.answers.clone());
+        let is_full_for_user = own.len() >= SESSIONS_OF_USER_MAX;
+        let now = Instant::now();
+        let session = Arc::new(Session {
+            client,
+            user,
+            groups,
+            streams: Arc::default(),
+            answers: answers.unwrap_or_else(|| Arc::new(Semaphore::new(ANSWERS_OF_USER_MAX))),
+            namespaces,
+            began: now,
+            used: Mutex::new(now),
+            rights: tokio::sync::Mutex::default(),
+        });
         if is_full_for_user || sessions.len() >= SESSIONS_MAX {
             // Who signs in again and again ends sessions of their own.
             let may_end = |other: &Session| !is_full_for_user || other.user == session.user;

@@ -5,6 +5,11 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Label of every claim, so that claims on hosts can be watched without the many on labels.
+pub const CLAIM_LABEL: &str = "signpost.dev/claim";
+/// Its value for claims on custom hosts.
+pub const CLAIM_LABEL_HOST: &str = "host";
+
 /// A NameClaim says who holds a name: a label of the platform's names, or a custom host. A label's claim has the label as
 /// its name; a host's claim has the name `host.<hash of the host>`.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

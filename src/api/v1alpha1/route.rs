@@ -17,6 +17,10 @@ pub const RESOLVABLE: &str = "Resolvable";
 /// Condition of a Route: it is to move to another Router and has not yet. `False` once it has.
 pub const MOVE_PENDING: &str = "MovePending";
 
+/// Condition of a Route that has moved: a Router that it has left has records of its own where the Route's former name was, so
+/// that this does not lead to the Route.
+pub const TRAIL_BLOCKED: &str = "TrailBlocked";
+
 /// Annotation of a Route: the Router that it is to move to. It is gone when the Route is there.
 pub const MOVE_ANNOTATION: &str = "signpost.dev/move-to";
 /// What stands in place of a strategy on a binding whose Router was named by [`MOVE_ANNOTATION`].
@@ -151,7 +155,8 @@ pub struct RouteStatus {
     /// The `metadata.generation` that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What is true of the Route at the moment: `Scheduled`, `Admitted`, `HostProven`, `Published`, `Resolvable`, `MovePending`.
+    /// What is true of the Route at the moment: `Scheduled`, `Admitted`, `HostProven`, `Published`, `Resolvable`, `MovePending`,
+    /// `TrailBlocked`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -1,6 +1,7 @@
 //! POST to a collection: a new object.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::response::Response;
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use serde_json::Value;
 
 use super::write::{Lost, Writer, Written, metadata_of, name_of};
 use super::{Call, body};
+use crate::api::v1alpha1::GROUP;
 use crate::apiserver::audit::Made;
 use crate::apiserver::engine;
 use crate::apiserver::error::{ApiError, Cause};
@@ -17,6 +19,7 @@ use crate::apiserver::registry::{Operation, find};
 use crate::apiserver::request::WriteOptions;
 use crate::apiserver::table::Include;
 use crate::store::{Key, Revision};
+use crate::telemetry::trace::Trace;
 
 /// Characters of generated names: no vowels, so that no words come out, and none that look alike.
 const SUFFIX_CHARACTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -54,6 +57,7 @@ pub(crate) async fn create(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
 
 /// Creates `object`. `managed` says that its field sets are made already (by an apply).
 pub(crate) async fn create_object(writer: &Writer<'_>, mut object: Value, managed: bool) -> Result<Written, ApiError> {
+    let began = Instant::now();
     let meta = metadata_of(&mut object)?;
     let text = |key: &str| meta.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (name, base) = (text("name"), text("generateName"));
@@ -88,7 +92,20 @@ pub(crate) async fn create_object(writer: &Writer<'_>, mut object: Value, manage
     }
     let mut written = result?;
     written.warnings.extend(warnings);
+    written.warnings.extend(writer.warnings(&written.object));
+    trace(writer, &written, began);
     Ok(written)
+}
+
+/// The first span of a Route's walk: from the request that creates it until that is on the disk.
+fn trace(writer: &Writer<'_>, written: &Written, began: Instant) {
+    if (writer.kind.kind, writer.kind.group) != ("Route", GROUP) || writer.options.dry_run {
+        return;
+    }
+    let Some(trace) = Trace::of(&written.object.uid) else { return };
+    let route = format!("{}/{}", writer.namespace.unwrap_or_default(), written.object.name());
+    let revision = written.object.revision.to_string();
+    trace.first("api.write", began).with("signpost.route", route).with("signpost.revision", revision).end();
 }
 
 async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Result<Written, ApiError> {

@@ -121,7 +121,8 @@ async fn patched(
         Ok((new, false))
     };
     let mut written = change(writer, name, part, wanted).await?.ok_or_else(|| ApiError::not_found(kind, name))?;
-    written.warnings = warnings.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let told = warnings.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    written.warnings.splice(0..0, told);
     Ok(written)
 }
 

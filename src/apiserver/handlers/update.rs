@@ -125,7 +125,10 @@ pub(crate) async fn change(
             continue;
         }
         match apply_change(writer, name, &live, new, part, managed).await {
-            Ok(object) => return Ok(Some(Written { status: StatusCode::OK, object, warnings: Vec::new() })),
+            Ok(object) => {
+                let warnings = if part == Part::Main { writer.warnings(&object) } else { Vec::new() };
+                return Ok(Some(Written { status: StatusCode::OK, object, warnings }));
+            }
             Err(Lost::Race { .. }) => fresh = true,
             Err(Lost::Failed(error)) => return Err(error),
         }

@@ -121,10 +121,24 @@ impl<'a> Writer<'a> {
         Writer { server, kind, namespace, identity, options, now: Timestamp::now() }
     }
 
+    /// What the sender of an object should know.
+    pub(crate) fn warnings(&self, object: &Object) -> Vec<String> {
+        let Some(warnings) = self.kind.rules.warnings() else { return Vec::new() };
+        let tree = respond::as_tree(self.kind, object);
+        let mut told = warnings(&tree);
+        if self.kind.kind == "Router"
+            && let Some(platform) = self.server.platform.get()
+        {
+            told.extend((platform.examine)(&tree));
+        }
+        told
+    }
+
     fn context(&self) -> Context<'_> {
         Context {
             identity: self.identity,
             domain: &self.server.domain,
+            name_servers: self.server.platform.get().map_or(&[][..], |platform| &platform.name_servers[..]),
             namespace: self.namespace,
             manager: &self.options.manager,
             now: self.now,

@@ -2,7 +2,7 @@
 //!
 //! Each rule says what a line of the kind's own file says in Rust; a test puts the same objects to both and compares the
 //! verdicts (`verdicts`). What CEL cannot see is left to our server, and to the controllers in a cluster: other objects, the
-//! namespace of the object itself, the clock, a hash. Beside the rules stand bounds that only a cluster needs: it estimates
+//! namespace of the object itself, the clock, a hash, what an A-label encodes. Beside the rules stand bounds that only a cluster needs: it estimates
 //! the cost of a rule from `maxLength`, `maxItems` and `maxProperties`, and refuses a definition with too high a one. Where
 //! the Rust rule has the same bound already, it is added here and not in the type, so that nobody hears of one fault twice.
 //!
@@ -156,6 +156,11 @@ fn router(domain: Option<&str>) -> Vec<Rule> {
             "spec.healthCheck.expectedStatuses",
             "self.matches(r'^[1-5][0-9]{2}(-[1-5][0-9]{2})?(,[1-5][0-9]{2}(-[1-5][0-9]{2})?){0,15}$')",
             "must be HTTP status codes from 100 to 599, or ranges of them, parted by commas, such as 200-399",
+        ),
+        rule(
+            "spec.healthCheck.expectedStatuses",
+            "self.split(',').all(part, !part.contains('-') || part.split('-')[0] <= part.split('-')[1])",
+            "must have the lower code of a range first, such as 200-399",
         ),
         rule(
             "spec.healthCheck.host",

@@ -19,6 +19,7 @@ pub(in crate::apiserver) fn context() -> Context<'static> {
     Context {
         identity: &IDENTITY,
         domain: "v3.example",
+        name_servers: &[],
         namespace: Some("n"),
         manager: "test",
         now: NOW.parse::<Timestamp>().expect("a constant"),

@@ -169,6 +169,8 @@ pub struct Context<'a> {
     pub identity: &'a Identity,
     /// The platform's domain, such as `v3.rhcloud.com`.
     pub domain: &'a str,
+    /// The names of its name servers, as far as they are known here.
+    pub name_servers: &'a [String],
     /// Namespace of the object, if it has one.
     pub namespace: Option<&'a str>,
     /// The field manager of the request.
@@ -304,6 +306,11 @@ pub trait Rules: Send + Sync {
     /// The faults of a change by the `status` subresource.
     fn validate_status_update(&self, _context: &Context<'_>, _old: &Value, _new: &Value) -> Vec<Cause> {
         Vec::new()
+    }
+
+    /// What the sender of an object that is taken should know all the same; `None` if nothing is ever said of the kind.
+    fn warnings(&self) -> Option<fn(&Value) -> Vec<String>> {
+        None
     }
 
     /// What else must be written with this, or why it cannot be done.

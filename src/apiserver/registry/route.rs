@@ -284,6 +284,9 @@ fn subdomain_fault(value: &Value) -> Option<Cause> {
         let what = "must be one label of a host name: at most 63 letters, digits and inner dashes, no dots";
         return Some(field::invalid("spec.subdomain", value, what));
     }
+    if !names::is_valid_if_a_label(subdomain) {
+        return Some(field::invalid("spec.subdomain", value, &names::HostError::BadALabel.to_string()));
+    }
     names::is_reserved_label(subdomain).then(|| {
         let what = format!("the label {subdomain:?} is reserved; choose another one");
         field::forbidden("spec.subdomain", &what)

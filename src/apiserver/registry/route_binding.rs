@@ -120,7 +120,7 @@ impl Rules for RouteBindings {
         let mut causes = self.validate_create(context, new);
         for name in ["routeUID", "label"] {
             if old["spec"][name] != new["spec"][name] {
-                let what = "field is immutable: delete the RouteBinding and create another";
+                let what = "field is immutable: a Route keeps its binding and its label as long as it is there";
                 causes.push(field::invalid(&format!("spec.{name}"), &new["spec"][name], what));
             }
         }
@@ -144,9 +144,12 @@ impl Rules for RouteBindings {
                     writes
                 }
                 Operation::Update { .. } => Vec::new(),
-                Operation::Delete { old, .. } | Operation::Release { old } => {
+                Operation::Delete { old, .. } => {
+                    guard_delete(context, old, reader).await?;
                     unbind(context, old, reader).await?.into_iter().collect()
                 }
+                // It was judged when its deletion began.
+                Operation::Release { old } => unbind(context, old, reader).await?.into_iter().collect(),
             })
         })
     }
@@ -386,14 +389,47 @@ fn bound(context: &Context<'_>, spec: &RouteBindingSpec, binding: &Value, route:
         Some(explanation) if !explanation.summary.is_empty() => explanation.summary.clone(),
         _ => format!("the strategy {} chose Router {}", spec.strategy, spec.router),
     };
-    // Only a Route that holds its names is bound.
-    let admitted = ("Admitted", "the route holds its names");
-    route::set_condition(status, ADMITTED, true, admitted, generation, context.now);
+    // Only a Route that holds its names is bound. One that has lost its host since has not got it back by a move.
+    let has_lost_host = before["phase"] == "scheduled" && columns::condition(route, ADMITTED, "status") == "False";
+    if !has_lost_host {
+        let namespace = context.namespace.unwrap_or_default();
+        let subdomain = route["spec"]["subdomain"].as_str().filter(|subdomain| !subdomain.is_empty());
+        let other = names::other_label(namespace, &spec.route_name, subdomain, &spec.label);
+        let (reason, message) = other.unwrap_or(("Admitted", "the route holds its names".to_owned()));
+        route::set_condition(status, ADMITTED, true, (reason, &message), generation, context.now);
+    }
     route::set_condition(status, SCHEDULED, true, ("Scheduled", &message), generation, context.now);
     if columns::condition(route, MOVE_PENDING, "status") == "True" {
         let moved = ("Moved", format!("moved to {}", spec.router));
         route::set_condition(status, MOVE_PENDING, false, (moved.0, &moved.1), generation, context.now);
     }
+}
+
+/// The binding of a Route that is there stays: without it the Route would be placed anew, as a rule elsewhere, and its name of
+/// now would lead nowhere, with no trail. It goes with its Route or its namespace; or if its Router is gone, and its name with
+/// that.
+async fn guard_delete(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+    let spec = &binding["spec"];
+    let name = spec["routeName"].as_str().unwrap_or_default();
+    let route = reader.get("Route", context.namespace, name).await?;
+    let is_its = |route: &Value| route["metadata"]["uid"] == spec["routeUID"];
+    if !route.is_some_and(|route| is_its(&route) && route["metadata"]["deletionTimestamp"].is_null()) {
+        return Ok(());
+    }
+    let namespace = context.namespace.unwrap_or_default();
+    let home = reader.get("Namespace", None, namespace).await?;
+    if home.is_some_and(|home| !home["metadata"]["deletionTimestamp"].is_null()) {
+        return Ok(());
+    }
+    let router = spec["router"].as_str().unwrap_or_default();
+    if reader.get("Router", None, router).await?.is_none() {
+        return Ok(());
+    }
+    let what = format!(
+        "Route {namespace}/{name} is served on Router {router} by it. To move the Route, run \"signpost move route \
+         {namespace}/{name} --to ROUTER\"; to end it, delete the Route, which takes its binding along"
+    );
+    Err(ApiError::conflict(super::known("RouteBinding"), name, &what))
 }
 
 /// A Route whose binding goes waits for the scheduler again.
@@ -719,5 +755,69 @@ mod tests {
         assert!(
             RouteBindings.before_commit(&context, delete(), &Objects::new(vec![another])).await.unwrap().is_empty()
         );
+    }
+
+    #[tokio::test]
+    async fn the_binding_of_a_route_that_is_there_is_not_deleted() {
+        let bound = || {
+            let mut bound = route("");
+            bound["status"] = json!({"phase": "scheduled"});
+            bound
+        };
+        let deleting = |mut object: Value| {
+            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            object
+        };
+        let shard = || json!({"kind": "Router", "metadata": {"name": "s1"}});
+        let home = || json!({"kind": "Namespace", "metadata": {"name": "n"}});
+        let (old, options) = (binding(json!({})), json!({}));
+        for (objects, good, why) in [
+            (vec![bound(), shard(), home()], false, "a live route"),
+            (vec![shard(), home()], true, "its route is gone"),
+            (vec![deleting(bound()), shard(), home()], true, "its route goes"),
+            (vec![bound(), shard(), deleting(home())], true, "its namespace goes"),
+            (vec![bound(), home()], true, "its Router is gone"),
+        ] {
+            let context = context();
+            let delete = Operation::Delete { old: &old, options: &options };
+            let found = RouteBindings.before_commit(&context, delete, &Objects::new(objects.clone())).await;
+            assert_eq!(found.is_ok(), good, "{why}");
+            let release = Operation::Release { old: &old };
+            let released = RouteBindings.before_commit(&context, release, &Objects::new(objects)).await;
+            assert!(released.is_ok(), "it was judged when it began: {why}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_move_gives_no_host_back_and_another_label_is_told() {
+        for (status, expected) in [
+            (json!({"phase": "new"}), ("True", "Admitted")),
+            (
+                json!({"phase": "scheduled", "conditions": [{"type": "Admitted", "status": "False", "reason": "x"}]}),
+                ("False", "x"),
+            ),
+            (
+                json!({"phase": "new", "conditions": [{"type": "Admitted", "status": "False", "reason": "x"}]}),
+                ("True", "Admitted"),
+            ),
+        ] {
+            let mut before = route("");
+            before["status"] = status.clone();
+            let binding = binding(json!({}));
+            let spec: RouteBindingSpec = serde_json::from_value(binding["spec"].clone()).unwrap();
+            let mut after = before["status"].clone();
+            bound(&context(), &spec, &binding, &before, &mut after);
+            let admitted = |status: &Value| {
+                let route = json!({"status": status});
+                let text = |field: &str| columns::condition(&route, ADMITTED, field).as_str().unwrap_or("").to_owned();
+                (text("status"), text("reason"))
+            };
+            assert_eq!(admitted(&after), (expected.0.to_owned(), expected.1.to_owned()), "{status}");
+            let mut other = before.clone();
+            other["spec"]["subdomain"] = json!("shop");
+            let mut after = json!({"phase": "new"});
+            bound(&context(), &spec, &binding, &other, &mut after);
+            assert_eq!(admitted(&after).1, "SubdomainTaken");
+        }
     }
 }

@@ -142,7 +142,7 @@ impl Rules for Routers {
 
     fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
         let spec = &object["spec"];
-        let mut causes: Vec<Cause> = dns_fault(context.domain, &spec["dns"]).into_iter().collect();
+        let mut causes: Vec<Cause> = dns_fault(context, &spec["dns"]).into_iter().collect();
         causes.extend(faults(spec));
         causes
     }
@@ -158,6 +158,10 @@ impl Rules for Routers {
         }
         causes.extend(faults(&new["spec"]));
         causes
+    }
+
+    fn warnings(&self) -> Option<fn(&Value) -> Vec<String>> {
+        Some(|router| check_warnings(&router["spec"]["healthCheck"]))
     }
 
     fn before_commit<'a>(
@@ -214,10 +218,10 @@ fn keep_ttl_horizon(context: &Context<'_>, old: &Value, new: &mut Value) {
 }
 
 /// What is wrong with the zone's name by itself and against the platform's own zones.
-fn dns_fault(domain: &str, value: &Value) -> Option<Cause> {
-    let dns = value.as_str()?;
+fn dns_fault(context: &Context<'_>, value: &Value) -> Option<Cause> {
+    let (dns, domain) = (value.as_str()?, context.domain);
     let alias_zone = names::alias_zone(domain);
-    let what = if let Err(error) = names::check_domain(dns) {
+    let what = if let Err(error) = names::check_domain(dns).and_then(|()| names::check_a_labels(dns)) {
         error.to_string()
     } else if dns.bytes().any(|octet| octet.is_ascii_uppercase()) {
         format!("must be in lower case, {:?}", dns.to_ascii_lowercase())
@@ -227,6 +231,8 @@ fn dns_fault(domain: &str, value: &Value) -> Option<Cause> {
         format!("must not hold the platform's own domain {domain}; use a name below it, such as shard1.{domain}")
     } else if is_at_or_below(dns, &alias_zone) || is_at_or_below(&alias_zone, dns) {
         format!("must not overlap {alias_zone}, where the aliases of all routes are; use another name")
+    } else if context.name_servers.iter().any(|server| server.eq_ignore_ascii_case(dns)) {
+        "must not be the name of one of the platform's name servers; use another name".to_owned()
     } else {
         return None;
     };
@@ -266,6 +272,34 @@ fn check_faults(check: &Value) -> Vec<Cause> {
     let host = check["host"].as_str().and_then(|host| names::check_domain(host).err());
     fault("host", host.map(|error| error.to_string()));
     causes
+}
+
+/// What of a health check has no effect, or hardly the one that is meant.
+fn check_warnings(check: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let (Some(timeout), Some(interval)) = (check["timeoutSeconds"].as_u64(), check["intervalSeconds"].as_u64())
+        && timeout > interval
+    {
+        warnings.push(format!(
+            "spec.healthCheck.timeoutSeconds: {timeout} is more than intervalSeconds, {interval}: of an address that does \
+             not answer the next probe waits for the one before"
+        ));
+    }
+    let kind = check["type"].as_str().unwrap_or_default();
+    let is_set = |name: &str, default: Value| !check[name].is_null() && check[name] != default;
+    let of_http = [
+        ("path", json!("/")),
+        ("expectedStatuses", json!("200-399")),
+        ("host", Value::Null),
+        ("insecure", json!(false)),
+    ];
+    for (name, default) in of_http {
+        let has_no_effect = kind == "tcp" || kind == "http" && name == "insecure";
+        if has_no_effect && is_set(name, default) {
+            warnings.push(format!("spec.healthCheck.{name}: has no effect on a check of type {kind}"));
+        }
+    }
+    warnings
 }
 
 fn address_faults(addresses: &Value) -> Vec<Cause> {
@@ -523,6 +557,35 @@ mod tests {
             ),
         ] {
             assert_eq!(check_create("Router", router("shard1", spec.clone())), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_name_server_is_no_shard() {
+        let name_servers = ["ns1.v3.example".to_owned()];
+        let context = Context { name_servers: &name_servers, ..context() };
+        for (dns, good) in [("ns1.v3.example", false), ("ns2.v3.example", true), ("xn--zz99.v3.example", false)] {
+            let found = Routers.validate_create(&context, &router("r", json!({"dns": dns})));
+            assert_eq!(found.is_empty(), good, "{dns}");
+            assert!(found.iter().all(|cause| cause.field == "spec.dns"));
+        }
+    }
+
+    #[test]
+    fn what_has_no_effect_is_warned_of() {
+        for (check, warned) in [
+            (json!({}), vec![]),
+            (json!({"type": "tcp", "path": "/", "expectedStatuses": "200-399", "insecure": false}), vec![]),
+            (json!({"type": "tcp", "path": "/up", "insecure": true}), vec!["path", "insecure"]),
+            (json!({"type": "http", "path": "/up", "host": "a.example", "insecure": true}), vec!["insecure"]),
+            (json!({"type": "https", "path": "/up", "insecure": true}), vec![]),
+            (json!({"type": "tcp", "timeoutSeconds": 6, "intervalSeconds": 5}), vec!["timeoutSeconds"]),
+            (json!({"type": "tcp", "timeoutSeconds": 5, "intervalSeconds": 5}), vec![]),
+        ] {
+            let found = check_warnings(&check);
+            let path = |warning: &String| warning.split(": ").next().map(|path| path.replace("spec.healthCheck.", ""));
+            let found: Vec<String> = found.iter().filter_map(path).collect();
+            assert_eq!(found, warned, "{check}");
         }
     }
 

@@ -3,6 +3,7 @@
 //! The answer comes from the server over the wire. Why, is told from the API's objects: the zones are compiled from
 //! them here, by the same pure code as in a name server, so that it works with roles in many processes, too.
 
+mod around;
 pub(super) mod exchange;
 pub(super) mod response;
 mod why;
@@ -74,7 +75,10 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         let server = server(words.server.as_deref(), &place).await?;
         let (exchange, zones) = tokio::join!(question.ask(server), async {
             match explained {
-                true => Some(progress::during("listing objects", Zones::gather(&place, asks(&place))).await),
+                true => {
+                    let zones = around::around(&place, asks(&place), &question.name, question.rtype);
+                    Some(progress::during("looking objects up", zones).await)
+                }
                 false => None,
             }
         });

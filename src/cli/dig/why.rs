@@ -22,7 +22,7 @@ use crate::zone::{Rrset, Zone};
 use crate::zonefile::rdata_out;
 
 /// Aliases that are followed, as the server does at most.
-const ALIASES_MAX: usize = 8;
+pub(super) const ALIASES_MAX: usize = 8;
 
 /// Why. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

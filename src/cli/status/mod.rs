@@ -42,7 +42,8 @@ pub(super) fn command() -> Command {
             "Give --admin once for each process. Exit codes: 0 the API and all processes answer and are ready (there \
              may be warnings), 1 one does not, 2 called wrongly.",
         )
-        .args([scrape::argument(), interval])
+        .args(scrape::arguments())
+        .arg(interval)
         .arg(output::argument())
         .args(access::arguments())
 }
@@ -56,7 +57,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     let urls = scrape::urls(matches);
     let limit = API_TIMEOUT + interval + Duration::from_secs(60);
     let asked = access::run(limit, async {
-        let admin = Admin::new()?;
+        let admin = Admin::new(scrape::authorities(matches).as_deref())?;
         let processes = futures::future::join_all(urls.iter().map(|url| process(&admin, url, interval)));
         let asking = async { tokio::join!(platform(&place), processes) };
         let (platform, processes) = progress::during("looking around", asking).await;

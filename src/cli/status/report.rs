@@ -430,8 +430,13 @@ fn process_facts(facts: &mut Facts, process: &Process) {
     }
     facts.add("process", Cell::styled(if process.ready { Style::Good } else { Style::Bad }, text));
     if let Some(age) = process.sync_age_seconds {
-        let text = format!("the API was heard {} ago", age::of_seconds(age as u64));
         let late = age > SYNC_AGE_MAX_SECONDS || !process.broken_watches.is_empty();
+        let heard = age::of_seconds(age as u64);
+        // An idle watch has a word a minute, and that is all that can be expected of it.
+        let text = match late {
+            true => format!("the API was heard {heard} ago"),
+            false => format!("the API is heard: every watch is open, the last word {heard} ago"),
+        };
         facts.add("  sync", if late { Cell::styled(Style::Bad, text) } else { Cell::from(text) });
     }
     if let Some(zones) = process.zones {

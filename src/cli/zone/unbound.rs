@@ -33,13 +33,15 @@ pub(super) fn command() -> Command {
              \"*.\" stands for all below it. Give --admin once for each process; their numbers are added. Exit codes: \
              0 listed (there may be none), 1 no process tells, 2 called wrongly.",
         )
-        .args([zone, scrape::argument(), names])
+        .arg(zone)
+        .args(scrape::arguments())
+        .arg(names)
         .arg(output::argument())
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Exit {
     let asked = access::run(LIMIT, async {
-        let admin = Admin::new()?;
+        let admin = Admin::new(scrape::authorities(matches).as_deref())?;
         let urls = scrape::urls(matches);
         let reports = futures::future::join_all(urls.iter().map(|url| admin.unbound(url)));
         Ok(progress::during("asking processes", reports).await)

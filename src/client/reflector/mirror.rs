@@ -23,8 +23,11 @@ use super::decode::{Decoded, Decoding, Events, Identity, Lenient, Page, Strict, 
 use super::{Applied, Change, Entry, ObjectKey, Restart, Resync, Settings, Shared};
 use crate::client::backoff::Backoff;
 
-/// A watch that lived for so long before the server ended it is asked for again at once.
+/// A watch that lived for so long before the server ended it is asked for again at once, and soon if it broke.
 const LIVED_LONG: Duration = Duration::from_secs(1);
+
+/// So many watches in a row that lived and told nothing, not even a bookmark, are one too many: the mirror lists.
+const BARREN_MAX: u32 = 3;
 
 /// What keeps one mirror up to date.
 pub(super) struct Mirror<K, V> {
@@ -34,6 +37,8 @@ pub(super) struct Mirror<K, V> {
     project: Box<dyn Fn(K) -> V + Send + Sync>,
     shared: Arc<Shared<V>>,
     backoff: Backoff,
+    /// Watches in a row that told nothing.
+    barren: u32,
     decoding: Decoding,
     streaming: bool,
     phase: Phase<K, V>,
@@ -86,6 +91,7 @@ where
             request: Request::new(K::url_path(&(), settings.namespace.as_deref())),
             client,
             backoff: Backoff::new(settings.backoff_first, settings.backoff_longest),
+            barren: 0,
             decoding: Decoding::Strict,
             streaming: settings.streaming,
             settings,
@@ -251,6 +257,7 @@ where
     async fn watch(&mut self) -> Result<Option<Change<V>>, Failure> {
         let event = self.event().await?;
         self.backoff.reset();
+        self.barren = 0;
         let change = self.take(event);
         if let Phase::Watching { version, .. } = &self.phase {
             self.shared.state().version.clone_from(version);
@@ -263,12 +270,21 @@ where
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 let identity = object.identity();
-                note_version(version, &identity.version)?;
+                if went_back(version, &identity.version) {
+                    if self.shared.objects().get(&identity.key).is_none() {
+                        // Out of order, and nothing is known of it: it is new, or gone already. A list tells.
+                        return Err(Failure { reason: Restart::WentBack, error: None, relist: true });
+                    }
+                } else {
+                    note_version(version, &identity.version)?;
+                }
                 Ok(self.apply(object, identity))
             }
             WatchEvent::Deleted(object) => {
                 let identity = object.identity();
-                note_version(version, &identity.version)?;
+                if !went_back(version, &identity.version) {
+                    note_version(version, &identity.version)?;
+                }
                 Ok(self.delete(&identity))
             }
             WatchEvent::Bookmark(bookmark) => {
@@ -287,7 +303,12 @@ where
         let (Phase::Watching { events, .. } | Phase::Streaming { events, .. }) = &mut self.phase else {
             return Err(Failure::garbage("no watch is open"));
         };
-        let event = timeout(self.settings.silence_longest, events.next()).await;
+        let event = tokio::select! {
+            event = timeout(self.settings.silence_longest, events.next()) => event,
+            () = self.shared.again.notified() => {
+                return Err(Failure { reason: Restart::Asked, error: None, relist: true });
+            }
+        };
         match event.map_err(|_| Failure::silent())? {
             Some(Ok(event)) => {
                 self.heard();
@@ -305,9 +326,18 @@ where
             Phase::Watching { since, .. } => since.elapsed() >= LIVED_LONG,
             _ => false,
         };
-        let in_order = failure.reason == Restart::Closed;
+        let in_order = matches!(failure.reason, Restart::Closed | Restart::Asked);
+        // Whoever sits between us and the server may end every watch before its first word, or hold back all words. Nobody
+        // would see that anything is missed: lists do.
+        self.barren += u32::from(matches!(self.phase, Phase::Watching { .. }));
+        let is_barren = self.barren > 0 && (!lived || self.barren.is_multiple_of(BARREN_MAX));
         {
             let mut state = self.shared.state();
+            // A watch that was open until now was a word of the API, though it may have been silent for long; but one that
+            // is taken for dead was none.
+            if state.connected && failure.reason != Restart::Silent {
+                state.heard = Some(Instant::now());
+            }
             state.connected = false;
             state.restarts[failure.reason as usize] += 1;
             if failure.error.is_some() {
@@ -321,13 +351,18 @@ where
             self.decoding = Decoding::Lenient;
         }
         self.phase = match std::mem::replace(&mut self.phase, Phase::List) {
-            Phase::Watching { version, .. } | Phase::Connect { version, .. } if !failure.relist => {
+            Phase::Connect { version, .. } if !failure.relist => Phase::Connect { version, check: true },
+            Phase::Watching { version, .. } if !failure.relist && !is_barren => {
                 // An orderly end and a cut connection look alike from here, so that the server's version is looked at
                 // in any case.
                 Phase::Connect { version, check: true }
             }
             _ => Phase::List,
         };
+        if lived {
+            // It worked, even if nothing happened meanwhile: not one more of the failures before.
+            self.backoff.reset();
+        }
         if !(in_order && lived) {
             sleep(self.backoff.next_wait()).await;
         }
@@ -398,7 +433,11 @@ where
                 return None;
             }
         };
-        let known = |entry: &Entry<V>| entry.uid == identity.uid && !is_newer(&identity.version, &entry.version);
+        // An object that is known already, or an earlier one, of whatever uid: versions count for all objects together.
+        let known = |entry: &Entry<V>| {
+            entry.uid == identity.uid && !is_newer(&identity.version, &entry.version)
+                || went_back(&entry.version, &identity.version)
+        };
         if self.shared.objects().get(&identity.key).is_some_and(known) {
             return None;
         }

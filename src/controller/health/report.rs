@@ -166,9 +166,12 @@ fn apply(router: &Router, findings: &Findings, domain: &str, now: Timestamp) -> 
     let mut after = router.clone();
     after.status = Some(status.clone());
     let input = RouterInput::read(&after, domain, &mut Vec::new());
-    let panic = is_checked && input.is_some_and(|input| input.choice().panic);
+    let choice = input.as_ref().filter(|_| is_checked).map(RouterInput::choice).filter(|choice| choice.panic);
+    let panic = choice.is_some();
+    // Those that are answered nevertheless; with a mode that uses one priority at a time they may be some of them.
+    let answered = choice.map(|choice| answered(router, choice.addresses.iter().map(|address| address.ip)));
     if is_checked {
-        let statement = statement(&after, panic);
+        let statement = statement(&after, answered.as_deref());
         state(&mut status.conditions, &statement, router.metadata.generation, now);
     } else {
         status.conditions.retain(|condition| condition.type_ != ADDRESSES_HEALTHY);
@@ -176,10 +179,13 @@ fn apply(router: &Router, findings: &Findings, domain: &str, now: Timestamp) -> 
     let mut notices = changes(&before, &status);
     if panic != was_panic {
         let (reason, note) = match panic {
-            true => ("PanicBegun", "too few addresses are healthy; all are answered"),
-            false => ("PanicEnded", "enough addresses are healthy again; only those are answered"),
+            true => {
+                let answered = answered.as_deref().unwrap_or_default();
+                ("PanicBegun", format!("too few addresses are healthy; {answered} answered"))
+            }
+            false => ("PanicEnded", "enough addresses are healthy again; only those are answered".to_owned()),
         };
-        notices.push(Notice { is_warning: panic, reason, note: note.to_owned() });
+        notices.push(Notice { is_warning: panic, reason, note });
     }
     Written { status, notices }
 }
@@ -189,7 +195,20 @@ pub(super) fn is_panic(status: &RouterStatus) -> bool {
     status.conditions.iter().any(|one| one.type_ == ADDRESSES_HEALTHY && one.reason == PANIC)
 }
 
-fn statement(router: &Router, panic: bool) -> Statement {
+/// Which addresses are answered under panic, up to the verb.
+fn answered(router: &Router, addresses: impl Iterator<Item = IpAddr>) -> String {
+    let active = router.spec.addresses.iter().filter(|address| address.state == Default::default()).count();
+    let answered: Vec<String> = addresses.map(|ip| ip.to_string()).collect();
+    if answered.len() == active {
+        return "all are".to_owned();
+    }
+    let named = answered[..answered.len().min(NAMED_MAX)].join(", ");
+    let more = answered.len().saturating_sub(NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("those of one priority, {named}{more}, are")
+}
+
+fn statement(router: &Router, answered: Option<&str>) -> Statement {
     let status = router.status.as_ref();
     let health = |ip: &str| {
         let ip = ip.parse::<IpAddr>().ok();
@@ -210,8 +229,8 @@ fn statement(router: &Router, panic: bool) -> Statement {
             message.push_str(&format!(" and {} more", unhealthy.len() - NAMED_MAX));
         }
     }
-    let (is_true, reason) = if panic {
-        message.push_str("; too few are, so that all are answered");
+    let (is_true, reason) = if let Some(answered) = answered {
+        message.push_str(&format!("; too few are, so that {answered} answered, healthy or not"));
         (false, PANIC)
     } else if !unhealthy.is_empty() {
         (false, "SomeUnhealthy")
@@ -263,6 +282,28 @@ mod tests {
             "status": status,
         }))
         .expect("a Router")
+    }
+
+    #[test]
+    fn under_panic_it_is_told_which_addresses_are_answered() {
+        use AddressHealthState::Unhealthy;
+        for (mode, told) in [
+            ("active-active", "all are answered"),
+            ("active-passive", "those of one priority, 192.0.2.1, 192.0.2.2, are answered"),
+        ] {
+            let mut router = serde_json::to_value(router(json!({"port": 80}), json!({}))).expect("JSON");
+            router["spec"]["mode"] = json!(mode);
+            router["spec"]["addresses"][2]["priority"] = json!(1);
+            let router = serde_json::from_value(router).expect("a Router");
+            let addresses = (1..=3).map(|at| found(&format!("192.0.2.{at}"), Unhealthy)).collect();
+            let findings = Findings { addresses, threshold: Some(50) };
+            let written = apply(&router, &findings, "v3.example", Timestamp::UNIX_EPOCH);
+            let condition = written.status.conditions.iter().find(|one| one.type_ == ADDRESSES_HEALTHY);
+            let condition = condition.expect("it is there");
+            assert!(condition.reason == PANIC && condition.message.contains(told), "{}", condition.message);
+            let notice = written.notices.iter().find(|notice| notice.reason == "PanicBegun").expect("it is told");
+            assert!(notice.note.contains(told), "{}", notice.note);
+        }
     }
 
     #[test]

@@ -35,6 +35,7 @@ use crate::client::reflector::{ObjectKey, Store};
 use crate::client::status::Statement;
 use crate::compiler;
 use crate::compiler::inputs::binding_key;
+use crate::telemetry::trace::Trace;
 use crate::wire::Name;
 use crate::zone::Serial;
 
@@ -324,7 +325,11 @@ impl Prover {
         self.writing.remove(&subject);
         self.metrics.written(result.is_ok());
         match (&subject, &result) {
-            (Subject::Held(key, _) | Subject::Unheld(key), Ok(written)) => self.tell(key, *written),
+            (Subject::Held(key, label), Ok(written)) => {
+                self.trace(key, label, written);
+                self.tell(key, written);
+            }
+            (Subject::Unheld(key), Ok(written)) => self.tell(key, written),
             (Subject::Router(apex), Ok(_)) => self.proofs.look_at_shard(apex.clone()),
             (_, Err(error)) => tracing::warn!(?subject, %error, "a condition cannot be written; it is tried again"),
         }
@@ -345,34 +350,39 @@ impl Prover {
         }
     }
 
+    /// The span of a proof: from the moment at which the ledger named a version of the zones with the Route's names.
+    fn trace(&self, key: &ObjectKey, label: &str, written: &Written) {
+        if written.resolvable.as_ref().is_none_or(|resolvable| !resolvable.is_true) {
+            return;
+        }
+        let Some(trace) = self.routes.routes.get(key).and_then(|route| Trace::of(&route.uid)) else { return };
+        let Some(since) = self.proofs.known_since(label) else { return };
+        let span = trace.step("prove", since.into_std()).with("signpost.route", key.to_string());
+        span.with("signpost.label", label).with("signpost.resolvable", "true").end();
+    }
+
     /// Tells what has changed by an Event, and measures.
-    fn tell(&mut self, key: &ObjectKey, written: Written) {
-        if written.resolvable == Some(true)
+    fn tell(&mut self, key: &ObjectKey, written: &Written) {
+        if written.resolvable.as_ref().is_some_and(|resolvable| resolvable.is_true)
             && let Some(appeared) = self.routes.feed.take_appeared(key)
         {
             self.metrics.resolvable_after(appeared.elapsed());
         }
         let Some(route) = self.routes.routes.get(key) else { return };
-        for (changed, good, bad) in
-            [(written.published, "Published", "NotPublished"), (written.resolvable, "Resolvable", "NotResolvable")]
+        for (turned, good, bad) in
+            [(&written.published, "Published", "NotPublished"), (&written.resolvable, "Resolvable", "NotResolvable")]
         {
-            let Some(is_true) = changed else { continue };
+            let Some(Statement { is_true, reason, message, .. }) = turned else { continue };
             if !self.told.take(1, Instant::now()) {
                 self.metrics.events.dropped.inc();
                 continue;
             }
-            let (reason, note) = match (is_true, good) {
-                (true, "Published") => (good, "the zones hold the names of the route"),
-                (true, _) => (good, "every listed name server answers right for the names of the route"),
-                (false, "Published") => (bad, "the zones do not hold the names of the route; its conditions say why"),
-                (false, _) => (bad, "not every listed name server answers right; the condition Resolvable says which"),
-            };
             let notice = Notice {
                 route: key.clone(),
                 uid: route.uid.clone(),
                 is_warning: !is_true,
-                reason,
-                note: note.to_owned(),
+                reason: if *is_true { good } else { bad },
+                note: if *is_true { message.clone() } else { format!("{reason}: {message}") },
             };
             self.events.tell(notice);
         }

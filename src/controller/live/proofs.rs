@@ -179,6 +179,11 @@ impl Proofs {
         self.routes.get(label).map(|route| &route.binding)
     }
 
+    /// Since when the ledger is known to have the names of this label.
+    pub fn known_since(&self, label: &str) -> Option<Instant> {
+        self.routes.get(label).map(|route| route.since)
+    }
+
     /// Takes what the ledger told.
     pub fn take(&mut self, news: ZoneNews, now: Instant) {
         for (apex, shard) in news.shards {

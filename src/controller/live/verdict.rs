@@ -235,6 +235,7 @@ fn told(failures: &[Failure<'_>]) -> String {
     let one = |failure: &Failure<'_>| {
         let Failure { server, fault, apex, need } = failure;
         match fault {
+            // Not under which: that may change at every look, and this is written to each Route of the zone.
             Fault::OldSerial { .. } => format!("{server} has {} under a serial older than {need}", text(apex)),
             fault => format!("{server} {fault}"),
         }

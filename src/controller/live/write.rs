@@ -32,20 +32,20 @@ pub struct RouteWrite {
     pub statements: Vec<Statement>,
 }
 
-/// Which conditions came to be true or false, or were said first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Which conditions came to be true or false, or were said first; with what they say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
     /// `Published`.
-    pub published: Option<bool>,
+    pub published: Option<Statement>,
     /// `Resolvable`.
-    pub resolvable: Option<bool>,
+    pub resolvable: Option<Statement>,
 }
 
 impl Written {
     fn note(&mut self, statement: &Statement) {
         match statement.kind {
-            PUBLISHED => self.published = Some(statement.is_true),
-            RESOLVABLE => self.resolvable = Some(statement.is_true),
+            PUBLISHED => self.published = Some(statement.clone()),
+            RESOLVABLE => self.resolvable = Some(statement.clone()),
             _ => {}
         }
     }

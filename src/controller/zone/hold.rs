@@ -120,6 +120,11 @@ impl<V> Hold<V> {
         Hold { rules, held: BTreeMap::new(), sum: Digest::default(), began: None, told: VecDeque::new(), believed: 0 }
     }
 
+    /// From now on by these rules. What is held stays held.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
+    }
+
     /// Judges a full list, which lacks `losses` of the `known` objects; those held before count as known. Returns what is
     /// believed; the rest is held. What was held before stays so: a list that still lacks it is no news.
     pub fn judge_list(&mut self, known: usize, losses: Losses<V>) -> Losses<V> {

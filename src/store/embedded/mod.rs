@@ -10,8 +10,9 @@ mod writer;
 use std::fs::{File, TryLockError};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
@@ -52,6 +53,9 @@ pub struct Options {
     pub history_revisions_min: u64,
     /// The clock by which keys with a time to live end.
     pub now: fn() -> SystemTime,
+    /// How much room the disk must have for writes to be taken, in octets: more than one commit needs, so that a disk that
+    /// fills up is met before a write and not in the middle of one.
+    pub room_octets: u64,
 }
 
 impl Default for Options {
@@ -61,6 +65,7 @@ impl Default for Options {
             history: Some(Duration::from_secs(300)),
             history_revisions_min: HISTORY_REVISIONS_MIN,
             now: SystemTime::now,
+            room_octets: 32 << 20,
         }
     }
 }
@@ -123,10 +128,14 @@ struct Handle {
 
 /// What the writer, the readers and the watchers share.
 pub(super) struct Shared {
-    database: Database,
+    /// `None` while the writer opens it anew after a fault.
+    database: RwLock<Option<Database>>,
+    path: PathBuf,
     feed: Feed,
-    /// Held as long as the database is open.
-    _lock: File,
+    /// Whether the writer would take a write, as far as it knows.
+    writable: Arc<AtomicBool>,
+    /// Held as long as the database is in use.
+    lock: File,
 }
 
 impl Embedded {
@@ -146,7 +155,10 @@ impl Embedded {
             .and_then(|directory| directory.sync_all())
             .map_err(|source| OpenError::Io { path: data_dir.into(), source })?;
 
-        let shared = Arc::new(Shared { database, feed: Feed::new(newest), _lock: lock });
+        let database = RwLock::new(Some(database));
+        let feed = Feed::new(newest);
+        let shared =
+            Arc::new(Shared { database, path: path.clone(), feed, writable: Arc::new(AtomicBool::new(true)), lock });
         let (queue, jobs) = mpsc::channel();
         let writer = Writer::new(shared.clone(), options, newest);
         let writer = std::thread::Builder::new()
@@ -171,6 +183,12 @@ impl Embedded {
     async fn read<T: Send + 'static>(&self, read: impl FnOnce(Reader) -> Result<T> + Send + 'static) -> Result<T> {
         let shared = self.handle.shared.clone();
         tokio::task::spawn_blocking(move || read(shared.reader()?)).await.map_err(|_| Error::Unavailable)?
+    }
+
+    /// Whether writes are taken: not while the disk is full or the file fails. Shared with the writer, which keeps it true as
+    /// far as it knows from its last try.
+    pub fn writable(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.handle.shared.writable)
     }
 
     /// A snapshot for a backup.
@@ -220,8 +238,28 @@ impl Store for Embedded {
 
 impl Shared {
     fn reader(&self) -> Result<Reader> {
-        let transaction = self.database.begin_read().map_err(|error| tables::unavailable(error.into()))?;
+        let transaction =
+            self.with_database(Database::begin_read)?.map_err(|error| tables::unavailable(error.into()))?;
         Reader::new(&transaction).map_err(tables::unavailable)
+    }
+
+    /// What `of` makes of the database, if it is open. A fault while it is opened anew leaves it closed, not half open, so
+    /// that a poisoned lock guards whole data, too.
+    fn with_database<T>(&self, of: impl FnOnce(&Database) -> T) -> Result<T> {
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        database.as_ref().map(of).ok_or(Error::Unavailable)
+    }
+
+    /// Closes the database after a fault and opens it anew, which brings the file to its last commit. Gives the newest
+    /// revision that is in it. If it fails, the database stays closed.
+    fn reopen(&self, cache_octets: usize) -> std::result::Result<Revision, OpenError> {
+        let mut place = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        // The file is closed first: it can be open only once.
+        drop(place.take());
+        let database = open_database(&self.path, cache_octets)?;
+        let newest = tables::prepare(&database).map_err(|error| error.at(&self.path))?;
+        *place = Some(database);
+        Ok(newest)
     }
 }
 

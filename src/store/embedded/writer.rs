@@ -4,18 +4,25 @@
 //! the group included, gives each its own revision, and makes all of them durable by one commit. Then watchers see them and
 //! the callers are answered, in this order, so that whoever has its answer finds the write in every later read and watch.
 //! While the disk syncs, the next group gathers by itself; nobody waits for a timer.
+//!
+//! Nothing is written while the disk has less than [`Options::room_octets`] left: then the callers are told so, and the
+//! file is whole. A fault of the file in spite of that, such as a disk that is filled up at that moment, leaves it open
+//! what of the group is on disk. The file is then closed and opened anew until that works, which brings it to its last
+//! commit; if that was the group in doubt, watchers see it now.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant, SystemTime};
 
-use redb::Durability;
+use redb::{Database, Durability};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::tables::{Applied, WriteTables, unavailable};
 use super::{Options, Shared};
-use crate::store::feed::Committed;
+use crate::store::feed::{Committed, History as _};
 use crate::store::{Error, Outcome, Result, Revision, TXN_OPERATIONS_MAX, Txn, Write};
+use crate::sys::files;
 
 /// How many transactions one commit holds at most. More would make the first of them wait longer for hardly more
 /// throughput: at 256 the fsync is less than a tenth of the group's time.
@@ -26,6 +33,9 @@ const COMPACT_REVISIONS_MAX: usize = 1_000;
 
 /// How long the writer sleeps at most while keys with a time to live exist: a clock that jumps is noticed within this.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// How often a file that failed is opened anew, and how often room is looked for.
+const RETRY_EVERY: Duration = Duration::from_secs(1);
 
 /// What the writer is asked to do.
 pub(super) enum Task {
@@ -52,8 +62,10 @@ pub(super) struct Writer {
     forget: u64,
     /// When that schedule was looked at, and what was newest then.
     marked: (Instant, u64),
-    /// After a fault of the file nothing is written any more: redb cannot know what is on disk.
+    /// After a fault of the file nothing is written until it was opened anew: redb cannot know what is on disk.
     failed: bool,
+    /// Whether the disk had too little room when it was last looked at.
+    full: bool,
 }
 
 /// The answer to a transaction once its group is durable.
@@ -71,6 +83,7 @@ impl Writer {
             forget: 0,
             marked: (Instant::now(), newest.0),
             failed: false,
+            full: false,
         }
     }
 
@@ -89,6 +102,9 @@ impl Writer {
                     Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
                 }
             }
+            if self.failed {
+                self.recover();
+            }
             self.work(group);
             self.mark();
         }
@@ -96,8 +112,8 @@ impl Writer {
 
     /// How long there is nothing to do if nobody asks.
     fn idle(&self) -> Duration {
-        if self.failed {
-            return Duration::from_secs(3600);
+        if self.failed || self.full {
+            return RETRY_EVERY;
         }
         if self.forget > 0 || !self.compactions.is_empty() {
             return Duration::ZERO;
@@ -133,9 +149,11 @@ impl Writer {
                 Task::Compact(upto, answer) => self.compactions.push((upto, answer)),
             }
         }
-        if self.failed {
-            txns.into_iter().for_each(|(_, answer)| drop(answer.send(Err(Error::Unavailable))));
-            self.compactions.drain(..).for_each(|(_, answer)| drop(answer.send(Err(Error::Unavailable))));
+        let refusal = self.refusal();
+        self.shared.writable.store(refusal.is_none(), Ordering::Relaxed);
+        if let Some(refusal) = refusal {
+            txns.into_iter().for_each(|(_, answer)| drop(answer.send(Err(refusal.error()))));
+            self.compactions.drain(..).for_each(|(_, answer)| drop(answer.send(Err(refusal.error()))));
             return;
         }
         let (txns, answers): (Vec<Txn>, Vec<_>) = txns.into_iter().unzip();
@@ -156,11 +174,67 @@ impl Writer {
         }
     }
 
+    /// Why nothing can be written at the moment, if so.
+    fn refusal(&mut self) -> Option<Refusal> {
+        let needed = self.options.room_octets;
+        if self.failed {
+            return Some(Refusal::Failed);
+        }
+        // Where the system does not tell, the write will.
+        let free = files::free_octets(&self.shared.lock).unwrap_or(u64::MAX);
+        let full = free < needed;
+        if full != self.full {
+            let path = self.shared.path.display();
+            match full {
+                true => {
+                    tracing::error!(%path, free, needed, "the disk is full: the store takes no writes until there is room")
+                }
+                false => tracing::warn!(%path, free, "the disk has room again: the store takes writes"),
+            }
+        }
+        self.full = full;
+        full.then_some(Refusal::Full { needed })
+    }
+
     fn fail(&mut self, error: &redb::Error) {
         self.failed = true;
-        tracing::error!(%error, "the store takes no more writes; its file cannot be written");
+        self.shared.writable.store(false, Ordering::Relaxed);
+        tracing::error!(%error, "the store takes no writes: its file cannot be written; it is opened anew until that works");
         let told = || unavailable(redb::Error::PreviousIo);
         self.compactions.drain(..).for_each(|(_, answer)| drop(answer.send(Err(told()))));
+    }
+
+    /// Opens the file anew after a fault, and tells the watchers what turns out to have been committed.
+    fn recover(&mut self) {
+        let path = self.shared.path.display();
+        let newest = match self.shared.reopen(self.options.cache_octets) {
+            Ok(newest) if newest.0 >= self.newest => newest.0,
+            Ok(newest) => {
+                // What was acknowledged is not there: no write may hide that.
+                tracing::error!(%path, newest = newest.0, acknowledged = self.newest, "the store's file has lost writes");
+                return;
+            }
+            Err(error) => {
+                tracing::error!(%error, "the store's file cannot be opened; it is tried again");
+                return;
+            }
+        };
+        while self.newest < newest {
+            match self.shared.history(Revision(self.newest)) {
+                Ok(committed) if !committed.is_empty() => {
+                    self.newest = committed.last().map_or(newest, |(revision, _)| revision.0);
+                    self.shared.feed.publish(committed);
+                }
+                Ok(_) => self.newest = newest,
+                Err(error) => {
+                    tracing::error!(%error, "the store's file cannot be read; it is tried again");
+                    return;
+                }
+            }
+        }
+        self.failed = false;
+        self.deadline = Some(SystemTime::UNIX_EPOCH);
+        tracing::warn!(%path, newest, "the store's file was opened anew: it takes writes again");
     }
 
     fn commit(&mut self, txns: &[Txn]) -> std::result::Result<Vec<Outcome>, Fault> {
@@ -170,7 +244,8 @@ impl Writer {
         if txns.is_empty() && !sweep && forget == 0 {
             return Ok(Vec::new());
         }
-        let mut transaction = self.shared.database.begin_write().map_err(Fault::before)?;
+        let begun = self.shared.with_database(Database::begin_write);
+        let mut transaction = begun.map_err(|_| Fault::before(redb::Error::DatabaseClosed))?.map_err(Fault::before)?;
         transaction.set_durability(Durability::Immediate).map_err(Fault::before)?;
         let mut tables = WriteTables::open(&transaction).map_err(Fault::before)?;
 
@@ -255,6 +330,24 @@ impl Group {
                 self.committed.push((Revision(self.newest), events));
                 Ok(Outcome::Committed(Revision(self.newest)))
             }
+        }
+    }
+}
+
+/// Why nothing is written at the moment.
+enum Refusal {
+    /// The file failed and could not be opened anew yet.
+    Failed,
+    /// The disk has less room than this, in octets.
+    Full { needed: u64 },
+}
+
+impl Refusal {
+    /// What a caller is told: each of them nothing was written for.
+    fn error(&self) -> Error {
+        match *self {
+            Refusal::Failed => Error::Unavailable,
+            Refusal::Full { needed } => Error::Full { needed },
         }
     }
 }

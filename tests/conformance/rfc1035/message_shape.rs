@@ -136,8 +136,13 @@ fn trap_26_opcodes() {
         // The header alone is enough (RFC 8906 §3.1.4).
         message.truncate(12);
         message[5] = 0;
-        assert_eq!(stage.respond(&message).map(|response| response.len()), Some(12));
+        let response = stage.respond(&message).expect("a response");
+        // NOTIFY is about a zone (RFC 1996 §3.7: "QDCOUNT>0").
+        let rcode = if opcode == 4 { "FORMERR" } else { rcode };
+        assert_eq!((response.len(), &lines(&response)[0][..]), (12, rcode), "opcode {opcode} without a question");
     }
+    // STATUS, NOTIFY, UPDATE, DSO and the others, each twice.
+    assert_eq!(stage.stats.counts().opcodes, [2, 2, 2, 2, 6]);
 }
 
 #[test]
@@ -193,6 +198,7 @@ fn the_counters_tell() {
     stage.ask("a.example. MX");
     stage.respond(b"short");
     let counts = stage.stats.counts();
+    assert_eq!(counts.opcodes, [0; 5], "queries are not counted by opcode");
     let udp = &counts.traffic[0];
     let [ipv4, ipv6] = udp.requests;
     assert_eq!((ipv4[0], ipv4[1], ipv4[7], ipv4[17]), (1, 1, 1, 1));

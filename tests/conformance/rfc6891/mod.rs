@@ -186,6 +186,24 @@ fn section_6_1_1_opt_in_responses_to_what_is_malformed() {
     assert_eq!((lines(&response), opt(&response).is_some()), (vec!["FORMERR".to_owned()], true));
 }
 
+/// §6.1.3: "If a responder does not implement the VERSION level of the request, then it MUST respond with RCODE=BADVERS",
+/// whatever the opcode.
+#[test]
+fn section_6_1_3_an_unknown_version_with_any_opcode() {
+    let stage = stage();
+    for (opcode, rcode) in [(0, "NOERROR aa"), (1, "NOTIMP"), (4, "REFUSED"), (5, "NOTIMP"), (15, "NOTIMP")] {
+        for (version, rcode) in [(0, rcode), (1, "BADVERS"), (255, "BADVERS")] {
+            let mut message = query("a.z.test. A");
+            message[2] |= opcode << 3;
+            let at = message.len() - 5;
+            message[at] = version;
+            let response = stage.respond(&message).expect("a response");
+            assert_eq!(lines(&response)[0], rcode, "opcode {opcode}, version {version}");
+            assert_eq!(opt(&response).map(|(_, ttl, _)| ttl & 0x00ff_ffff), Some(0), "version 0");
+        }
+    }
+}
+
 #[test]
 fn trap_58_keepalive_on_plain_and_encrypted_streams_only() {
     let mut stage = stage();

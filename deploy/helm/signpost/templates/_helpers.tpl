@@ -29,16 +29,17 @@ seccompProfile: {type: RuntimeDefault}
 
 {{- /* The same for every process. */ -}}
 {{- define "signpost.probes" -}}
+{{- $scheme := ternary ", scheme: HTTPS" "" (ne .Values.admin.tlsSecret "") -}}
 startupProbe:
-  httpGet: {path: /livez, port: admin}
+  httpGet: {path: /livez, port: admin{{ $scheme }}}
   periodSeconds: 2
   failureThreshold: 60
 livenessProbe:
-  httpGet: {path: /livez, port: admin}
+  httpGet: {path: /livez, port: admin{{ $scheme }}}
   periodSeconds: 10
   failureThreshold: 3
 readinessProbe:
-  httpGet: {path: /readyz, port: admin}
+  httpGet: {path: /readyz, port: admin{{ $scheme }}}
   periodSeconds: 2
   failureThreshold: 1
 {{- end -}}

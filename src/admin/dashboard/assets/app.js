@@ -172,7 +172,8 @@ const live = new Live({
     if (context.rights?.numbers) samples();
   },
   down: () => unreachable("The line to the server broke."),
-  ended: () => enter(),
+  ended: (reason) =>
+    reason === "TooManyStreams" ? unreachable("Too many pages are open, so this one stands still.") : enter(),
   news({ changed, sample, state }) {
     if (sample) take(sample);
     if (state) {
@@ -286,8 +287,9 @@ function welcome(why) {
     : h(
         "p.problem",
         null,
-        "This page came over plain HTTP from another machine, where a token could be read on its way. Put the admin ",
-        "endpoint behind TLS, or reach it by ",
+        "This page came over plain HTTP from another machine, where a token could be read on its way. Turn on TLS (",
+        h("code", null, "--admin-tls on"),
+        "), or reach it by ",
         h("code", null, "ssh -L 9453:127.0.0.1:9453 HOST"),
         " and open http://127.0.0.1:9453/dashboard/.",
       );

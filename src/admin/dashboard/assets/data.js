@@ -67,6 +67,9 @@ export async function items(path, signal, most = 2000) {
   return found;
 }
 
+/** How long a page waits that had to give its stream to someone else, in milliseconds. */
+const CROWDED = 15_000;
+
 let kinds = null;
 /** Which kinds of ours the API serves is asked once, and again after `forgetKinds`. */
 export const forgetKinds = () => (kinds = null);
@@ -160,7 +163,10 @@ export class Live {
     source.addEventListener("news", (event) => this.#handlers.news(JSON.parse(event.data)));
     source.addEventListener("end", (event) => {
       this.#close();
-      this.#handlers.ended(JSON.parse(event.data).reason);
+      const { reason } = JSON.parse(event.data);
+      this.#handlers.ended(reason);
+      // Others have come; whoever closes a page makes room.
+      if (reason === "TooManyStreams" && this.#wanted) this.#retry = setTimeout(() => this.#open(), CROWDED);
     });
     source.addEventListener("error", () => {
       if (this.#source !== source) return;

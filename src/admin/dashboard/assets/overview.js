@@ -196,8 +196,14 @@ function vitals(overview, zones, lease, samples) {
       h("h3", null, "Routes"),
       h("div.value", null, h("a.quiet", { href: "#/routes" }, count(overview.routes))),
       standings(overview.standings, (standing) => link.routes({ standing })),
+      h("div.more", null, metric("signpost_routes")),
     ),
-    vital("Namespaces", h("a.quiet", { href: link.topology({}) }, count(overview.namespaceCount)), "with routes"),
+    vital(
+      "Namespaces",
+      h("a.quiet", { href: link.topology({}) }, count(overview.namespaceCount)),
+      "with routes ",
+      metric("signpost_route_namespaces"),
+    ),
     answers &&
       vital(
         "Queries",

@@ -312,6 +312,7 @@ fn routers() -> Vec<Case> {
         (json!({"port": 1, "expectedStatuses": vec!["200"; 17].join(",")}), false),
         (json!({"port": 1, "expectedStatuses": "600"}), false),
         (json!({"port": 1, "expectedStatuses": "200-"}), false),
+        (json!({"port": 1, "expectedStatuses": "200,399-301"}), false),
         (json!({"port": 1, "expectedStatuses": "2xx"}), false),
         (json!({"port": 1, "host": "www.Shop.test"}), true),
         (json!({"port": 1, "host": "localhost"}), true),

@@ -79,7 +79,7 @@ api         v1.33.0+signpost, answers in 2.3 ms (kubeconfig)
 domain      v3.example
 leader      host-1, renewed 2s ago, term 3
 process     http://127.0.0.1:9453 ready: api, scheduler (leading), dns; version 0.1.0, up 9m59s
-  sync      the API was heard 12s ago
+  sync      the API is heard: every watch is open, the last word 12s ago
   zones     5 served
   queries   120.0/s: NOERROR 75%, NXDOMAIN 25%
   brake     nothing is held

@@ -1,0 +1,99 @@
+//! Where a Route stands, in one word: what its conditions come to for whoever counts Routes or looks at a list of them.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::{Deserialize, Serialize};
+
+use super::v1alpha1::route::{ADMITTED, PUBLISHED, Phase, RESOLVABLE, RouteStatus, SCHEDULED};
+
+/// Where a route stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// Every name server was asked for its name and answered right.
+    Live,
+    /// It has a Router; nobody has said whether its name is answered.
+    Placed,
+    /// It has a Router; its name is not proven to be answered, or not any more.
+    Unproven,
+    /// It has no Router.
+    #[default]
+    Waiting,
+    /// It may not have its host.
+    Refused,
+}
+
+impl Standing {
+    /// All of them, the best first.
+    pub const ALL: [Standing; 5] =
+        [Standing::Live, Standing::Placed, Standing::Unproven, Standing::Waiting, Standing::Refused];
+
+    /// Its word, as in JSON and in labels of metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Standing::Live => "live",
+            Standing::Placed => "placed",
+            Standing::Unproven => "unproven",
+            Standing::Waiting => "waiting",
+            Standing::Refused => "refused",
+        }
+    }
+
+    /// Where a Route with this status stands, and the condition that decided it, if one did.
+    pub fn of(status: &RouteStatus) -> (Standing, Option<&Condition>) {
+        let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
+        let is = |kind: &str, value: &str| condition(kind).filter(|condition| condition.status == value);
+        let proof = [RESOLVABLE, PUBLISHED];
+        let unproven = proof.iter().find_map(|kind| condition(kind).filter(|condition| condition.status != "True"));
+        if let Some(refused) = is(ADMITTED, "False") {
+            (Standing::Refused, Some(refused))
+        } else if status.phase == Phase::New {
+            (Standing::Waiting, condition(SCHEDULED))
+        } else if let Some(unproven) = unproven {
+            (Standing::Unproven, Some(unproven))
+        } else if let Some(live) = is(RESOLVABLE, "True") {
+            (Standing::Live, Some(live))
+        } else {
+            (Standing::Placed, condition(SCHEDULED))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn what_conditions_come_to() {
+        let condition = |kind: &str, status: &str, reason: &str| {
+            let at = "2026-01-01T00:00:00Z";
+            json!({"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": at})
+        };
+        let bound = condition("Scheduled", "True", "Bound");
+        let published = condition("Published", "True", "Ok");
+        for (phase, conditions, standing, reason) in [
+            ("new", vec![], Standing::Waiting, None),
+            ("new", vec![condition("Scheduled", "False", "Unschedulable")], Standing::Waiting, Some("Unschedulable")),
+            ("scheduled", vec![bound.clone()], Standing::Placed, Some("Bound")),
+            ("scheduled", vec![bound.clone(), condition("Resolvable", "True", "Yes")], Standing::Live, Some("Yes")),
+            (
+                "scheduled",
+                vec![bound.clone(), published, condition("Resolvable", "Unknown", "Asking")],
+                Standing::Unproven,
+                Some("Asking"),
+            ),
+            (
+                "scheduled",
+                vec![bound, condition("Admitted", "False", "HostAlreadyClaimed"), condition("Resolvable", "True", "x")],
+                Standing::Refused,
+                Some("HostAlreadyClaimed"),
+            ),
+        ] {
+            let status: Value = json!({"phase": phase, "conditions": conditions});
+            let status: RouteStatus = serde_json::from_value(status).expect("a status");
+            let (found, decided) = Standing::of(&status);
+            assert_eq!((found, decided.map(|condition| condition.reason.as_str())), (standing, reason));
+        }
+    }
+}

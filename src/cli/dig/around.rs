@@ -1,0 +1,81 @@
+//! The zones around one name, from no more of the API's objects than it takes: all Routers and Zones, of which there are few,
+//! and of RouteBindings those alone that the name, and what it is an alias of, lead to.
+//!
+//! A name leads to a binding by the ledger of names: the label below a shard's apex or the alias zone's, and every custom
+//! host, has a NameClaim that says which Route holds it or held it last, and the binding has that Route's name.
+
+use std::collections::BTreeSet;
+
+use kube::Api;
+
+use super::why::{ALIASES_MAX, Why};
+use crate::api::names::{host_claim_name, label_claim_name};
+use crate::api::v1alpha1::name_claim::NameClaim;
+use crate::api::v1alpha1::route_binding::RouteBinding;
+use crate::cli::access::{Access, Place};
+use crate::cli::zones::{Ground, Source, Zones, complain_of};
+use crate::compiler::settings::text_of;
+use crate::controller::export::Objects;
+use crate::wire::{Name, RecordType};
+
+/// Reads the zones folder, if there is one, and, with `ask`, the API's objects that matter to `name`. Whoever may not read the
+/// ledger of names gets all there are.
+pub(super) async fn around(place: &Place, ask: bool, name: &Name, rtype: RecordType) -> Result<Zones, String> {
+    let ground = Ground::find(place, ask).await?;
+    let Some((access, platform)) = &ground.api else { return ground.zones(None) };
+    let objects = Objects::without_bindings(access.client.clone()).await;
+    let mut objects = objects.map_err(|error| access.unanswered(error))?;
+    let (mut asked, mut found) = (BTreeSet::new(), BTreeSet::new());
+    // Each turn knows the names that the turn before led to.
+    for _ in 0..=ALIASES_MAX {
+        let exported = objects.zones(platform);
+        let zones = ground.zones(Some(exported))?;
+        let names = Why::explain(&zones, name, rtype).steps.into_iter().filter_map(|step| step.name.parse().ok());
+        let claims: BTreeSet<String> = names.flat_map(|name| claims(&zones, &name)).collect();
+        let new: Vec<String> = claims.into_iter().filter(|claim| asked.insert(claim.clone())).collect();
+        if new.is_empty() {
+            complain_of(&objects.zones(platform));
+            return Ok(zones);
+        }
+        for claim in new {
+            match holder(access, &claim).await {
+                Ok(Some(holder)) if found.insert(holder.clone()) => {
+                    if let Some(binding) = binding(access, &holder).await? {
+                        objects.add(binding);
+                    }
+                }
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.code == 403 => return Zones::gather(place, ask).await,
+                Err(error) => return Err(access.unanswered(error)),
+            }
+        }
+    }
+    ground.zones(Some(objects.zones(platform)))
+}
+
+/// The claims that speak of a name.
+fn claims(zones: &Zones, name: &Name) -> Vec<String> {
+    let mut claims = vec![host_claim_name(&text_of(name))];
+    let made = |source: &Source| matches!(source, Source::Alias | Source::Shard(_));
+    if let Some(zone) = zones.of(name).filter(|zone| made(&zone.source)) {
+        let below = name.label_count().saturating_sub(zone.contents.apex().label_count());
+        let label = below.checked_sub(1).and_then(|skip| name.labels().nth(skip));
+        let label = label.map(|label| String::from_utf8_lossy(label).to_ascii_lowercase());
+        // What no object can be called is no label of ours.
+        let is_ours = |label: &String| label.bytes().all(|octet| octet.is_ascii_alphanumeric() || octet == b'-');
+        claims.extend(label.filter(is_ours).map(|label| label_claim_name(&label)));
+    }
+    claims
+}
+
+/// The namespace and name of the Route that holds a claim, or held it last.
+async fn holder(access: &Access, claim: &str) -> Result<Option<(String, String)>, kube::Error> {
+    let claims: Api<NameClaim> = Api::all(access.client.clone());
+    let claim = claims.get_opt(claim).await?;
+    Ok(claim.map(|claim| (claim.spec.holder.namespace, claim.spec.holder.name)))
+}
+
+async fn binding(access: &Access, (namespace, name): &(String, String)) -> Result<Option<RouteBinding>, String> {
+    let bindings: Api<RouteBinding> = Api::namespaced(access.client.clone(), namespace);
+    bindings.get_opt(name).await.map_err(|error| access.unanswered(error))
+}

@@ -1,0 +1,130 @@
+//! TLS of the admin endpoints: which certificate they show, and how it is kept fresh.
+//!
+//! Three sources, each of which gives the newest certificate at each handshake: files of the operator's, looked at every
+//! second; in the process with the API the certificate that the API shows, which is kept by [`Access`]; elsewhere one that
+//! an authority of this process's own signs, in the folder `admin-pki` of the data directory. No client is asked for a
+//! certificate: who may see what in the dashboard, the API's tokens say.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::server::ResolvesServerCert;
+use tokio_util::sync::CancellationToken;
+
+use super::access::{self, Access, LOOK_INTERVAL, RENEWAL_INTERVAL, WARN_BEFORE};
+use super::data_dir::DataDir;
+use crate::config::{AdminTls, Settings};
+use crate::tls::served::Served;
+use crate::tls::{self, Authority};
+
+/// The folder of a process's own authority in its data directory. That of the API's is another, since it signs users, too.
+const FOLDER: &str = "admin-pki";
+
+/// Where the certificate comes from.
+pub enum Source {
+    /// The API of this process.
+    Api(Arc<Access>),
+    /// Files of the operator's.
+    Files(Arc<Served>),
+    /// An authority of this process's own.
+    Own(Box<Authority>),
+}
+
+impl Source {
+    /// What the settings say; `None` if the endpoints speak plain HTTP. `addresses` are listened on.
+    pub fn open(
+        settings: &Settings,
+        data_dir: Option<&DataDir>,
+        access: Option<&Arc<Access>>,
+        addresses: &[SocketAddr],
+    ) -> Result<Option<Arc<Source>>, tls::Error> {
+        let source = match (&settings.admin_tls, access, data_dir) {
+            _ if addresses.is_empty() => return Ok(None),
+            (AdminTls::Off, _, _) => return Ok(None),
+            (AdminTls::Files { certificate, key }, _, _) => Source::Files(Arc::new(Served::open(certificate, key)?)),
+            (AdminTls::On, Some(access), _) => Source::Api(access.clone()),
+            (AdminTls::On, None, Some(data_dir)) => {
+                let names = access::names(addresses, &settings.admin_names);
+                Source::Own(Box::new(Authority::open(&data_dir.join(FOLDER), names, SystemTime::now())?))
+            }
+            (AdminTls::On, None, None) => unreachable!("the configuration was checked: this needs a data directory"),
+        };
+        Ok(Some(Arc::new(source)))
+    }
+
+    /// What the listeners need.
+    pub fn server_config(&self) -> Result<Arc<ServerConfig>, tls::Error> {
+        tls::server_config(match self {
+            Source::Api(access) => access.certificate(),
+            Source::Files(served) => served.clone() as Arc<dyn ResolvesServerCert>,
+            Source::Own(authority) => authority.certificate(),
+        })
+    }
+
+    /// Takes up files that were replaced, whether they look so or not.
+    pub fn reload(&self) {
+        if let Source::Files(served) = self {
+            told(served.reload());
+        }
+    }
+
+    /// Takes up files that were replaced, and renews what is due, until `stop` fires.
+    pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
+        let mut looks = tokio::time::interval(LOOK_INTERVAL);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut renewals = tokio::time::interval(RENEWAL_INTERVAL);
+        loop {
+            let renew = tokio::select! {
+                () = stop.cancelled() => return,
+                _ = looks.tick() => false,
+                _ = renewals.tick() => true,
+            };
+            let source = self.clone();
+            // Files are read and written: not on a thread that others wait for.
+            if tokio::task::spawn_blocking(move || source.tend(renew)).await.is_err() {
+                tracing::error!("the look at the admin endpoint's certificate panicked");
+            }
+        }
+    }
+
+    fn tend(&self, renew: bool) {
+        match self {
+            Source::Api(_) => {}
+            Source::Files(served) => {
+                told(served.follow());
+                if renew && served.ends_before(SystemTime::now() + WARN_BEFORE) {
+                    let file = served.files()[0].display();
+                    tracing::warn!("the certificate in {file} ends within two weeks, or has ended; replace the file");
+                }
+            }
+            Source::Own(authority) if renew => {
+                if let Err(error) = authority.renew(SystemTime::now()) {
+                    tracing::error!(%error, "the admin endpoint's certificate cannot be renewed");
+                }
+            }
+            Source::Own(_) => {}
+        }
+    }
+}
+
+fn told(taken: Result<bool, tls::Error>) {
+    match taken {
+        Ok(true) => tracing::info!("new connections to the admin endpoint get the new certificate"),
+        Ok(false) => {}
+        Err(error) => {
+            tracing::error!(%error, "the admin endpoint's new certificate cannot be used; the former one is served on");
+        }
+    }
+}
+
+/// Says what it means that an address which others reach speaks plain HTTP.
+pub fn warn_of_plain(addresses: &[SocketAddr]) {
+    for address in addresses.iter().filter(|address| !address.ip().is_loopback()) {
+        tracing::warn!(
+            "the admin endpoint at {address} speaks plain HTTP: whoever is on the way can read its numbers, and nobody \
+             can sign in to its dashboard from another machine; give --admin-tls on, or listen on loopback"
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! TSIG (RFC 8945): the record that closes a signed message, as far as it is read before a key is looked for, and the one of
+//! an error response that is not signed itself (§5.3.2).
+
+use super::build::{Full, Writer};
+use super::header::HEADER_OCTETS;
+use super::name::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, wire_end};
+use super::rtype::{Class, RecordType};
+
+/// Where the parts of a query's TSIG record are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tsig {
+    /// Where the key's name starts, which may be compressed.
+    key_at: u16,
+    /// Where the algorithm's name starts.
+    algorithm_at: u16,
+    /// Octets of the algorithm's name.
+    algorithm_octets: u8,
+}
+
+/// What is wrong with a signature (RFC 8945 §3: the ERROR field).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TsigError(pub u16);
+
+impl TsigError {
+    /// The key is not known, or not for this algorithm.
+    pub const BADKEY: TsigError = TsigError(17);
+}
+
+/// Octets of time signed and fudge.
+const TIMES: usize = 8;
+
+impl Tsig {
+    /// Reads the record whose owner is at `key_at` in `message`, and whose RDATA go from `start` to `end`; `None` if it is
+    /// malformed: a name that is none, lengths that do not add up to the RDATA's, or another class than ANY (§4.2).
+    pub fn read(message: &[u8], key_at: usize, class: Class, start: usize, end: usize) -> Option<Tsig> {
+        let rdata = message.get(start..end)?;
+        let algorithm = wire_end(rdata).ok()?;
+        let sized = |rest: &[u8], fixed: usize| {
+            let (_, rest) = rest.split_at_checked(fixed)?;
+            let (length, rest) = rest.split_first_chunk::<2>()?;
+            rest.get(usize::from(u16::from_be_bytes(*length))..).map(<[u8]>::len)
+        };
+        // Times and MAC; identifier, error and other data.
+        let after_mac = sized(&rdata[algorithm..], TIMES)?;
+        let after_other = sized(&rdata[rdata.len() - after_mac..], 4)?;
+        key_name(message, key_at, &mut [0; NAME_OCTETS_MAX])?;
+        (after_other == 0 && class == Class::ANY).then_some(Tsig {
+            key_at: key_at as u16,
+            algorithm_at: start as u16,
+            algorithm_octets: algorithm as u8,
+        })
+    }
+
+    /// Writes the record of an error response to `query`, in which this one was: the same key, algorithm and times, and an
+    /// empty MAC. All or nothing.
+    pub fn put_error(&self, query: &[u8], error: TsigError, writer: &mut Writer<'_>) -> Result<(), Full> {
+        let mut octets = [0; NAME_OCTETS_MAX];
+        let key = key_name(query, usize::from(self.key_at), &mut octets).ok_or(Full)?;
+        // The names and the times that follow the algorithm.
+        let kept = usize::from(self.algorithm_octets) + TIMES;
+        let kept = &query[usize::from(self.algorithm_at)..][..kept];
+        let [type_high, type_low] = RecordType::TSIG.0.to_be_bytes();
+        let [class_high, class_low] = Class::ANY.0.to_be_bytes();
+        let [length_high, length_low] = (kept.len() as u16 + 8).to_be_bytes();
+        let head = [type_high, type_low, class_high, class_low, 0, 0, 0, 0, length_high, length_low];
+        let [error_high, error_low] = error.0.to_be_bytes();
+        // No MAC, the query's identifier, the error, and no other data.
+        let tail = [0, 0, query[0], query[1], error_high, error_low, 0, 0];
+        if key.len() + head.len() + kept.len() + tail.len() > writer.remaining() {
+            return Err(Full);
+        }
+        [key, &head, kept, &tail].into_iter().try_for_each(|part| writer.put(part))
+    }
+}
+
+/// The name at `at`, its pointers followed, each to before the one before it.
+fn key_name<'o>(message: &[u8], mut at: usize, octets: &'o mut [u8; NAME_OCTETS_MAX]) -> Option<&'o [u8]> {
+    let mut length = 0;
+    let mut bound = at;
+    loop {
+        let label = usize::from(*message.get(at)?);
+        match label {
+            0..=LABEL_OCTETS_MAX => {
+                octets.get_mut(length..length + label + 1)?.copy_from_slice(message.get(at..at + label + 1)?);
+                length += label + 1;
+                at += label + 1;
+                if label == 0 {
+                    return Some(&octets[..length]);
+                }
+            }
+            0xc0.. => {
+                at = (label & 0x3f) << 8 | usize::from(*message.get(at + 1)?);
+                if at >= bound || at < HEADER_OCTETS {
+                    return None;
+                }
+                bound = at;
+            }
+            _ => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RDATA: &[u8] = b"\x0bhmac-sha256\0\0\0\x65\0\0\0\x01\x2c\0\x04mac!\x12\x34\0\0\0\0";
+
+    /// A header's place, the key's name, and these RDATA.
+    fn read(key: &[u8], rdata: &[u8], class: Class) -> (Vec<u8>, Option<Tsig>) {
+        let message = [&[0x12, 0x34, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, b'z', 0][..], key, rdata].concat();
+        let start = 15 + key.len();
+        let tsig = Tsig::read(&message, 15, class, start, message.len());
+        (message, tsig)
+    }
+
+    #[test]
+    fn the_error_has_key_algorithm_and_times_of_the_query() {
+        for key in [&b"\x03key\x01z\0"[..], b"\x03key\xc0\x0c"] {
+            let (message, tsig) = read(key, RDATA, Class::ANY);
+            let tsig = tsig.expect("is well-formed");
+            let mut buffer = [0; 100];
+            let mut writer = Writer::new(&mut buffer, 100);
+            tsig.put_error(&message, TsigError::BADKEY, &mut writer).expect("there is room");
+            let expected = b"\x03key\x01z\0\0\xfa\0\xff\0\0\0\0\0\x1d\x0bhmac-sha256\0\0\0\x65\0\0\0\x01\x2c\0\0\x12\x34\0\x11\0\0";
+            assert_eq!(writer.written(), expected);
+            let mut writer = Writer::new(&mut buffer, expected.len() - 1);
+            assert_eq!(tsig.put_error(&message, TsigError::BADKEY, &mut writer), Err(Full));
+            assert_eq!(writer.position(), 0);
+        }
+    }
+
+    #[test]
+    fn what_is_malformed() {
+        let key = b"\x03key\x01z\0";
+        assert!(read(key, RDATA, Class::ANY).1.is_some());
+        assert!(read(key, RDATA, Class::IN).1.is_none());
+        for end in 0..RDATA.len() {
+            assert!(read(key, &RDATA[..end], Class::ANY).1.is_none(), "cut at {end}");
+        }
+        assert!(read(key, &[RDATA, b"x"].concat(), Class::ANY).1.is_none(), "an octet too many");
+        for key in [&b"\xc0\x0f"[..], b"\xc0\x11", b"\xc0\x00", b"\x40a\0", b"\x01a\xc0\x0f"] {
+            assert!(read(key, RDATA, Class::ANY).1.is_none(), "{key:02x?}");
+        }
+        let compressed = [b"\xc0\x0c", &RDATA[13..]].concat();
+        assert!(read(key, &compressed, Class::ANY).1.is_none(), "the algorithm's name is not compressed");
+    }
+}

@@ -1,0 +1,285 @@
+//! Names in stored RDATA, with pointers for what they share (RFC 1035 §4.1.4), so that an answer is a copy and a few additions.
+//!
+//! Types of RFC 1035 alone are compressed: readers of others need not know how to follow pointers in them (RFC 3597 §4).
+//! A suffix of a name is replaced where it is, in case too, so that records can be taken back out unchanged,
+//!
+//! - a suffix of the zone's apex, which stands at the end of every question that the zone answers,
+//! - a suffix of the owner below the apex, which stands where the name that is being answered stands, or
+//! - a suffix that an earlier name of the same RRset has written out: the records of an RRset lie together.
+//!
+//! Where each of these stands differs from message to message, so pointers are stored relative to it, listed as *patches* by
+//! whoever stores them, and resolved by the writer of a message:
+//!
+//! ```text
+//! C000 + octets into the RRset's records, below 3E00
+//! FEFF - octets of a suffix of the owner
+//! FFFF - octets of a suffix of the apex
+//! ```
+
+use std::collections::BTreeMap;
+
+use crate::wire::{Name, RecordType};
+
+/// Where in an RRset's records names lie that pointers may point to: before this. With the question before them, that is
+/// all a pointer can say, which has 14 bits.
+pub const REACH: usize = 0x3e00;
+
+const SET: u16 = 0xc000;
+const OWNER: u16 = SET + REACH as u16;
+const OWNER_END: u16 = 0xfeff;
+const APEX_END: u16 = 0xffff;
+
+/// Where in a message what stored pointers count from stands.
+#[derive(Debug, Clone, Copy)]
+pub struct Places {
+    /// The RRset's first record.
+    pub records: usize,
+    /// The end of the owner's name, were it written whole.
+    pub owner_end: usize,
+    /// The end of the question's name.
+    pub apex_end: usize,
+}
+
+impl Places {
+    /// The pointer that a stored one is in this message. All it can point to must lie where pointers reach.
+    #[inline]
+    pub fn resolve(&self, stored: u16) -> u16 {
+        let base = match stored {
+            ..OWNER => self.records as u16,
+            OWNER..=OWNER_END => (self.owner_end as u16).wrapping_sub(OWNER_END - SET),
+            _ => (self.apex_end as u16).wrapping_sub(APEX_END - SET),
+        };
+        stored.wrapping_add(base)
+    }
+}
+
+/// How a stored name ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tail {
+    /// With the root label.
+    Root,
+    /// With the last so many octets of the owner, more than the apex has.
+    Owner(usize),
+    /// With the last so many octets of the apex.
+    Apex(usize),
+}
+
+/// Follows a stored pointer through the `records` of its RRset: gives each run of labels on the way to `each`, and returns
+/// what comes after them.
+pub fn follow(records: &[u8], mut stored: u16, mut each: impl FnMut(&[u8])) -> Tail {
+    loop {
+        match stored {
+            OWNER..=OWNER_END => return Tail::Owner(usize::from(OWNER_END - stored)),
+            APEX_FIRST.. => return Tail::Apex(usize::from(APEX_END - stored)),
+            _ => {}
+        }
+        let start = usize::from(stored - SET);
+        let mut at = start;
+        // Pointers into the set point to what was written out before them, so this ends.
+        while records[at] != 0 && records[at] < 0xc0 {
+            at += 1 + usize::from(records[at]);
+        }
+        each(&records[start..at]);
+        if records[at] == 0 {
+            return Tail::Root;
+        }
+        stored = u16::from_be_bytes([records[at], records[at + 1]]);
+    }
+}
+
+const APEX_FIRST: u16 = OWNER_END + 1;
+
+/// Puts the names of one RRset into its records.
+pub(super) struct Compressor<'a> {
+    /// The apex as it is written.
+    apex: &'a [u8],
+    /// The owner's labels above the apex as they are written, as far as they stand in the question.
+    owner: &'a [u8],
+    compresses: bool,
+    /// Names that were written out, suffixes of names included; none are kept for a set of one name.
+    written: Option<BTreeMap<&'a [u8], u16>>,
+}
+
+/// Where a name was put.
+pub(super) struct Put {
+    /// How many of its octets stand as they are.
+    pub(super) plain: usize,
+    /// Where the pointer stands in the records, if there is one.
+    pub(super) pointer_at: Option<usize>,
+}
+
+impl<'a> Compressor<'a> {
+    /// For an RRset of `names` names at an owner with these labels above `apex`.
+    pub(super) fn new(rtype: RecordType, owner: &'a [u8], apex: &'a Name, names: usize) -> Self {
+        // Of a name synthesised from a wildcard only the labels after the asterisk are the owner's.
+        let owner = owner.strip_prefix(b"\x01*").unwrap_or(owner);
+        // A chain of aliases goes on from the target, whose labels above the apex must stand in one piece.
+        let is_alias = rtype == RecordType::CNAME;
+        Compressor {
+            apex: apex.as_wire(),
+            owner: if is_alias { &[] } else { owner },
+            compresses: is_compressed(rtype),
+            written: (names > 1 && !is_alias && is_compressed(rtype)).then(BTreeMap::new),
+        }
+    }
+
+    /// Appends `name` to `records`, or its first labels and a pointer.
+    pub(super) fn put(&mut self, records: &mut Vec<u8>, name: &'a [u8]) -> Put {
+        let mut start = 0;
+        while self.compresses && name[start] != 0 {
+            let suffix = &name[start..];
+            if let Some(stored) = self.find(suffix) {
+                records.extend_from_slice(&name[..start]);
+                let pointer_at = records.len();
+                records.extend_from_slice(&stored.to_be_bytes());
+                return Put { plain: start, pointer_at: Some(pointer_at) };
+            }
+            let at = records.len() + start;
+            if let Some(written) = self.written.as_mut().filter(|_| at < REACH) {
+                written.insert(suffix, at as u16);
+            }
+            start += 1 + usize::from(name[start]);
+        }
+        records.extend_from_slice(name);
+        Put { plain: name.len(), pointer_at: None }
+    }
+
+    fn find(&self, suffix: &[u8]) -> Option<u16> {
+        if is_suffix(self.apex, suffix) {
+            return Some(APEX_END - suffix.len() as u16);
+        }
+        if let Some(relative) = suffix.strip_suffix(self.apex)
+            && is_suffix(self.owner, relative)
+        {
+            return Some(OWNER_END - suffix.len() as u16);
+        }
+        Some(SET + *self.written.as_ref()?.get(suffix)?)
+    }
+}
+
+/// Whether names in RDATA of this type may be compressed (RFC 3597 §4).
+fn is_compressed(rtype: RecordType) -> bool {
+    use RecordType as T;
+    matches!(rtype, T::NS | T::CNAME | T::PTR | T::SOA | T::MX | T::MD | T::MF | T::MB | T::MG | T::MR | T::MINFO)
+}
+
+/// Where the names lie in RDATA of types whose names are compressed or looked up; `None` for other types and for RDATA
+/// that is not what its type says.
+pub(super) fn names_in(rtype: RecordType, rdata: &[u8]) -> Option<Vec<(usize, usize)>> {
+    use RecordType as T;
+    let (start, count, tail) = match rtype {
+        T::NS | T::CNAME | T::PTR | T::MD | T::MF | T::MB | T::MG | T::MR => (0, 1, Some(0)),
+        T::MINFO => (0, 2, Some(0)),
+        T::SOA => (0, 2, Some(20)),
+        T::MX => (2, 1, Some(0)),
+        T::SRV => (6, 1, Some(0)),
+        T::SVCB | T::HTTPS => (2, 1, None),
+        _ => return None,
+    };
+    let mut names = Vec::with_capacity(count);
+    let mut at = start;
+    for _ in 0..count {
+        let (_, rest) = Name::split_from(rdata.get(at..)?).ok()?;
+        let end = rdata.len() - rest.len();
+        names.push((at, end));
+        at = end;
+    }
+    tail.is_none_or(|tail| rdata.len() - at == tail).then_some(names)
+}
+
+/// Whether `labels` end with these labels; neither is nothing.
+fn is_suffix(labels: &[u8], suffix: &[u8]) -> bool {
+    if suffix.is_empty() || !labels.ends_with(suffix) {
+        return false;
+    }
+    let start = labels.len() - suffix.len();
+    let mut at = 0;
+    while at < start {
+        at += 1 + usize::from(labels[at]);
+    }
+    at == start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("a name of a test")
+    }
+
+    /// The names put one after another, taken back out through their pointers, and what they took.
+    #[track_caller]
+    fn check(rtype: RecordType, owner: &str, names: &[&str], octets: usize) {
+        let (apex, owner, names) =
+            (name("z.test."), name(owner), names.iter().map(|text| name(text)).collect::<Vec<_>>());
+        let relative = &owner.as_wire()[..owner.as_wire().len() - apex.as_wire().len()];
+        let mut compressor = Compressor::new(rtype, relative, &apex, names.len());
+        let mut records = Vec::new();
+        let puts: Vec<(usize, Put)> =
+            names.iter().map(|name| (records.len(), compressor.put(&mut records, name.as_wire()))).collect();
+        assert_eq!(records.len(), octets, "{records:02x?}");
+        for ((at, put), name) in puts.iter().zip(&names) {
+            let mut plain = records[*at..at + put.plain].to_vec();
+            if let Some(pointer_at) = put.pointer_at {
+                assert_eq!(pointer_at, at + put.plain);
+                let stored = u16::from_be_bytes([records[pointer_at], records[pointer_at + 1]]);
+                let end = |all: &[u8], octets: usize| all[all.len() - octets..].to_vec();
+                match follow(&records, stored, |labels| plain.extend_from_slice(labels)) {
+                    Tail::Root => plain.push(0),
+                    Tail::Owner(octets) => plain.extend(end(owner.as_wire(), octets)),
+                    Tail::Apex(octets) => plain.extend(end(apex.as_wire(), octets)),
+                }
+            }
+            assert_eq!(plain, name.as_wire());
+        }
+    }
+
+    #[test]
+    fn suffixes_are_shared() {
+        use RecordType as T;
+        for (rtype, owner, names, octets) in [
+            (T::NS, "z.test.", &["ns.z.test.", "z.test.", "test."][..], 5 + 2 + 2),
+            (T::NS, "sub.z.test.", &["ns.sub.z.test.", "sub.z.test."], 5 + 2),
+            (T::NS, "z.test.", &["a.ns.example.", "b.ns.example.", "ns.example.", "b.ns.example."], 14 + 4 + 2 + 2),
+            (T::MX, "*.w.z.test.", &["mx.w.z.test.", "w.w.z.test."], 5 + 4),
+            // Case is kept, and a label is whole.
+            (T::NS, "z.test.", &["ns.Z.test.", "s.z.test.", "ns.z.test."], 7 + 4 + 5),
+            // The target of an alias is in one piece down to the apex.
+            (T::CNAME, "a.b.z.test.", &["c.b.z.test.", "c.b.z.test."], 6 + 6),
+            (T::SRV, "z.test.", &["a.z.test.", "b.z.test."], 10 + 10),
+            (T::NS, "z.test.", &[".", "a.", "a.", "."], 1 + 3 + 2 + 1),
+        ] {
+            check(rtype, owner, names, octets);
+        }
+    }
+
+    #[test]
+    fn nothing_points_beyond_the_reach() {
+        let (owner, apex) = (name("z.test."), name("z.test."));
+        let names: Vec<Name> = (0..300).map(|index| name(&format!("{}{index}.example.", "x".repeat(60)))).collect();
+        let mut compressor = Compressor::new(RecordType::NS, &owner.as_wire()[..0], &apex, 600);
+        let mut records = Vec::new();
+        for _ in 0..2 {
+            for name in &names {
+                compressor.put(&mut records, name.as_wire());
+            }
+        }
+        let places = Places { records: 0x1ff, owner_end: 0, apex_end: 0 };
+        let mut at = 0;
+        while at < records.len() {
+            while records[at] != 0 && records[at] < 0xc0 {
+                at += 1 + usize::from(records[at]);
+            }
+            if records[at] >= 0xc0 {
+                let stored = u16::from_be_bytes([records[at], records[at + 1]]);
+                let offset = usize::from(stored - SET);
+                assert!(offset < at.min(REACH));
+                assert_eq!(usize::from(places.resolve(stored) - SET), offset + 0x1ff);
+                at += 1;
+            }
+            at += 1;
+        }
+        assert!(records.len() > REACH);
+    }
+}

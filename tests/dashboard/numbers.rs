@@ -1,0 +1,110 @@
+//! Every number of the dashboard is in `/metrics`, under the name that the dashboard gives it.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::server::{PATIENCE, eventually, http_get, root};
+use crate::{Example, cookie_of, get};
+
+/// The sum of the samples of a page that are of this series; `None` if there is none. `label` is such as `zone="a."`.
+fn sum(page: &str, name: &str, label: Option<&str>) -> Option<f64> {
+    let values = page.lines().filter_map(|line| {
+        let (series, value) = line.rsplit_once(' ')?;
+        let (found, labels) = series.split_once('{').unwrap_or((series, ""));
+        let has = |label: &str| labels.trim_end_matches('}').split(',').any(|one| one == label);
+        (found == name && label.is_none_or(has)).then(|| value.parse::<f64>().ok())?
+    });
+    values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
+}
+
+/// Looks for each number of the overview; what is not there, or not the same.
+fn missing(overview: &Value, page: &str) -> Vec<String> {
+    let mut missing = Vec::new();
+    let mut compare = |shown: &Value, name: &str, label: Option<&str>| {
+        let found = sum(page, name, label);
+        if found != shown.as_f64() {
+            missing.push(format!("{name} {label:?}: {shown} is shown, {found:?} is in /metrics"));
+        }
+    };
+    for (what, value) in overview.as_object().expect("an object") {
+        match what.as_str() {
+            "routes" => compare(value, "signpost_routes", None),
+            "standings" => {
+                for (standing, count) in value.as_object().expect("counts") {
+                    compare(count, "signpost_routes", Some(&format!("standing=\"{standing}\"")));
+                }
+            }
+            "namespaceCount" => compare(value, "signpost_route_namespaces", None),
+            "routers" => {
+                for router in value.as_array().expect("a list") {
+                    let label = format!("router={}", router["name"]);
+                    compare(&router["routes"], "signpost_router_routes", Some(&label));
+                }
+            }
+            // What one namespace has is counted of its objects in the API: there may be any number of namespaces.
+            "namespaces" | "links" => {}
+            // Not shown: it says what the page has.
+            "version" => {}
+            other => panic!("{other} is no number that this test knows: give it a series"),
+        }
+    }
+    missing
+}
+
+#[test]
+fn every_number_is_in_metrics() {
+    let example = Example::start();
+    let admin = example.server.admin;
+    let cookie = cookie_of(admin, &example.token());
+    let page = || http_get(admin, "/metrics").expect("metrics are there").1;
+
+    // Counts, once both have heard of the last change.
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (_, overview) = get(admin, "/dashboard/data/overview", &cookie);
+        let missing = missing(&overview, &page());
+        if missing.is_empty() && overview["standings"]["live"] == 11 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{missing:#?}\n{overview}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+
+    // Plots.
+    let columns = eventually("samples are taken", || {
+        let (_, samples) = get(admin, "/dashboard/data/samples", &cookie);
+        let columns = samples["columns"].as_object().cloned().unwrap_or_default();
+        columns.contains_key("signpost_dns_requests_total").then_some(columns)
+    });
+    let page = page();
+    for column in columns.keys() {
+        let (name, label) = match column.trim_end_matches('}').split_once('{') {
+            // A quantile is of the histogram's buckets.
+            Some((name, label)) if label.starts_with("quantile=") => (format!("{name}_bucket"), None),
+            Some((name, label)) => (name.to_owned(), Some(label)),
+            None => (column.clone(), None),
+        };
+        assert!(sum(&page, &name, label).is_some(), "{column} is plotted, and not in /metrics:\n{page}");
+    }
+
+    // The names that stand beside numbers, and those of the page about it. The reference is held to the program elsewhere.
+    let reference = std::fs::read_to_string(root().join("docs/metrics.md")).expect("is there");
+    let known: BTreeSet<&str> = reference
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .filter(|name| name.starts_with("signpost_"))
+        .collect();
+    let mut texts = vec![root().join("docs/dashboard.md")];
+    let assets = std::fs::read_dir(root().join("src/admin/dashboard/assets")).expect("is there");
+    texts.extend(assets.map(|entry| entry.expect("readable").path()));
+    for path in texts {
+        let text = std::fs::read_to_string(&path).expect("UTF-8");
+        let is_part = |character: char| character.is_ascii_alphanumeric() || character == '_';
+        let words = text.split(|character| !is_part(character)).filter(|word| word.starts_with("signpost_"));
+        for word in words.filter(|word| *word != "signpost_session") {
+            assert!(known.contains(word), "{} names {word}, which docs/metrics.md does not", path.display());
+        }
+    }
+}

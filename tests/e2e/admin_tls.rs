@@ -1,0 +1,142 @@
+//! The admin endpoints over HTTPS, asked by a client that checks certificates: with files of the operator's that are replaced,
+//! with the API's authority, and with one of a name server's own.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::server::{DataDir, Ports, Server, eventually, http_get, program};
+
+/// A client that trusts the authority in PEM and nobody else, and asks for everything at `admin`.
+struct Client {
+    runtime: tokio::runtime::Runtime,
+    http: reqwest::Client,
+    admin: SocketAddr,
+}
+
+impl Client {
+    fn trusting(authority: &str, admin: SocketAddr) -> Client {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let certificates = reqwest::Certificate::from_pem_bundle(authority.as_bytes()).expect("PEM");
+        let builder = reqwest::Client::builder().no_proxy().tls_certs_only(certificates);
+        // Each request connects anew, and so sees the certificate of the moment.
+        let http = builder.pool_max_idle_per_host(0).timeout(std::time::Duration::from_secs(20)).build();
+        Client { runtime, http: http.expect("a client"), admin }
+    }
+
+    fn trusting_file(path: &Path, admin: SocketAddr) -> Client {
+        Client::trusting(&std::fs::read_to_string(path).expect("the authority's certificate is there"), admin)
+    }
+
+    /// Status and body; `None` if there is no connection, or no trust.
+    fn get(&self, path: &str) -> Option<(u16, String)> {
+        let url = format!("https://{}{path}", self.admin);
+        self.runtime.block_on(async {
+            let answer = self.http.get(url).send().await.ok()?;
+            Some((answer.status().as_u16(), answer.text().await.ok()?))
+        })
+    }
+
+    fn is_ready(&self) -> Option<()> {
+        (self.get("/readyz")?.0 == 200).then_some(())
+    }
+}
+
+/// An authority and a certificate that it signed for 127.0.0.1: both in PEM, and the key.
+fn certificate() -> (String, String, String) {
+    let authority_key = rcgen::KeyPair::generate().expect("a key");
+    let mut authority = rcgen::CertificateParams::default();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority_pem = authority.self_signed(&authority_key).expect("a certificate").pem();
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let server = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("parameters");
+    let signed = server.signed_by(&key, &rcgen::Issuer::new(authority, authority_key)).expect("a certificate");
+    (authority_pem, signed.pem(), key.serialize_pem())
+}
+
+#[test]
+fn a_certificate_of_ones_own_is_shown_and_taken_up_anew() {
+    let data = DataDir::new();
+    std::fs::write(data.join("a.example.zone"), "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.53\n")
+        .expect("written");
+    let (crt, key) = (data.join("tls.crt"), data.join("tls.key"));
+    let write = |(_, certificate, private): &(String, String, String)| {
+        std::fs::write(&key, private).expect("written");
+        std::fs::write(&crt, certificate).expect("written");
+    };
+    let (one, two, three) = (certificate(), certificate(), certificate());
+    write(&one);
+    let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    let arguments = ["--roles", "dns,admin", "--zones", data.path()];
+    let files = ["--admin-tls-certificate", &text(&crt), "--admin-tls-key", &text(&key)];
+    let server = Server::spawn(Ports::free(), &[&arguments[..], &files[..]].concat());
+    let [first, second, third] = [&one, &two, &three].map(|(authority, ..)| Client::trusting(authority, server.admin));
+    eventually("it is ready over HTTPS", || first.is_ready());
+    assert_eq!(first.get("/livez").map(|(status, _)| status), Some(200));
+    let (_, page) = first.get("/metrics").expect("metrics over HTTPS");
+    assert!(page.contains("signpost_dns_zones 1"), "{page}");
+    assert!(first.get("/dashboard/").is_some_and(|(status, _)| status == 200));
+    assert!(second.get("/livez").is_none(), "another authority did not sign this");
+    assert!(http_get(server.admin, "/livez").is_none(), "plain HTTP is not answered");
+
+    // Half a pair is complained of and changes nothing.
+    std::fs::write(&crt, &two.1).expect("written");
+    eventually("the fault is told", || server.log().contains("cannot be used; the former one").then_some(()));
+    assert!(first.get("/livez").is_some());
+    write(&two);
+    eventually("the new pair is shown", || second.get("/livez"));
+    // One that has no session from before, which TLS would resume without a certificate.
+    assert!(Client::trusting(&one.0, server.admin).get("/livez").is_none());
+    // Nor does it wait for the next look when it is told.
+    write(&three);
+    server.signal("HUP");
+    eventually("the third pair is shown", || third.get("/livez"));
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn the_apis_authority_and_a_name_servers_own() {
+    let (data, ns) = (DataDir::new(), DataDir::new());
+    let server = Server::spawn(Ports::free(), &["--data-dir", data.path(), "--admin-tls", "on"]);
+    eventually("the authority is made", || data.join("pki/ca.crt").is_file().then_some(()));
+    let client = Client::trusting_file(&data.join("pki/ca.crt"), server.admin);
+    eventually("it is ready over HTTPS", || client.is_ready());
+    assert!(server.log().contains(&format!("https://{}/", server.admin)), "{}", server.log());
+
+    // Signing in over our own TLS makes a cookie that browsers send over TLS alone.
+    let kubeconfig = std::fs::read_to_string(data.join("kubeconfig")).expect("the server wrote it");
+    let token = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("token:")).expect("it has a token");
+    let cookie = client.runtime.block_on(async {
+        let url = format!("https://{}/dashboard/session", server.admin);
+        let body = json!({"token": token.trim().trim_matches('"')}).to_string();
+        let request = client.http.post(url).header("content-type", "application/json").body(body);
+        let answer = request.send().await.expect("it answers");
+        assert_eq!(answer.status(), 200);
+        answer.headers()["set-cookie"].to_str().expect("text").to_owned()
+    });
+    assert!(cookie.ends_with("; Secure"), "{cookie}");
+
+    let status = |more: &[&str]| {
+        let admin = format!("https://{}", server.admin);
+        let mut command = Command::new(program());
+        command.args(["status", "--interval", "0", "-o", "json", "--data-dir", data.path(), "--admin", &admin]);
+        command.args(more).output().expect("the program starts")
+    };
+    let authority = data.join("pki/ca.crt");
+    let output = status(&["--admin-ca", authority.to_str().expect("UTF-8")]);
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(told["processes"][0]["ready"], true, "{told}");
+    let output = status(&[]);
+    assert!(!output.status.success(), "the system does not trust this authority");
+
+    let access = data.join("name-server.kubeconfig");
+    let arguments = ["--roles", "dns,admin", "--admin-tls", "on", "--data-dir", ns.path(), "--kubeconfig"];
+    let other = Server::spawn(Ports::free(), &[&arguments[..], &[access.to_str().expect("UTF-8")]].concat());
+    let own = ns.join("admin-pki/ca.crt");
+    eventually("the name server makes its own", || own.is_file().then_some(()));
+    let other_client = Client::trusting_file(&own, other.admin);
+    eventually("the name server is ready over HTTPS", || other_client.is_ready());
+    assert!(Client::trusting_file(&own, server.admin).get("/livez").is_none());
+}

@@ -1,0 +1,74 @@
+//! The API is killed, and the API hangs: the name server answers as before, says that it is cut off, and catches up.
+
+use std::time::Duration;
+
+use hickory_proto::rr::RecordType;
+
+use crate::dns::Asker;
+use crate::platform::until;
+use crate::server::{Server, eventually};
+use crate::split::Split;
+
+/// Waits until the name server tells everybody that it is cut off, and stays ready.
+fn says_so(split: &Split, when: &str) {
+    eventually(&format!("{when}: it knows that no watch is open"), || (split.watches().0 == 0).then_some(()));
+    eventually(&format!("{when}: it calls its answers stale"), || split.is_stale().then_some(()));
+    let mut asker = Asker::new(split.dns_ports.dns);
+    until(&format!("{when}: an answer says that it may be stale"), || {
+        let answer = asker.ask(&split.name(), RecordType::A, Duration::from_secs(2)).ok_or("no answer")?;
+        if answer.stale && answer.is_live() { Ok(()) } else { Err(format!("{answer:?}")) }
+    });
+    assert!(split.is_ready(), "{when}: it answers from what it has, and stays ready");
+}
+
+/// Waits until it no longer says so.
+fn is_over(split: &Split, when: &str) {
+    eventually(&format!("{when}: all watches are open"), || {
+        let (open, all) = split.watches();
+        (open == all && all > 0).then_some(())
+    });
+    eventually(&format!("{when}: nothing is stale"), || (!split.is_stale()).then_some(()));
+}
+
+#[test]
+fn killed() {
+    let mut split = Split::direct();
+    split.change();
+    split.converge("before");
+    split.api.take().map(Server::kill);
+    says_so(&split, "the API is dead");
+    split.start_api();
+    let caught_up = split.converge("the API is back");
+    split.change();
+    split.converge("a change after that");
+    is_over(&split, "the API is back");
+    println!(
+        "API killed: after its start DNS equals the objects within {caught_up:?}; {}",
+        split.steady("the API was dead")
+    );
+
+    // A name server that starts without the API answers from its last good state.
+    split.api.take().map(Server::kill);
+    split.dns.take().map(Server::kill);
+    split.start_dns();
+    says_so(&split, "a start without the API");
+    split.start_api();
+    split.converge("the API is back again");
+    let report = split.observer.turn_page();
+    report.assert_honest("a start without the API");
+    println!("name server killed while the API was dead: {report}");
+}
+
+#[test]
+fn hung() {
+    let mut split = Split::direct();
+    let api = split.api.take().expect("it runs");
+    api.signal("STOP");
+    says_so(&split, "the API hangs");
+    api.signal("CONT");
+    split.api = Some(api);
+    split.change();
+    let caught_up = split.converge("the API goes on");
+    is_over(&split, "the API goes on");
+    println!("API stopped: DNS equals the objects {caught_up:?} after it goes on; {}", split.steady("the API hung"));
+}

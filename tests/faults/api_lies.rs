@@ -1,0 +1,109 @@
+//! An API that answers, and answers wrongly.
+
+use std::time::Instant;
+
+use crate::liar::{Liar, Lie};
+use crate::server::eventually;
+use crate::split::Split;
+use crate::telling;
+
+/// Lies that keep the name server from knowing what is there, and the reason that it counts.
+const HIDING: [(Lie, &str); 8] = [
+    (Lie::Lists(403), "forbidden"),
+    (Lie::Lists(500), "failing"),
+    (Lie::All(401), "forbidden"),
+    (Lie::All(429), "failing"),
+    (Lie::All(500), "failing"),
+    (Lie::All(502), "failing"),
+    (Lie::GarbageLists, "garbage"),
+    (Lie::WrongObjects, "garbage"),
+];
+
+/// Lies through which the truth can be found: by listing again and again, or since every event says all there is.
+const SEEN_THROUGH: [(Lie, &str); 7] = [
+    (Lie::Watches(403), "forbidden"),
+    (Lie::Watches(410), "expired"),
+    (Lie::Gone, "expired"),
+    (Lie::GarbageLines, "garbage"),
+    (Lie::CutLines, ""),
+    (Lie::ShortWatches, "closed"),
+    (Lie::Duplicates, ""),
+];
+
+fn through_a_liar() -> (Split, Liar) {
+    Split::through(|_, kubeconfig| {
+        let liar = Liar::before(kubeconfig);
+        (format!("http://{}", liar.address), liar)
+    })
+}
+
+#[test]
+fn and_hides_what_is_there() {
+    let (mut split, liar) = through_a_liar();
+    let all = split.watches().1;
+    for (lie, reason) in HIDING {
+        let when = format!("{lie:?}");
+        let before = split.restarts(reason);
+        liar.tell(lie);
+        split.change();
+        eventually(&format!("{when}: it counts as {reason}"), || (split.restarts(reason) > before).then_some(()));
+        eventually(&format!("{when}: no watch is open"), || (split.watches().0 == 0).then_some(()));
+        assert!(split.is_ready(), "{when}");
+        liar.tell(Lie::None);
+        let took = split.converge(&when);
+        eventually(&format!("{when}: all watches are open"), || (split.watches().0 == all).then_some(()));
+        println!("{when}: DNS equals the objects {took:?} after the last lie; {}", split.steady(&when));
+    }
+}
+
+/// A list that has nothing, once, and watches that are true again: they tell nothing of what did not change.
+#[test]
+fn with_an_empty_list() {
+    let (mut split, liar) = through_a_liar();
+    let held = |split: &Split| telling::metric(split.dns_ports.admin, "signpost_brake_held_objects", "");
+    liar.tell(Lie::EmptyLists);
+    eventually("the name server does not believe that all is gone", || (held(&split) >= 6.0).then_some(()));
+    split.steady("an empty list");
+    liar.tell(Lie::None);
+    let told = Instant::now();
+    eventually("what is held is looked for again, and found", || (held(&split) == 0.0).then_some(()));
+    let found = told.elapsed();
+    split.change();
+    split.converge("the list is true again");
+    println!("an empty list: all of it held, and found again after {found:?}; {}", split.steady("after an empty list"));
+}
+
+#[test]
+fn and_is_seen_through() {
+    let (mut split, liar) = through_a_liar();
+    for (lie, reason) in SEEN_THROUGH {
+        let when = format!("{lie:?}");
+        let before = split.restarts(reason);
+        liar.tell(lie);
+        split.change();
+        let took = split.converge(&when);
+        if !reason.is_empty() {
+            eventually(&format!("{when}: it counts as {reason}"), || (split.restarts(reason) > before).then_some(()));
+        }
+        println!("{when}: DNS equals the objects {took:?} later, while it lies on; {}", split.steady(&when));
+        liar.tell(Lie::None);
+        split.change();
+        split.converge(&format!("the truth after {when}"));
+    }
+}
+
+/// Events that come together are told in another order, or only the last of each object: many changes of the same objects
+/// at once, deleted and made anew under their names among them.
+#[test]
+fn about_the_order_of_events() {
+    let (mut split, liar) = through_a_liar();
+    for lie in [Lie::Coalesced, Lie::Reordered] {
+        let when = format!("{lie:?}");
+        liar.tell(lie);
+        for _ in 0..12 {
+            split.change();
+        }
+        let took = split.converge(&when);
+        println!("{when}: DNS equals the objects after {took:?}; {}", split.steady(&when));
+    }
+}

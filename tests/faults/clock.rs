@@ -1,0 +1,105 @@
+//! The system's clock jumps, forwards and back, under a running process.
+//!
+//! libfaketime stands between the program and the clock; the monotonic clock, which measures lengths of time, it leaves
+//! alone, as the system does when someone sets the clock.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use hickory_proto::rr::RecordType;
+use signpost::zone::Serial;
+
+use crate::dns::Asker;
+use crate::model::{Key, Model};
+use crate::observer::Observer;
+use crate::platform::{DOMAIN, Objects, arguments, ports, until};
+use crate::server::{DataDir, Server, eventually, program};
+use crate::telling;
+
+const HOUR: i64 = 3_600;
+const DAY: i64 = 24 * HOUR;
+
+/// Where Debian and its kin install the library.
+fn library() -> Option<PathBuf> {
+    let found = std::fs::read_dir("/usr/lib").ok()?.filter_map(Result::ok).find_map(|folder| {
+        let path = folder.path().join("faketime/libfaketimeMT.so.1");
+        path.exists().then_some(path)
+    });
+    if found.is_none() {
+        println!("skipped: libfaketime is not installed; scripts/test --tools installs it");
+    }
+    found
+}
+
+/// Sets the clock of the process against the true one, such as `+1d`. The file is replaced whole, since it is read at every
+/// look at the clock.
+fn set_clock(file: &Path, offset: &str) {
+    let new = file.with_extension("new");
+    std::fs::write(&new, format!("{offset}\n")).expect("a folder of the test");
+    std::fs::rename(new, file).expect("a folder of the test");
+}
+
+/// The serial of each zone.
+fn serials(asker: &mut Asker, zones: &[String]) -> BTreeMap<String, Serial> {
+    let ask = |zone: &String| {
+        let serial = until(&format!("{zone} has a serial"), || {
+            let answer = asker.ask(zone, RecordType::SOA, Duration::from_secs(2));
+            answer.and_then(|answer| answer.serial).ok_or_else(|| "no SOA".to_owned())
+        });
+        (zone.clone(), Serial(serial))
+    };
+    zones.iter().map(ask).collect()
+}
+
+#[test]
+fn forwards_and_back() {
+    let Some(library) = library() else { return };
+    let (data, ports) = (DataDir::new(), ports());
+    let file = data.join("clock");
+    set_clock(&file, "+0");
+    let store = data.join("data");
+    let mut command = Command::new(program());
+    command.args(["serve", "--data-dir"]).arg(&store).args(arguments(&[])).args(ports.arguments());
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", &file).env("FAKETIME_NO_CACHE", "1");
+    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
+    let mut server = Server::spawn_as(ports, command);
+    server.wait_ready();
+
+    let (objects, mut model) = (Objects::of(&store.join("kubeconfig")), Model::default());
+    objects.found(&mut model, 4);
+    let observer = Observer::start(ports.dns);
+    observer.watch(objects.check_served(&model, ports.dns, "at first").0);
+    let mut asker = Asker::new(ports.dns);
+    let zones = [DOMAIN.to_owned(), format!("routes.{DOMAIN}"), format!("shard1.{DOMAIN}")];
+    let mut before = serials(&mut asker, &zones);
+    let leads = || telling::metric(ports.admin, "signpost_scheduler_leading", "") == 1.0;
+    for (number, days) in [1, -1, 40, -1000, 0].into_iter().enumerate() {
+        let when = format!("the clock is {days} days ahead");
+        set_clock(&file, &format!("{days:+}d"));
+        objects.must(&mut model, Key::Route(format!("new{number}")), Some("first".to_owned()));
+        objects.must(&mut model, Key::Router("shard1".to_owned()), Some(format!("192.0.2.{}", 30 + number)));
+        objects.must(&mut model, Key::Router(format!("spare{number}")), Some("192.0.2.200".to_owned()));
+        let (live, took) = objects.check_served(&model, ports.dns, &when);
+        observer.watch(live);
+        let now = serials(&mut asker, &zones);
+        for zone in &zones {
+            let (now, before) = (now[zone], before[zone]);
+            assert!(now.is_after(before), "{when}: {zone} had serial {before:?} and has {now:?}");
+        }
+        before = now;
+        // The lease's own times come from the clock: the scheduler has renewed it since the jump, and leads.
+        eventually(&format!("{when}: the leader renews its lease"), || {
+            let ahead = objects.lease_renewed()? - i64::try_from(signpost::clock::unix_seconds()).expect("in range");
+            ((ahead - days * DAY).abs() < HOUR).then_some(())
+        });
+        assert!(leads(), "{when}");
+        assert!(telling::is_ready(ports.admin), "{when}");
+        let report = observer.turn_page();
+        report.assert_steady(&when);
+        println!("{when}: changes are served after {took:?}; {report}");
+    }
+    objects.check_kept(&mut model, "after all jumps");
+}

@@ -1,0 +1,210 @@
+//! A disk without room: writes are refused and nothing is lost, reads and DNS go on, and all is well when there is room.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::model::{Key, Model, Outcome};
+use crate::observer::Observer;
+use crate::platform::{Objects, arguments, ports, start};
+use crate::server::{DataDir, Server, eventually, program};
+use crate::split::start_api;
+use crate::telling;
+
+/// A small disk in memory.
+struct Disk {
+    folder: DataDir,
+}
+
+impl Disk {
+    /// `None`, and a word about it, where nothing may be mounted.
+    fn mount() -> Option<Disk> {
+        let disk = Disk { folder: DataDir::new() };
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=96m,mode=0700", "signpost-faults", disk.folder.path()])
+            .stderr(Stdio::null())
+            .status();
+        if mounted.is_ok_and(|status| status.success()) {
+            return Some(disk);
+        }
+        println!("skipped: a small disk cannot be mounted here; run as root");
+        None
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Takes all the room there is.
+    fn fill(&self) {
+        let mut ballast = File::options().create(true).append(true).open(self.path("ballast")).expect("a file");
+        let mut piece = vec![7; 1 << 20];
+        while !piece.is_empty() {
+            if ballast.write_all(&piece).is_err() {
+                piece.truncate(piece.len() / 2);
+            }
+        }
+    }
+
+    /// Gives it back.
+    fn free(&self) {
+        std::fs::remove_file(self.path("ballast")).expect("it was filled");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Lazily: a process that a failed test has not ended yet may still use it.
+        drop(Command::new("umount").args(["-l", self.folder.path()]).status());
+    }
+}
+
+/// Writes of every kind are refused with 507, and say why.
+fn refused(objects: &Objects, model: &mut Model, when: &str) {
+    for (key, state) in [
+        (Key::Route("late".to_owned()), Some("first".to_owned())),
+        (Key::Route("r0".to_owned()), Some("changed".to_owned())),
+        (Key::Route("r1".to_owned()), None),
+        (Key::Router("shard1".to_owned()), Some("192.0.2.99".to_owned())),
+    ] {
+        match objects.write(model, key.clone(), state) {
+            Outcome::Refused(507, message) => assert!(message.contains("disk"), "{when}: {message}"),
+            other => panic!("{when}: {key}: {other:?}"),
+        }
+    }
+}
+
+/// Waits until a write is taken.
+fn taken(objects: &Objects, model: &mut Model, when: &str) {
+    let key = Key::Route("afterwards".to_owned());
+    eventually(&format!("{when}: writes are taken again"), || {
+        let outcome = objects.write(model, key.clone(), Some(when.replace(' ', "-")));
+        (outcome == Outcome::Acknowledged).then_some(())
+    });
+}
+
+#[test]
+fn of_the_api() {
+    let Some(disk) = Disk::mount() else { return };
+    let (data, ports) = (disk.path("data"), ports());
+    let own = ["--data-dir", data.to_str().expect("UTF-8")];
+    let server = start(ports, &own);
+    let (objects, mut model) = (Objects::of(&data.join("kubeconfig")), Model::default());
+    objects.found(&mut model, 4);
+    let observer = Observer::start(ports.dns);
+    observer.watch(objects.check_served(&model, ports.dns, "at first").0);
+    let is_full = || telling::metric(ports.admin, "signpost_store_writable", "") == 0.0;
+    assert!(!is_full());
+
+    disk.fill();
+    refused(&objects, &mut model, "the disk is full");
+    assert!(is_full() && telling::is_ready(ports.admin));
+    objects.check_kept(&mut model, "the disk is full");
+    objects.check_served(&model, ports.dns, "the disk is full");
+    disk.free();
+    taken(&objects, &mut model, "room again");
+    observer.watch(objects.check_served(&model, ports.dns, "room again").0);
+    assert!(!is_full());
+    observer.turn_page().assert_steady("the disk was full");
+
+    // A start on a full disk reads what is there and refuses writes.
+    disk.fill();
+    server.kill();
+    let server = start(ports, &own);
+    objects.check_kept(&mut model, "started on a full disk");
+    objects.check_served(&model, ports.dns, "started on a full disk");
+    refused(&objects, &mut model, "started on a full disk");
+    disk.free();
+    taken(&objects, &mut model, "room after the start");
+    server.kill();
+    let _server = start(ports, &own);
+    objects.check_kept(&mut model, "after all");
+    objects.check_served(&model, ports.dns, "after all");
+    let report = observer.report();
+    report.assert_honest("started on a full disk");
+    println!("disk of the API full: {report}");
+}
+
+/// A disk that fills up in the middle of a commit, or fails: here by a limit on the size of files, which the process may
+/// not exceed from one moment to the next.
+#[test]
+fn in_the_middle_of_a_commit() {
+    let (data, ports) = (DataDir::new(), ports());
+    let mut command = Command::new("sh");
+    // The signal that comes with the limit would end the process; ignored, the write fails as on a full disk.
+    command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh", program(), "serve", "--data-dir", data.path()]);
+    command.args(arguments(&[])).args(ports.arguments()).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut server = Server::spawn_as(ports, command);
+    server.wait_ready();
+    let limit = |octets: &str| {
+        let pid = server.id().to_string();
+        let status = Command::new("prlimit").args(["--pid", &pid, &format!("--fsize={octets}:unlimited")]).status();
+        assert!(status.expect("prlimit is part of util-linux").success());
+    };
+    let (objects, mut model) = (Objects::of(&data.join("kubeconfig")), Model::default());
+    objects.found(&mut model, 4);
+    let observer = Observer::start(ports.dns);
+    observer.watch(objects.check_served(&model, ports.dns, "at first").0);
+    for round in 0..3 {
+        let when = format!("failure {round}");
+        // What it may write ends in the middle of the file.
+        limit(&(16 * 1024 * (1 + round)).to_string());
+        let failed = eventually(&format!("{when}: a write fails"), || {
+            let key = Key::Route(format!("r{round}"));
+            let outcome = objects.write(&mut model, key, Some(format!("while-{round}")));
+            (outcome != Outcome::Acknowledged).then_some(outcome)
+        });
+        println!("{when}: {failed:?}");
+        assert!(matches!(&failed, Outcome::Doubtful(_) | Outcome::Refused(503 | 504 | 507, _)), "{when}: {failed:?}");
+        limit("unlimited");
+        taken(&objects, &mut model, &when);
+        objects.check_kept(&mut model, &when);
+        observer.watch(objects.check_served(&model, ports.dns, &when).0);
+        observer.turn_page().assert_steady(&when);
+    }
+    server.kill();
+    let _server = start(ports, &["--data-dir", data.path()]);
+    objects.check_kept(&mut model, "after a restart");
+    objects.check_served(&model, ports.dns, "after a restart");
+}
+
+#[test]
+fn of_a_name_server() {
+    let Some(disk) = Disk::mount() else { return };
+    let (data, state) = (DataDir::new(), disk.path("state"));
+    let (api_ports, dns_ports) = (ports(), ports());
+    let _api = start_api(api_ports, &data, "api,scheduler,admin");
+    let kubeconfig = data.join("name-server.kubeconfig");
+    let kubeconfig = kubeconfig.to_str().expect("UTF-8");
+    let own = ["--roles", "dns,admin", "--kubeconfig", kubeconfig, "--data-dir", state.to_str().expect("UTF-8")];
+    let server = start(dns_ports, &own);
+    let (objects, mut model) = (Objects::of(&data.join("kubeconfig")), Model::default());
+    objects.found(&mut model, 4);
+    let observer = Observer::start(dns_ports.dns);
+    observer.watch(objects.check_served(&model, dns_ports.dns, "at first").0);
+    let is_failing = || telling::metric(dns_ports.admin, "signpost_last_good_failing", "") == 1.0;
+
+    disk.fill();
+    let mut number = 0;
+    eventually("it says that the last-good state cannot be written", || {
+        number += 1;
+        objects.must(&mut model, Key::Route(format!("late{number}")), Some("first".to_owned()));
+        is_failing().then_some(())
+    });
+    observer.watch(objects.check_served(&model, dns_ports.dns, "the disk is full").0);
+    observer.turn_page().assert_steady("the name server's disk is full");
+    // A start on the full disk answers, too; what it had not written before, the API tells.
+    server.kill();
+    let server = start(dns_ports, &own);
+    objects.check_served(&model, dns_ports.dns, "started on a full disk");
+    observer.turn_page();
+    disk.free();
+    objects.must(&mut model, Key::Route("afterwards".to_owned()), Some("first".to_owned()));
+    eventually("the last-good state is written again", || (!is_failing()).then_some(()));
+    observer.turn_page().assert_steady("the name server's disk was full");
+    server.kill();
+    let _server = start(dns_ports, &own);
+    objects.check_served(&model, dns_ports.dns, "after a restart");
+    observer.report().assert_honest("after a restart");
+}

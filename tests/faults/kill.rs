@@ -1,0 +1,210 @@
+//! `kill -9` at random moments, of the whole program and of single roles, in the middle of writes and of starts.
+
+use std::time::{Duration, Instant};
+
+use crate::model::{Key, Model, Outcome};
+use crate::observer::Observer;
+use crate::platform::{Objects, alias_of, ports, spawn, start};
+use crate::server::{DataDir, Server};
+
+/// How many routes there are at most.
+const ROUTES_MAX: u64 = 40;
+/// The longest time that writers have before the kill.
+const WRITING: Duration = Duration::from_millis(400);
+/// The longest time that a start has before the kill.
+const STARTING: Duration = Duration::from_millis(800);
+
+fn rounds() -> u64 {
+    std::env::var("SIGNPOST_FAULT_ROUNDS").map_or(10, |rounds| rounds.parse().expect("SIGNPOST_FAULT_ROUNDS: a number"))
+}
+
+fn seed() -> u64 {
+    std::env::var("SIGNPOST_FAULT_SEED").map_or(20_261_122, |seed| seed.parse().expect("SIGNPOST_FAULT_SEED: a number"))
+}
+
+/// Numbers that repeat with the seed (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn within(&mut self, longest: Duration) -> Duration {
+        Duration::from_micros(self.below(longest.as_micros() as u64))
+    }
+}
+
+/// Whether Routers come and go, too: a name server that was away asks before it lets one go.
+#[derive(Clone, Copy, PartialEq)]
+enum Shards {
+    ComeAndGo,
+    Stay,
+}
+
+/// Makes one change.
+fn change(objects: &Objects, model: &mut Model, observer: &Observer, random: &mut Random, shards: Shards) -> Outcome {
+    let number = random.next() % 1_000_000;
+    let (key, state) = match random.below(100) {
+        0..50 => (Key::Route(format!("r{}", random.below(ROUTES_MAX))), Some(format!("to-{number}"))),
+        50..70 => (Key::Route(format!("r{}", random.below(ROUTES_MAX))), None),
+        70..85 => {
+            let addresses = format!("192.0.2.{},192.0.2.{}", 10 + number % 90, 110 + number % 90);
+            (Key::Router(format!("shard{}", 1 + random.below(2))), Some(addresses))
+        }
+        _ if shards == Shards::Stay => (Key::Route("r0".to_owned()), Some(format!("to-{number}"))),
+        85..95 => (Key::Router(format!("spare{}", random.below(4))), Some(format!("192.0.2.{}", 200 + number % 50))),
+        _ => (Key::Router(format!("spare{}", random.below(4))), None),
+    };
+    if state.is_none() {
+        // It is live no longer from the moment on at which the deletion is asked for.
+        match &key {
+            Key::Route(route) => observer.forget(&alias_of(route)),
+            Key::Router(router) => observer.forget(&format!("probe.{router}.{}", crate::platform::DOMAIN)),
+        }
+        if !model.present().contains(&key) {
+            return Outcome::Acknowledged;
+        }
+    }
+    let outcome = objects.write(model, key.clone(), state);
+    if let Outcome::Refused(code, why) = &outcome {
+        // One whose earlier deletion was in doubt.
+        assert_eq!(*code, 404, "{key}: {why}");
+    }
+    outcome
+}
+
+/// Writes until the program is dead; gives how many writes were acknowledged.
+fn write_until_dead(mut change: impl FnMut() -> Outcome) -> u64 {
+    let mut acknowledged = 0;
+    while !matches!(change(), Outcome::Doubtful(_)) {
+        acknowledged += 1;
+    }
+    acknowledged
+}
+
+/// The greatest and the middle of several times.
+fn figures(times: &mut [Duration]) -> String {
+    times.sort();
+    match (times.get(times.len() / 2), times.last()) {
+        (Some(median), Some(longest)) => format!("median {median:?}, longest {longest:?}"),
+        _ => "none".to_owned(),
+    }
+}
+
+#[test]
+fn of_the_whole_program() {
+    let (data, ports) = (DataDir::new(), ports());
+    let arguments = ["--data-dir", data.path()];
+    let mut server = start(ports, &arguments);
+    let objects = Objects::of(&data.join("kubeconfig"));
+    let (mut model, mut random) = (Model::default(), Random(seed()));
+    objects.found(&mut model, 6);
+    let observer = Observer::start(ports.dns);
+    observer.watch(objects.check_served(&model, ports.dns, "at first").0);
+    let (mut writes, mut recoveries, begun) = (0, Vec::new(), Instant::now());
+    for round in 0..rounds() {
+        let (when, after) = (format!("round {round}"), random.within(WRITING));
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(after);
+            server.kill();
+        });
+        writes += write_until_dead(|| change(&objects, &mut model, &observer, &mut random, Shards::ComeAndGo));
+        killer.join().expect("it was alive");
+        if random.below(4) == 0 {
+            let early = spawn(ports, &arguments);
+            std::thread::sleep(random.within(STARTING));
+            early.kill();
+        }
+        let started = Instant::now();
+        server = start(ports, &arguments);
+        objects.check_kept(&mut model, &when);
+        observer.watch(objects.check_served(&model, ports.dns, &when).0);
+        recoveries.push(started.elapsed());
+        observer.report().assert_honest(&when);
+    }
+    let (rounds, took, recovered) = (rounds(), begun.elapsed(), figures(&mut recoveries));
+    println!(
+        "{rounds} kills of the whole program in {took:?}: {writes} writes acknowledged, none lost; from the start to DNS"
+    );
+    println!("equal to the objects: {recovered}; the observer: {}", observer.report());
+    assert!(writes > rounds, "only {writes} writes");
+}
+
+#[test]
+fn of_single_roles() {
+    let (api_data, dns_data, scheduler_data) = (DataDir::new(), DataDir::new(), DataDir::new());
+    let all_ports = [ports(), ports(), ports()];
+    let api_arguments = ["--roles", "api,admin", "--data-dir", api_data.path()];
+    let api = start(all_ports[0], &api_arguments);
+    let path = |name: &str| api_data.join(name).to_str().expect("UTF-8").to_owned();
+    let (of_dns, of_scheduler) = (path("name-server.kubeconfig"), path("scheduler.kubeconfig"));
+    let dns_arguments = ["--roles", "dns,admin", "--data-dir", dns_data.path(), "--kubeconfig", &of_dns];
+    let scheduler_arguments = [
+        "--roles",
+        "scheduler,admin",
+        "--data-dir",
+        scheduler_data.path(),
+        "--kubeconfig",
+        &of_scheduler,
+        "--verify-names",
+        "off",
+    ];
+    let arguments: [&[&str]; 3] = [&api_arguments, &dns_arguments, &scheduler_arguments];
+    let begin = |role: usize| start(all_ports[role], arguments[role]);
+    let mut running: [Option<Server>; 3] = [Some(api), Some(begin(1)), Some(begin(2))];
+    let dns = all_ports[1].dns;
+
+    let objects = Objects::of(&api_data.join("kubeconfig"));
+    let (mut model, mut random) = (Model::default(), Random(seed()));
+    objects.found(&mut model, 6);
+    let observer = Observer::start(dns);
+    observer.watch(objects.check_served(&model, dns, "at first").0);
+    let (mut writes, mut recoveries, begun) = (0, Vec::new(), Instant::now());
+    for round in 0..rounds() {
+        // Every role alone, and any two of them, in turn.
+        let victims: &[usize] = [&[0][..], &[1], &[2], &[0, 1], &[0, 2], &[1, 2]][(round % 6) as usize];
+        let (when, after) = (format!("round {round}, of {victims:?}"), random.within(WRITING));
+        observer.turn_page();
+        let mut killed: Vec<Server> = victims.iter().filter_map(|victim| running[*victim].take()).collect();
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(after);
+            killed.drain(..).for_each(Server::kill);
+        });
+        let mut write = || change(&objects, &mut model, &observer, &mut random, Shards::Stay);
+        if victims.contains(&0) {
+            writes += write_until_dead(write);
+        } else {
+            while !killer.is_finished() {
+                assert_eq!(write(), Outcome::Acknowledged, "{when}: the API lives");
+                writes += 1;
+            }
+        }
+        killer.join().expect("they were alive");
+        let started = Instant::now();
+        for victim in victims {
+            running[*victim] = Some(begin(*victim));
+        }
+        objects.check_kept(&mut model, &when);
+        observer.watch(objects.check_served(&model, dns, &when).0);
+        recoveries.push(started.elapsed());
+        if victims.contains(&1) {
+            observer.report().assert_honest(&when);
+        } else {
+            observer.report().assert_steady(&when);
+        }
+    }
+    let (rounds, took, recovered) = (rounds(), begun.elapsed(), figures(&mut recoveries));
+    println!(
+        "{rounds} kills of single roles in {took:?}: {writes} writes acknowledged, none lost; from the start to DNS equal"
+    );
+    println!("to the objects: {recovered}");
+    assert!(writes > rounds, "only {writes} writes");
+}

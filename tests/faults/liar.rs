@@ -1,0 +1,247 @@
+//! An HTTP proxy before the API that answers whatever an API can answer wrongly. Its clients speak plain HTTP to it, so
+//! that it sees what they ask; it speaks TLS to the API.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use http::StatusCode;
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+/// What is said instead of the truth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lie {
+    /// Nothing: the API's own words.
+    None,
+    /// Lists are refused with this code; open watches end.
+    Lists(u16),
+    /// Watches are refused with this code; those that are open end.
+    Watches(u16),
+    /// Both.
+    All(u16),
+    /// Lists are 200 and no JSON; open watches end with a 410 inside, so that there are lists.
+    GarbageLists,
+    /// Lists are of another kind, with objects that do not decode.
+    WrongObjects,
+    /// Lists have no objects. Open watches end with a 410 inside, so that there are lists; later ones are true, and tell
+    /// nothing of what was there before.
+    EmptyLists,
+    /// Watches begin with a line that is no JSON.
+    GarbageLines,
+    /// Watches end in the middle of a line.
+    CutLines,
+    /// Watches end at once, in good order.
+    ShortWatches,
+    /// Watches say 410 in their first line, lists are true.
+    Gone,
+    /// Every event comes twice.
+    Duplicates,
+    /// Of two events that come together the second is told first.
+    Reordered,
+    /// Of events of one object that come together only the last is told.
+    Coalesced,
+}
+
+/// A running proxy.
+pub struct Liar {
+    lie: watch::Sender<Lie>,
+    /// Where clients connect.
+    pub address: SocketAddr,
+    _runtime: Runtime,
+}
+
+#[derive(Clone)]
+struct Before {
+    api: kube::Client,
+    lie: watch::Receiver<Lie>,
+}
+
+/// How long the API may say nothing. An idle watch gets a bookmark a minute.
+const SILENCE: Duration = Duration::from_secs(150);
+/// How many events that are there are taken together, to be told in another order or as fewer.
+const TOGETHER_MAX: usize = 16;
+
+impl Liar {
+    /// An honest proxy to the API of this kubeconfig; its clients prove themselves.
+    pub fn before(kubeconfig: &Path) -> Liar {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("threads");
+        let client = runtime.block_on(signpost::client::unproven_from_kubeconfig(kubeconfig, SILENCE));
+        let (lie, receiver) = watch::channel(Lie::None);
+        let before = Before { api: client.expect("the API's own kubeconfig"), lie: receiver };
+        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).expect("loopback has a free port");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let router = axum::Router::new().fallback(answer).with_state(before);
+        runtime.spawn(async move { axum::serve(listener, router).await });
+        Liar { lie, address, _runtime: runtime }
+    }
+
+    /// From now on this is said.
+    pub fn tell(&self, lie: Lie) {
+        self.lie.send_replace(lie);
+    }
+}
+
+async fn answer(State(before): State<Before>, request: Request) -> Response {
+    let lie = *before.lie.borrow();
+    let query = request.uri().query().unwrap_or_default();
+    let is_watch = query.contains("watch=");
+    // What reads one object has its name in the path and no limit.
+    let is_list = !is_watch && request.method() == http::Method::GET && query.contains("limit=");
+    match lie {
+        Lie::Lists(code) if is_list => return refusal(code),
+        Lie::Watches(code) if is_watch => return refusal(code),
+        Lie::All(code) => return refusal(code),
+        Lie::GarbageLists if is_list => return text("{\"kind\": \"List\", \"items\": [{{{ what"),
+        _ => {}
+    }
+    let (parts, body) = request.into_parts();
+    let Ok(body) = body.collect().await else { return refusal(500) };
+    let request = http::Request::from_parts(parts, kube::client::Body::from(body.to_bytes()));
+    let Ok(response) = before.api.send(request).await else { return refusal(502) };
+    let (parts, body) = response.into_parts();
+    // Of the headers only the one that says what the body is: the others are between the API and this proxy.
+    let passed_on = |body: Body| {
+        let mut answer = Response::new(body);
+        *answer.status_mut() = parts.status;
+        let kind = parts.headers.get(http::header::CONTENT_TYPE).cloned();
+        answer.headers_mut().extend(kind.map(|kind| (http::header::CONTENT_TYPE, kind)));
+        answer
+    };
+    if is_watch && parts.status == StatusCode::OK {
+        let octets = body.into_data_stream().map(|piece| piece.map_err(drop)).boxed();
+        return passed_on(Body::from_stream(told(octets, before.lie)));
+    }
+    let Ok(body) = body.collect().await else { return refusal(502) };
+    let mut octets = body.to_bytes();
+    if is_list && matches!(lie, Lie::EmptyLists | Lie::WrongObjects) && parts.status == StatusCode::OK {
+        let Ok(mut list) = serde_json::from_slice::<Value>(&octets) else { return refusal(502) };
+        list["items"] = match lie {
+            Lie::EmptyLists => json!([]),
+            _ => json!([{"metadata": {"name": 7}, "spec": "none"}, 3]),
+        };
+        octets = list.to_string().into();
+    }
+    passed_on(Body::from(octets))
+}
+
+fn text(body: &'static str) -> Response {
+    let answer = Response::builder().header(http::header::CONTENT_TYPE, "application/json").body(Body::from(body));
+    answer.expect("a response")
+}
+
+/// A `Status` as an API refuses with, or for 502 a page as other proxies have it.
+fn refusal(code: u16) -> Response {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": "Lie", "message": "a lie",
+    });
+    let body = if code == 502 { "<html>bad gateway</html>".to_owned() } else { status.to_string() };
+    Response::builder().status(code).body(Body::from(body)).expect("a response")
+}
+
+/// A watch's stream on its way to the client.
+struct Telling {
+    octets: BoxStream<'static, Result<Bytes, ()>>,
+    /// What of a line has come.
+    begun: Vec<u8>,
+    /// Whole lines that wait.
+    lines: Vec<Bytes>,
+    lie: watch::Receiver<Lie>,
+    /// What was said when the watch began.
+    begun_with: Lie,
+    is_over: bool,
+}
+
+fn told(
+    octets: BoxStream<'static, Result<Bytes, ()>>,
+    lie: watch::Receiver<Lie>,
+) -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> {
+    let begun_with = *lie.borrow();
+    let telling = Telling { octets, begun: Vec::new(), lines: Vec::new(), lie, begun_with, is_over: false };
+    stream::unfold(telling, |mut telling| async move { Some((telling.next().await?, telling)) })
+}
+
+impl Telling {
+    async fn next(&mut self) -> Option<Result<Bytes, std::io::Error>> {
+        loop {
+            if self.is_over {
+                return None;
+            }
+            let lie = *self.lie.borrow_and_update();
+            let last = match lie {
+                Lie::Lists(_) | Lie::Watches(_) | Lie::All(_) | Lie::ShortWatches => return None,
+                Lie::EmptyLists if self.begun_with == lie => None,
+                Lie::GarbageLists | Lie::WrongObjects | Lie::EmptyLists | Lie::Gone => Some(gone()),
+                Lie::GarbageLines => Some(Bytes::from_static(b"}{ no line of a watch\n")),
+                Lie::CutLines => Some(Bytes::from_static(b"{\"type\":\"MODIFIED\",\"object\":{\"kin")),
+                Lie::None | Lie::Duplicates | Lie::Reordered | Lie::Coalesced => None,
+            };
+            if let Some(last) = last {
+                self.is_over = true;
+                return Some(Ok(last));
+            }
+            if !self.lines.is_empty() {
+                return Some(Ok(self.as_told(lie)));
+            }
+            tokio::select! {
+                piece = self.octets.next() => match piece {
+                    Some(Ok(piece)) => self.take(&piece),
+                    Some(Err(())) => return Some(Err(std::io::ErrorKind::ConnectionReset.into())),
+                    None => return None,
+                },
+                changed = self.lie.changed() => changed.ok()?,
+            }
+        }
+    }
+
+    fn take(&mut self, piece: &[u8]) {
+        for part in piece.split_inclusive(|octet| *octet == b'\n') {
+            self.begun.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                self.lines.push(std::mem::take(&mut self.begun).into());
+            }
+        }
+    }
+
+    /// The lines that wait, as they are told.
+    fn as_told(&mut self, lie: Lie) -> Bytes {
+        let mut lines: Vec<Bytes> = self.lines.drain(..self.lines.len().min(TOGETHER_MAX)).collect();
+        match lie {
+            Lie::Duplicates => lines = lines.into_iter().flat_map(|line| [line.clone(), line]).collect(),
+            Lie::Reordered => lines.reverse(),
+            Lie::Coalesced => {
+                let names: Vec<Option<Value>> = lines.iter().map(|line| object_of(line)).collect();
+                let is_last = |at: usize| names[at].is_none() || !names[at + 1..].contains(&names[at]);
+                lines = (0..lines.len()).filter(|at| is_last(*at)).map(|at| lines[at].clone()).collect();
+            }
+            _ => {}
+        }
+        lines.concat().into()
+    }
+}
+
+/// Which object an event is about; `None` for a bookmark.
+fn object_of(line: &[u8]) -> Option<Value> {
+    let event: Value = serde_json::from_slice(line).ok()?;
+    let metadata = &event["object"]["metadata"];
+    metadata.get("name").map(|name| json!([name, metadata["namespace"]]))
+}
+
+/// The line by which a watch says that its version is too old.
+fn gone() -> Bytes {
+    let line = json!({"type": "ERROR", "object": {
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410, "reason": "Expired",
+        "message": "too old resource version",
+    }});
+    format!("{line}\n").into()
+}

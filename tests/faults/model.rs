@@ -1,0 +1,87 @@
+//! What was written and acknowledged, kept by the test: what the API must still know, whatever happened to it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// An object that the tests write.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    Router(String),
+    Route(String),
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Router(name) => write!(formatter, "router {name}"),
+            Key::Route(name) => write!(formatter, "route {name}"),
+        }
+    }
+}
+
+/// What an object says, in a word: a Router's addresses, or a Route's target. `None`: there is no such object.
+pub type State = Option<String>;
+
+/// How a write ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is there.
+    Acknowledged,
+    /// The server said that it did not do it.
+    Refused(u16, String),
+    /// No answer, or one that leaves it open.
+    Doubtful(String),
+}
+
+/// All objects written, as they must be.
+#[derive(Default)]
+pub struct Model {
+    objects: BTreeMap<Key, Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    acknowledged: State,
+    /// Writes since then that may or may not have happened.
+    doubtful: Vec<State>,
+}
+
+impl Model {
+    /// Notes how a write ended.
+    pub fn note(&mut self, key: &Key, state: State, outcome: &Outcome) {
+        let known = self.objects.entry(key.clone()).or_default();
+        match outcome {
+            Outcome::Acknowledged => *known = Known { acknowledged: state, doubtful: Vec::new() },
+            Outcome::Doubtful(_) => known.doubtful.push(state),
+            Outcome::Refused(..) => {}
+        }
+    }
+
+    /// The keys of objects that are there, or may be.
+    pub fn present(&self) -> Vec<Key> {
+        let there = |known: &Known| known.acknowledged.is_some() || known.doubtful.iter().any(Option::is_some);
+        self.objects.iter().filter(|(_, known)| there(known)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The keys of objects that were deleted for sure.
+    pub fn gone(&self) -> Vec<Key> {
+        let gone = |known: &Known| known.acknowledged.is_none() && known.doubtful.is_empty();
+        self.objects.iter().filter(|(_, known)| gone(known)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Compares with what is there: everything acknowledged, and nothing that nobody wrote. What was in doubt is known
+    /// afterwards.
+    pub fn check(&mut self, found: &BTreeMap<Key, String>) -> Result<(), String> {
+        let mut faults = Vec::new();
+        for (key, known) in &mut self.objects {
+            let there = found.get(key).cloned();
+            if there != known.acknowledged && !known.doubtful.contains(&there) {
+                faults.push(format!("{key}: {:?} was acknowledged, {there:?} is there", known.acknowledged));
+            }
+            *known = Known { acknowledged: there, doubtful: Vec::new() };
+        }
+        let unknown = found.keys().filter(|key| !self.objects.contains_key(key));
+        faults.extend(unknown.map(|key| format!("{key}: nobody wrote it")));
+        if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
+    }
+}

@@ -1,0 +1,292 @@
+//! The platform under test: its processes, the objects in its API, and whether DNS is what they say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::RecordType;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::json;
+use signpost::api::v1alpha1::route::{NameKind, Route};
+use signpost::api::v1alpha1::router::Router;
+use signpost::api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
+use tokio::runtime::Runtime;
+
+use crate::dns::Asker;
+use crate::model::{Key, Model, Outcome, State};
+use crate::server::{PATIENCE, Ports, Server};
+
+pub const DOMAIN: &str = "v3.example";
+/// The namespace of all routes here.
+pub const NAMESPACE: &str = "live";
+/// How long one request to the API may take.
+const REQUEST: Duration = Duration::from_secs(30);
+
+/// What every process here is told.
+const COMMON: [&str; 6] = ["--domain", DOMAIN, "--nameserver", "ns1.v3.example=192.0.2.53", "--brake-share", "100"];
+
+/// Arguments for `signpost serve`, with those that every process has.
+pub fn arguments<'a>(own: &[&'a str]) -> Vec<&'a str> {
+    [own, &COMMON].concat()
+}
+
+/// Ports for one server. They lie below the range from which the system gives out ports for connections, so that nothing
+/// else takes one while the server is dead.
+pub fn ports() -> Ports {
+    Ports { dns: port(), api: port(), admin: port() }
+}
+
+/// A loopback address with such a port, free for UDP and TCP.
+pub fn port() -> SocketAddr {
+    for _ in 0..1000 {
+        let random = signpost::client::backoff::random();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 10_000 + (random % 22_000) as u16));
+        if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
+            return address;
+        }
+    }
+    panic!("no port is free");
+}
+
+/// A copy of a kubeconfig that leads to `server` instead, such as `https://127.0.0.1:1234`.
+pub fn kubeconfig_to(original: &Path, server: &str, copy: PathBuf) -> PathBuf {
+    let text = std::fs::read_to_string(original).expect("the API's process wrote it");
+    let lines = text.lines().map(|line| match line.split_once("server:") {
+        Some((before, _)) => format!("{before}server: \"{server}\"\n"),
+        None => format!("{line}\n"),
+    });
+    std::fs::write(&copy, lines.collect::<String>()).expect("a folder of the test");
+    copy
+}
+
+/// Starts `signpost serve` with these arguments and those that every process has.
+pub fn start(ports: Ports, own: &[&str]) -> Server {
+    Server::start(ports, &arguments(own))
+}
+
+/// The same without waiting until it is ready.
+pub fn spawn(ports: Ports, own: &[&str]) -> Server {
+    Server::spawn(ports, &arguments(own))
+}
+
+/// The objects in the API, as an administrator reads and writes them.
+pub struct Objects {
+    runtime: Runtime,
+    client: kube::Client,
+}
+
+/// What the API has.
+#[derive(Default)]
+pub struct Present {
+    pub routers: Vec<Router>,
+    pub routes: Vec<Route>,
+}
+
+impl Objects {
+    pub fn of(kubeconfig: &Path) -> Objects {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("threads");
+        let client =
+            runtime.block_on(signpost::client::from_kubeconfig(kubeconfig, REQUEST)).expect("the API's own kubeconfig");
+        Objects { runtime, client }
+    }
+
+    /// Makes the namespace, two shards, and a route in it for each of `routes`.
+    pub fn found(&self, model: &mut Model, routes: usize) {
+        let namespace = Patch::Apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}));
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let patched = self.runtime.block_on(namespaces.patch(NAMESPACE, &parameters(), &namespace));
+        patched.expect("the API is there");
+        for (name, addresses) in [("shard1", "192.0.2.1"), ("shard2", "192.0.2.2,192.0.2.3")] {
+            self.must(model, Key::Router(name.to_owned()), Some(addresses.to_owned()));
+        }
+        for number in 0..routes {
+            self.must(model, Key::Route(format!("r{number}")), Some("first".to_owned()));
+        }
+    }
+
+    /// Writes an object, or deletes it, and notes in `model` how that ended.
+    pub fn write(&self, model: &mut Model, key: Key, state: State) -> Outcome {
+        let outcome = self.runtime.block_on(async {
+            match tokio::time::timeout(REQUEST, self.send(&key, state.as_deref())).await {
+                Ok(Ok(())) => Outcome::Acknowledged,
+                Ok(Err(kube::Error::Api(status))) if status.code != 504 => {
+                    Outcome::Refused(status.code, status.message.clone())
+                }
+                Ok(Err(error)) => Outcome::Doubtful(error.to_string()),
+                Err(_) => Outcome::Doubtful("no answer".to_owned()),
+            }
+        });
+        model.note(&key, state, &outcome);
+        outcome
+    }
+
+    /// Writes it, which must work.
+    pub fn must(&self, model: &mut Model, key: Key, state: State) {
+        let what = format!("{key} to {state:?}");
+        let outcome = self.write(model, key, state);
+        assert_eq!(outcome, Outcome::Acknowledged, "{what}");
+    }
+
+    async fn send(&self, key: &Key, state: Option<&str>) -> kube::Result<()> {
+        let routers: Api<Router> = Api::all(self.client.clone());
+        let routes: Api<Route> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let (how, gone) = (parameters(), DeleteParams::default());
+        match (key, state) {
+            (Key::Router(name), None) => routers.delete(name, &gone).await.map(drop),
+            (Key::Route(name), None) => routes.delete(name, &gone).await.map(drop),
+            (Key::Router(name), Some(addresses)) => {
+                let addresses: Vec<_> = addresses.split(',').map(|ip| json!({"ip": ip})).collect();
+                // The spare ones take no routes, so that they can be deleted.
+                let state = if name.starts_with("spare") { "cordoned" } else { "active" };
+                let object = json!({
+                    "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name},
+                    "spec": {"addresses": addresses, "state": state},
+                });
+                routers.patch(name, &how, &Patch::Apply(object)).await.map(drop)
+            }
+            (Key::Route(name), Some(target)) => {
+                let object = json!({
+                    "apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+                    "metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"to": {"name": target}},
+                });
+                routes.patch(name, &how, &Patch::Apply(object)).await.map(drop)
+            }
+        }
+    }
+
+    /// All there is, if the API answers.
+    pub fn present(&self) -> Result<Present, String> {
+        let routers: Api<Router> = Api::all(self.client.clone());
+        let routes: Api<Route> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let all = ListParams::default();
+        let listed = self.runtime.block_on(async {
+            tokio::time::timeout(REQUEST, async { tokio::try_join!(routers.list(&all), routes.list(&all)) }).await
+        });
+        match listed {
+            Ok(Ok((routers, routes))) => Ok(Present { routers: routers.items, routes: routes.items }),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("the API does not answer".to_owned()),
+        }
+    }
+
+    /// When the scheduler's leader renewed its lease, by its own clock, in seconds since 1970.
+    pub fn lease_renewed(&self) -> Option<i64> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), SCHEDULER_LEASE_NAMESPACE);
+        let lease = self.runtime.block_on(leases.get(SCHEDULER_LEASE)).ok()?;
+        Some(lease.spec?.renew_time?.0.as_second())
+    }
+
+    /// Waits until the API answers, and checks that it has every acknowledged write and nothing else.
+    pub fn check_kept(&self, model: &mut Model, when: &str) {
+        let present = until(&format!("{when}: the API lists its objects"), || self.present());
+        if let Err(fault) = model.check(&present.states()) {
+            panic!("{when}: acknowledged writes are lost:\n{fault}");
+        }
+    }
+
+    /// Waits until the name server says what the objects say, and gives the live names and how long it took.
+    pub fn check_served(&self, model: &Model, dns: SocketAddr, when: &str) -> (BTreeSet<String>, Duration) {
+        let (begun, mut asker) = (Instant::now(), Asker::new(dns));
+        let what = format!("{when}: DNS equals the objects");
+        let names = until(&what, || self.present()?.compare(model, &mut asker));
+        (names, begun.elapsed())
+    }
+}
+
+fn parameters() -> PatchParams {
+    PatchParams::apply("faults").force()
+}
+
+impl Present {
+    /// Each object in the model's words.
+    pub fn states(&self) -> BTreeMap<Key, String> {
+        let routers = self.routers.iter().map(|router| {
+            let addresses: Vec<String> = router.spec.addresses.iter().map(|address| address.ip.to_string()).collect();
+            (Key::Router(name_of(&router.metadata)), addresses.join(","))
+        });
+        let routes = self.routes.iter().map(|route| {
+            let target = route.spec.to.as_ref().map(|target| target.name.clone());
+            (Key::Route(name_of(&route.metadata)), target.unwrap_or_default())
+        });
+        routers.chain(routes).collect()
+    }
+
+    /// Whether the name server says what these objects say; then all names that are live, else the first difference.
+    fn compare(&self, model: &Model, asker: &mut Asker) -> Result<BTreeSet<String>, String> {
+        let mut live = BTreeSet::new();
+        let mut shards: BTreeMap<String, BTreeSet<IpAddr>> = BTreeMap::new();
+        let mut ask = |name: &str| {
+            let answer = asker.ask(name, RecordType::A, Duration::from_secs(2));
+            answer.ok_or_else(|| format!("{name} is not answered"))
+        };
+        for router in &self.routers {
+            let name = name_of(&router.metadata);
+            let addresses: Result<BTreeSet<IpAddr>, _> =
+                router.spec.addresses.iter().map(|address| address.ip.to_string().parse()).collect();
+            let addresses = addresses.map_err(|error| format!("{name}: {error}"))?;
+            let probe = format!("probe.{name}.{DOMAIN}");
+            let answer = ask(&probe)?;
+            if answer.addresses != addresses {
+                return Err(format!("{probe}: {answer:?} instead of {addresses:?}"));
+            }
+            shards.insert(name, addresses);
+            live.insert(probe);
+        }
+        for route in &self.routes {
+            let name = name_of(&route.metadata);
+            let status = route.status.as_ref().ok_or_else(|| format!("route {name} has no status"))?;
+            let router = status.router.as_ref().ok_or_else(|| format!("route {name} has no router"))?;
+            let alias = status.canonical_name.as_ref().ok_or_else(|| format!("route {name} has no alias"))?;
+            let system = status.names.iter().find(|name| name.kind == NameKind::System);
+            let system = system.ok_or_else(|| format!("route {name} has no system name"))?;
+            let addresses = shards.get(router).ok_or_else(|| format!("route {name} is on {router}, which is gone"))?;
+            let answer = ask(&system.name)?;
+            if answer.addresses != *addresses {
+                return Err(format!("{}: {answer:?} instead of {addresses:?}", system.name));
+            }
+            let answer = ask(alias)?;
+            if answer.alias.as_deref() != Some(&system.name) {
+                return Err(format!("{alias}: {answer:?} instead of an alias of {}", system.name));
+            }
+            live.extend([system.name.clone(), alias.clone()]);
+        }
+        for gone in model.gone() {
+            let name = match &gone {
+                Key::Router(name) => format!("probe.{name}.{DOMAIN}"),
+                Key::Route(name) => alias_of(name),
+            };
+            let answer = ask(&name)?;
+            if answer.rcode != ResponseCode::NXDomain {
+                return Err(format!("{gone} is deleted, and {name} is answered with {answer:?}"));
+            }
+        }
+        Ok(live)
+    }
+}
+
+/// The alias of a route here: nothing else claims its label.
+pub fn alias_of(route: &str) -> String {
+    format!("{NAMESPACE}-{route}.routes.{DOMAIN}")
+}
+
+fn name_of(metadata: &kube::api::ObjectMeta) -> String {
+    metadata.name.clone().unwrap_or_default()
+}
+
+/// Tries until it works, and gives up with the last reason.
+pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match attempt() {
+            Ok(found) => return found,
+            Err(reason) if Instant::now() > deadline => panic!("never came true: {what}: {reason}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
