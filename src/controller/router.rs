@@ -25,6 +25,7 @@ use crate::client::reflector::ObjectKey;
 use crate::client::status::{Statement, state, update_status};
 use crate::compiler::inputs::RouterInput;
 use crate::compiler::settings::text_of;
+use crate::compiler::trails::Trails;
 use crate::compiler::{Settings, shard};
 use crate::wire::Name;
 
@@ -274,7 +275,7 @@ fn record_labels(router: &Router, platform: &Settings) -> BTreeSet<Box<str>> {
     }
     let input = RouterInput::read(router, &platform.domain_text(), &mut Vec::new());
     let Some(input) = input else { return BTreeSet::new() };
-    let made = shard::compile(&input, &mut Vec::new());
+    let made = shard::compile(&input, &Trails::default(), &mut Vec::new());
     let below = |owner: &&Name| !owner.is_wildcard() && owner.parent().as_ref() == Some(&input.apex);
     let label = |owner: &Name| text_of(owner).split('.').next().unwrap_or_default().into();
     made.records.owners().map(|(owner, _)| owner).filter(below).map(label).collect()
