@@ -48,7 +48,8 @@ pub(super) fn command() -> Command {
     Command::new("check")
         .about("Says what is wrong with a file before anything serves it")
         .after_help(
-            "Exit codes: 0 nothing wrong (warnings may be there, but for --strict), 1 errors found, 2 called wrongly, or --config names no file.",
+            "Exit codes: 0 nothing wrong (warnings may be there, but for --strict), 1 errors found, 2 called \
+             wrongly, or --config names no file.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)

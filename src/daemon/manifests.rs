@@ -295,10 +295,22 @@ impl<'a> Target<'a> {
     async fn try_out(&self, documents: &[Document]) -> Result<Verdict, Status> {
         match self.patch(true).await {
             Ok(_) => Ok(Verdict::Accepted),
-            Err(status) if status.reason == "Conflict" => Ok(Verdict::SetByOthers(status.message)),
+            Err(status) if is_set_by_others(&status) => Ok(Verdict::SetByOthers(status.message)),
+            Err(mut status) if status.reason == "Conflict" && self.has_version() => {
+                status.message = format!(
+                    "metadata.resourceVersion: {}; a manifest has none: leave it away",
+                    status.message.trim_end_matches('.')
+                );
+                Err(status)
+            }
             Err(status) if status.reason == "NotFound" && self.namespace_comes(documents) => self.try_elsewhere().await,
             Err(status) => Err(status),
         }
+    }
+
+    /// Whether the document names a version of the object, as one that was read from the API does.
+    fn has_version(&self) -> bool {
+        !self.document.object["metadata"]["resourceVersion"].is_null()
     }
 
     /// Whether the object's namespace is one of the documents.
@@ -349,6 +361,12 @@ fn status(error: kube::Error) -> Status {
         kube::Error::Api(status) => *status,
         other => Status::failure(&other.to_string(), "Unknown"),
     }
+}
+
+/// Whether fields that the document has are others' to set.
+fn is_set_by_others(status: &Status) -> bool {
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+    status.reason == "Conflict" && causes.iter().any(|cause| cause.reason == "FieldManagerConflict")
 }
 
 /// A refusal as one error a cause, each with its field.
