@@ -4,7 +4,6 @@
 //! into an alias zone of 1,000,000 within 200 µs p99 of publisher time; 100,000 zones served from the last-good state
 //! within 1 s. `SIGNPOST_BENCH_SCALE=0.01` makes everything a hundredth of that.
 
-use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +18,7 @@ use signpost::controller::zone::last_good::LastGood;
 use signpost::controller::zone::record;
 use signpost::controller::zone::restore::Restored;
 use signpost::controller::zone::zones::{Output, Zones};
+use signpost::wire::NameMap;
 use signpost::zone::{Serial, Ttl, ZoneDb};
 
 /// Changes that are timed.
@@ -104,7 +104,7 @@ fn one_trail(settings: &Arc<Settings>, trails: u32) {
         ignored.clear();
     }
     let apex = "shard0.v3.example".parse().expect("a name");
-    let mut zones = Zones::with_platform(platform.clone(), settings.clone(), HashMap::new(), start);
+    let mut zones = Zones::with_platform(platform.clone(), settings.clone(), NameMap::default(), start);
     carry_out(zones.publish_due(start + Duration::from_secs(3600), 1_800_000_000), &db);
     println!("a shard with {trails} trails, made and published: {:?}", start.elapsed());
     let own = signpost::compiler::shard::digest(&router(0, 2));
@@ -128,7 +128,7 @@ fn one_trail(settings: &Arc<Settings>, trails: u32) {
 fn one_shard(settings: &Arc<Settings>, shards: u32) {
     let db = ZoneDb::new();
     let start = Instant::now();
-    let mut zones = Zones::with_platform(platform(settings, shards, 0), settings.clone(), HashMap::new(), start);
+    let mut zones = Zones::with_platform(platform(settings, shards, 0), settings.clone(), NameMap::default(), start);
     let late = start + Duration::from_secs(3600);
     carry_out(zones.publish_due(late, 1_800_000_000), &db);
     println!("{shards} shards, made and published: {:?}", start.elapsed());
@@ -153,7 +153,7 @@ fn one_shard(settings: &Arc<Settings>, shards: u32) {
 fn one_alias(settings: &Arc<Settings>, aliases: u32) {
     let db = ZoneDb::new();
     let start = Instant::now();
-    let mut zones = Zones::with_platform(platform(settings, 10, aliases), settings.clone(), HashMap::new(), start);
+    let mut zones = Zones::with_platform(platform(settings, 10, aliases), settings.clone(), NameMap::default(), start);
     carry_out(zones.publish_due(start + Duration::from_secs(3600), 1_800_000_000), &db);
     println!("{aliases} aliases, made and published: {:?}", start.elapsed());
     let mut samples = Vec::new();
@@ -178,7 +178,8 @@ fn from_last_good(settings: &Arc<Settings>, shards: u32) {
     {
         let (state, _) = LastGood::open(&folder, &domain).expect("a folder of our own");
         let start = Instant::now();
-        let mut zones = Zones::with_platform(platform(settings, shards, 0), settings.clone(), HashMap::new(), start);
+        let mut zones =
+            Zones::with_platform(platform(settings, shards, 0), settings.clone(), NameMap::default(), start);
         let output = zones.publish_due(start + Duration::from_secs(3600), 1_800_000_000);
         let routers = zones.platform().routers().map(|router| record::router(&router.name, Some(router)));
         let serials = output.serials.iter();
