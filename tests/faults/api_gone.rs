@@ -35,7 +35,9 @@ fn killed() {
     let mut split = Split::direct();
     split.change();
     split.converge("before");
-    split.api.take().map(Server::kill);
+    if let Some(server) = split.api.take() {
+        server.kill();
+    }
     says_so(&split, "the API is dead");
     split.start_api();
     let caught_up = split.converge("the API is back");
@@ -48,8 +50,12 @@ fn killed() {
     );
 
     // A name server that starts without the API answers from its last good state.
-    split.api.take().map(Server::kill);
-    split.dns.take().map(Server::kill);
+    if let Some(server) = split.api.take() {
+        server.kill();
+    }
+    if let Some(server) = split.dns.take() {
+        server.kill();
+    }
     split.start_dns();
     says_so(&split, "a start without the API");
     split.start_api();
