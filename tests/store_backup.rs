@@ -92,18 +92,21 @@ async fn what_is_not_a_whole_backup_leaves_nothing() {
     for changed in [3, 40, whole.len() / 2, whole.len() - 1] {
         let mut damaged = whole.clone();
         damaged[changed] ^= 0x40;
-        let error = restore(new.path(), &mut damaged.as_slice()).unwrap_err();
+        let error = restore(new.path(), &mut damaged.as_slice(), |_| None).unwrap_err();
         assert!(matches!(error, RestoreError::Damaged(_)), "{changed}: {error}");
     }
     let mut newer = whole.clone();
     newer[22] = 9;
-    assert!(matches!(restore(new.path(), &mut newer.as_slice()), Err(RestoreError::NewerFormat { found: 9, .. })));
+    assert!(matches!(
+        restore(new.path(), &mut newer.as_slice(), |_| None),
+        Err(RestoreError::NewerFormat { found: 9, .. })
+    ));
     let left: Vec<_> = std::fs::read_dir(new.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["lock"]);
 
-    let error = restore(old.path(), &mut whole.as_slice()).unwrap_err();
+    let error = restore(old.path(), &mut whole.as_slice(), |_| None).unwrap_err();
     assert!(error.to_string().contains("another process uses"), "{error}");
     drop(store);
-    assert!(matches!(restore(old.path(), &mut whole.as_slice()), Err(RestoreError::Exists(_))));
-    restore(new.path(), &mut whole.as_slice()).expect("the whole one is taken");
+    assert!(matches!(restore(old.path(), &mut whole.as_slice(), |_| None), Err(RestoreError::Exists(_))));
+    restore(new.path(), &mut whole.as_slice(), |_| None).expect("the whole one is taken");
 }

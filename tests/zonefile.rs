@@ -9,7 +9,7 @@ use signpost::wire::{Name, RecordType};
 use signpost::zone::Contents;
 use signpost::zonefile::include::{FolderIncludes, IncludeError, Includes, NoIncludes};
 use signpost::zonefile::write::to_text;
-use signpost::zonefile::{Severity, ZoneRead, rdata_out, read_records, read_zone};
+use signpost::zonefile::{Scrutiny, Severity, ZoneRead, rdata_out, read_records, read_zone, read_zone_with};
 
 const HEAD: &str = "$TTL 300\n@ SOA ns.example.org. admin.example.org. 1 2 3 4 300\n@ NS ns\nns A 192.0.2.1\n";
 
@@ -140,7 +140,8 @@ fn every_type() {
 
 /// The types that a zone file has to know by name; RFC 3597 is for the rest.
 const TYPES: &str = "A AAAA NS CNAME PTR HINFO MX TXT RP AFSDB LOC SRV NAPTR KX CERT DNAME DS SSHFP IPSECKEY NSEC DNSKEY DHCID \
-                     NSEC3 NSEC3PARAM TLSA SMIMEA HIP CDS CDNSKEY OPENPGPKEY CSYNC ZONEMD SVCB HTTPS SPF EUI48 EUI64 URI CAA";
+                     NSEC3 NSEC3PARAM TLSA SMIMEA HIP CDS CDNSKEY OPENPGPKEY CSYNC ZONEMD SVCB HTTPS SPF EUI48 EUI64 URI CAA \
+                     AMTRELAY DSYNC TALINK DLV TA AVC NINFO RKEY";
 
 /// Text to wire and back, against what others make of the same text; the wire form in hex reads as the same record.
 #[test]
@@ -195,7 +196,7 @@ fn what_is_refused_and_where() {
         ("a CH A 192.0.2.1", &["5:3 class"]),
         ("a ANY x", &["5:1 type"]),
         ("a 3x A 192.0.2.1", &["5:3 ttl"]),
-        ("a 2147483648 A 192.0.2.1", &["5:3 ttl"]),
+        ("a 4294967296 A 192.0.2.1", &["5:3 ttl"]),
         ("a MX 65536 b", &["5:6 number"]),
         ("a MX ten b", &["5:6 number"]),
         ("a..b A 192.0.2.1", &["5:1 name"]),
@@ -219,7 +220,11 @@ fn what_is_refused_and_where() {
         ("a SVCB 1 . port=1 port=2", &["5:19 rdata"]),
         ("a SVCB 1 . port=x", &["5:12 rdata"]),
         ("a CAA 0 is-sue x", &["5:7 rdata"]),
-        ("b.example.com. A 192.0.2.1", &["5:1 out-of-zone"]),
+        ("a ZONEMD 1 1 1 00", &["5:10 rdata"]),
+        ("a AMTRELAY 10 2 1 203.0.113.15", &["5:15 number"]),
+        ("a AMTRELAY 10 0 4 203.0.113.15", &["5:17 number"]),
+        ("a AMTRELAY 10 0 0 203.0.113.15", &["5:19 rdata"]),
+        ("a DSYNC CDS POST 53 b", &["5:13 rdata"]),
         ("$ORIGIN", &["5:8 directive"]),
         ("$ORIGIN a b", &["5:11 directive"]),
         ("$TTL x", &["5:6 ttl"]),
@@ -231,6 +236,14 @@ fn what_is_refused_and_where() {
         ("a A 192.0.2.1\nb A x\nc A 192.0.2.3\nd FOO", &["6:5 rdata", "8:3 type"]),
         // Faults of the records that could be read are told in the same run; what is missing may be in those that could not.
         ("b A x\nc CNAME d\nc A 192.0.2.3\nsub NS ns.sub", &["5:5 rdata", "7:1 cname-not-alone"]),
+        // So are those that the record that could not be read has nothing to do with.
+        ("b TXT \\300\nsub NS ns.sub", &["5:7 text", "6:1 ns-no-address"]),
+        ("*.sub TXT \\300\nsub2 NS ns.sub2", &["5:11 text"]),
+        ("b TXT ( x\nsub NS ns.sub", &["5:7 syntax"]),
+        ("b FOO x\nsub NS ns.sub", &["5:3 type"]),
+        ("b NS a..b\nd DS 1 8 99 aa", &["5:6 name"]),
+        ("b TXT \\300\nd DS 1 8 99 aa\nm MX 1 c\nc CNAME ns", &["5:7 text", "6:1 ds-without-ns", "7:1 mx-to-cname"]),
+        ("$TTL x\nd DS 1 8 99 aa\nm MX 1 c\nc CNAME ns", &["5:6 ttl", "7:1 mx-to-cname"]),
     ];
     for (text, expected) in cases {
         let expected: Vec<String> = expected.iter().map(|place| (*place).to_owned()).collect();
@@ -238,6 +251,8 @@ fn what_is_refused_and_where() {
     }
     assert_eq!(short(&read(b"  A 192.0.2.1\n")), ["1:3 owner"]);
     assert_eq!(short(&read(b"")), ["1:1 soa-missing"]);
+    assert_eq!(short(&read(b"a A x\n")), ["1:1 soa-missing", "1:5 rdata"]);
+    assert_eq!(short(&read(b"@ SOA x\n")), ["1:8 rdata"]);
     let unnamed = read_zone(b"a A 192.0.2.1", &Arc::from(Path::new("x")), None, &mut NoIncludes);
     assert_eq!(short(&unnamed), ["1:1 name"]);
 }
@@ -258,6 +273,55 @@ fn errors_are_bounded() {
     assert!(read.findings.iter().any(|finding| finding.code == "more-errors"));
 }
 
+/// Whatever else is found, an error is an error; and who asks for all findings gets them.
+#[test]
+fn no_number_of_warnings_hides_an_error() {
+    let aliases: String = (0..250).map(|number| format!("a{number} CNAME t\n")).collect();
+    let text = format!("{HEAD}t CNAME ns\n{aliases}zz CNAME ns\nzz A 192.0.2.2\n");
+    let served = read(text.as_bytes());
+    assert!(served.contents.is_none());
+    assert!(served.findings.iter().any(|finding| finding.code == "cname-not-alone"));
+    assert!(served.findings.len() < 110, "{}", served.findings.len());
+    let more = served.findings.last().unwrap();
+    assert_eq!((more.code, more.message.split(' ').next()), ("more-findings", Some("150")));
+    let checked = check(&text);
+    let count = |code| checked.findings.iter().filter(|finding| finding.code == code).count();
+    assert_eq!((count("cname-to-cname"), count("cname-not-alone"), checked.findings.len()), (250, 1, 251));
+    let errors = check(&format!("{HEAD}{}", "a A x\n".repeat(3_000))).findings;
+    assert_eq!(errors.len(), 3_000);
+}
+
+/// As `signpost check zone` reads.
+fn check(text: &str) -> ZoneRead {
+    let file: Arc<Path> = Path::new("example.org.zone").into();
+    let scrutiny = Scrutiny::of_check(None, 1);
+    read_zone_with(text.as_bytes(), &file, Some(name("example.org.")), &mut NoIncludes, &scrutiny)
+}
+
+/// The largest set that an answer holds with its question, its signatures, and an OPT record with cookies.
+#[test]
+fn a_set_must_fit_with_all_that_an_answer_has() {
+    // 255 records of 257 octets, their heads included, are 65,535.
+    let texts = |length: usize| -> String {
+        (0..255).map(|number| format!("t TXT \"{number:03}{}\"\n", "x".repeat(length - 3))).collect()
+    };
+    let key = "AAAA".repeat(30);
+    let signature = format!("t RRSIG TXT 13 3 300 20300101000000 20200101000000 1 example.org. {key}\n");
+    for (text, fits) in [
+        (texts(243), true),
+        (texts(243) + &signature, true),
+        (
+            texts(243) + &signature.repeat(1) + &signature.replace("13 3", "14 3") + &signature.replace("13 3", "15 3"),
+            false,
+        ),
+        (texts(244), false),
+        (texts(245), false),
+    ] {
+        let found = check(&format!("{HEAD}{text}")).findings;
+        assert_eq!(found.iter().all(|finding| finding.code != "rrset-too-large"), fits, "{:?}", found.first());
+    }
+}
+
 /// What the records of a zone are together: text, and what `zone::check` and the reader have to say, `!` for errors.
 #[test]
 fn checks_of_the_whole_zone() {
@@ -270,6 +334,9 @@ fn checks_of_the_whole_zone() {
         ("a NS ns\na DNAME b", &["!6:1 dname-with-ns"]),
         ("*.w NS ns", &["!5:1 ns-wildcard"]),
         ("*.w DNAME b", &["!5:1 dname-wildcard"]),
+        ("b.example.com. A 192.0.2.1", &["5:1 out-of-zone"]),
+        ("a 2147483648 A 192.0.2.1", &["5:3 ttl-too-large"]),
+        ("$TTL 4294967295\na A 192.0.2.1\nb 1 A 192.0.2.1", &["5:6 ttl-too-large"]),
         ("sub SOA ns admin 1 2 3 4 5", &["!5:1 soa-below-apex"]),
         ("@ SOA ns admin 2 2 3 4 5", &["!2:1 soa-multiple"]),
         ("@ SOA ns.example.org. admin.example.org. 1 2 3 4 300", &["5:1 duplicate"]),
@@ -378,6 +445,9 @@ fn records_alone_inherit_no_ttl() {
     assert_eq!(findings, []);
     let ttls: Vec<_> = records.iter().map(|record| record.ttl.map(|ttl| ttl.seconds())).collect();
     assert_eq!(ttls, [Some(60), None]);
+    // Where nobody reads warnings, a TTL that is none is an error.
+    let (_, findings) = read_records(b"a 2147483648 A 192.0.2.1", &Path::new("text").into(), &name("example.org."));
+    assert_eq!(findings[0].code, "ttl");
 }
 
 #[test]

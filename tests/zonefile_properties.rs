@@ -127,7 +127,7 @@ fn field(field: Field) -> BoxedStrategy<Vec<u8>> {
     match field {
         Field::Name(_) => name(),
         Field::Names => vec(name(), 0..3).prop_map(|names| names.concat()).boxed(),
-        Field::U8 | Field::Algorithm => exactly(1),
+        Field::U8 | Field::Algorithm | Field::Scheme => exactly(1),
         Field::U16 | Field::Type | Field::CertificateType => exactly(2),
         Field::U32 | Field::Seconds | Field::Timestamp | Field::Ipv4 => exactly(4),
         Field::Eui48 => exactly(6),
@@ -143,8 +143,11 @@ fn field(field: Field) -> BoxedStrategy<Vec<u8>> {
         Field::Salt => counted(0..20),
         Field::HashedOwner => counted(1..40),
         Field::TypeBitmap => bitmap(),
-        // Follows the gateway type, which `of_type` sets.
-        Field::Gateway => Just(Vec::new()).boxed(),
+        // Follow an octet before, which `of_type` sets.
+        Field::Gateway | Field::ZoneDigest => Just(Vec::new()).boxed(),
+        Field::Relay => (any::<bool>(), host())
+            .prop_map(|(discovery, (kind, relay))| [&[u8::from(discovery) << 7 | kind][..], &relay].concat())
+            .boxed(),
         Field::HostIdentity => (vec(any::<u8>(), 1..20), any::<u8>(), vec(any::<u8>(), 1..60))
             .prop_map(|(tag, algorithm, key)| {
                 [&[tag.len() as u8, algorithm][..], &(key.len() as u16).to_be_bytes(), &tag, &key].concat()
@@ -156,20 +159,32 @@ fn field(field: Field) -> BoxedStrategy<Vec<u8>> {
     }
 }
 
+/// None, an address or a name, after the number that says which.
+fn host() -> impl Strategy<Value = (u8, Vec<u8>)> {
+    prop_oneof![
+        Just((0, Vec::new())),
+        exactly(4).prop_map(|address| (1, address)),
+        exactly(16).prop_map(|address| (2, address)),
+        name().prop_map(|name| (3, name)),
+    ]
+}
+
 /// Valid data of a type, made from the table that the reader and writer use.
 fn of_type(rtype: RecordType) -> BoxedStrategy<Vec<u8>> {
     if rtype == RecordType::IPSECKEY {
-        let gateway = prop_oneof![
-            Just((0, Vec::new())),
-            exactly(4).prop_map(|address| (1, address)),
-            exactly(16).prop_map(|address| (2, address)),
-            name().prop_map(|name| (3, name)),
-        ];
-        return (any::<u8>(), gateway, any::<u8>(), vec(any::<u8>(), 0..40))
+        return (any::<u8>(), host(), any::<u8>(), vec(any::<u8>(), 0..40))
             .prop_map(|(precedence, (kind, gateway), algorithm, key)| {
                 [&[precedence, kind, algorithm][..], &gateway, &key].concat()
             })
             .boxed();
+    }
+    if rtype == RecordType::ZONEMD {
+        let digest = prop_oneof![
+            exactly(48).prop_map(|digest| [&[1, 1][..], &digest].concat()),
+            exactly(64).prop_map(|digest| [&[1, 2][..], &digest].concat()),
+            vec(any::<u8>(), 12..40).prop_map(|digest| [&[240, 240][..], &digest].concat()),
+        ];
+        return (exactly(4), digest).prop_map(|(serial, digest)| [serial, digest].concat()).boxed();
     }
     let parts: Vec<_> = fields(rtype).iter().map(|kind| field(*kind)).collect();
     parts.prop_map(|parts| parts.concat()).boxed()

@@ -77,7 +77,7 @@ fn far() -> Zone {
     };
     let soa = [b"\x02ns\x01o\0\x05admin\x01o\0", &[1u8; 20][..]].concat();
     let records: [(&str, RecordType, &[u8]); 15] = [
-        ("@", RecordType::SOA, &soa),
+        ("@", RecordType::SOA, &soa[..]),
         ("@", RecordType::NSEC3PARAM, &[1, 0, 0, 0, 0]),
         ("a", RecordType::CNAME, b"\x01b\x01f\0"),
         ("b", RecordType::CNAME, b"\x01c\x01f\0"),
@@ -99,7 +99,7 @@ fn far() -> Zone {
     let signature = |covered: RecordType, index: u8| {
         [&covered.0.to_be_bytes()[..], &[13, 1], &[0; 14], b"\x01f\0", &[index; 256]].concat()
     };
-    for (owner, index) in ["a", "g", "k"].iter().flat_map(|owner| (0..80).map(move |index| (owner, index))) {
+    for (owner, index) in ["a", "g", "k"].into_iter().flat_map(|owner| (0..80).map(move |index| (owner, index))) {
         add(owner, RecordType::RRSIG, &signature(RecordType::CNAME, index));
     }
     // Hashes that are no name's: each name that is asked for lies between two of them.

@@ -97,8 +97,11 @@ pub struct Platform {
     /// The names of the platform's name servers, without a dot at the end.
     pub name_servers: Vec<String>,
     /// What of a Router cannot be used, a sentence for each fault: its sender is warned.
-    pub examine: Box<dyn Fn(&serde_json::Value) -> Vec<String> + Send + Sync>,
+    pub examine: Examine,
 }
+
+/// Tells the faults of a Router.
+pub type Examine = Box<dyn Fn(&serde_json::Value) -> Vec<String> + Send + Sync>;
 
 /// The API server. Clones are handles to one server.
 #[derive(Clone)]

@@ -13,8 +13,8 @@ use super::{Exit, complain, print, serve};
 use crate::config::layers::LayerError;
 use crate::config::{self, layers, reference};
 use crate::wire::Name;
-use crate::zonefile::include::FolderIncludes;
-use crate::zonefile::{Finding, Severity, read_zone_at};
+use crate::zonefile::include::{FolderIncludes, read_file};
+use crate::zonefile::{Finding, Scrutiny, Severity, read_zone_with};
 
 pub(super) fn command() -> Command {
     let reference = Arg::new("reference")
@@ -48,7 +48,8 @@ pub(super) fn command() -> Command {
     Command::new("check")
         .about("Says what is wrong with a file before anything serves it")
         .after_help(
-            "Exit codes: 0 nothing wrong (warnings may be there, but for --strict), 1 errors found, 2 called wrongly, or --config names no file.",
+            "Exit codes: 0 nothing wrong (warnings may be there, but for --strict), 1 errors found, 2 called \
+             wrongly, or --config names no file.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -152,17 +153,17 @@ fn text(found: &File) -> String {
 /// What is found of one file, and how much of it is at least as bad as `counts`.
 fn zone_file(file: &Path, origin: Option<Name>, counts: Severity) -> (File, usize) {
     let mut found = File { file: file.display().to_string(), error: None, zone: None, findings: Vec::new() };
-    let text = match std::fs::read(file) {
-        Ok(text) => text,
-        Err(error) => {
-            found.error = Some(error.to_string());
-            return (found, 1);
-        }
-    };
+    let mut text = Vec::new();
+    if let Err(error) = read_file(file, &mut text) {
+        found.error = Some(error.to_string());
+        return (found, 1);
+    }
     let by_name = || Name::parse(file.file_stem()?.as_encoded_bytes(), &Name::root()).ok();
     let folder = file.parent().unwrap_or(Path::new(""));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
-    let read = read_zone_at(&text, &Arc::from(file), origin.or_else(by_name), &mut FolderIncludes::new(folder), now);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (mut includes, scrutiny) = (FolderIncludes::new(folder), Scrutiny::of_check(now, threads));
+    let read = read_zone_with(&text, &Arc::from(file), origin.or_else(by_name), &mut includes, &scrutiny);
     found.findings = read.findings.iter().map(Found::new).collect();
     found.zone = read.contents.as_ref().map(|contents| Zone {
         apex: contents.apex().to_string(),

@@ -153,8 +153,16 @@ mod tests {
                 "_acme-challenge.app 5 TXT token\n",
                 "* MX 10 mail.example.",
                 "a TXT ( x ) ; why",
+                // Who asks for a place on the Public Suffix List shows so that the zone is theirs.
+                "_psl TXT \"https://github.com/publicsuffix/list/pull/1\"",
             ],
-            &["s.example. 30 CAA", "*.s.example. 30 MX", "a.s.example. 30 TXT", "_acme-challenge.app.s.example. 5 TXT"],
+            &[
+                "s.example. 30 CAA",
+                "*.s.example. 30 MX",
+                "_psl.s.example. 30 TXT",
+                "a.s.example. 30 TXT",
+                "_acme-challenge.app.s.example. 5 TXT",
+            ],
             &[],
         );
     }

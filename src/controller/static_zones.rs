@@ -306,6 +306,7 @@ fn log(findings: &[Finding]) {
         match finding.severity {
             Severity::Error => tracing::error!("{finding}"),
             Severity::Warning => tracing::warn!("{finding}"),
+            Severity::Note => tracing::info!("{finding}"),
         }
     }
 }

@@ -14,6 +14,8 @@ use kube::discovery::{ApiResource, Scope};
 use kube::{Api, Client};
 use serde_json::Value;
 
+use crate::zonefile::include::read_file;
+
 /// The field manager of what is applied.
 const MANAGER: &str = "signpost-manifests";
 
@@ -106,7 +108,7 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Document>, Vec<ManifestError>> {
             Err(error) => errors.push(error),
             Ok(files) => {
                 for file in files {
-                    match std::fs::read_to_string(&file) {
+                    match read_text(&file) {
                         Err(source) => errors.push(ManifestError::Unreadable { path: file, source }),
                         Ok(text) => split(&file, &text, &mut documents, &mut errors),
                     }
@@ -116,6 +118,13 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Document>, Vec<ManifestError>> {
     }
     documents.sort_by_key(|document| !is_namespace(&document.object));
     if errors.is_empty() { Ok(documents) } else { Err(errors) }
+}
+
+/// The text of a regular file: a FIFO would hold up the start until somebody writes to it.
+fn read_text(file: &Path) -> std::io::Result<String> {
+    let mut text = Vec::new();
+    read_file(file, &mut text)?;
+    String::from_utf8(text).map_err(|_| std::io::Error::other("it is not UTF-8"))
 }
 
 fn is_namespace(object: &Value) -> bool {
@@ -286,10 +295,22 @@ impl<'a> Target<'a> {
     async fn try_out(&self, documents: &[Document]) -> Result<Verdict, Status> {
         match self.patch(true).await {
             Ok(_) => Ok(Verdict::Accepted),
-            Err(status) if status.reason == "Conflict" => Ok(Verdict::SetByOthers(status.message)),
+            Err(status) if is_set_by_others(&status) => Ok(Verdict::SetByOthers(status.message)),
+            Err(mut status) if status.reason == "Conflict" && self.has_version() => {
+                status.message = format!(
+                    "metadata.resourceVersion: {}; a manifest has none: leave it away",
+                    status.message.trim_end_matches('.')
+                );
+                Err(status)
+            }
             Err(status) if status.reason == "NotFound" && self.namespace_comes(documents) => self.try_elsewhere().await,
             Err(status) => Err(status),
         }
+    }
+
+    /// Whether the document names a version of the object, as one that was read from the API does.
+    fn has_version(&self) -> bool {
+        !self.document.object["metadata"]["resourceVersion"].is_null()
     }
 
     /// Whether the object's namespace is one of the documents.
@@ -342,6 +363,12 @@ fn status(error: kube::Error) -> Status {
     }
 }
 
+/// Whether fields that the document has are others' to set.
+fn is_set_by_others(status: &Status) -> bool {
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+    status.reason == "Conflict" && causes.iter().any(|cause| cause.reason == "FieldManagerConflict")
+}
+
 /// A refusal as one error a cause, each with its field.
 fn refused(place: &Place, status: &Status) -> Vec<ManifestError> {
     let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
@@ -378,6 +405,17 @@ mod tests {
         assert!(errors.is_empty(), "{errors:?}");
         let places: Vec<_> = documents.iter().map(|document| document.place.to_string()).collect();
         assert_eq!(places, ["m.yaml:3: document 1 (Namespace a)", "m.yaml:9: document 2 (Route a/r)"]);
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let fifo = folder.path().join("m.yaml");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("it runs").success());
+        for path in [fifo, "/dev/zero".into()] {
+            let errors = read(&[path]).expect_err("it is no manifest");
+            assert!(errors[0].to_string().ends_with("it is not a regular file"), "{}", errors[0]);
+        }
     }
 
     #[test]

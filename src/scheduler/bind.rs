@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use super::claim::{Claimed, claim};
 use super::decision::Placement;
 use super::facts::RouteFacts;
+use super::quiet::Quiet;
 use super::rebind::Leaving;
 use crate::api::names;
 use crate::api::v1alpha1::name_claim::{ClaimKind, Holder, NameClaim};
@@ -38,6 +39,8 @@ pub struct Binder {
     pub client: kube::Client,
     /// The platform's domain.
     pub domain: Arc<str>,
+    /// What keeps trails beyond their time.
+    pub quiet: Quiet,
 }
 
 /// A route with the Router chosen for it.

@@ -149,9 +149,8 @@ impl Scheduler {
         {
             self.trail_turns.pop_first();
             let (binder, term, flying) = (self.binder.clone(), term.clone(), key.clone());
-            let quiet = self.settings.quiet;
             let task = under_way.trails.spawn(async move {
-                let turning = timeout(TURN_TIMEOUT, binder.turn_trails(&key, quiet, &term)).await;
+                let turning = timeout(TURN_TIMEOUT, binder.turn_trails(&key, &term)).await;
                 turning.map_or_else(
                     |_| Err("the API did not answer in time".to_owned()),
                     |result| result.map_err(|error| error.to_string()),

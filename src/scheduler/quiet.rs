@@ -131,7 +131,7 @@ mod tests {
             let mut end = None;
             for _ in 0..1_000 {
                 let Some(now) = binding.spec.trails.first().map(|trail| trail.until.0) else { break };
-                let last = asked.iter().copied().filter(|second| at(*second) <= now).next_back();
+                let last = asked.iter().copied().rfind(|second| at(*second) <= now);
                 binding.status = self::binding(0, last).status;
                 settle(&mut binding, rule, now);
                 end = Some(now.as_second());
@@ -140,7 +140,7 @@ mod tests {
             let end = end.expect("it was looked at");
             let longest = first.max(1_000 + maximum as i64);
             prop_assert!(end >= first && end <= longest);
-            let last = asked.iter().copied().filter(|second| *second <= end).next_back();
+            let last = asked.iter().copied().rfind(|second| *second <= end);
             prop_assert!(end == longest || last.is_none_or(|last| end - last >= time as i64), "{end} {last:?}");
         }
     }

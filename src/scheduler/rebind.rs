@@ -29,7 +29,7 @@ use kube::api::PostParams;
 
 use super::bind::{Binder, CHANGES_MAX, Outcome, Plan};
 use super::facts::{RouteFacts, RouterFacts};
-use super::quiet::{self, Quiet};
+use super::quiet;
 use crate::api::names;
 use crate::api::v1alpha1::route::{NameKind, Route, TRAILS_MAX, Trail};
 use crate::api::v1alpha1::route_binding::{Explanation, FENCING_ANNOTATION, RouteBinding};
@@ -80,7 +80,7 @@ impl Binder {
             if !term.is_current() {
                 return Ok(Outcome::Deposed);
             }
-            let Some(binding) = bindings.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
+            let Some(mut binding) = bindings.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
             let is_its = binding.spec.route_uid == plan.route.uid;
             if is_its && binding.spec.router == plan.placement.router {
                 return Ok(Outcome::AlreadyBound);
@@ -93,7 +93,9 @@ impl Binder {
             if !RouteFacts::from(route).decides_as(&plan.route) {
                 return Ok(Outcome::Changed);
             }
-            let Some(mut moved) = moved(binding, plan, leaving.trail, Timestamp::now()) else {
+            let now = Timestamp::now();
+            quiet::settle(&mut binding, self.quiet, now);
+            let Some(mut moved) = moved(binding, plan, leaving.trail, now) else {
                 let error = format!("its name below {} would be over 253 octets", plan.placement.dns);
                 return Ok(Outcome::Failed { answered: true, error });
             };
@@ -111,12 +113,12 @@ impl Binder {
 
     /// Takes those trails off the binding at `key` whose time is over and whose names are [`quiet`](super::quiet), and lets
     /// begin those whose time has come.
-    pub(super) async fn turn_trails(&self, key: &ObjectKey, quiet: Quiet, term: &Term) -> kube::Result<()> {
+    pub(super) async fn turn_trails(&self, key: &ObjectKey, term: &Term) -> kube::Result<()> {
         let bindings: Api<RouteBinding> =
             Api::namespaced(self.client.clone(), key.namespace.as_deref().unwrap_or_default());
         let Some(mut binding) = bindings.get_opt(&key.name).await? else { return Ok(()) };
         let (now, before) = (Timestamp::now(), binding.spec.trails.clone());
-        let ended = quiet::settle(&mut binding, quiet, now);
+        let ended = quiet::settle(&mut binding, self.quiet, now);
         for trail in &mut binding.spec.trails {
             trail.from = trail.from.take().filter(|from| from.0 > now);
         }

@@ -1,196 +1,116 @@
 //! Semantic checks of a zone, in the way of `kzonecheck`: what is wrong with its records taken together.
 //!
-//! [`check`] is pure and walks the owners once in canonical order, in which a zone cut comes directly before what it
+//! [`examine`] is pure and walks the owners once in canonical order, in which a zone cut comes directly before what it
 //! hides. Errors are what no server can answer rightly from (RFC 1034 §4.2.1, RFC 2181, RFC 4592 §4, RFC 6672 §2);
-//! warnings are what is served as it stands, but hardly meant. Each kind has a [`Code`] that stays.
+//! warnings are what is served as it stands, but hardly meant. Each kind has a [`Code`] that stays. However much is found, all
+//! of the zone is looked at: bounded is only what is told.
 
+mod code;
+mod digest;
+mod report;
 mod signed;
+mod verify;
 
 use std::collections::HashSet;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+pub use code::{Code, Severity, Unread};
+pub use report::{Finding, Report};
+
 use super::Contents;
+use super::denial;
 use super::rrset::Rrset;
 use super::serial::Serial;
+use crate::wire::header::HEADER_OCTETS;
+use crate::wire::name::NAME_OCTETS_MAX;
+use crate::wire::rdata::NameForm;
 use crate::wire::{Name, RecordType, rdata};
+use report::Reporter;
 
-/// How bad a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Severity {
-    /// The zone is served, but probably not what was meant.
-    Warning,
-    /// The zone is not served.
-    Error,
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        })
-    }
-}
-
-/// Most findings of one check; a zone with more is broken in a way that the first ones show.
+/// Most findings that [`check`] tells of each kind, errors and others; a zone with more is broken in a way that the first
+/// ones show.
 pub const FINDINGS_MAX: usize = 200;
 /// Most RRs of one RRset: more than this cannot stand in a message of 65,535 octets, each taking 12 octets at least.
 pub const RRSET_RECORDS_MAX: usize = 65_535 / 12;
 
-macro_rules! codes {
-    ($($variant:ident $text:literal $severity:ident $doc:literal),+ $(,)?) => {
-        /// The kinds of findings. Their texts are stable: scripts may rely on them.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Code { $(#[doc = $doc] $variant),+ }
-
-        impl Code {
-            /// The code as scripts see it.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Code::$variant => $text),+ }
-            }
-
-            /// How bad it is.
-            pub const fn severity(self) -> Severity {
-                match self { $(Code::$variant => Severity::$severity),+ }
-            }
-        }
-    };
+/// How a zone is checked.
+#[derive(Debug, Clone, Copy)]
+pub struct Options<'a> {
+    /// When signatures should be valid, in seconds since 1970; `None`: their times are not looked at.
+    pub now: Option<u64>,
+    /// On how many threads signatures and the zone's digest are verified; `None`: they are not, which spares the
+    /// cryptography, some 0.1 ms a signature.
+    pub verify: Option<usize>,
+    /// Most errors, and most other findings, that are told.
+    pub told_max: usize,
+    /// What of the zone could not be read.
+    pub unread: &'a Unread,
 }
 
-codes! {
-    SoaMissing "soa-missing" Error "The apex has no SOA (RFC 1034 §4.2.1).",
-    SoaMultiple "soa-multiple" Error "The apex has several SOA records (RFC 1035 §5.2).",
-    SoaBelowApex "soa-below-apex" Error "A name below the apex has a SOA (RFC 1035 §5.2).",
-    NsMissing "ns-missing" Error "The apex has no NS (RFC 1034 §4.2.1).",
-    CnameNotAlone "cname-not-alone" Error "A CNAME stands beside other data (RFC 2181 §10.1).",
-    CnameMultiple "cname-multiple" Error "A name has several CNAME records (RFC 2181 §10.1).",
-    DnameMultiple "dname-multiple" Error "A name has several DNAME records (RFC 6672 §2.4).",
-    DnameWithNs "dname-with-ns" Error "A DNAME stands at a zone cut (RFC 6672 §2.3).",
-    BelowDname "below-dname" Error "Records lie below a DNAME (RFC 6672 §2.4).",
-    DnameWildcard "dname-wildcard" Error "A wildcard has a DNAME (RFC 4592 §4.4).",
-    NsWildcard "ns-wildcard" Error "A wildcard has an NS (RFC 4592 §4.2).",
-    RrsetTooLarge "rrset-too-large" Error "An RRset fits in no message.",
-    SoaMnameRoot "soa-mname-root" Warning "The SOA names the root as primary, that is: none.",
-    NsNoAddress "ns-no-address" Warning "A name server has no address in the zone that should have it.",
-    NsLoopback "ns-loopback" Warning "A name server's address is a loopback address.",
-    NsAddressUnused "ns-address-unused" Warning "An address looks like a name server's, but no NS names it.",
-    BelowCut "below-cut" Warning "Data at or below a zone cut that is neither glue nor the cut's own.",
-    NsToCname "ns-to-cname" Warning "An NS names a CNAME (RFC 2181 §10.3).",
-    MxToCname "mx-to-cname" Warning "An MX names a CNAME (RFC 2181 §10.3).",
-    SrvToCname "srv-to-cname" Warning "A SRV names a CNAME (RFC 2782).",
-    CnameToCname "cname-to-cname" Warning "A CNAME leads to another CNAME of the zone.",
-    CnameLoop "cname-loop" Warning "A CNAME leads back to itself.",
-    DsWithoutNs "ds-without-ns" Warning "A DS stands where no delegation is (RFC 4035 §2.4).",
-    RrsigNothing "rrsig-covers-nothing" Warning "An RRSIG covers a type that its owner does not have.",
-    RrsigSigner "rrsig-signer" Warning "An RRSIG's signer is not the zone (RFC 4035 §2.2).",
-    Unsigned "rrset-unsigned" Warning "A signed zone has an RRset without RRSIG (RFC 4035 §2.2).",
-    NoDenial "denial-missing" Warning "A signed zone has neither NSEC at its apex nor NSEC3PARAM.",
-    RrsigExpired "rrsig-expired" Warning "A signature is no longer valid.",
-    RrsigEarly "rrsig-not-yet-valid" Warning "A signature is not yet valid.",
-    RrsigKey "rrsig-key-missing" Warning "A signature is by a key that is not in the zone.",
-    RrsigLabels "rrsig-labels" Warning "A signature counts other labels than its owner has (RFC 4034 §3.1.3).",
-    RrsigTtl "rrsig-ttl" Warning "An RRset has a longer TTL than was signed (RFC 4035 §2.2).",
-    NsecMissing "nsec-missing" Warning "A name of a zone with NSEC has none (RFC 4035 §2.3).",
-    NsecNext "nsec-next" Warning "An NSEC does not lead to the next name.",
-    NsecTypes "nsec-types" Warning "An NSEC names other types than are there.",
-    Nsec3Missing "nsec3-missing" Warning "A name of a zone with NSEC3 has none (RFC 5155 §7.1).",
-    Nsec3Next "nsec3-next" Warning "An NSEC3 does not lead to the next hash.",
-    Nsec3Types "nsec3-types" Warning "An NSEC3 names other types than are there.",
-    Nsec3Stray "nsec3-stray" Warning "An NSEC3 is of no name of the zone.",
-    Nsec3Iterations "nsec3-iterations" Warning "NSEC3 with further iterations (RFC 9276 §3.1).",
-    Nsec3IterationsMax "nsec3-iterations-max" Error "NSEC3 with more iterations than anybody hashes: no proof can be given.",
-    DsDigest "ds-digest" Warning "A DS whose digest has not the length of its type.",
-}
-
-impl Code {
-    /// Whether it is a fault of the records that are there, whatever else the zone may have.
-    pub const fn holds_for_part(self) -> bool {
-        use Code::{
-            BelowDname, CnameMultiple, CnameNotAlone, DnameMultiple, DnameWildcard, DnameWithNs, DsDigest, NsWildcard,
-            RrsetTooLarge, RrsigExpired, SoaBelowApex, SoaMnameRoot, SoaMultiple,
-        };
-        matches!(
-            self,
-            SoaMultiple
-                | SoaBelowApex
-                | SoaMnameRoot
-                | CnameNotAlone
-                | CnameMultiple
-                | DnameMultiple
-                | DnameWithNs
-                | DnameWildcard
-                | BelowDname
-                | NsWildcard
-                | RrsetTooLarge
-                | DsDigest
-                | RrsigExpired
-        )
-    }
-}
-
-/// One thing that is wrong with a zone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// The kind.
-    pub code: Code,
-    /// Whose records.
-    pub owner: Name,
-    /// Which of them, if it is about some; a record of this type and owner is in the zone, or else missing there.
-    pub rtype: Option<RecordType>,
-    /// What was found, and what to do, for people.
-    pub message: String,
-}
-
-/// Checks `zone` and returns what is wrong with it, owner by owner in canonical order, at most [`FINDINGS_MAX`].
+/// Checks `zone`, but for cryptography and the times of signatures, and returns what is wrong with it: at most
+/// [`FINDINGS_MAX`] errors, one of them if there is any, and as many other findings.
 pub fn check(zone: &Contents) -> Vec<Finding> {
-    check_at(zone, None)
+    let unread = Unread::default();
+    examine(zone, &Options { now: None, verify: None, told_max: FINDINGS_MAX, unread: &unread }).findings
 }
 
-/// [`check`], and whether signatures are valid at `now`, in seconds since 1970.
-pub fn check_at(zone: &Contents, now: Option<u64>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let view = View::new(zone, now);
-    check_apex(&view, &mut findings);
+/// Checks `zone` as `options` say, owner by owner in canonical order.
+pub fn examine(zone: &Contents, options: &Options<'_>) -> Report {
+    let mut report = Reporter::new(options.told_max, options.unread);
+    let view = View::new(zone, options.now);
+    check_apex(&view, &mut report);
     if view.signed {
-        signed::check_iterations(&view, &mut findings);
+        signed::check_iterations(&view, &mut report);
     }
     let mut above = Above::Nothing;
+    let mut to_verify = Vec::new();
     for (owner, rrsets) in zone.owners() {
-        if findings.len() >= FINDINGS_MAX {
-            break;
-        }
         if above.name().is_some_and(|name| !owner.is_below(name)) {
             above = Above::Nothing;
         }
-        check_shape(&view, owner, rrsets, &mut findings);
+        check_shape(&view, owner, rrsets, &mut report);
         if view.servers.contains(owner) {
-            check_loopback(owner, rrsets, &mut findings);
+            check_loopback(owner, rrsets, &mut report);
+        }
+        let hashed = is_hashed(&view, owner, rrsets);
+        if options.verify.is_some() && view.signed && (hashed || matches!(above, Above::Nothing)) {
+            to_verify.push((owner, rrsets));
         }
         match above {
+            // Names that stand for hashes do not exist as names (RFC 5155 §7.2.8): they are below no DNAME (RFC 6672 §2.3).
+            _ if hashed => signed::check_owner(&view, owner, rrsets, &mut report),
             Above::Nothing => {
-                check_targets(&view, owner, rrsets, &mut findings);
-                signed::check_owner(&view, owner, rrsets, &mut findings);
-                check_cut(&view, owner, rrsets, &mut findings);
+                check_targets(&view, owner, rrsets, &mut report);
+                signed::check_owner(&view, owner, rrsets, &mut report);
+                check_cut(&view, owner, rrsets, &mut report);
                 above = Above::of(&view, owner, rrsets);
             }
-            Above::Cut(cut) => check_below_cut(&view, cut, owner, rrsets, &mut findings),
-            Above::Dname(dname) => findings.push(Finding {
-                code: Code::BelowDname,
-                owner: owner.clone(),
-                rtype: rrsets.first().map(|rrset| rrset.rtype),
-                message: format!(
-                    "{owner} lies below the DNAME at {dname}: nothing may; move it or take the DNAME away"
-                ),
-            }),
+            Above::Cut(cut) => check_below_cut(&view, cut, owner, rrsets, &mut report),
+            Above::Dname(dname) => report.push(
+                Code::BelowDname,
+                owner,
+                rrsets.first().map(|rrset| rrset.rtype),
+                format_args!("{owner} lies below the DNAME at {dname}: nothing may; move it or take the DNAME away"),
+            ),
         }
     }
-    check_unused_addresses(&view, &mut findings);
+    check_unused_addresses(&view, &mut report);
     if view.signed {
-        signed::check_chain(&view, &mut findings);
+        signed::check_chain(&view, &mut report);
     }
-    findings.truncate(FINDINGS_MAX);
-    findings
+    if let Some(threads) = options.verify {
+        verify::check(&view, &to_verify, threads, &mut report);
+        digest::check(zone, &mut report);
+    }
+    report.finish()
+}
+
+/// Whether an owner holds nothing but NSEC3 records and their signatures, where such are.
+fn is_hashed(view: &View<'_>, owner: &Name, rrsets: &[Rrset]) -> bool {
+    has(rrsets, RecordType::NSEC3)
+        && owner.label_count() == view.zone.apex().label_count() + 1
+        && denial::Denial::without_nsec3(rrsets).is_empty()
 }
 
 /// What the checks ask of a zone again and again.
@@ -283,61 +203,74 @@ impl<'a> Above<'a> {
     }
 }
 
-fn check_apex(view: &View<'_>, findings: &mut Vec<Finding>) {
+fn check_apex(view: &View<'_>, report: &mut Reporter<'_>) {
     let apex = view.zone.apex();
-    let mut push = |code, rtype, message| findings.push(Finding { code, owner: apex.clone(), rtype, message });
+    let mut push = |code, rtype, message: fmt::Arguments<'_>| report.push(code, apex, rtype, message);
     match view.zone.get(apex, RecordType::SOA) {
-        None => push(Code::SoaMissing, None, format!("{apex} has no SOA record: a zone needs one at its apex")),
+        None => push(Code::SoaMissing, None, format_args!("{apex} has no SOA record: a zone needs one at its apex")),
         Some(soa) if soa.rdata.len() > 1 => {
             push(
                 Code::SoaMultiple,
                 Some(RecordType::SOA),
-                format!("{apex} has {} SOA records, expected one", soa.rdata.len()),
+                format_args!("{apex} has {} SOA records, expected one", soa.rdata.len()),
             );
         }
         Some(soa) if soa.rdata[0].first() == Some(&0) => push(
             Code::SoaMnameRoot,
             Some(RecordType::SOA),
-            "the SOA's primary is '.', which means none: name a server that NOTIFY and updates may go to".into(),
+            format_args!("the SOA's primary is '.', which means none: name a server that NOTIFY and updates may go to"),
         ),
         Some(_) => {}
     }
     if view.zone.get(apex, RecordType::NS).is_none() {
-        push(Code::NsMissing, None, format!("{apex} has no NS record: a zone needs one at its apex"));
+        push(Code::NsMissing, None, format_args!("{apex} has no NS record: a zone needs one at its apex"));
     }
 }
 
 /// What one owner's records must not be, wherever it lies.
-fn check_shape(view: &View<'_>, owner: &Name, rrsets: &[Rrset], findings: &mut Vec<Finding>) {
-    let mut push =
-        |code, rtype, message| findings.push(Finding { code, owner: owner.clone(), rtype: Some(rtype), message });
+fn check_shape(view: &View<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
+    let mut push = |code, rtype, message: fmt::Arguments<'_>| report.push(code, owner, Some(rtype), message);
     for rrset in rrsets {
         let (rtype, count) = (rrset.rtype, rrset.rdata.len());
-        let octets: usize = rrset.rdata.iter().map(|rdata| 12 + rdata.len()).sum();
-        if octets > 65_535 {
+        let octets = answer_octets(view.zone.apex(), owner, rrset, rrsets);
+        if octets > MESSAGE_OCTETS_MAX {
             push(
                 Code::RrsetTooLarge,
                 rtype,
-                format!("the {count} {rtype} records of {owner} need {octets} octets; a message holds 65535"),
+                format_args!(
+                    "an answer with the {count} {rtype} records of {owner} and their signatures has {octets} octets; a message holds \
+                     {MESSAGE_OCTETS_MAX}: take some away"
+                ),
             );
         }
         match rtype {
             RecordType::SOA if owner != view.zone.apex() => push(
                 Code::SoaBelowApex,
                 rtype,
-                format!("a SOA at {owner}, but the zone is {}: put it into a zone file of its own", view.zone.apex()),
+                format_args!(
+                    "a SOA at {owner}, but the zone is {}: put it into a zone file of its own",
+                    view.zone.apex()
+                ),
             ),
             RecordType::CNAME if count > 1 => {
-                push(Code::CnameMultiple, rtype, format!("{owner} has {count} CNAME records, expected one"));
+                push(Code::CnameMultiple, rtype, format_args!("{owner} has {count} CNAME records, expected one"));
             }
             RecordType::DNAME if count > 1 => {
-                push(Code::DnameMultiple, rtype, format!("{owner} has {count} DNAME records, expected one"));
+                push(Code::DnameMultiple, rtype, format_args!("{owner} has {count} DNAME records, expected one"));
             }
             RecordType::DNAME if owner.is_wildcard() => {
-                push(Code::DnameWildcard, rtype, format!("a DNAME at the wildcard {owner} has no defined meaning"));
+                push(
+                    Code::DnameWildcard,
+                    rtype,
+                    format_args!("a DNAME at the wildcard {owner} has no defined meaning"),
+                );
             }
             RecordType::NS if owner.is_wildcard() => {
-                push(Code::NsWildcard, rtype, format!("an NS at the wildcard {owner}: delegate each name by itself"));
+                push(
+                    Code::NsWildcard,
+                    rtype,
+                    format_args!("an NS at the wildcard {owner}: delegate each name by itself"),
+                );
             }
             _ => {}
         }
@@ -350,17 +283,49 @@ fn check_shape(view: &View<'_>, owner: &Name, rrsets: &[Rrset], findings: &mut V
             push(
                 Code::CnameNotAlone,
                 other.rtype,
-                format!("{owner} has a CNAME and also {}: a CNAME stands alone", other.rtype),
+                format_args!("{owner} has a CNAME and also {}: a CNAME stands alone", other.rtype),
             );
         }
     }
     if owner != view.zone.apex() && has(rrsets, RecordType::NS) && has(rrsets, RecordType::DNAME) {
-        push(Code::DnameWithNs, RecordType::DNAME, format!("{owner} has both NS and DNAME"));
+        push(Code::DnameWithNs, RecordType::DNAME, format_args!("{owner} has both NS and DNAME"));
+    }
+}
+
+/// Octets of a message over TCP.
+const MESSAGE_OCTETS_MAX: usize = 65_535;
+/// Octets of a record that are not its data, its owner a pointer (RFC 1035 §4.1.3).
+const RECORD_HEAD_OCTETS: usize = 12;
+/// Octets of an OPT record with the cookie of a client and ours (RFC 6891 §6.1.2, RFC 9018 §4).
+const OPT_WITH_COOKIE_OCTETS: usize = 11 + 4 + 24;
+
+/// Octets of the answer that has `rrset` and the signatures over it, as asked for with DO and a cookie.
+fn answer_octets(apex: &Name, owner: &Name, rrset: &Rrset, beside: &[Rrset]) -> usize {
+    // Signatures are counted with what they cover.
+    if rrset.rtype == RecordType::RRSIG {
+        return 0;
+    }
+    let question = if owner.is_wildcard() { NAME_OCTETS_MAX } else { owner.as_wire().len() };
+    // Names at or below the apex end with a pointer to it.
+    let saved = |data: &[u8]| -> usize {
+        let names = rdata::names(rrset.rtype, data).filter(|name| name.form == NameForm::Compressible);
+        let inside = names.filter(|name| Name::from_wire(name.wire).is_ok_and(|name| name.is_at_or_below(apex)));
+        inside.map(|_| apex.as_wire().len().saturating_sub(2)).sum()
+    };
+    let whole: usize = rrset.rdata.iter().map(|data| RECORD_HEAD_OCTETS + data.len()).sum();
+    let covered = rrset.rtype.0.to_be_bytes();
+    let signatures = beside.iter().filter(|other| other.rtype == RecordType::RRSIG).flat_map(|other| &other.rdata);
+    let signatures = signatures.filter(|data| data.starts_with(&covered));
+    let signatures: usize = signatures.map(|data| RECORD_HEAD_OCTETS + data.len()).sum();
+    let octets = HEADER_OCTETS + question + 4 + whole + signatures + OPT_WITH_COOKIE_OCTETS;
+    match octets > MESSAGE_OCTETS_MAX {
+        true => octets - rrset.rdata.iter().map(|data| saved(data)).sum::<usize>(),
+        false => octets,
     }
 }
 
 /// Where the records of an authoritative owner, or of a cut, point.
-fn check_targets(view: &View<'_>, owner: &Name, rrsets: &[Rrset], findings: &mut Vec<Finding>) {
+fn check_targets(view: &View<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
     for rrset in rrsets {
         let code = match rrset.rtype {
             RecordType::NS => Code::NsToCname,
@@ -370,15 +335,13 @@ fn check_targets(view: &View<'_>, owner: &Name, rrsets: &[Rrset], findings: &mut
             _ => continue,
         };
         for target in targets(rrset) {
-            let mut push = |code, message| {
-                findings.push(Finding { code, owner: owner.clone(), rtype: Some(rrset.rtype), message })
-            };
+            let mut push = |code, message: fmt::Arguments<'_>| report.push(code, owner, Some(rrset.rtype), message);
             if has(view.zone.owner(&target), RecordType::CNAME) {
                 match code {
                     Code::CnameToCname if leads_back(view.zone, owner) => {
-                        push(Code::CnameLoop, format!("the CNAME of {owner} leads back to itself"));
+                        push(Code::CnameLoop, format_args!("the CNAME of {owner} leads back to itself"));
                     }
-                    _ => push(code, format!("{owner} {} points at {target}, which is a CNAME", rrset.rtype)),
+                    _ => push(code, format_args!("{owner} {} points at {target}, which is a CNAME", rrset.rtype)),
                 }
             } else if code == Code::NsToCname {
                 check_server(view, owner, &target, &mut push);
@@ -403,14 +366,14 @@ fn leads_back(zone: &Contents, start: &Name) -> bool {
 }
 
 /// Whether the server `target` of the NS at `owner` can be reached by what the zone says.
-fn check_server(view: &View<'_>, owner: &Name, target: &Name, push: &mut impl FnMut(Code, String)) {
+fn check_server(view: &View<'_>, owner: &Name, target: &Name, push: &mut impl FnMut(Code, fmt::Arguments<'_>)) {
     if target.is_at_or_below(view.zone.apex()) {
         // A server below another cut of this zone has its address there; only its own cut needs it as glue.
         let needs_address = owner == view.zone.apex() || target.is_at_or_below(owner) || !below_a_cut(view, target);
         if needs_address && !view.has_address(target) && !view.may_exist_otherwise(target) {
             push(
                 Code::NsNoAddress,
-                format!("the name server {target} of {owner} has no address: add an A or AAAA record for it"),
+                format_args!("the name server {target} of {owner} has no address: add an A or AAAA record for it"),
             );
         }
     } else if owner == view.zone.apex()
@@ -418,7 +381,7 @@ fn check_server(view: &View<'_>, owner: &Name, target: &Name, push: &mut impl Fn
     {
         push(
             Code::NsNoAddress,
-            format!(
+            format_args!(
                 "the name server {target} lies outside the zone, which has no address for it: the address at {lookalike} \
                  is another name"
             ),
@@ -444,53 +407,54 @@ fn lookalike(view: &View<'_>, target: &Name) -> Option<Name> {
 }
 
 /// Addresses such as `ns1 A …` that were meant for a server whose name is spelled differently in the NS record.
-fn check_unused_addresses(view: &View<'_>, findings: &mut Vec<Finding>) {
+fn check_unused_addresses(view: &View<'_>, report: &mut Reporter<'_>) {
+    let mut told = HashSet::new();
     for (label, server) in &view.outside {
-        let Some(owner) = lookalike(view, server) else { continue };
-        if findings.iter().any(|known| known.code == Code::NsAddressUnused && known.owner == owner) {
-            continue;
-        }
-        check_loopback(&owner, view.zone.owner(&owner), findings);
+        let Some(owner) = lookalike(view, server).filter(|owner| told.insert(owner.clone())) else { continue };
+        check_loopback(&owner, view.zone.owner(&owner), report);
         let rtype = view.zone.owner(&owner).first().map(|rrset| rrset.rtype);
-        let message = format!(
-            "no NS record names {owner}: it looks like the address of {server}; write '{}.' with its whole name and a \
-             dot at the end, or name it in an NS record",
-            label.escape_ascii()
+        report.push(
+            Code::NsAddressUnused,
+            &owner,
+            rtype,
+            format_args!(
+                "no NS record names {owner}: it looks like the address of {server}; write '{}.' with its whole name and a \
+                 dot at the end, or name it in an NS record",
+                label.escape_ascii()
+            ),
         );
-        findings.push(Finding { code: Code::NsAddressUnused, owner, rtype, message });
     }
 }
 
 /// Name servers that only this machine could ask.
-fn check_loopback(owner: &Name, rrsets: &[Rrset], findings: &mut Vec<Finding>) {
+fn check_loopback(owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
     for rrset in rrsets {
         if let Some(address) = loopback_address(rrset) {
-            findings.push(Finding {
-                code: Code::NsLoopback,
-                owner: owner.clone(),
-                rtype: Some(rrset.rtype),
-                message: format!("the name server {owner} has the loopback address {address}: others cannot reach it"),
-            });
+            report.push(
+                Code::NsLoopback,
+                owner,
+                Some(rrset.rtype),
+                format_args!("the name server {owner} has the loopback address {address}: others cannot reach it"),
+            );
         }
     }
 }
 
 /// What may stand at a cut beside NS (RFC 4035 §2.4 to §2.6): DS and what proves it, and the cut's own glue.
-fn check_cut(view: &View<'_>, owner: &Name, rrsets: &[Rrset], findings: &mut Vec<Finding>) {
+fn check_cut(view: &View<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
     let cut = view.is_cut(owner, rrsets);
     for rrset in rrsets {
         let rtype = rrset.rtype;
-        let mut push =
-            |code, message| findings.push(Finding { code, owner: owner.clone(), rtype: Some(rtype), message });
+        let mut push = |code, message: fmt::Arguments<'_>| report.push(code, owner, Some(rtype), message);
         if rtype == RecordType::DS && !cut {
-            push(Code::DsWithoutNs, format!("a DS at {owner}, which is not delegated here"));
+            push(Code::DsWithoutNs, format_args!("a DS at {owner}, which is not delegated here"));
         }
         if rtype == RecordType::DS
             && let Some((kind, found, expected)) = rrset.rdata.iter().find_map(|data| wrong_digest(data))
         {
             push(
                 Code::DsDigest,
-                format!("a DS of {owner} has a digest of {found} octets; one of type {kind} has {expected}"),
+                format_args!("a DS of {owner} has a digest of {found} octets; one of type {kind} has {expected}"),
             );
         }
         let own = matches!(
@@ -503,19 +467,19 @@ fn check_cut(view: &View<'_>, owner: &Name, rrsets: &[Rrset], findings: &mut Vec
                 | RecordType::CNAME
         );
         if cut && !own && !is_glue(view, owner, rtype) {
-            push(Code::BelowCut, format!("{owner} is delegated, so its {rtype} is never answered here"));
+            push(Code::BelowCut, format_args!("{owner} is delegated, so its {rtype} is never answered here"));
         }
     }
 }
 
-fn check_below_cut(view: &View<'_>, cut: &Name, owner: &Name, rrsets: &[Rrset], findings: &mut Vec<Finding>) {
+fn check_below_cut(view: &View<'_>, cut: &Name, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
     if let Some(rrset) = rrsets.iter().find(|rrset| !is_glue(view, owner, rrset.rtype)) {
-        findings.push(Finding {
-            code: Code::BelowCut,
-            owner: owner.clone(),
-            rtype: Some(rrset.rtype),
-            message: format!("{owner} lies below the zone cut at {cut}, so its {} is never answered here", rrset.rtype),
-        });
+        report.push(
+            Code::BelowCut,
+            owner,
+            Some(rrset.rtype),
+            format_args!("{owner} lies below the zone cut at {cut}, so its {} is never answered here", rrset.rtype),
+        );
     }
 }
 

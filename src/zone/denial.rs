@@ -49,8 +49,8 @@ pub const NSEC3_ITERATIONS_MAX: u16 = 150;
 impl Denial {
     /// The chain in `contents`; `None` if they have none that can be used.
     pub(super) fn build(contents: &Contents) -> Option<Denial> {
-        if let Some(parameters) = contents.get(contents.apex(), RecordType::NSEC3PARAM) {
-            return parameters.rdata.iter().find_map(|rdata| Self::nsec3_chain(contents, rdata));
+        if let Some(denial) = parameters(contents).find_map(|parameters| Self::nsec3_chain(contents, parameters)) {
+            return Some(denial);
         }
         contents.get(contents.apex(), RecordType::NSEC)?;
         let apex_octets = contents.apex().as_wire().len();
@@ -73,9 +73,9 @@ impl Denial {
 
     /// The chain of NSEC3 records that belongs to the NSEC3PARAM record `parameters` (RFC 5155 §4.2).
     fn nsec3_chain(contents: &Contents, parameters: &[u8]) -> Option<Denial> {
-        let (&[algorithm, _, high, low, salt_length], salt) = parameters.split_first_chunk()?;
-        let iterations = u16::from_be_bytes([high, low]);
-        if algorithm != 1 || usize::from(salt_length) != salt.len() || iterations > NSEC3_ITERATIONS_MAX {
+        let (_, salt) = parameters.split_first_chunk::<5>()?;
+        let iterations = iterations(parameters);
+        if iterations > NSEC3_ITERATIONS_MAX {
             return None;
         }
         let mut owners = Vec::new();
@@ -151,6 +151,19 @@ impl Denial {
             Err(at) => Some(Nsec3::Covering(Node::at(&owners[at.checked_sub(1).unwrap_or(owners.len() - 1)].node))),
         }
     }
+}
+
+/// The data of the apex's NSEC3PARAM records that count: of SHA-1, and without flags, for those with any "MUST be ignored"
+/// (RFC 5155 §4.1.2). What they promise, a whole chain of NSEC3 records, may still be missing.
+pub(super) fn parameters(contents: &Contents) -> impl Iterator<Item = &[u8]> {
+    let rrset = contents.get(contents.apex(), RecordType::NSEC3PARAM);
+    let data = rrset.into_iter().flat_map(|rrset| &rrset.rdata).map(|data| &data[..]);
+    data.filter(|data| matches!(data, [1, 0, _, _, length, salt @ ..] if usize::from(*length) == salt.len()))
+}
+
+/// How many further iterations these data of an NSEC3PARAM say.
+pub(super) fn iterations(parameters: &[u8]) -> u16 {
+    u16::from_be_bytes([parameters[2], parameters[3]])
 }
 
 /// Whether NSEC3 data belong to the chain of these data of an NSEC3PARAM: by SHA-1, with the same iterations and salt. Flags

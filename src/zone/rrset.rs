@@ -39,3 +39,13 @@ pub struct Rrset {
     /// At least one record's data.
     pub rdata: Vec<Rdata>,
 }
+
+/// The TTL of a record of `rrset`, which stands beside the other RRsets of its owner. That of a signature is the TTL of what it
+/// covers (RFC 4034 §3), while an RRset of signatures over several types knows only one.
+pub fn ttl_of(rrset: &Rrset, rdata: &[u8], beside: &[Rrset]) -> Ttl {
+    if rrset.rtype != RecordType::RRSIG {
+        return rrset.ttl;
+    }
+    let covered = rdata.first_chunk().map(|octets| RecordType(u16::from_be_bytes(*octets)));
+    beside.iter().find(|other| Some(other.rtype) == covered).map_or(rrset.ttl, |other| other.ttl)
+}

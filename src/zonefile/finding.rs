@@ -1,7 +1,7 @@
 //! What is wrong with a zone file, and where.
 //!
-//! Reading a file does not stop at the first mistake: each becomes a [`Finding`], up to a bound, so that one run shows
-//! them all. Errors keep the zone from being served; warnings do not.
+//! Reading a file does not stop at the first mistake: each becomes a [`Finding`], so that one run shows them all; a server keeps
+//! only the first of them. Errors keep the zone from being served; warnings and notes do not.
 
 use std::fmt;
 use std::path::Path;
@@ -9,10 +9,21 @@ use std::sync::Arc;
 
 pub use crate::zone::check::Severity;
 
-/// Most errors kept for one zone; reading stops there. More would only repeat what the first say.
-pub const ERRORS_MAX: usize = 50;
-/// Most warnings kept for one zone; further ones are counted.
-pub const WARNINGS_MAX: usize = 100;
+/// How many findings are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Most errors for one zone; reading stops there.
+    pub errors_max: usize,
+    /// Most warnings and notes for one zone; further ones are counted.
+    pub warnings_max: usize,
+}
+
+impl Bounds {
+    /// For a server, whose log shows them: more would only repeat what the first say.
+    pub const SERVER: Bounds = Bounds { errors_max: 50, warnings_max: 100 };
+    /// For who asked for all: only what no one reads is cut, so that a file that is no zone file does not fill the memory.
+    pub const CHECK: Bounds = Bounds { errors_max: 1_000_000, warnings_max: 1_000_000 };
+}
 
 /// A place in a text: both count from 1, columns in octets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,24 +78,37 @@ impl Fault {
 }
 
 /// Findings of one zone, in the order of their discovery, bounded.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Findings {
     list: Vec<Finding>,
     errors: usize,
     warnings: usize,
+    /// Those that others have only counted.
+    untold: usize,
+    bounds: Bounds,
 }
 
 impl Findings {
+    /// None yet.
+    pub fn new(bounds: Bounds) -> Self {
+        Findings { list: Vec::new(), errors: 0, warnings: 0, untold: 0, bounds }
+    }
+
     /// Adds a finding, or only counts it when there are enough of its severity.
     pub fn push(&mut self, finding: Finding) {
         let (count, max) = match finding.severity {
-            Severity::Error => (&mut self.errors, ERRORS_MAX),
-            Severity::Warning => (&mut self.warnings, WARNINGS_MAX),
+            Severity::Error => (&mut self.errors, self.bounds.errors_max),
+            Severity::Warning | Severity::Note => (&mut self.warnings, self.bounds.warnings_max),
         };
         *count += 1;
         if *count <= max {
             self.list.push(finding);
         }
+    }
+
+    /// Counts findings that are not there to be kept.
+    pub fn count_untold(&mut self, more: usize) {
+        self.untold += more;
     }
 
     /// Whether there is an error among them.
@@ -94,14 +118,15 @@ impl Findings {
 
     /// Whether no further error would be kept.
     pub fn is_full(&self) -> bool {
-        self.errors >= ERRORS_MAX
+        self.errors >= self.bounds.errors_max
     }
 
     /// The findings by place, with a last one that says how many more there were, if there were more.
     pub fn into_sorted(mut self) -> Vec<Finding> {
         // Includes are named after the file that includes them; a stable order by file keeps each file's together.
         self.list.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
-        let more = self.errors.saturating_sub(ERRORS_MAX) + self.warnings.saturating_sub(WARNINGS_MAX);
+        let Bounds { errors_max, warnings_max } = self.bounds;
+        let more = self.untold + self.errors.saturating_sub(errors_max) + self.warnings.saturating_sub(warnings_max);
         if let Some(last) = self.list.last().filter(|_| more > 0) {
             let message = format!("{more} more findings are not shown");
             let summary = Finding { severity: Severity::Warning, message, code: "more-findings", ..last.clone() };

@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 
 use super::finding::{Finding, Severity};
 use super::include::{FolderIncludes, read_file};
-use super::read::read_zone_at;
+use super::read::{Scrutiny, read_zone_with};
 use crate::wire::Name;
 use crate::zone::Contents;
 
@@ -400,7 +400,7 @@ fn load<T>(folder: &Path, path: &Arc<Path>, make: &impl Fn(Contents) -> T) -> Lo
     };
     let mut includes = FolderIncludes::new(folder);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs());
-    let read = read_zone_at(&text, path, origin.clone(), &mut includes, now);
+    let read = read_zone_with(&text, path, origin.clone(), &mut includes, &Scrutiny::of_server(now));
     let mut included: Vec<_> = includes.into_opened().into_iter().map(|path| (Stamp::of_path(&path), path)).collect();
     included.sort_unstable_by(|(_, a), (_, b)| a.cmp(b));
     included.dedup();

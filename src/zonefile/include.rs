@@ -104,7 +104,11 @@ fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
 }
 
 /// Reads a regular file of at most [`FILE_OCTETS_MAX`] into `text`, which is cleared before. Returns its metadata.
-pub(super) fn read_file(path: &Path, text: &mut Vec<u8>) -> io::Result<Metadata> {
+///
+/// # Errors
+///
+/// What the system says, or that it is too long or another kind of file: a FIFO may never have a writer, a device no end.
+pub fn read_file(path: &Path, text: &mut Vec<u8>) -> io::Result<Metadata> {
     text.clear();
     let (mut file, metadata) = open_regular(path)?;
     if metadata.len() > FILE_OCTETS_MAX {

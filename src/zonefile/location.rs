@@ -126,7 +126,8 @@ fn centimetres(text: &[u8]) -> Option<i64> {
     let text = text.strip_suffix(b"m").or_else(|| text.strip_suffix(b"M")).unwrap_or(text);
     match text.strip_prefix(b"-") {
         Some(magnitude) => Some(-i64::try_from(decimal(magnitude, 2)?).ok()?),
-        None => i64::try_from(decimal(text, 2)?).ok(),
+        // RFC 1876 §3 has no plus sign, but BIND and NSD take one.
+        None => i64::try_from(decimal(text.strip_prefix(b"+").unwrap_or(text), 2)?).ok(),
     }
 }
 
@@ -165,6 +166,7 @@ mod tests {
                 "52 22 23.000 N 4 53 32.000 E -2.00m 0.00m 10000.00m 10.00m",
             ),
             ("42 21 54 N 71 06 18 W -24m 30m", "42 21 54.000 N 71 6 18.000 W -24.00m 30.00m 10000.00m 10.00m"),
+            ("1 N 1 E +10m", "1 0 0.000 N 1 0 0.000 E 10.00m 1.00m 10000.00m 10.00m"),
             ("90 S 180 W 0", "90 0 0.000 S 180 0 0.000 W 0.00m 1.00m 10000.00m 10.00m"),
             (
                 "0 0 0.5 n 0 E 42849672.95m 90000000m",
@@ -187,6 +189,8 @@ mod tests {
             "1 N 1 N 0",
             "1 N 1 E",
             "1 N 1 E 1x",
+            "1 N 1 E +-1m",
+            "1 N 1 E -+1m",
         ] {
             assert!(read(&mut Scanner::new(bad.as_bytes()), &mut Vec::new()).is_err(), "{bad}");
         }

@@ -21,5 +21,5 @@ mod svc;
 mod values;
 
 pub use finding::{Finding, Severity};
-pub use read::{ZoneRead, read_records, read_zone, read_zone_at};
+pub use read::{Scrutiny, ZoneRead, read_records, read_zone, read_zone_with};
 pub use stage::Record;

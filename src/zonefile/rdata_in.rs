@@ -156,7 +156,8 @@ fn read_field(field: Field, source: &mut Source<'_, '_>, out: &mut Vec<u8>) -> R
             let word = source.text()?;
             push_text(&word, out)?;
         }
-        Field::Hex => out.extend(source.decoded(hex)?),
+        Field::Hex | Field::ZoneDigest => out.extend(source.decoded(hex)?),
+        Field::Scheme => out.push(source.parsed(|text| coded(text, SCHEMES, u8::MAX.into()))? as u8),
         Field::Nsap => {
             let word = source.plain()?;
             let digits = word.raw.strip_prefix(b"0x").or_else(|| word.raw.strip_prefix(b"0X"));
@@ -180,24 +181,17 @@ fn read_field(field: Field, source: &mut Source<'_, '_>, out: &mut Vec<u8>) -> R
             push_counted(&hash.ok_or_else(|| source.unexpected(&word))?, &word, out)?;
         }
         Field::TypeBitmap => read_type_bitmap(source, out)?,
-        Field::Gateway => match out[1] {
-            0 => {
-                let word = source.plain()?;
-                if word.raw != b"." {
-                    return Err(expected_but(&word, "'.' since the gateway type is 0", "rdata"));
-                }
-            }
-            1 => out.extend(source.parsed(|text| text.parse::<std::net::Ipv4Addr>().ok())?.octets()),
-            2 => out.extend(source.parsed(|text| text.parse::<std::net::Ipv6Addr>().ok())?.octets()),
-            3 => {
-                let word = source.text()?;
-                push_name(&word, source.origin, out)?;
-            }
-            _ => {
-                let at = source.scanner.position();
-                return Err(Fault::new(at, "rdata", "expected a gateway type from 0 to 3 before this"));
-            }
-        },
+        Field::Gateway if out[1] > 3 => {
+            let at = source.scanner.position();
+            return Err(Fault::new(at, "rdata", "expected a gateway type from 0 to 3 before this"));
+        }
+        Field::Gateway => read_host(out[1], source, "the gateway type is 0", out)?,
+        Field::Relay => {
+            let discovery = source.number(1)? as u8;
+            let kind = source.number(3)? as u8;
+            out.push(discovery << 7 | kind);
+            read_host(kind, source, "the relay type is 0", out)?;
+        }
         Field::HostIdentity => {
             let algorithm = source.number(u8::MAX.into())? as u8;
             let word = source.plain()?;
@@ -221,6 +215,26 @@ fn read_field(field: Field, source: &mut Source<'_, '_>, out: &mut Vec<u8>) -> R
         Field::Location => location::read(source.scanner, out)?,
         // The caller has dealt with types of this one field.
         Field::Opaque => {}
+    }
+    Ok(())
+}
+
+/// A host in one of four ways (RFC 4025 §2.5, RFC 8777 §4.3.1): `kind` 0 is none, written as `.` for the reason `none_because`,
+/// then an IPv4 address, an IPv6 address, a name.
+fn read_host(kind: u8, source: &mut Source<'_, '_>, none_because: &str, out: &mut Vec<u8>) -> Result<(), Fault> {
+    match kind {
+        0 => {
+            let word = source.plain()?;
+            if word.raw != b"." {
+                return Err(expected_but(&word, &format!("'.' since {none_because}"), "rdata"));
+            }
+        }
+        1 => out.extend(source.parsed(|text| text.parse::<std::net::Ipv4Addr>().ok())?.octets()),
+        2 => out.extend(source.parsed(|text| text.parse::<std::net::Ipv6Addr>().ok())?.octets()),
+        _ => {
+            let word = source.text()?;
+            push_name(&word, source.origin, out)?;
+        }
     }
     Ok(())
 }
@@ -387,6 +401,9 @@ const ALGORITHMS: &[(&str, u16)] = &[
     ("PRIVATEDNS", 253),
     ("PRIVATEOID", 254),
 ];
+
+/// RFC 9859 §6.2.
+const SCHEMES: &[(&str, u16)] = &[("NOTIFY", 1)];
 
 /// RFC 4398 §2.1.
 const CERTIFICATE_TYPES: &[(&str, u16)] = &[

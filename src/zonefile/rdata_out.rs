@@ -58,7 +58,7 @@ fn write_field(item: &Item<'_>, rdata: &[u8], out: &mut Vec<u8>) -> bool {
                 at += length;
             }
         }
-        Field::U8 | Field::Algorithm => print(out, octets[0]),
+        Field::U8 | Field::Algorithm | Field::Scheme => print(out, octets[0]),
         Field::U16 | Field::CertificateType => print(out, number16(octets)),
         Field::U32 | Field::Seconds => print(out, u32::from_be_bytes([octets[0], octets[1], octets[2], octets[3]])),
         Field::Type => push_type(RecordType(number16(octets)), out),
@@ -98,7 +98,7 @@ fn write_field(item: &Item<'_>, rdata: &[u8], out: &mut Vec<u8>) -> bool {
         }
         Field::Text | Field::Target => push_quoted(octets, out),
         Field::Tag => out.extend_from_slice(&octets[1..]),
-        Field::Hex => push_hex(octets, out),
+        Field::Hex | Field::ZoneDigest => push_hex(octets, out),
         Field::Nsap => {
             out.extend_from_slice(b"0x");
             push_hex(octets, out);
@@ -115,11 +115,12 @@ fn write_field(item: &Item<'_>, rdata: &[u8], out: &mut Vec<u8>) -> bool {
                 push_type(rtype, out);
             }
         }
-        Field::Gateway => match rdata[1] {
-            0 => out.push(b'.'),
-            1 | 2 => return push_address(octets, out),
-            _ => push_name(octets, out),
-        },
+        Field::Gateway => return push_host(rdata[1], octets, out),
+        Field::Relay => {
+            let (discovery, kind) = (octets[0] >> 7, octets[0] & 0x7f);
+            print(out, format_args!("{discovery} {kind} "));
+            return push_host(kind, &octets[1..], out);
+        }
         Field::HostIdentity => {
             let (tag, key) = octets[4..].split_at(usize::from(octets[0]));
             print(out, format_args!("{} {} {}", octets[1], HEXUPPER.encode(tag), BASE64.encode(key)));
@@ -154,8 +155,29 @@ pub(super) fn write_portable(rtype: RecordType, rdata: &[u8], out: &mut Vec<u8>)
 /// them as obsolete.
 fn is_portable(rtype: RecordType) -> bool {
     use RecordType as T;
-    const OWN_TEXT_REFUSED: [RecordType; 13] =
-        [T::MD, T::MF, T::MB, T::MG, T::MR, T::X25, T::ISDN, T::NSAP, T::SIG, T::PX, T::GPOS, T::HIP, T::RESINFO];
+    const OWN_TEXT_REFUSED: [RecordType; 21] = [
+        T::MD,
+        T::MF,
+        T::MB,
+        T::MG,
+        T::MR,
+        T::X25,
+        T::ISDN,
+        T::NSAP,
+        T::SIG,
+        T::PX,
+        T::GPOS,
+        T::HIP,
+        T::RESINFO,
+        T::NINFO,
+        T::RKEY,
+        T::TALINK,
+        T::DSYNC,
+        T::AVC,
+        T::AMTRELAY,
+        T::TA,
+        T::DLV,
+    ];
     rdata::fields(rtype) != [Field::Opaque] && !OWN_TEXT_REFUSED.contains(&rtype)
 }
 
@@ -221,6 +243,16 @@ fn push_address(octets: &[u8], out: &mut Vec<u8>) -> bool {
         print(out, Ipv6Addr::from(octets));
     } else {
         return false;
+    }
+    true
+}
+
+/// Appends the host of an IPSECKEY or AMTRELAY: none, an address or a name.
+fn push_host(kind: u8, octets: &[u8], out: &mut Vec<u8>) -> bool {
+    match kind {
+        0 => out.push(b'.'),
+        1 | 2 => return push_address(octets, out),
+        _ => push_name(octets, out),
     }
     true
 }

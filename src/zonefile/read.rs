@@ -7,13 +7,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::finding::{Fault, Finding, Findings, Position, Severity};
+use super::finding::{Bounds, Fault, Finding, Findings, Position, Severity};
 use super::generate;
 use super::include::{Includes, NoIncludes};
 use super::rdata_in;
 use super::scan::{Scanner, Start, Word};
 use super::stage::{Place, Record, Sink, Stage};
-use super::values::{expected_but, name, push_name, push_text, ttl};
+use super::values::{expected_but, name, not_a_ttl, push_name, push_text, ttl};
 use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::{Class, Name, RecordType};
 use crate::zone::{Contents, Ttl, check};
@@ -38,41 +38,67 @@ pub struct ZoneRead {
     pub findings: Vec<Finding>,
 }
 
-/// Reads and checks the zone in `text`. Findings call it `file`; names are relative to `origin` until an `$ORIGIN`.
-pub fn read_zone(text: &[u8], file: &Arc<Path>, origin: Option<Name>, includes: &mut dyn Includes) -> ZoneRead {
-    read_zone_at(text, file, origin, includes, None)
+/// How closely a zone is looked at.
+#[derive(Debug, Clone, Copy)]
+pub struct Scrutiny {
+    /// When signatures should be valid, in seconds since 1970; `None`: their times are not looked at.
+    pub now: Option<u64>,
+    /// On how many threads signatures and digests are verified; `None`: they are not.
+    pub verify: Option<usize>,
+    /// How many findings are kept.
+    pub bounds: Bounds,
 }
 
-/// [`read_zone`], which also warns of signatures that are not valid at `now`, in seconds since 1970.
-pub fn read_zone_at(
+impl Scrutiny {
+    /// As a server looks at what it serves: no cryptography, which would make a start with many signed zones last minutes.
+    pub fn of_server(now: Option<u64>) -> Self {
+        Scrutiny { now, verify: None, bounds: Bounds::SERVER }
+    }
+
+    /// As who asks what is wrong: everything, signatures on `threads` threads.
+    pub fn of_check(now: Option<u64>, threads: usize) -> Self {
+        Scrutiny { now, verify: Some(threads), bounds: Bounds::CHECK }
+    }
+}
+
+/// Reads and checks the zone in `text`. Findings call it `file`; names are relative to `origin` until an `$ORIGIN`.
+pub fn read_zone(text: &[u8], file: &Arc<Path>, origin: Option<Name>, includes: &mut dyn Includes) -> ZoneRead {
+    read_zone_with(text, file, origin, includes, &Scrutiny::of_server(None))
+}
+
+/// [`read_zone`], which looks as closely as `scrutiny` says.
+pub fn read_zone_with(
     text: &[u8],
     file: &Arc<Path>,
     origin: Option<Name>,
     includes: &mut dyn Includes,
-    now: Option<u64>,
+    scrutiny: &Scrutiny,
 ) -> ZoneRead {
-    let mut reader = Reader::new(file, includes, Stage::default());
+    let mut reader = Reader::new(file, includes, Stage::default(), scrutiny.bounds);
     reader.read_file(text, &mut Scope { origin, ..Scope::default() });
-    let Reader { sink: mut stage, mut findings, files, .. } = reader;
+    let Reader { sink: mut stage, mut findings, files, mut unread, .. } = reader;
     for (file, fault) in std::mem::take(&mut stage.early_faults) {
+        unread.push(None, None);
         findings.push(finding(&files, Place { file, at: fault.at }, Severity::Error, fault.code, fault.message));
     }
     for (place, (code, message)) in std::mem::take(&mut stage.early_remarks) {
         findings.push(finding(&files, place, Severity::Warning, code, message));
     }
-    let (zone, places) = stage.finish();
+    let (zone, mut places) = stage.finish();
     let start = Place { file: 0, at: Position::START };
-    // What is missing may be in an entry that could not be read: one error is not to make others.
-    let is_part = findings.has_errors();
     match &zone {
-        None if is_part => {}
+        // What is missing may be in an entry that could not be read: one error is not to make others.
+        None if unread.may_cure(check::Code::SoaMissing, &Name::root(), None) => {}
         None => {
             let message = "there is no SOA record: a zone file needs one, at the zone's apex".to_owned();
             findings.push(finding(&files, start, Severity::Error, check::Code::SoaMissing.as_str(), message));
         }
         Some(zone) => {
-            for found in check::check_at(zone, now).into_iter().filter(|found| !is_part || found.code.holds_for_part())
-            {
+            let Scrutiny { now, verify, bounds } = *scrutiny;
+            let told_max = bounds.errors_max.max(bounds.warnings_max);
+            let report = check::examine(zone, &check::Options { now, verify, told_max, unread: &unread });
+            findings.count_untold(report.untold);
+            for found in report.findings {
                 let place = places.find(&found.owner, found.rtype).unwrap_or(start);
                 findings.push(finding(&files, place, found.code.severity(), found.code.as_str(), found.message));
             }
@@ -86,7 +112,7 @@ pub fn read_zone_at(
 /// `origin`. The records are all there only if no finding is an error.
 pub fn read_records(text: &[u8], called: &Arc<Path>, origin: &Name) -> (Vec<Record>, Vec<Finding>) {
     let mut includes = NoIncludes;
-    let mut reader = Reader::new(called, &mut includes, Vec::new());
+    let mut reader = Reader::new(called, &mut includes, Vec::new(), Bounds::SERVER);
     reader.read_file(text, &mut Scope { origin: Some(origin.clone()), ..Scope::default() });
     (reader.sink, reader.findings.into_sorted())
 }
@@ -118,17 +144,22 @@ struct Reader<'i, S> {
     included_octets: u64,
     generated: u64,
     said_ttl_inherited: bool,
+    /// What is known of the record that is being read: whether the scope's owner is its, and its type.
+    has_owner: bool,
+    rtype: Option<RecordType>,
+    /// What could not be read.
+    unread: check::Unread,
     /// Scratch space: the data of the record being read, and its owner.
     rdata: Vec<u8>,
     owner: Vec<u8>,
 }
 
 impl<'i, S: Sink> Reader<'i, S> {
-    fn new(file: &Arc<Path>, includes: &'i mut dyn Includes, sink: S) -> Self {
+    fn new(file: &Arc<Path>, includes: &'i mut dyn Includes, sink: S, bounds: Bounds) -> Self {
         Reader {
             sink,
             includes,
-            findings: Findings::default(),
+            findings: Findings::new(bounds),
             files: vec![file.clone()],
             file: 0,
             open: vec![0],
@@ -137,6 +168,9 @@ impl<'i, S: Sink> Reader<'i, S> {
             included_octets: 0,
             generated: 0,
             said_ttl_inherited: false,
+            has_owner: false,
+            rtype: None,
+            unread: check::Unread::default(),
             rdata: Vec::with_capacity(256),
             owner: Vec::with_capacity(NAME_OCTETS_MAX),
         }
@@ -149,6 +183,7 @@ impl<'i, S: Sink> Reader<'i, S> {
             if self.findings.is_full() {
                 if !self.stopped {
                     self.stopped = true;
+                    self.unread.push(None, None);
                     let message = "too many errors: what follows was not read".to_owned();
                     self.push(scanner.position(), Severity::Warning, "more-errors", message);
                 }
@@ -160,13 +195,22 @@ impl<'i, S: Sink> Reader<'i, S> {
             }
             if let Err(fault) = self.read_entry(&mut scanner, start, scope) {
                 last_fault = Some(fault.at);
+                self.lose(&fault, scope);
                 self.push(fault.at, Severity::Error, fault.code, fault.message);
             }
             scanner.end();
         }
         if let Some(fault) = scanner.left_open().filter(|fault| last_fault != Some(fault.at)) {
+            self.lose(&fault, scope);
             self.push(fault.at, Severity::Error, fault.code, fault.message);
         }
+    }
+
+    /// Notes what the zone lacks for a fault in an entry.
+    fn lose(&mut self, fault: &Fault, scope: &Scope) {
+        // A parenthesis or quote may have swallowed what follows; a directive stands for any number of records.
+        let owner = scope.owner.clone().filter(|_| self.has_owner && fault.code != "syntax");
+        self.unread.push(owner, self.rtype);
     }
 
     fn push(&mut self, at: Position, severity: Severity, code: &'static str, message: String) {
@@ -175,6 +219,7 @@ impl<'i, S: Sink> Reader<'i, S> {
 
     /// One entry: nothing, a directive, or a record.
     fn read_entry(&mut self, scanner: &mut Scanner<'_>, start: Start, scope: &mut Scope) -> Result<(), Fault> {
+        (self.has_owner, self.rtype) = (false, None);
         let Some(first) = scanner.word()? else { return Ok(()) };
         match start {
             Start::Word if first.raw.starts_with(b"$") && !first.quoted => self.read_directive(&first, scanner, scope),
@@ -186,6 +231,7 @@ impl<'i, S: Sink> Reader<'i, S> {
                     let wire = Name::from_wire(&self.owner);
                     scope.owner = Some(wire.map_err(|error| Fault::new(first.at, "name", error.to_string()))?);
                 }
+                self.has_owner = true;
                 let next = scanner.word()?;
                 self.read_record(first.at, next, scanner, scope)
             }
@@ -194,6 +240,7 @@ impl<'i, S: Sink> Reader<'i, S> {
                     let message = "the line begins with a blank, so it continues an owner, but there is none before it";
                     return Err(Fault::new(first.at, "owner", message));
                 }
+                self.has_owner = true;
                 self.read_record(first.at, Some(first), scanner, scope)
             }
         }
@@ -215,7 +262,7 @@ impl<'i, S: Sink> Reader<'i, S> {
                 return Err(Fault::new(scanner.position(), "type", message));
             };
             if record_ttl.is_none() && word.raw.first().is_some_and(u8::is_ascii_digit) && !word.quoted {
-                record_ttl = Some(ttl(&word)?);
+                record_ttl = Some(self.ttl(&word)?);
             } else if class.is_none()
                 && let Some(found) = read_class(&word)
             {
@@ -228,6 +275,7 @@ impl<'i, S: Sink> Reader<'i, S> {
             }
             next = scanner.word()?;
         };
+        self.rtype = Some(rtype);
         if rtype.is_meta() {
             let message = format!("{rtype} is a type of questions and messages: no zone can hold it");
             return Err(Fault::new(at, "type", message));
@@ -254,6 +302,19 @@ impl<'i, S: Sink> Reader<'i, S> {
         Ok(())
     }
 
+    /// A TTL, in a zone as zero what is too large for one.
+    fn ttl(&mut self, word: &Word<'_>) -> Result<Ttl, Fault> {
+        if let Some(ttl) = ttl(word)? {
+            return Ok(ttl);
+        }
+        if !S::TAKES_LARGE_TTL {
+            return Err(not_a_ttl(word));
+        }
+        let message = format!("the TTL {} is more than 2147483647, so it is taken as 0 (RFC 2181 §8)", word.shown());
+        self.push(word.at, Severity::Warning, "ttl-too-large", message);
+        Ok(Ttl::default())
+    }
+
     fn read_directive(
         &mut self,
         directive: &Word<'_>,
@@ -272,7 +333,8 @@ impl<'i, S: Sink> Reader<'i, S> {
             expect_end(scanner)?;
             scope.origin = Some(origin);
         } else if directive.raw.eq_ignore_ascii_case(b"$TTL") {
-            let default_ttl = ttl(&need("a TTL after $TTL")?)?;
+            let word = need("a TTL after $TTL")?;
+            let default_ttl = self.ttl(&word)?;
             expect_end(scanner)?;
             scope.default_ttl = Some(default_ttl);
         } else if directive.raw.eq_ignore_ascii_case(b"$INCLUDE") {

@@ -41,6 +41,8 @@ pub(super) trait Sink {
     /// Whether without a `$TTL` the last TTL that a record stated holds for those after it (RFC 1035 §5.1). It does not where
     /// there is a default of another kind, that stands for the `$TTL`.
     const INHERITS_TTL: bool;
+    /// Whether a TTL above 2^31 - 1 is taken as zero (RFC 2181 §8), as other servers take it in zone files, with a warning.
+    const TAKES_LARGE_TTL: bool;
 
     /// Takes a record, with a remark or a fault if there is one to make.
     fn take(&mut self, record: Record, place: Place) -> Result<Option<Remark>, Fault>;
@@ -48,6 +50,7 @@ pub(super) trait Sink {
 
 impl Sink for Vec<Record> {
     const INHERITS_TTL: bool = false;
+    const TAKES_LARGE_TTL: bool = false;
 
     fn take(&mut self, record: Record, _: Place) -> Result<Option<Remark>, Fault> {
         self.push(record);
@@ -79,6 +82,7 @@ pub(super) struct Stage {
 
 impl Sink for Stage {
     const INHERITS_TTL: bool = true;
+    const TAKES_LARGE_TTL: bool = true;
 
     fn take(&mut self, record: Record, place: Place) -> Result<Option<Remark>, Fault> {
         if self.zone.is_some() {
@@ -138,13 +142,14 @@ impl Stage {
                     format!("the {rtype} records of {} have different TTLs: the smallest is used for all", shown());
                 Ok(Some(("ttl-differs", message)))
             }
+            // As for BIND and Knot: the file of a whole domain may be given to the server of a part of it.
             Err(AddError::OutOfZone) => {
                 let apex = zone.apex();
-                Err(Fault::new(
-                    place.at,
-                    "out-of-zone",
-                    format!("{} is not in the zone {apex}: expected a name at or below it", shown()),
-                ))
+                let message = format!(
+                    "{} is not in the zone {apex}: the record is left out; expected a name at or below it",
+                    shown()
+                );
+                Ok(Some(("out-of-zone", message)))
             }
             Err(error) => Err(Fault::new(place.at, "type", format!("{} {rtype}: {error}", shown()))),
         }
@@ -152,21 +157,29 @@ impl Stage {
 
     /// The zone, `None` if there was no SOA, and what tells where its records stood.
     pub fn finish(self) -> (Option<Contents>, Places) {
-        (self.zone, Places { places: self.places, hasher: self.hasher })
+        (self.zone, Places { places: self.places, sorted: false, hasher: self.hasher })
     }
 }
 
 /// Where the records of a zone stood.
 pub(super) struct Places {
     places: Vec<(u64, RecordType, Place)>,
+    /// Whether they are in the order of the hashes, as when one was looked for.
+    sorted: bool,
     hasher: foldhash::fast::FixedState,
 }
 
 impl Places {
     /// Where the RRset stood, or at least its owner.
-    pub fn find(&self, owner: &Name, rtype: Option<RecordType>) -> Option<Place> {
+    pub fn find(&mut self, owner: &Name, rtype: Option<RecordType>) -> Option<Place> {
+        if !self.sorted {
+            // Stable: of one owner the first place stays the first.
+            self.places.sort_by_key(|(hash, ..)| *hash);
+            self.sorted = true;
+        }
         let hash = hash_of(&self.hasher, owner);
-        let mut of_owner = self.places.iter().filter(|(known, ..)| *known == hash);
+        let first = self.places.partition_point(|(known, ..)| *known < hash);
+        let mut of_owner = self.places[first..].iter().take_while(|(known, ..)| *known == hash);
         let any = of_owner.clone().next();
         of_owner.find(|(_, known, _)| Some(*known) == rtype).or(any).map(|(.., place)| *place)
     }

@@ -134,11 +134,14 @@ pub(super) fn seconds(word: &Word<'_>) -> Option<u32> {
     }
 }
 
-/// A TTL (RFC 2181 §8).
-pub(super) fn ttl(word: &Word<'_>) -> Result<Ttl, Fault> {
-    seconds(word)
-        .and_then(Ttl::new)
-        .ok_or_else(|| expected_but(word, "a TTL: seconds up to 2147483647, or units as in 1h30m", "ttl"))
+/// A TTL, or `None` for one in 32 bits that is beyond the bound of RFC 2181 §8.
+pub(super) fn ttl(word: &Word<'_>) -> Result<Option<Ttl>, Fault> {
+    seconds(word).map(Ttl::new).ok_or_else(|| not_a_ttl(word))
+}
+
+/// That `word` is no TTL.
+pub(super) fn not_a_ttl(word: &Word<'_>) -> Fault {
+    expected_but(word, "a TTL: seconds up to 2147483647, or units as in 1h30m", "ttl")
 }
 
 /// Appends the octets of a text, escapes resolved.
@@ -244,7 +247,9 @@ mod tests {
         ] {
             assert_eq!(seconds(&word(text)), expected, "{text}");
         }
-        assert!(ttl(&word("2147483647")).is_ok() && ttl(&word("2147483648")).is_err());
+        let ttl = |text| ttl(&word(text)).map_err(|fault| fault.code);
+        assert_eq!(ttl("2147483647"), Ok(Some(Ttl::MAX)));
+        assert_eq!((ttl("2147483648"), ttl("4294967296")), (Ok(None), Err("ttl")));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use super::rdata_out::{push_label, push_name, write_portable};
 use crate::wire::{Name, RecordType};
-use crate::zone::rrset::Rrset;
+use crate::zone::rrset::ttl_of;
 use crate::zone::{Contents, Ttl};
 
 /// How many octets are gathered before they are written on.
@@ -52,16 +52,6 @@ pub fn to_text(zone: &Contents) -> Vec<u8> {
     let mut text = Vec::new();
     write(zone, &mut text).expect("a vector takes all that is written to it");
     text
-}
-
-/// The TTL of a record. That of a signature is the TTL of what it covers (RFC 4034 §3), while an RRset of signatures
-/// over several types knows only one.
-fn ttl_of(rrset: &Rrset, rdata: &[u8], beside: &[Rrset]) -> Ttl {
-    if rrset.rtype != RecordType::RRSIG {
-        return rrset.ttl;
-    }
-    let covered = rdata.first_chunk().map(|octets| RecordType(u16::from_be_bytes(*octets)));
-    beside.iter().find(|other| Some(other.rtype) == covered).map_or(rrset.ttl, |other| other.ttl)
 }
 
 /// An owner relative to the apex, `@` for the apex itself.

@@ -26,7 +26,7 @@ const MADE_WITHIN: Duration = Duration::from_secs(1_200);
 
 /// Makes Routers, Namespaces and Routes through the API.
 async fn make(kubeconfig: &std::path::Path) {
-    let client = client::from_kubeconfig(kubeconfig).await.expect("the server wrote it");
+    let client = client::from_kubeconfig(kubeconfig, Duration::from_secs(60)).await.expect("the server wrote it");
     let object = |kind: &str, metadata: Value, spec: Value| json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec});
     let routers: Api<Router> = Api::all(client.clone());
     for shard in 0..SHARDS {
@@ -134,6 +134,9 @@ fn ten_thousand_routes_stay_smooth() {
     let began = Instant::now();
     browser.sees("50 shards");
     eprintln!("the first page, the first list of all routes included: {:?} after signing in", began.elapsed());
+    // On a busy machine the first list takes longer than a request waits for it, and the page asks again.
+    let said: Vec<String> = browser.log().into_iter().filter(|entry| !entry.contains("503")).collect();
+    assert!(said.is_empty(), "{said:#?}");
 
     let mut slowest = Duration::ZERO;
     for (place, wanted) in [("", ".shards"), ("#/topology", "#lines path"), ("#/namespaces/team-7", "tbody tr")] {

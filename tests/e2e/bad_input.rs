@@ -52,6 +52,21 @@ fn manifests_that_are_wrong_are_refused_with_their_paths() {
     );
 }
 
+/// A FIFO may never have a writer, a device no end: neither is waited for.
+#[test]
+fn a_zone_file_that_is_no_file_is_refused_at_once() {
+    let folder = DataDir::new();
+    let fifo = folder.join("example.org.zone");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("it runs").success());
+    let fifo = fifo.display().to_string();
+    for file in [fifo.as_str(), "/dev/zero"] {
+        for arguments in [&["check", "zone", file][..], &["zone", "diff", file, file]] {
+            let (_, complaint) = fails(arguments);
+            assert!(complaint.contains("it is not a regular file"), "{arguments:?}: {complaint}");
+        }
+    }
+}
+
 #[test]
 fn a_bad_manifest_folder_applies_nothing() {
     let data = DataDir::new();

@@ -6,6 +6,7 @@
 mod admin_tls;
 mod bad_input;
 mod brake;
+mod called;
 mod commands;
 mod dig;
 mod doctor;

@@ -106,7 +106,8 @@ fn a_route_moves_and_a_shard_is_emptied() {
         ),
         (&["move", "route", "shop/web", "--to", "shard9"], 1, "there is no Router shard9"),
         (&["move", "route", "shop/none", "--to", "shard2"], 1, "there is no Route shop/none"),
-        (&["move", "route", "web", "--to", "shard2"], 2, "must be NAMESPACE/NAME"),
+        (&["move", "route", "web", "--to", "shard2"], 1, "there is no Route default/web"),
+        (&["move", "route", "a/b/c", "--to", "shard2"], 2, "must be NAMESPACE/NAME"),
         (&["drain", "router", "shard9"], 1, "there is no Router shard9"),
     ] {
         let found = refused(&data, arguments, code);
@@ -145,7 +146,7 @@ fn a_route_moves_and_a_shard_is_emptied() {
     assert!(complaint.contains("signpost drain router shard1"), "{complaint}");
     // A trail ends by itself after half a minute: the time that caches may hold the pointers.
     let drained = told(&data, &["drain", "router", "shard1"]);
-    assert!(drained.contains("shop/api"), "{drained}");
+    assert!(drained.contains("shop/api") && drained.contains("--for=jsonpath='{.status.routes}'=0"), "{drained}");
     eventually("there is nowhere to go, which it says", || {
         let conditions = status("api")["conditions"].clone();
         let pending = conditions.as_array()?.iter().find(|one| one["type"] == "MovePending")?.clone();
@@ -317,7 +318,7 @@ fn a_simulation_touches_nothing_and_comes_true() {
     for (arguments, code, complaint) in [
         (&["simulate", "--drain", "shard9"][..], 1, "there is no Router shard9"),
         (&["simulate", "--set-weight", "shard1"], 2, "must be ROUTER=N"),
-        (&["simulate", "--add", "/nowhere.yaml"], 1, "/nowhere.yaml"),
+        (&["simulate", "--add", "/nowhere.yaml"], 2, "/nowhere.yaml"),
     ] {
         let found = refused(&data, arguments, code);
         assert!(found.contains(complaint), "{arguments:?}: {found}");

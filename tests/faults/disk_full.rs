@@ -155,7 +155,6 @@ fn in_the_middle_of_a_commit() {
             let outcome = objects.write(&mut model, key, Some(format!("while-{round}")));
             (outcome != Outcome::Acknowledged).then_some(outcome)
         });
-        println!("{when}: {failed:?}");
         assert!(matches!(&failed, Outcome::Doubtful(_) | Outcome::Refused(503 | 504 | 507, _)), "{when}: {failed:?}");
         limit("unlimited");
         taken(&objects, &mut model, &when);

@@ -5,7 +5,7 @@
 //! ever denied a live name ([`observer`]), and DNS is what the objects say ([`platform`]). What is promised and what was
 //! measured is in docs/reliability.md.
 //!
-//! `SIGNPOST_FAULT_ROUNDS` sets how often `kill -9` comes (10 if unset; the long form is 1000), and `SIGNPOST_FAULT_SEED`
+//! `SIGNPOST_FAULT_ROUNDS` sets how often `kill -9` comes (8 if unset; the long form is 1000), and `SIGNPOST_FAULT_SEED`
 //! what is written and when.
 
 mod api_gone;

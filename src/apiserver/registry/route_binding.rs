@@ -227,7 +227,9 @@ fn only_trails_age(old: &Value, new: &Value) -> bool {
     let trails = |binding: &'_ Value| binding["spec"]["trails"].as_array().cloned().unwrap_or_default();
     let but = |trail: &Value, fields: &[&str]| {
         let mut trail = trail.clone();
-        trail.as_object_mut().map(|trail| fields.iter().for_each(|field| drop(trail.remove(*field))));
+        if let Some(trail) = trail.as_object_mut() {
+            fields.iter().for_each(|field| drop(trail.remove(*field)));
+        }
         trail
     };
     let before = trails(old);

@@ -65,12 +65,11 @@ fn zones() -> Zones {
         .collect();
     let text = b"$TTL 60\n@ SOA ns h 7 1 1 1 1\n@ NS ns.v3.example.\n*.w CNAME shop-front.routes.v3.example.\n";
     let called: std::sync::Arc<std::path::Path> = std::sync::Arc::from(std::path::Path::new("own.example.zone"));
-    let read = crate::zonefile::read_zone_at(
+    let read = crate::zonefile::read_zone(
         text,
         &called,
         Some(name("own.example.")),
         &mut crate::zonefile::include::FolderIncludes::new(std::path::Path::new("")),
-        None,
     );
     let contents = read.contents.expect("a good zone");
     all.push(Known { contents, source: Source::File("own.example.zone".into()), serial_is_sure: true });

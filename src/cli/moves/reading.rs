@@ -40,6 +40,15 @@ impl Platform {
     /// Reads Routers, Namespaces, Routes and RouteBindings.
     pub(crate) async fn read(place: &Place) -> Result<Self, String> {
         let access = place.connect().await?;
+        let told = |error: kube::Error| match error {
+            kube::Error::Api(status) if status.code == 403 => format!(
+                "you may not see the whole platform, as a forecast needs ({}): routes are moved by whoever operates it",
+                status.message
+            ),
+            error => access.unanswered(error),
+        };
+        let namespaces: Api<Namespace> = Api::all(access.client.clone());
+        namespaces.list_metadata(&ListParams::default().limit(1)).await.map_err(told)?;
         let known = progress::during("reading the platform", Known::find(place, &access)).await?;
         let mut forecast = Forecast::new(&known.domain, Instant::now());
         let mut records = BTreeMap::new();
@@ -61,14 +70,8 @@ impl Platform {
             })
             .await
         };
-        match progress::during("reading the platform", reading).await {
-            Ok(()) => Ok(Platform { access, known, forecast, records, bound }),
-            Err(kube::Error::Api(status)) if status.code == 403 => Err(format!(
-                "you may not see the whole platform, which a forecast needs ({}): whoever operates it moves routes",
-                status.message
-            )),
-            Err(error) => Err(access.unanswered(error)),
-        }
+        progress::during("reading the platform", reading).await.map_err(told)?;
+        Ok(Platform { access, known, forecast, records, bound })
     }
 
     /// What each route is bound to, as it was read.

@@ -10,10 +10,13 @@ use crate::api::v1alpha1::router::{ACCEPTED, ADDRESSES_HEALTHY, Router, ZONE_PUB
 /// How many objects a warning names, and how many Routers have a warning of their own for one thing.
 pub(super) const NAMED: usize = 3;
 
+/// What to say of a Router by its name and a condition that is not met.
+type Say = fn(&str, &Condition) -> Option<String>;
+
 /// What the conditions of Routers say, but for `Ready`.
 pub(super) fn of_routers(routers: &[Router]) -> Vec<String> {
     let mut warnings = Vec::new();
-    let kinds: [(&str, fn(&str, &Condition) -> Option<String>); 3] = [
+    let kinds: [(&str, Say); 3] = [
         (ACCEPTED, |name, said| {
             Some(format!("Router {name} is not used as it stands, {}: {}", said.reason, said.message))
         }),

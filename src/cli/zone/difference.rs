@@ -14,8 +14,8 @@ use crate::cli::{Exit, complain};
 use crate::compiler::apex;
 use crate::wire::{Name, RecordType};
 use crate::zone::{Contents, Rrset, diff};
-use crate::zonefile::include::FolderIncludes;
-use crate::zonefile::{Severity, rdata_out, read_zone_at};
+use crate::zonefile::include::{FolderIncludes, read_file};
+use crate::zonefile::{Scrutiny, Severity, rdata_out, read_zone_with};
 
 pub(super) fn command() -> Command {
     let files = Arg::new("files")
@@ -90,11 +90,13 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
 
 /// Reads a zone file; every error of it in one text.
 fn read(file: &Path, origin: Option<Name>) -> Result<Contents, String> {
-    let text = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let mut text = Vec::new();
+    read_file(file, &mut text).map_err(|error| format!("{}: {error}", file.display()))?;
     let by_name = || Name::parse(file.file_stem()?.as_encoded_bytes(), &Name::root()).ok();
     let folder = file.parent().unwrap_or(Path::new(""));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
-    let read = read_zone_at(&text, &Arc::from(file), origin.or_else(by_name), &mut FolderIncludes::new(folder), now);
+    let (mut includes, scrutiny) = (FolderIncludes::new(folder), Scrutiny::of_server(now));
+    let read = read_zone_with(&text, &Arc::from(file), origin.or_else(by_name), &mut includes, &scrutiny);
     read.contents.ok_or_else(|| {
         let errors = read.findings.iter().filter(|finding| finding.severity == Severity::Error);
         errors.map(ToString::to_string).collect::<Vec<_>>().join("\n")

@@ -37,7 +37,9 @@ pub(super) struct Mirror<K, V> {
     project: Box<dyn Fn(K) -> V + Send + Sync>,
     shared: Arc<Shared<V>>,
     backoff: Backoff,
-    /// Watches in a row that told nothing.
+    /// Whether the watch has told anything.
+    told: bool,
+    /// Watches before it, in a row, that told nothing.
     barren: u32,
     decoding: Decoding,
     streaming: bool,
@@ -91,6 +93,7 @@ where
             request: Request::new(K::url_path(&(), settings.namespace.as_deref())),
             client,
             backoff: Backoff::new(settings.backoff_first, settings.backoff_longest),
+            told: false,
             barren: 0,
             decoding: Decoding::Strict,
             streaming: settings.streaming,
@@ -188,6 +191,7 @@ where
             WatchEvent::Bookmark(bookmark) => {
                 if bookmark.metadata.annotations.contains_key("k8s.io/initial-events-end") {
                     let change = self.resync(listed, bookmark.metadata.resource_version.clone());
+                    self.told = true;
                     self.shared.state().connected = true;
                     if let Phase::Streaming { events, .. } = std::mem::replace(&mut self.phase, Phase::List) {
                         let version = bookmark.metadata.resource_version;
@@ -210,6 +214,7 @@ where
         }
         let events = self.open(&version, false).await?;
         self.heard();
+        self.told = false;
         self.shared.state().connected = true;
         self.phase = Phase::Watching { events, version, since: Instant::now() };
         Ok(())
@@ -257,7 +262,7 @@ where
     async fn watch(&mut self) -> Result<Option<Change<V>>, Failure> {
         let event = self.event().await?;
         self.backoff.reset();
-        self.barren = 0;
+        self.told = true;
         let change = self.take(event);
         if let Phase::Watching { version, .. } = &self.phase {
             self.shared.state().version.clone_from(version);
@@ -329,7 +334,9 @@ where
         let in_order = matches!(failure.reason, Restart::Closed | Restart::Asked);
         // Whoever sits between us and the server may end every watch before its first word, or hold back all words. Nobody
         // would see that anything is missed: lists do.
-        self.barren += u32::from(matches!(self.phase, Phase::Watching { .. }));
+        if matches!(self.phase, Phase::Watching { .. }) {
+            self.barren = if self.told { 0 } else { self.barren.saturating_add(1) };
+        }
         let is_barren = self.barren > 0 && (!lived || self.barren.is_multiple_of(BARREN_MAX));
         {
             let mut state = self.shared.state();

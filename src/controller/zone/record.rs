@@ -173,7 +173,10 @@ pub fn load(live: Live<'_>) -> Option<Loaded> {
     Some(loaded)
 }
 
-fn read_zone(name: &[u8], mut fields: Reader<'_>) -> Option<(Name, Published, Option<Box<[u8]>>)> {
+/// What was published of a zone, with the zone itself if it was written.
+type StoredZone = (Name, Published, Option<Box<[u8]>>);
+
+fn read_zone(name: &[u8], mut fields: Reader<'_>) -> Option<StoredZone> {
     let apex = Name::from_wire(name).ok()?;
     let published = Published {
         serial: Serial(u32::try_from(fields.number()?).ok()?),

@@ -175,7 +175,8 @@ mod tests {
             tally.add(&apex(1), Some(3), seen(label, is_below), weight, at(second));
         }
         tally.add(&apex(2), None, seen("a b", false), 2, at(3_704));
-        let told = |report: &Report| -> Vec<(String, u64, Vec<(String, u64, i64)>)> {
+        type Names = Vec<(String, u64, i64)>;
+        let told = |report: &Report| -> Vec<(String, u64, Names)> {
             let names = |zone: &Zone| {
                 let told = |one: &Asked| (one.name.clone(), one.requests, one.last_asked.as_second());
                 zone.names.iter().map(told).collect()

@@ -64,6 +64,8 @@ pub(super) struct Writer {
     marked: (Instant, u64),
     /// After a fault of the file nothing is written until it was opened anew: redb cannot know what is on disk.
     failed: bool,
+    /// When it was opened anew last, or failed.
+    tried: Instant,
     /// Whether the disk had too little room when it was last looked at.
     full: bool,
 }
@@ -83,6 +85,7 @@ impl Writer {
             forget: 0,
             marked: (Instant::now(), newest.0),
             failed: false,
+            tried: Instant::now(),
             full: false,
         }
     }
@@ -102,8 +105,9 @@ impl Writer {
                     Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
                 }
             }
-            if self.failed {
+            if self.failed && self.tried.elapsed() >= RETRY_EVERY {
                 self.recover();
+                self.tried = Instant::now();
             }
             self.work(group);
             self.mark();
@@ -198,6 +202,7 @@ impl Writer {
 
     fn fail(&mut self, error: &redb::Error) {
         self.failed = true;
+        self.tried = Instant::now();
         self.shared.writable.store(false, Ordering::Relaxed);
         tracing::error!(%error, "the store takes no writes: its file cannot be written; it is opened anew until that works");
         let told = || unavailable(redb::Error::PreviousIo);

@@ -77,6 +77,13 @@ pub enum Field {
     TypeBitmap,
     /// IPSECKEY's gateway, whose kind is the record's second octet (RFC 4025 §2.3).
     Gateway,
+    /// AMTRELAY's discovery bit, kind of relay, and relay (RFC 8777 §4.2).
+    Relay,
+    /// DSYNC's scheme, 8 bits, in text a number or mnemonic (RFC 9859 §2.1).
+    Scheme,
+    /// ZONEMD's digest up to the end, in text hex: as long as the hash of the octet before makes it, and at least 12 octets
+    /// (RFC 8976 §2.2.4).
+    ZoneDigest,
     /// HIP's lengths, algorithm, tag and key (RFC 8005 §5).
     HostIdentity,
     /// Address prefixes up to the end (RFC 3123 §4).
@@ -117,7 +124,7 @@ pub const fn fields(rtype: RecordType) -> &'static [Field] {
         T::PX => &[U16, FOLDED, FOLDED],
         T::GPOS => &[CharacterString, CharacterString, CharacterString],
         // RFC 2535, still seen as SIG(0) keys
-        T::KEY => &[U16, U8, Algorithm, Base64OrNone],
+        T::KEY | T::RKEY => &[U16, U8, Algorithm, Base64OrNone],
         T::SIG => &[Type, Algorithm, U8, Seconds, Timestamp, Timestamp, U16, FOLDED, Base64],
         // RFC 3596, RFC 1876, RFC 2782, RFC 3403, RFC 2230, RFC 4398, RFC 6672, RFC 3123
         T::AAAA => &[Ipv6],
@@ -128,8 +135,8 @@ pub const fn fields(rtype: RecordType) -> &'static [Field] {
         T::CERT => &[CertificateType, U16, Algorithm, Base64],
         T::DNAME => &[FOLDED],
         T::APL => &[AddressPrefixes],
-        // RFC 4034, RFC 7344, RFC 5155
-        T::DS | T::CDS => &[U16, Algorithm, U8, Hex],
+        // RFC 4034, RFC 7344, RFC 5155, RFC 4431; TA is of before
+        T::DS | T::CDS | T::DLV | T::TA => &[U16, Algorithm, U8, Hex],
         T::RRSIG => &[Type, Algorithm, U8, Seconds, Timestamp, Timestamp, U16, FOLDED, Base64],
         T::NSEC => &[EXACT, TypeBitmap],
         T::DNSKEY | T::CDNSKEY => &[U16, U8, Algorithm, Base64],
@@ -143,15 +150,19 @@ pub const fn fields(rtype: RecordType) -> &'static [Field] {
         T::HIP => &[HostIdentity, Names],
         T::OPENPGPKEY => &[Base64],
         T::CSYNC => &[U32, U16, TypeBitmap],
-        T::ZONEMD => &[U32, U8, U8, Hex],
+        T::ZONEMD => &[U32, U8, U8, ZoneDigest],
         // RFC 9460, RFC 7208 §3.1, RFC 6742, RFC 7043, RFC 7553, RFC 8659, RFC 9606
         T::SVCB | T::HTTPS => &[U16, EXACT, SvcParams],
-        T::SPF | T::RESINFO => &[CharacterStrings],
+        T::SPF | T::RESINFO | T::AVC | T::NINFO => &[CharacterStrings],
         T::NID | T::L64 => &[U16, Node64],
         T::L32 => &[U16, Ipv4],
         T::LP => &[U16, EXACT],
         T::EUI48 => &[Eui48],
         T::EUI64 => &[Eui64],
+        // RFC 8777, RFC 9859, draft-ietf-dnsop-dnssec-trust-history
+        T::AMTRELAY => &[U8, Relay],
+        T::DSYNC => &[Type, Scheme, U16, EXACT],
+        T::TALINK => &[EXACT, EXACT],
         T::URI => &[U16, U16, Target],
         T::CAA => &[U8, Tag, Text],
         _ => &[Opaque],
@@ -179,13 +190,15 @@ impl fmt::Display for Field {
             CharacterString | CharacterStrings => "a text of at most 255 octets",
             Text | Target => "a text",
             Tag => "a tag of letters and digits",
-            Hex | Opaque => "hex digits",
+            Hex | ZoneDigest | Opaque => "hex digits",
             Nsap => "0x and hex digits",
             Base64 | Base64OrNone => "base64",
             Salt => "hex digits or -",
             HashedOwner => "base32hex",
             TypeBitmap => "record types",
             Gateway => "a gateway (an address, a name or .)",
+            Relay => "a discovery bit (0 or 1), a type from 0 to 3 and a relay",
+            Scheme => "a scheme (NOTIFY or a number)",
             HostIdentity => "a host identity",
             AddressPrefixes => "address prefixes (1:192.0.2.0/24)",
             SvcParams => "service parameters (key=value)",

@@ -33,7 +33,7 @@ pub(super) fn end_of(field: Field, rdata: &[u8], start: usize) -> Result<usize, 
             }
             Ok(at)
         }
-        Field::U8 | Field::Algorithm => fixed(1),
+        Field::U8 | Field::Algorithm | Field::Scheme => fixed(1),
         Field::U16 | Field::Type | Field::CertificateType => fixed(2),
         Field::U32 | Field::Seconds | Field::Timestamp | Field::Ipv4 => fixed(4),
         Field::Eui48 => fixed(6),
@@ -69,6 +69,21 @@ pub(super) fn end_of(field: Field, rdata: &[u8], start: usize) -> Result<usize, 
             2 => fixed(16),
             3 => Ok(end_of_name(rdata, start)?),
             _ => Err(malformed("the gateway type is not 0 to 3")),
+        },
+        Field::Relay => match rest.first().ok_or(RdataError::Truncated(field))? & 0x7f {
+            0 => Ok(start + 1),
+            1 => fixed(1 + 4),
+            2 => fixed(1 + 16),
+            3 => Ok(end_of_name(rdata, start + 1)?),
+            _ => Err(malformed("the relay type is not 0 to 3")),
+        },
+        // RFC 8976 §5.3: 1 is SHA-384, 2 SHA-512.
+        Field::ZoneDigest => match (rdata[start - 1], rest.len()) {
+            (1, 48) | (2, 64) => Ok(rdata.len()),
+            (1, _) => Err(malformed("the digest has not the 48 octets of SHA-384")),
+            (2, _) => Err(malformed("the digest has not the 64 octets of SHA-512")),
+            (_, 12..) => Ok(rdata.len()),
+            _ => Err(malformed("the digest has fewer than 12 octets")),
         },
         Field::HostIdentity => match *rest {
             [0, ..] => Err(malformed("the tag is empty")),

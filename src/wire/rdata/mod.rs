@@ -117,6 +117,8 @@ pub fn names(rtype: RecordType, rdata: &[u8]) -> impl Iterator<Item = EmbeddedNa
             Field::Names => (NameForm::Exact, item.start),
             // RFC 4025 §2.3: gateway type 3 is a name.
             Field::Gateway if rdata[1] == 3 => (NameForm::Exact, item.start),
+            // RFC 8777 §4.2.3: as is relay type 3.
+            Field::Relay if item.octets[0] & 0x7f == 3 => (NameForm::Exact, item.start + 1),
             _ => (NameForm::Exact, item.start + item.octets.len()),
         };
         let end = item.start + item.octets.len();

@@ -1,30 +1,37 @@
 //! Checks of a signed zone: what a validator would stumble over (RFC 4034, RFC 4035 §2, RFC 5155 §7.1).
 //!
-//! Signatures are not verified, which takes the whole zone's cryptography; what is checked is what goes wrong when a signed
-//! file is edited, cut or forgotten: RRsets without a signature, signatures that are expired, by no key of the zone or over
+//! What is checked here takes no cryptography, which is in [`super::verify`]. It is what goes wrong when a signed file is edited,
+//! cut or forgotten: RRsets without a signature, signatures that are expired, by no key of the zone or over
 //! nothing, and proofs that leave out a name or a type. All are warnings, for the zone is served as it is, but for a chain
 //! with so many iterations that no proof is given from it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
-use super::{Code, FINDINGS_MAX, Finding, View, has, targets};
+use super::report::Reporter;
+use super::{Code, View, has, targets};
 use crate::wire::{Name, RecordType};
 use crate::zone::Contents;
-use crate::zone::denial::{NSEC3_ITERATIONS_MAX, Nsec3Hash, hash_name, is_of_chain};
+use crate::zone::denial::{NSEC3_ITERATIONS_MAX, Nsec3Hash, hash_name, is_of_chain, iterations, parameters};
 use crate::zone::rrset::Rrset;
 use crate::zone::serial::Serial;
 
 /// Octets of an RRSIG's data in front of the signer's name.
-const RRSIG_FIXED_OCTETS: usize = 18;
+pub(super) const RRSIG_FIXED_OCTETS: usize = 18;
 
 /// Key tags and algorithms of the zone's keys.
 pub(super) fn keys(dnskeys: Option<&Rrset>) -> Vec<(u16, u8)> {
-    let data = dnskeys.into_iter().flat_map(|rrset| &rrset.rdata);
-    data.filter(|data| data.len() >= 4).map(|data| (key_tag(data), data[3])).collect()
+    zone_keys(dnskeys).map(|data| (key_tag(data), data[3])).collect()
+}
+
+/// The data of DNSKEY records that may sign zones: RFC 4034 §2.1.1, §2.1.2 want the flag Zone Key and protocol 3.
+pub(super) fn zone_keys(dnskeys: Option<&Rrset>) -> impl Iterator<Item = &[u8]> {
+    let data = dnskeys.into_iter().flat_map(|rrset| &rrset.rdata).map(|data| &data[..]);
+    data.filter(|data| matches!(data, [flags, _, 3, _, ..] if flags & 1 == 1))
 }
 
 /// RFC 4034 appendix B.
-fn key_tag(dnskey: &[u8]) -> u16 {
+pub(super) fn key_tag(dnskey: &[u8]) -> u16 {
     // Algorithm 1 had a way of its own; nothing validates it any more (RFC 8624 §3.1).
     let sum = dnskey.iter().enumerate().fold(0u32, |sum, (at, octet)| {
         sum.wrapping_add(if at % 2 == 0 { u32::from(*octet) << 8 } else { u32::from(*octet) })
@@ -33,18 +40,18 @@ fn key_tag(dnskey: &[u8]) -> u16 {
 }
 
 /// One signature, read as far as it is checked.
-struct Signature {
-    covered: RecordType,
-    algorithm: u8,
-    labels: u8,
-    original_ttl: u32,
+pub(super) struct Signature {
+    pub(super) covered: RecordType,
+    pub(super) algorithm: u8,
+    pub(super) labels: u8,
+    pub(super) original_ttl: u32,
     expiration: Serial,
     inception: Serial,
-    key_tag: u16,
+    pub(super) key_tag: u16,
 }
 
 impl Signature {
-    fn read(data: &[u8]) -> Option<Self> {
+    pub(super) fn read(data: &[u8]) -> Option<Self> {
         let &[c0, c1, algorithm, labels, t0, t1, t2, t3, e0, e1, e2, e3, i0, i1, i2, i3, k0, k1] =
             data.first_chunk::<RRSIG_FIXED_OCTETS>()?;
         Some(Signature {
@@ -60,12 +67,11 @@ impl Signature {
 }
 
 /// The signatures of one owner that is not below a cut.
-pub(super) fn check_owner(view: &View<'_>, owner: &Name, rrsets: &[Rrset], findings: &mut Vec<Finding>) {
+pub(super) fn check_owner(view: &View<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
     let signatures = rrsets.iter().find(|rrset| rrset.rtype == RecordType::RRSIG);
     let read: Vec<Signature> =
         signatures.into_iter().flat_map(|rrset| &rrset.rdata).filter_map(|data| Signature::read(data)).collect();
-    let mut push =
-        |code, rtype, message| findings.push(Finding { code, owner: owner.clone(), rtype: Some(rtype), message });
+    let mut push = |code, rtype, message: fmt::Arguments<'_>| report.push(code, owner, Some(rtype), message);
     for (index, signature) in read.iter().enumerate() {
         let covered = signature.covered;
         let first = !read[..index].iter().any(|other| other.covered == covered);
@@ -73,7 +79,7 @@ pub(super) fn check_owner(view: &View<'_>, owner: &Name, rrsets: &[Rrset], findi
             push(
                 Code::RrsigNothing,
                 RecordType::RRSIG,
-                format!("{owner} has an RRSIG over {covered}, but no {covered}"),
+                format_args!("{owner} has an RRSIG over {covered}, but no {covered}"),
             );
         }
         if view.signed {
@@ -81,8 +87,8 @@ pub(super) fn check_owner(view: &View<'_>, owner: &Name, rrsets: &[Rrset], findi
         }
     }
     if let Some(signer) = signatures.and_then(|rrset| targets(rrset).find(|signer| signer != view.zone.apex())) {
-        let message = format!("an RRSIG of {owner} is by {signer}, expected {}", view.zone.apex());
-        push(Code::RrsigSigner, RecordType::RRSIG, message);
+        let apex = view.zone.apex();
+        push(Code::RrsigSigner, RecordType::RRSIG, format_args!("an RRSIG of {owner} is by {signer}, expected {apex}"));
     }
     if !view.signed {
         return;
@@ -95,11 +101,19 @@ pub(super) fn check_owner(view: &View<'_>, owner: &Name, rrsets: &[Rrset], findi
             _ => !cut,
         };
         if must && !read.iter().any(|signature| signature.covered == rrset.rtype) {
-            push(Code::Unsigned, rrset.rtype, format!("the zone has keys, but {owner} {} has no RRSIG", rrset.rtype));
+            push(
+                Code::Unsigned,
+                rrset.rtype,
+                format_args!("the zone has keys, but {owner} {} has no RRSIG", rrset.rtype),
+            );
         }
     }
-    if owner == view.zone.apex() && !has(rrsets, RecordType::NSEC) && !has(rrsets, RecordType::NSEC3PARAM) {
-        push(Code::NoDenial, RecordType::DNSKEY, "the zone has keys, but neither NSEC nor NSEC3PARAM".into());
+    if owner == view.zone.apex() && !has(rrsets, RecordType::NSEC) && parameters(view.zone).next().is_none() {
+        push(
+            Code::NoDenial,
+            RecordType::DNSKEY,
+            format_args!("the zone has keys, but neither NSEC nor an NSEC3PARAM of algorithm 1 and without flags"),
+        );
     }
 }
 
@@ -108,14 +122,14 @@ fn check_signature(
     owner: &Name,
     rrsets: &[Rrset],
     signature: &Signature,
-    push: &mut impl FnMut(Code, RecordType, String),
+    push: &mut impl FnMut(Code, RecordType, fmt::Arguments<'_>),
 ) {
     let Signature { covered, algorithm, labels, original_ttl, expiration, inception, key_tag } = *signature;
-    let mut push = |code, message| push(code, RecordType::RRSIG, message);
+    let mut push = |code, message: fmt::Arguments<'_>| push(code, RecordType::RRSIG, message);
     if !view.keys.contains(&(key_tag, algorithm)) {
         push(
             Code::RrsigKey,
-            format!(
+            format_args!(
                 "the RRSIG over {owner} {covered} is by key {key_tag} of algorithm {algorithm}, which is not in the zone"
             ),
         );
@@ -125,23 +139,23 @@ fn check_signature(
     if usize::from(labels) != expected {
         push(
             Code::RrsigLabels,
-            format!("the RRSIG over {owner} {covered} counts {labels} labels, expected {expected}"),
+            format_args!("the RRSIG over {owner} {covered} counts {labels} labels, expected {expected}"),
         );
     }
     let ttl = rrsets.iter().find(|rrset| rrset.rtype == covered).map(|rrset| rrset.ttl.seconds());
     if let Some(ttl) = ttl.filter(|ttl| *ttl > original_ttl) {
         push(
             Code::RrsigTtl,
-            format!(
+            format_args!(
                 "{owner} {covered} has the TTL {ttl}, but was signed with {original_ttl}: validators cut it (RFC 4035 §5.3.3)"
             ),
         );
     }
     let Some(now) = view.now else { return };
     if now.is_after(expiration) {
-        push(Code::RrsigExpired, format!("the RRSIG over {owner} {covered} has expired: sign the zone anew"));
+        push(Code::RrsigExpired, format_args!("the RRSIG over {owner} {covered} has expired: sign the zone anew"));
     } else if inception.is_after(now) {
-        push(Code::RrsigEarly, format!("the RRSIG over {owner} {covered} is not valid yet: is the clock right?"));
+        push(Code::RrsigEarly, format_args!("the RRSIG over {owner} {covered} is not valid yet: is the clock right?"));
     }
 }
 
@@ -165,36 +179,34 @@ impl Authority<'_> {
     }
 }
 
-/// Whether a signed zone has a chain of NSEC3 records from which proofs can be given, if it has any.
-pub(super) fn check_iterations(view: &View<'_>, findings: &mut Vec<Finding>) {
-    let fewest = fewest_iterations(view.zone);
-    if fewest > NSEC3_ITERATIONS_MAX {
-        findings.push(Finding {
-            code: Code::Nsec3IterationsMax,
-            owner: view.zone.apex().clone(),
-            rtype: Some(RecordType::NSEC3PARAM),
-            message: format!(
+/// Whether a signed zone has a chain of proofs that can be given, if it has any.
+pub(super) fn check_iterations(view: &View<'_>, report: &mut Reporter<'_>) {
+    if let Some(fewest) = too_many_iterations(view.zone) {
+        report.push(
+            Code::Nsec3IterationsMax,
+            view.zone.apex(),
+            Some(RecordType::NSEC3PARAM),
+            format_args!(
                 "NSEC3 with {fewest} further iterations: proofs cannot be given, as validators take {NSEC3_ITERATIONS_MAX} at most; \
                  sign the zone with 0 (RFC 9276 §3.1)"
             ),
-        });
+        );
     }
 }
 
-/// The fewest iterations among the zone's chains of NSEC3 records by SHA-1, 0 if it has none. One that can be used is enough,
-/// while the zone goes from one to another.
-fn fewest_iterations(zone: &Contents) -> u16 {
-    let parameters = zone.get(zone.apex(), RecordType::NSEC3PARAM);
-    let iterations = parameters.into_iter().flat_map(|rrset| &rrset.rdata).filter_map(|data| match **data {
-        [1, _, high, low, ..] => Some(u16::from_be_bytes([high, low])),
-        _ => None,
-    });
-    iterations.min().unwrap_or(0)
+/// The fewest iterations of the zone's chains of NSEC3 records, if they are too many of all, and there is no NSEC either. One
+/// chain that can be used is enough, while the zone goes from one to another.
+fn too_many_iterations(zone: &Contents) -> Option<u16> {
+    let fewest = parameters(zone).map(iterations).min()?;
+    (fewest > NSEC3_ITERATIONS_MAX && zone.get(zone.apex(), RecordType::NSEC).is_none()).then_some(fewest)
 }
 
 /// The chain of NSEC or NSEC3 records of a signed zone.
-pub(super) fn check_chain(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub(super) fn check_chain(view: &View<'_>, report: &mut Reporter<'_>) {
     let zone = view.zone;
+    if too_many_iterations(zone).is_some() {
+        return;
+    }
     let mut names = Vec::new();
     let mut above: Option<&Name> = None;
     for (owner, rrsets) in zone.owners() {
@@ -205,59 +217,50 @@ pub(super) fn check_chain(view: &View<'_>, findings: &mut Vec<Finding>) {
         above = (cut || has(rrsets, RecordType::DNAME)).then_some(owner);
         names.push(Authority { owner, rrsets, cut });
     }
-    if let Some(parameters) = zone.get(zone.apex(), RecordType::NSEC3PARAM) {
-        if fewest_iterations(zone) > NSEC3_ITERATIONS_MAX {
-            return;
-        }
-        for parameters in &parameters.rdata {
-            check_nsec3(view, &names, parameters, findings);
-        }
-    } else if zone.get(zone.apex(), RecordType::NSEC).is_some() {
-        check_nsec(&names, findings);
+    let chains = parameters(zone).filter(|parameters| check_nsec3(view, &names, parameters, report)).count();
+    if chains == 0 && zone.get(zone.apex(), RecordType::NSEC).is_some() {
+        check_nsec(&names, report);
     }
 }
 
-fn check_nsec(names: &[Authority<'_>], findings: &mut Vec<Finding>) {
+fn check_nsec(names: &[Authority<'_>], report: &mut Reporter<'_>) {
     for (at, name) in names.iter().enumerate() {
-        if findings.len() >= FINDINGS_MAX {
-            return;
-        }
         let owner = name.owner;
-        let mut push = |code, message| {
-            findings.push(Finding { code, owner: owner.clone(), rtype: Some(RecordType::NSEC), message });
-        };
+        let mut push = |code, message: fmt::Arguments<'_>| report.push(code, owner, Some(RecordType::NSEC), message);
         let nsec = name.rrsets.iter().find(|rrset| rrset.rtype == RecordType::NSEC);
         let Some((next, bitmap)) = nsec.and_then(|rrset| Name::split_from(rrset.rdata.first()?).ok()) else {
-            push(Code::NsecMissing, format!("{owner} has no NSEC: validators cannot be told which types it has"));
+            push(Code::NsecMissing, format_args!("{owner} has no NSEC: validators cannot be told which types it has"));
             continue;
         };
         let expected = names[(at + 1) % names.len()].owner;
         if next != *expected {
-            push(Code::NsecNext, format!("the NSEC of {owner} leads to {next}, but the next name is {expected}"));
+            push(Code::NsecNext, format_args!("the NSEC of {owner} leads to {next}, but the next name is {expected}"));
         }
         if let Some(difference) = difference(&types_in(bitmap), &name.types()) {
-            push(Code::NsecTypes, format!("the NSEC of {owner} {difference}"));
+            push(Code::NsecTypes, format_args!("the NSEC of {owner} {difference}"));
         }
     }
 }
 
-fn check_nsec3(view: &View<'_>, names: &[Authority<'_>], parameters: &[u8], findings: &mut Vec<Finding>) {
+/// Checks the chain of NSEC3 records of these parameters; whether it is one that proofs are given from.
+fn check_nsec3(view: &View<'_>, names: &[Authority<'_>], parameters: &[u8], report: &mut Reporter<'_>) -> bool {
     let zone = view.zone;
-    let Some((&[1, _, high, low, _], salt)) = parameters.split_first_chunk::<5>() else { return };
-    let iterations = u16::from_be_bytes([high, low]);
-    let mut push = |code, owner: &Name, rtype, message| {
-        if findings.len() < FINDINGS_MAX {
-            findings.push(Finding { code, owner: owner.clone(), rtype: Some(rtype), message });
-        }
-    };
+    let Some((_, salt)) = parameters.split_first_chunk::<5>() else { return false };
+    let iterations = iterations(parameters);
+    let mut push =
+        |code, owner: &Name, rtype, message: fmt::Arguments<'_>| report.push(code, owner, Some(rtype), message);
     if iterations > 0 {
-        let message = format!(
-            "NSEC3 with {iterations} further iterations: they cost every validator and protect nothing; use 0 (RFC 9276 §3.1)"
+        push(
+            Code::Nsec3Iterations,
+            zone.apex(),
+            RecordType::NSEC3PARAM,
+            format_args!(
+                "NSEC3 with {iterations} further iterations: they cost every validator and protect nothing; use 0 (RFC 9276 §3.1)"
+            ),
         );
-        push(Code::Nsec3Iterations, zone.apex(), RecordType::NSEC3PARAM, message);
     }
     if iterations > NSEC3_ITERATIONS_MAX {
-        return;
+        return false;
     }
     // The chain: each hash's owner, data after the parameters, and whether it opts out.
     let mut chain: BTreeMap<Nsec3Hash, (&Name, &[u8], bool)> = BTreeMap::new();
@@ -270,6 +273,15 @@ fn check_nsec3(view: &View<'_>, names: &[Authority<'_>], parameters: &[u8], find
                 chain.insert(hash, (owner, &data[parameters.len()..], data[1] & 1 == 1));
             }
         }
+    }
+    if chain.is_empty() {
+        push(
+            Code::Nsec3Missing,
+            zone.apex(),
+            RecordType::NSEC3PARAM,
+            format_args!("the NSEC3PARAM tells of NSEC3 records that are not there: sign the zone anew"),
+        );
+        return false;
     }
     // What the chain must tell, and of empty non-terminals whether a name with a proof lies below.
     let mut wanted: BTreeMap<&[u8], (Name, BTreeSet<u16>, bool)> = BTreeMap::new();
@@ -295,15 +307,19 @@ fn check_nsec3(view: &View<'_>, names: &[Authority<'_>], parameters: &[u8], find
                 told.insert(hash);
                 let bitmap = rest.split_first().and_then(|(length, rest)| rest.get(usize::from(*length)..));
                 if let Some(difference) = difference(&types_in(bitmap.unwrap_or_default()), &types) {
-                    push(Code::Nsec3Types, owner, RecordType::NSEC3, format!("the NSEC3 of {name} {difference}"));
+                    push(Code::Nsec3Types, owner, RecordType::NSEC3, format_args!("the NSEC3 of {name} {difference}"));
                 }
             }
             None => {
                 let covering = chain.range(..hash).next_back().or_else(|| chain.last_key_value());
                 let opted_out = covering.is_some_and(|(_, (.., opts_out))| *opts_out);
                 if must || !opted_out {
-                    let message = format!("{name} has no NSEC3: validators would be told that it does not exist");
-                    push(Code::Nsec3Missing, &name, RecordType::NSEC3, message);
+                    push(
+                        Code::Nsec3Missing,
+                        &name,
+                        RecordType::NSEC3,
+                        format_args!("{name} has no NSEC3: validators would be told that it does not exist"),
+                    );
                 }
             }
         }
@@ -316,13 +332,19 @@ fn check_nsec3(view: &View<'_>, names: &[Authority<'_>], parameters: &[u8], find
                 Code::Nsec3Next,
                 owner,
                 RecordType::NSEC3,
-                format!("the NSEC3 at {owner} does not lead to the next hash, {next}"),
+                format_args!("the NSEC3 at {owner} does not lead to the next hash, {next}"),
             );
         }
         if !told.contains(hash) {
-            push(Code::Nsec3Stray, owner, RecordType::NSEC3, format!("the NSEC3 at {owner} is of no name of the zone"));
+            push(
+                Code::Nsec3Stray,
+                owner,
+                RecordType::NSEC3,
+                format_args!("the NSEC3 at {owner} is of no name of the zone"),
+            );
         }
     }
+    true
 }
 
 /// The types of a type bitmap (RFC 4034 §4.1.2).

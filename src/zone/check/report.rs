@@ -1,0 +1,67 @@
+//! What a check has found so far: all of it counts, but only so much of it is kept to be told.
+
+use std::fmt;
+
+use super::code::{Code, Severity, Unread};
+use crate::wire::{Name, RecordType};
+
+/// One thing that is wrong with a zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The kind.
+    pub code: Code,
+    /// Whose records.
+    pub owner: Name,
+    /// Which of them, if it is about some; a record of this type and owner is in the zone, or else missing there.
+    pub rtype: Option<RecordType>,
+    /// What was found, and what to do, for people.
+    pub message: String,
+}
+
+/// The findings of one check.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// What is told, in the order of the checks. An error is told if there is one.
+    pub findings: Vec<Finding>,
+    /// How many errors, warnings and notes there are beyond those.
+    pub untold: usize,
+    errors: usize,
+    others: usize,
+}
+
+/// Takes findings, and knows which are none and how many are kept.
+pub(super) struct Reporter<'a> {
+    report: Report,
+    told_max: usize,
+    unread: &'a Unread,
+}
+
+impl<'a> Reporter<'a> {
+    /// Keeps at most `told_max` errors and as many others; what records of `unread` might cure is no finding.
+    pub(super) fn new(told_max: usize, unread: &'a Unread) -> Self {
+        Reporter { report: Report::default(), told_max: told_max.max(1), unread }
+    }
+
+    /// Adds a finding. Its message is made only if it is kept.
+    pub(super) fn push(&mut self, code: Code, owner: &Name, rtype: Option<RecordType>, message: fmt::Arguments<'_>) {
+        if self.unread.may_cure(code, owner, rtype) {
+            return;
+        }
+        // Counted apart: however many warnings there are, they never hide an error.
+        let count = match code.severity() {
+            Severity::Error => &mut self.report.errors,
+            Severity::Warning | Severity::Note => &mut self.report.others,
+        };
+        *count += 1;
+        if *count <= self.told_max {
+            let (owner, message) = (owner.clone(), message.to_string());
+            self.report.findings.push(Finding { code, owner, rtype, message });
+        } else {
+            self.report.untold += 1;
+        }
+    }
+
+    pub(super) fn finish(self) -> Report {
+        self.report
+    }
+}
