@@ -663,7 +663,8 @@ mod tests {
             let first = restored(&backup, "2026-11-22T00:00:00Z");
             let changed_since = Serial(serial.wrapping_add(100_000 * SERIAL_STRIDE));
             assert!(first.is_after(Serial(serial)) && first.is_after(changed_since), "{serial} {at} {first}");
-            if at.starts_with("2026") {
+            // All but the last, and the one that takes the clock's serial, which is after its own.
+            if at.starts_with("2026") && serial < u32::MAX - 7 {
                 let second = restored(&backup, "2026-11-22T00:01:00Z");
                 assert!(second.is_after(Serial(first.0.wrapping_add(60 * SERIAL_STRIDE))), "{serial} {first} {second}");
             }
