@@ -70,7 +70,7 @@ impl Elsewhere {
 
 #[test]
 fn a_platform_is_as_its_api_says() {
-    let Elsewhere { server, kubectl, kubeconfig, .. } = Elsewhere::start();
+    let Elsewhere { data: _data, server, kubectl, kubeconfig } = Elsewhere::start();
     let at = ["--kubeconfig", kubeconfig.as_str()];
     let told = |arguments: &[&str]| json(&[arguments, &at].concat());
 
