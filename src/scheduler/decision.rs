@@ -346,7 +346,7 @@ mod tests {
         assert_eq!((placement.router.as_str(), placement.strategy), ("shard3", "webhook"));
         assert_eq!(
             placement.explanation.summary,
-            "webhook chose shard3 among 3 eligible of 4 Routers: it is near; filtered out: 1 Cordoned"
+            "webhook chose shard3 among 3 eligible of 4 Routers: it is near; above their soft capacity: 1; filtered out: 1 Cordoned"
         );
         let scores: Vec<_> =
             placement.explanation.routers.iter().map(|verdict| (verdict.name.as_str(), verdict.score)).collect();
@@ -398,6 +398,59 @@ mod tests {
         // What is assumed counts.
         snapshot.assume(ObjectKey::namespaced("new", "b"), "shard1", Instant::now());
         assert!(nowhere(&snapshot, "new", Quota::AtMost(1)).is_some());
+    }
+
+    /// A thousand Routers with the longest names, of every class of verdict: all classes are told of, in few octets.
+    #[test]
+    fn no_class_of_verdict_goes_unmentioned() {
+        let mut snapshot = Snapshot::default();
+        let name = |i: usize| format!("shard{i:04}.{}", ["a".repeat(61).as_str(); 3].join("."));
+        let long_dns = format!("{}.{}.{}.example", "a".repeat(63), "b".repeat(63), "c".repeat(60));
+        for i in 0..1000 {
+            let spec = match i % 12 {
+                0 | 1 => json!({"state": "cordoned"}),
+                2 => json!({"state": "draining"}),
+                3 => json!({"routeSelector": {"matchExpressions": [{"key": "x", "operator": "?"}]}}),
+                4 => json!({"routeSelector": {"matchLabels": {"tier": "lead"}}}),
+                5 => json!({"namespaceSelector": {"matchLabels": {"team": "b"}}}),
+                6 => json!({"capacity": {"hard": 0}}),
+                7 => json!({"addresses": []}),
+                8 => json!({"dns": long_dns}),
+                9 => json!({"weight": 0}),
+                10 => json!({"capacity": {"soft": 0}}),
+                _ => json!({}),
+            };
+            let facts = router(&name(i), spec);
+            let dns = if i % 12 == 8 { facts.dns.clone() } else { format!("s{i}.v3.example") };
+            snapshot.set_router(RouterFacts { deleting: i % 12 == 1, is_unpublished: i == 11, dns, ..facts });
+        }
+        let (route, namespace) = (RouteFacts::default(), NamespaceFacts::default());
+        let key = ObjectKey::namespaced("ns", "a");
+        let own = Some("ns-a.s995.v3.example");
+        let mut told = String::new();
+        // A route that moves, whose Router must be served; and one whose host names its Router.
+        for (platform_host, leaving) in [(None, Some("elsewhere")), (own, None)] {
+            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host, leaving };
+            let placement = decide(&wish, &snapshot, StrategyName::Weighted.strategy(), None).expect("some fit");
+            let explanation = placement.explanation;
+            assert_eq!(explanation.considered, 1000);
+            let octets = serde_json::to_vec(&explanation).expect("JSON").len();
+            assert!(octets < 10_000 && explanation.summary.len() < 1024, "{octets} {}", explanation.summary);
+            let counted: u32 = explanation
+                .summary
+                .split(&[' ', ',', ';'])
+                .collect::<Vec<_>>()
+                .windows(2)
+                .filter(|pair| Rejection::ALL.iter().any(|rejection| rejection.reason() == pair[1]))
+                .map(|pair| pair[0].parse::<u32>().expect("a count"))
+                .sum();
+            assert_eq!(counted + explanation.eligible, 1000, "{}", explanation.summary);
+            told += &explanation.summary;
+        }
+        for reason in Rejection::ALL.map(Rejection::reason) {
+            assert!(told.contains(reason), "{reason}: {told}");
+        }
+        assert!(told.contains("above their soft capacity: 83"), "{told}");
     }
 
     #[test]

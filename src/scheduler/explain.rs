@@ -1,6 +1,6 @@
 //! Decisions in words: the explanation kept on a RouteBinding, and the message of an unschedulable route.
 //!
-//! Both are bounded, however many Routers there are: the best few stand in full, the others as counts by reason, so that
+//! Both are bounded, however many Routers there are: the best few stand in full, and all of them in counts by reason, so that
 //! no class of verdict goes unmentioned.
 
 use std::cmp::Reverse;
@@ -38,6 +38,10 @@ pub fn placement(
     let mut summary = format!("{strategy} chose {chosen} among {eligible} eligible of {}", routers(verdicts.len()));
     if let Some(remark) = remark {
         let _ = write!(summary, ": {remark}");
+    }
+    let above = verdicts.iter().filter(|verdict| matches!(verdict.fit, Fit::AboveSoftCapacity)).count();
+    if above > 0 {
+        let _ = write!(summary, "; above their soft capacity: {above}");
     }
     let reasons = reasons(verdicts.iter());
     if !reasons.is_empty() {

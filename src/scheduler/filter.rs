@@ -56,6 +56,22 @@ pub enum Rejection {
 }
 
 impl Rejection {
+    /// All of them.
+    pub const ALL: [Rejection; 12] = [
+        Rejection::Deleting,
+        Rejection::Cordoned,
+        Rejection::Draining,
+        Rejection::InvalidSelector,
+        Rejection::RouteSelectorMismatch,
+        Rejection::NamespaceSelectorMismatch,
+        Rejection::CapacityReached,
+        Rejection::NoActiveAddress,
+        Rejection::NameTooLong,
+        Rejection::HostElsewhere,
+        Rejection::ZeroWeight,
+        Rejection::ZoneNotPublished,
+    ];
+
     /// In one word.
     pub fn reason(self) -> &'static str {
         match self {

@@ -87,12 +87,20 @@ async fn only_routers_that_may_take_it_and_never_above_capacity() {
             ("draining", json!({"state": "draining"})),
             ("elsewhere", json!({"routeSelector": {"matchLabels": {"tier": "gold"}}})),
             ("empty", json!({"addresses": []})),
+            ("drained", json!({"addresses": [{"ip": "192.0.2.1", "state": "drained"}]})),
+            ("of-others", json!({"namespaceSelector": {"matchLabels": {"team": "b"}}})),
+            ("unreadable", json!({"routeSelector": {"matchExpressions": [{"key": "x", "operator": "?"}]}})),
+            ("too-long", json!({"dns": format!("{}.{}.{}.example", "a".repeat(63), "b".repeat(63), "c".repeat(60))})),
+            ("full", json!({"capacity": {"hard": 0}})),
             ("small", json!({"capacity": {"hard": 7}})),
             ("soft", json!({"capacity": {"soft": 3, "hard": 13}})),
             ("large", json!({"capacity": {"hard": 20}})),
         ] {
             api.put("routers", router(name, &spec));
         }
+        let mut deleting = router("deleting", &json!({}));
+        deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        api.put("routers", deleting);
         for i in 0..50 {
             api.put("routes", route("ns", &format!("r{i:02}"), &json!({})));
         }

@@ -100,6 +100,11 @@ impl Account {
         }
     }
 
+    /// The Router that the route is on, and the strategy that chose it.
+    pub(super) fn placed(&self) -> Option<(&str, &str)> {
+        self.placement.as_ref().map(|placement| (placement.router.as_str(), placement.strategy.as_str()))
+    }
+
     /// Whether the explanation that was kept speaks of the Router.
     pub(super) fn tells_of(&self, router: &str) -> bool {
         self.verdict(router).is_some() || self.placement.as_ref().is_some_and(|placement| placement.router == router)

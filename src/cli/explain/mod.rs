@@ -14,7 +14,7 @@ use super::access::{self, API_TIMEOUT, Access, Place};
 use super::output::{self, Format};
 use super::platform::Platform;
 use super::{Exit, serve};
-use crate::api::names::{self, is_at_or_below};
+use crate::api::names::{self, takes_names_of};
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
@@ -22,6 +22,7 @@ use crate::client::reflector::ObjectKey;
 use crate::scheduler::facts::{NamespaceFacts, RouteFacts, RouterFacts};
 use crate::scheduler::filter::{Wish, judge};
 use crate::scheduler::snapshot::Shard;
+use crate::scheduler::strategy::StrategyName;
 
 /// The keys of the configuration that say where the API is, and which names are the platform's.
 const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain"];
@@ -93,7 +94,7 @@ impl Question<'_> {
             let router = routers.get_opt(name).await.map_err(told)?;
             let created = router.as_ref().and_then(|router| router.metadata.creation_timestamp.clone());
             let now = match router {
-                Some(router) => Some(self.judge(route, router).await?),
+                Some(router) => Some(self.judge(route, account.placed(), router).await?),
                 None => None,
             };
             if now.is_none() && !account.tells_of(name) {
@@ -104,8 +105,8 @@ impl Question<'_> {
         Ok(account)
     }
 
-    /// Whether the Router could take the Route as things are now.
-    async fn judge(&self, route: Route, router: Router) -> Result<Now, String> {
+    /// Whether the Router could take the Route, which is on another one by some strategy or on none, as things are now.
+    async fn judge(&self, route: Route, placed: Option<(&str, &str)>, router: Router) -> Result<Now, String> {
         // A tenant may not read Zones, and is told the domain by the Route's own alias.
         let of_alias =
             route.status.as_ref().and_then(|status| names::domain_of_alias(status.canonical_name.as_deref()?));
@@ -123,20 +124,114 @@ impl Question<'_> {
         if !sees_namespace {
             router.namespace_selector = Ok(kube::core::Selector::default());
         }
-        let route = RouteFacts::from(route);
-        let is_platform_name = |host: &&str| is_at_or_below(host, &domain) || is_at_or_below(host, &router.dns);
-        let platform_host = route.host.as_deref().filter(is_platform_name);
         let key = ObjectKey::namespaced(self.namespace, self.name);
-        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host, leaving: None };
-        let shard = Shard { routes, ..Shard::default() };
-        Ok(match judge(&wish, &router, &shard, None) {
-            Ok(()) => Now { eligible: true, reason: None, message: "could take the route".to_owned(), routes },
-            Err(rejection) => Now {
-                eligible: false,
-                reason: Some(rejection.reason()),
-                message: rejection.message().to_owned(),
-                routes,
-            },
-        })
+        Ok(judge_now(&key, &RouteFacts::from(route), placed, &namespace, &router, routes, &domain))
+    }
+}
+
+/// What the scheduler's filter says of a Router with so many routes; `placed` are the Router that the route is on, and the
+/// strategy that chose it.
+fn judge_now(
+    key: &ObjectKey,
+    route: &RouteFacts,
+    placed: Option<(&str, &str)>,
+    namespace: &NamespaceFacts,
+    router: &RouterFacts,
+    routes: u32,
+    domain: &str,
+) -> Now {
+    let is_platform_name = |host: &&str| takes_names_of(host, domain) || takes_names_of(host, &router.dns);
+    let platform_host = route.host.as_deref().filter(is_platform_name);
+    let leaving = placed.map(|(on, _)| on).filter(|on| *on != router.name);
+    let wish = Wish { key, route, namespace, platform_host, leaving };
+    let strategy = placed.and_then(|(_, strategy)| strategy.parse::<StrategyName>().ok());
+    let shard = Shard { routes, ..Shard::default() };
+    match judge(&wish, router, &shard, strategy.map(StrategyName::strategy)) {
+        Ok(()) => Now { eligible: true, reason: None, message: "could take the route".to_owned(), routes },
+        Err(rejection) => {
+            let (reason, message) = (Some(rejection.reason()), rejection.message().to_owned());
+            Now { eligible: false, reason, message, routes }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduler::filter::Rejection;
+    use serde_json::{Value, json};
+
+    /// Every class of reason for which a Router cannot take a route, as the command says it.
+    #[test]
+    fn every_reason_why_not() {
+        let domain = "v3.example";
+        let long = format!("{}.{}.{}.example", "a".repeat(63), "b".repeat(63), "c".repeat(60));
+        let mut left: Vec<Rejection> = Rejection::ALL.to_vec();
+        for (metadata, spec, status, rejection) in [
+            (json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), json!({}), json!({}), Rejection::Deleting),
+            (json!({}), json!({"state": "cordoned"}), json!({}), Rejection::Cordoned),
+            (json!({}), json!({"state": "draining"}), json!({}), Rejection::Draining),
+            (
+                json!({}),
+                json!({"routeSelector": {"matchExpressions": [{"key": "x", "operator": "?"}]}}),
+                json!({}),
+                Rejection::InvalidSelector,
+            ),
+            (
+                json!({}),
+                json!({"routeSelector": {"matchLabels": {"a": "b"}}}),
+                json!({}),
+                Rejection::RouteSelectorMismatch,
+            ),
+            (
+                json!({}),
+                json!({"namespaceSelector": {"matchLabels": {"a": "b"}}}),
+                json!({}),
+                Rejection::NamespaceSelectorMismatch,
+            ),
+            (json!({}), json!({"capacity": {"hard": 5}}), json!({}), Rejection::CapacityReached),
+            (json!({}), json!({"addresses": []}), json!({}), Rejection::NoActiveAddress),
+            (json!({}), json!({"dns": long}), json!({}), Rejection::NameTooLong),
+            (json!({}), json!({"weight": 0}), json!({}), Rejection::ZeroWeight),
+            (
+                json!({}),
+                json!({}),
+                json!({"conditions": [{"type": "ZonePublished", "status": "False", "reason": "WrongAnswer",
+                    "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}),
+                Rejection::ZoneNotPublished,
+            ),
+            (json!({}), json!({}), json!({}), Rejection::HostElsewhere),
+        ] {
+            let mut object: Value = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": metadata,
+                "spec": {"addresses": [{"ip": "192.0.2.1"}]}, "status": status});
+            object["metadata"]["name"] = json!("shard2");
+            json_patch::merge(&mut object["spec"], &spec);
+            let router = RouterFacts::new(serde_json::from_value(object).expect("a Router"), domain);
+            let host = (rejection == Rejection::HostElsewhere).then(|| "shop-front.shard1.v3.example".to_owned());
+            let route = RouteFacts { host, ..RouteFacts::default() };
+            let key = ObjectKey::namespaced("shop", "front");
+            let placed = Some(("shard1", "weighted"));
+            let now = judge_now(&key, &route, placed, &NamespaceFacts::default(), &router, 5, domain);
+            assert_eq!((now.eligible, now.reason), (false, Some(rejection.reason())));
+            let route: Route = serde_json::from_value(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+                "metadata": {"namespace": "shop", "name": "front"}, "spec": {}}))
+            .expect("a Route");
+            let mut account = Account::new(&route, None);
+            account.answer_why_not("shard2", None, Some(now));
+            let text = account.text(super::super::style::Painter::PLAIN);
+            assert!(text.contains(&format!("why not   shard2 {}\n", rejection.message())), "{text}");
+            left.retain(|other| *other != rejection);
+        }
+        assert!(left.is_empty(), "{left:?}");
+        // What a strategy would refuse counts only for who was placed by it.
+        let router = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard2"},
+            "spec": {"addresses": [{"ip": "192.0.2.1"}], "weight": 0}});
+        let router = RouterFacts::new(serde_json::from_value(router).expect("a Router"), domain);
+        let key = ObjectKey::namespaced("shop", "front");
+        for placed in [None, Some(("shard1", "round-robin")), Some(("shard1", "webhook")), Some(("shard1", "move"))] {
+            let route = RouteFacts::default();
+            let now = judge_now(&key, &route, placed, &NamespaceFacts::default(), &router, 5, domain);
+            assert!(now.eligible, "{placed:?}");
+        }
     }
 }

@@ -241,12 +241,20 @@ mod tests {
         let all = Platform::new(&[1; 10]);
         let mut fewer = Platform::new(&[1; 10]);
         fewer.routers.remove(4);
+        let mut more = Platform::new(&[1; 10]);
+        more.routers.insert(6, ("new".to_owned(), 1, 0, 0));
+        let mut moved = 0;
         for i in 0..500 {
             let name = format!("route{i}");
             let before = all.choose(strategy, &name).map(|index| all.routers[index].0.clone());
             let after = fewer.choose(strategy, &name).map(|index| fewer.routers[index].0.clone());
             assert!(before == after || before.as_deref() == Some("shard04"), "{name}: {before:?} {after:?}");
+            let with_more = more.choose(strategy, &name).map(|index| more.routers[index].0.clone());
+            assert!(before == with_more || with_more.as_deref() == Some("new"), "{name}: {before:?} {with_more:?}");
+            moved += u32::from(before != with_more);
         }
+        // One of eleven, give or take four standard deviations of a binomial.
+        assert!(moved.abs_diff(500 / 11) < 26, "{moved}");
     }
 
     proptest! {
