@@ -25,7 +25,7 @@ use super::settings::Settings;
 use super::trails::{self, Trails};
 use super::verdict::Verdict;
 use crate::wire::{Name, RecordType};
-use crate::zone::Contents;
+use crate::zone::{Contents, Rrset};
 
 /// What stands at the wildcard of a shard without an active address.
 const NO_ADDRESS: &[u8] = b"no active address";
@@ -91,36 +91,45 @@ fn character_string(text: &[u8]) -> Box<[u8]> {
 }
 
 /// Gives every name that blocks the wildcard what the wildcard would have answered there, for types that the name does not
-/// have itself. A name with an address of its own gets none: it leads elsewhere on purpose. A CNAME stands alone, and at
-/// and below a zone cut the zone has no say.
+/// have itself, and so the names below it, by a wildcard of its own: a record changes its own name and no other. A name with
+/// an address of its own gets none: it leads elsewhere on purpose. A CNAME stands alone, and at and below a zone cut, and
+/// below a DNAME, the zone has no say.
 fn copy_wildcard(contents: &mut Contents) {
     let apex = contents.apex().clone();
     let Ok(wildcard) = apex.wildcard() else { return };
-    let (rrsets, placeholder) = (contents.owner(&wildcard).to_vec(), character_string(NO_ADDRESS));
+    let rrsets = contents.owner(&wildcard).to_vec();
     if rrsets.is_empty() || contents.owner_count() <= 2 {
         return;
     }
-    for name in blocking(contents, &apex, &wildcard) {
-        let has = |rtype| contents.get(&name, rtype).is_some();
-        if has(RecordType::CNAME) {
-            continue;
-        }
-        let addressed = has(RecordType::A) || has(RecordType::AAAA);
-        let copies: Vec<_> = rrsets
-            .iter()
-            .filter(|rrset| match rrset.rtype {
-                RecordType::A | RecordType::AAAA => !addressed,
-                rtype => !has(rtype) && rrset.rdata[..] != [placeholder.clone()],
-            })
-            .cloned()
-            .collect();
-        for rrset in copies {
-            let rtype = rrset.rtype;
-            let weights = contents.weights(&wildcard, rtype).map(<[u16]>::to_vec);
-            contents.set(name.clone(), rrset).expect("the name is in the zone");
-            if let Some(weights) = weights {
-                contents.set_weights(&name, rtype, weights).expect("the weights of the same RRset");
-            }
+    let blocking = blocking(contents, &apex, &wildcard);
+    // Told before any is made: what is made here blocks nothing.
+    let below = blocking.iter().filter(|name| !name.is_wildcard() && contents.get(name, RecordType::DNAME).is_none());
+    // There may be no room for a longer name; then nobody can ask for one either.
+    let below: Vec<Name> = below.filter_map(|name| name.wildcard().ok()).collect();
+    let below = below.into_iter().filter(|name| contents.owner(name).is_empty()).collect::<Vec<_>>();
+    for name in blocking.iter().chain(&below) {
+        copy(contents, &rrsets, &wildcard, name);
+    }
+}
+
+/// Gives `name` of the wildcard's `rrsets` what it lacks.
+fn copy(contents: &mut Contents, rrsets: &[Rrset], wildcard: &Name, name: &Name) {
+    let has = |rtype| contents.get(name, rtype).is_some();
+    if has(RecordType::CNAME) {
+        return;
+    }
+    let (addressed, placeholder) = (has(RecordType::A) || has(RecordType::AAAA), character_string(NO_ADDRESS));
+    let lacks = |rrset: &&Rrset| match rrset.rtype {
+        RecordType::A | RecordType::AAAA => !addressed,
+        rtype => !has(rtype) && (rrset.rdata[..] != [placeholder.clone()] || name.is_wildcard()),
+    };
+    let copies: Vec<Rrset> = rrsets.iter().filter(lacks).cloned().collect();
+    for rrset in copies {
+        let rtype = rrset.rtype;
+        let weights = contents.weights(wildcard, rtype).map(<[u16]>::to_vec);
+        contents.set(name.clone(), rrset).expect("the name is in the zone");
+        if let Some(weights) = weights {
+            contents.set_weights(name, rtype, weights).expect("the weights of the same RRset");
         }
     }
 }
@@ -187,19 +196,49 @@ mod tests {
             (vec![], vec![wildcard]),
             (
                 vec![("_acme-challenge.app", RecordType::TXT)],
-                vec![wildcard, "app.s.example. A AAAA", "_acme-challenge.app.s.example. A TXT AAAA"],
+                vec![
+                    wildcard,
+                    "app.s.example. A AAAA",
+                    "*.app.s.example. A AAAA",
+                    "_acme-challenge.app.s.example. A TXT AAAA",
+                    "*._acme-challenge.app.s.example. A AAAA",
+                ],
             ),
             (
                 vec![("a.b.c", RecordType::TXT)],
-                vec![wildcard, "c.s.example. A AAAA", "b.c.s.example. A AAAA", "a.b.c.s.example. A TXT AAAA"],
+                vec![
+                    wildcard,
+                    "c.s.example. A AAAA",
+                    "*.c.s.example. A AAAA",
+                    "b.c.s.example. A AAAA",
+                    "*.b.c.s.example. A AAAA",
+                    "a.b.c.s.example. A TXT AAAA",
+                    "*.a.b.c.s.example. A AAAA",
+                ],
             ),
             // An address of its own: it leads elsewhere, for both families.
-            (vec![("app", RecordType::A)], vec![wildcard, "app.s.example. A"]),
-            (vec![("x.app", RecordType::CNAME)], vec![wildcard, "app.s.example. A AAAA", "x.app.s.example. CNAME"]),
+            (vec![("app", RecordType::A)], vec![wildcard, "app.s.example. A", "*.app.s.example. A AAAA"]),
+            (vec![("app", RecordType::DNAME)], vec![wildcard, "app.s.example. A AAAA DNAME"]),
+            (
+                vec![("x.app", RecordType::CNAME)],
+                vec![
+                    wildcard,
+                    "app.s.example. A AAAA",
+                    "*.app.s.example. A AAAA",
+                    "x.app.s.example. CNAME",
+                    "*.x.app.s.example. A AAAA",
+                ],
+            ),
             // The name above a cut is ours, the cut and what is below are not.
             (
                 vec![("cut.up", RecordType::NS), ("ns.cut.up", RecordType::AAAA)],
-                vec![wildcard, "up.s.example. A AAAA", "cut.up.s.example. NS", "ns.cut.up.s.example. AAAA"],
+                vec![
+                    wildcard,
+                    "up.s.example. A AAAA",
+                    "*.up.s.example. A AAAA",
+                    "cut.up.s.example. NS",
+                    "ns.cut.up.s.example. AAAA",
+                ],
             ),
             // Deeper wildcards block as well; names below the asterisk never matched it.
             (vec![("*.app", RecordType::TXT)], vec![wildcard, "app.s.example. A AAAA", "*.app.s.example. A TXT AAAA"]),
