@@ -46,7 +46,7 @@ impl Elsewhere {
     fn start() -> Elsewhere {
         let data = DataDir::new();
         let settings =
-            ["--domain", "plat.example", "--trail-minimum", "2h", "--drain-rate", "5", "--strategy", "least-routes"];
+            ["--domain", "plat.example", "--trail-minimum", "2h", "--drain-rate", "5", "--strategy", "weighted"];
         let server = Server::start(Ports::free(), &[&["--data-dir", data.path()][..], &settings].concat());
         let kubeconfig = data.join("kubeconfig").to_str().expect("UTF-8").to_owned();
         let kubectl = Kubectl::new(data.join("kubeconfig"));
