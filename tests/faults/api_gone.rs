@@ -6,7 +6,7 @@ use hickory_proto::rr::RecordType;
 
 use crate::dns::Asker;
 use crate::platform::until;
-use crate::server::{Server, eventually};
+use crate::server::eventually;
 use crate::split::Split;
 
 /// Waits until the name server tells everybody that it is cut off, and stays ready.
