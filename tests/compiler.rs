@@ -154,6 +154,10 @@ fn a_platform_comes_to_be_zones() {
     assert_eq!(
         lines(zone(&compiled, "shard1.v3.example.")),
         [
+            "*._acme-challenge.app.shard1.v3.example. 30 A 10.245.2.2",
+            "*._acme-challenge.app.shard1.v3.example. 30 A 10.245.2.3",
+            "*.app.shard1.v3.example. 30 A 10.245.2.2",
+            "*.app.shard1.v3.example. 30 A 10.245.2.3",
             "*.shard1.v3.example. 30 A 10.245.2.2",
             "*.shard1.v3.example. 30 A 10.245.2.3",
             "_acme-challenge.app.shard1.v3.example. 30 A 10.245.2.2",
@@ -271,7 +275,9 @@ fn moved_routes_leave_trails() {
     assert_eq!(
         of("shard1.v3.example."),
         [
+            "*._acme-challenge.web.shard1.v3.example. 300 A 192.0.2.1",
             "*.shard1.v3.example. 300 A 192.0.2.1",
+            "*.taken.shard1.v3.example. 300 A 192.0.2.1",
             // The names below the former one block the wildcard no more than before.
             "*.web.shard1.v3.example. 30 CNAME web.shard3.v3.example.",
             "_acme-challenge.web.shard1.v3.example. 300 A 192.0.2.1",

@@ -153,7 +153,7 @@ fn a_webhook_chooses_until_it_is_gone_and_another_strategy_after_a_reload() {
     for (arguments, code, complaint) in [
         (&["shop/absent"][..], 1, "there is no Route shop/absent"),
         (&["shop/second", "--why-not", "absent"], 1, "there is no Router absent"),
-        (&["second"], 2, "must be NAMESPACE/NAME"),
+        (&["second"], 1, "there is no Route default/second"),
         (&["shop/second", "--output", "xml"], 2, "xml"),
     ] {
         let output = explain(&data, arguments);

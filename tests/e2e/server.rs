@@ -129,6 +129,7 @@ impl Server {
     }
 
     /// Its process.
+    #[allow(dead_code, reason = "for the fault tests")]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
