@@ -560,6 +560,7 @@ fn a_trail_among_very_many_is_not_the_whole_zone_anew() {
     }
     now += wait;
     let left = publish(&mut zones, now).expect("it is served").owner_count();
-    assert!(left < 6, "{left}");
+    // The apex, the wildcard, and what the one label with records has, with the wildcards below it.
+    assert!(left < 10, "{left}");
     assert_eq!(zones.counters.made_anew, made_anew + 2);
 }
