@@ -3,7 +3,7 @@
 //!
 //! A changed object costs what it changes. The parent zone and the alias zone may have a name for each of a million objects,
 //! so their images are kept and changed name by name. A shard's zone is small and made anew, but for its trails: a shard that
-//! was drained has one for each route that has left, and they come and go one by one ([`shards`](super::shards)).
+//! was drained has one for each route that has left, and they come and go one by one (`shards`).
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
