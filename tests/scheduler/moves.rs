@@ -167,6 +167,9 @@ async fn a_route_that_cannot_move_says_why_and_moves_when_it_can() {
     ask(&api, "r000", Some("shard2"));
     until("it has moved", || spec(&api, "r000")["router"] == "shard2").await;
     set_state(&api, "shard1", "cordoned");
+    // Routes and Routers come by two watches: what is placed after the change has seen it.
+    api.put("routes", route("ns", "later", &json!({})));
+    until("another is placed", || api.get("routebindings", "ns", "later").is_some()).await;
     ask(&api, "r000", Some("shard1"));
     until("it says why", || pending(&api, "r000").is_some_and(|(status, ..)| status == "True")).await;
     set_state(&api, "shard1", "active");
