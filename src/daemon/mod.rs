@@ -403,7 +403,7 @@ impl Process {
                 return;
             }
         };
-        let (now, restart) = config::changed(settings, &new);
+        let (now, restart) = config::changed::keys(settings, &new);
         settings.lame_duck = new.lame_duck;
         if now.contains(&"log-level") {
             settings.log_level.clone_from(&new.log_level);
