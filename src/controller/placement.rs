@@ -9,6 +9,7 @@
 //! mended by looking again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,8 +116,9 @@ pub struct Placement {
     claims: Store<ClaimView>,
     routers: Store<RouterView>,
     namespaces: Store<route::Labels>,
-    /// The claims that a Route of this namespace and name holds or held last.
-    claims_of: HashMap<ObjectKey, HashSet<String>>,
+    /// The claims that a Route holds or held last, behind the hash of its namespace and name: there may be 100,000. A claim
+    /// of another Route with that hash is looked at for nothing.
+    claims_of: BTreeSet<(u64, Box<str>)>,
     /// How many routes are bound to each Router.
     counts: HashMap<String, u32>,
     /// The trails in each Router's zone, the last to end last.
@@ -182,7 +184,7 @@ impl Placement {
             claims,
             routers,
             namespaces,
-            claims_of: HashMap::new(),
+            claims_of: BTreeSet::new(),
             counts: HashMap::new(),
             trails: HashMap::new(),
             without_host: BTreeMap::new(),
@@ -368,7 +370,7 @@ impl Placement {
         let is_in_the_way = |claim: &ClaimView| {
             claim.kind == ClaimKind::Host
                 && claim.released_at.is_none()
-                && Some(&claim.holder.namespace) != key.namespace.as_ref()
+                && claim.holder_key().namespace != key.namespace
                 && claim::overlap(&claim.value, host)
         };
         if host.starts_with("*.") {
@@ -391,7 +393,7 @@ impl Placement {
             Subject::Route(key) => {
                 let judged = self.judge_route(&key);
                 let (hold, statements) = judged.unwrap_or((Hold::Held, Vec::new()));
-                let uid = self.routes.get(&key).map(|route| route.uid.clone()).unwrap_or_default();
+                let uid = self.routes.get(&key).map(|route| route.uid.to_string()).unwrap_or_default();
                 let events = self.events.clone();
                 Box::pin(async move {
                     if hold == Hold::Free && statements.is_empty() {
@@ -595,7 +597,7 @@ impl Placement {
         if let Some(before) = applied.before.as_ref().filter(|before| before.holder_key() != applied.now.holder_key()) {
             self.on_claim_gone(&applied.key, before);
         }
-        self.claims_of.entry(applied.now.holder_key()).or_default().insert(applied.key.name.clone());
+        self.claims_of.insert((hash_of(&applied.now.holder_key()), applied.key.name.as_str().into()));
         self.soon(Subject::Claim(applied.key.name.clone()));
         self.look_at_hosts(&applied.now, applied.before.as_deref());
     }
@@ -613,19 +615,14 @@ impl Placement {
     }
 
     fn on_claim_gone(&mut self, key: &ObjectKey, last: &ClaimView) {
-        let holder = last.holder_key();
-        if let Some(claims) = self.claims_of.get_mut(&holder) {
-            claims.remove(&key.name);
-            if claims.is_empty() {
-                self.claims_of.remove(&holder);
-            }
-        }
+        self.claims_of.remove(&(hash_of(&last.holder_key()), key.name.as_str().into()));
     }
 
     fn look_at_claims_of(&mut self, key: &ObjectKey) {
-        for name in self.claims_of.get(key).cloned().unwrap_or_default() {
-            self.soon(Subject::Claim(name));
-        }
+        let hash = hash_of(key);
+        let claims = self.claims_of.range((hash, Box::default())..).take_while(|(of, _)| *of == hash);
+        let names: Vec<String> = claims.map(|(_, name)| name.to_string()).collect();
+        names.into_iter().for_each(|name| self.soon(Subject::Claim(name)));
     }
 
     fn on_routers(&mut self, change: Change<RouterView>) {
@@ -684,6 +681,10 @@ impl Placement {
     }
 }
 
+fn hash_of(key: &ObjectKey) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(key)
+}
+
 /// Tells by an Event that a condition has turned.
 fn tell(events: &Events, key: &ObjectKey, uid: &str, statement: &Statement) {
     let is_warning = match statement.kind {
@@ -719,6 +720,10 @@ impl Agenda {
         let (time, subject) = self.order.first().filter(|(time, _)| *time <= now).cloned()?;
         self.order.remove(&(time, subject.clone()));
         self.times.remove(&subject);
+        if self.times.is_empty() {
+            // After a storm of them the room is given back.
+            self.times = HashMap::new();
+        }
         Some(subject)
     }
 

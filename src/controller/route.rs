@@ -31,6 +31,7 @@ use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
 use crate::client::reflector::ObjectKey;
 use crate::client::status::{Statement, state, update_status};
+use crate::client::uid::Uid;
 
 /// Condition of a Route: it is bound to a Router whose selectors do not match it any more.
 pub const SELECTOR_MISMATCH: &str = "SelectorMismatch";
@@ -48,7 +49,7 @@ pub type Labels = BTreeMap<String, String>;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RouteView {
     /// `metadata.uid`.
-    pub uid: String,
+    pub uid: Uid,
     /// Its labels.
     pub labels: Labels,
     /// `spec.host`, if it is not empty.
@@ -85,7 +86,7 @@ impl RouteView {
         let find = |kind: &str| status?.conditions.iter().find(|condition| condition.type_ == kind);
         let says = |kind: &str| find(kind).map(|condition| condition.status == "True");
         RouteView {
-            uid: route.metadata.uid.clone().unwrap_or_default(),
+            uid: Uid::of(route.metadata.uid.as_deref()),
             labels: route.metadata.labels.clone().unwrap_or_default(),
             host: route.spec.host.clone().filter(|host| !host.is_empty()),
             bound: status.is_some_and(|status| status.phase == Phase::Scheduled),
@@ -125,7 +126,7 @@ impl RouteView {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BindingView {
     /// Uid of the Route that it binds.
-    pub route_uid: String,
+    pub route_uid: Uid,
     /// The Router.
     pub router: String,
     /// The label.
@@ -140,7 +141,7 @@ impl BindingView {
     /// Of a RouteBinding.
     pub fn new(binding: &RouteBinding) -> Self {
         BindingView {
-            route_uid: binding.spec.route_uid.clone(),
+            route_uid: Uid::new(&binding.spec.route_uid),
             router: binding.spec.router.clone(),
             label: binding.spec.label.clone(),
             has_custom: binding.spec.names.iter().any(|name| name.kind == NameKind::Custom),

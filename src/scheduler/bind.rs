@@ -131,7 +131,7 @@ impl Binder {
         let holder = Holder {
             namespace: plan.key.namespace.clone().unwrap_or_default(),
             name: plan.key.name.clone(),
-            uid: plan.route.uid.clone(),
+            uid: plan.route.uid.to_string(),
         };
         if !term.is_current() {
             return Ok(Outcome::Deposed);
@@ -218,7 +218,7 @@ impl Binder {
         let spec = RouteBindingSpec {
             route_namespace: namespace.clone(),
             route_name: plan.key.name.clone(),
-            route_uid: plan.route.uid.clone(),
+            route_uid: plan.route.uid.to_string(),
             route_resource_version: Some(plan.route.version.clone()).filter(|version| !version.is_empty()),
             router: router.clone(),
             dns: dns.clone(),
@@ -255,7 +255,7 @@ impl Binder {
             match status.code {
                 409 if status.is_already_exists() => {
                     return Ok(match bindings.get_opt(&plan.key.name).await? {
-                        Some(existing) if existing.spec.route_uid == plan.route.uid => Outcome::AlreadyBound,
+                        Some(existing) if plan.route.uid == *existing.spec.route_uid => Outcome::AlreadyBound,
                         // An earlier Route's, which is about to be cleared away.
                         _ => Outcome::Changed,
                     });

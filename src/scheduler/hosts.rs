@@ -158,7 +158,7 @@ mod tests {
 
     fn claim(host: &str, namespace: &str) -> HostClaimFacts {
         let (host, namespace) = (host.to_owned(), namespace.to_owned());
-        HostClaimFacts { holder_uid: Some("u".to_owned()), host, namespace }
+        HostClaimFacts { holder_uid: Some(crate::client::uid::Uid::new("u")), host, namespace }
     }
 
     fn key(namespace: &str, name: &str) -> ObjectKey {

@@ -632,7 +632,7 @@ impl Scheduler {
         note: String,
         is_warning: bool,
     ) {
-        events.tell(Notice { route: key.clone(), uid: route.uid.clone(), is_warning, reason, note });
+        events.tell(Notice { route: key.clone(), uid: route.uid.to_string(), is_warning, reason, note });
     }
 
     fn write_reports(&mut self, writes: &mut JoinSet<(ObjectKey, kube::Result<()>)>) {

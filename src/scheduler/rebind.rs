@@ -81,7 +81,7 @@ impl Binder {
                 return Ok(Outcome::Deposed);
             }
             let Some(mut binding) = bindings.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
-            let is_its = binding.spec.route_uid == plan.route.uid;
+            let is_its = plan.route.uid == *binding.spec.route_uid;
             if is_its && binding.spec.router == plan.placement.router {
                 return Ok(Outcome::AlreadyBound);
             }

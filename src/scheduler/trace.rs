@@ -8,7 +8,7 @@ use crate::telemetry::trace::Trace;
 
 /// An attempt that began at `started` ended just now.
 pub(super) fn attempt(plan: &Plan, outcome: &Outcome, started: Instant) {
-    let Some(trace) = Trace::of(&plan.route.uid) else { return };
+    let Some(trace) = Trace::of(&plan.route.uid.to_string()) else { return };
     let Placement { router, strategy, explanation, .. } = &plan.placement;
     let began = started.into_std();
     let mut span = trace
