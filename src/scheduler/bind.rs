@@ -119,6 +119,12 @@ impl Outcome {
     }
 }
 
+/// Whether the API refuses a write for its fencing number.
+pub(super) fn is_fenced(status: &kube::core::Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 409 && causes.into_iter().any(|cause| cause.field == FENCING_FIELD)
+}
+
 impl Binder {
     /// Binds a route as planned, while `term` lasts.
     pub async fn bind(&self, plan: &Plan, term: &Term) -> Outcome {
@@ -283,10 +289,4 @@ impl Binder {
             }
         }
     }
-}
-
-/// Whether the API refuses a write for its fencing number.
-pub(super) fn is_fenced(status: &kube::core::Status) -> bool {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    status.code == 409 && causes.into_iter().any(|cause| cause.field == FENCING_FIELD)
 }

@@ -614,6 +614,10 @@ impl Scheduler {
     fn settle(&mut self, key: ObjectKey, route: &RouteFacts) {
         self.queue.done(&key);
         self.stop_waiting_for_host(&key, route);
+        if self.routes.get(&key).is_none_or(|now| now.uid != route.uid) {
+            // It went in that moment, and its claim may be let go before it is seen.
+            self.release_host(&key, route);
+        }
         self.settling.push_back((Instant::now() + SETTLE, key));
     }
 
