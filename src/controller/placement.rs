@@ -125,6 +125,8 @@ pub struct Placement {
     trails: HashMap<String, BTreeSet<(Timestamp, ObjectKey)>>,
     /// The bound Routes that do not have their host, with that.
     without_host: BTreeMap<ObjectKey, String>,
+    /// The Routes that are being deleted.
+    deleting: HashSet<ObjectKey>,
     agenda: Agenda,
     failures: HashMap<Subject, u32>,
     /// While it runs.
@@ -188,6 +190,7 @@ impl Placement {
             counts: HashMap::new(),
             trails: HashMap::new(),
             without_host: BTreeMap::new(),
+            deleting: HashSet::new(),
             agenda: Agenda::default(),
             failures: HashMap::new(),
             events: None,
@@ -448,6 +451,10 @@ impl Placement {
             Change::Applied(applied) => self.on_route(&applied),
             Change::Deleted { key, last } => {
                 self.standings.remove(&key, &last);
+                // Its deletion is certain: whoever waits for its host shall not wait for the mirrors to settle.
+                for name in self.claims_of.get(&key).cloned().unwrap_or_default() {
+                    self.agenda.add(Subject::Claim(name), Instant::now());
+                }
                 self.on_route_gone(key);
             }
             Change::Resynced(resync) => {
@@ -468,6 +475,15 @@ impl Placement {
         self.standings.add(key, now);
         if *recreated {
             self.on_route_gone(key.clone());
+        }
+        let was_deleting = match now.deleting {
+            true => !self.deleting.insert(key.clone()),
+            false => self.deleting.remove(key),
+        };
+        if was_deleting != now.deleting
+            && let Some(binding) = self.bindings.get(key)
+        {
+            self.count_changed(&binding.router);
         }
         let of_host = |view: &RouteView| (view.host.clone(), view.host_proven);
         if before.as_ref().is_some_and(|before| of_host(before) != of_host(now)) {
@@ -491,6 +507,7 @@ impl Placement {
     fn on_route_gone(&mut self, key: ObjectKey) {
         self.feed.gone(&key);
         self.without_host.remove(&key);
+        self.deleting.remove(&key);
         self.look_at_claims_of(&key);
         self.soon(Subject::Binding(key));
     }
@@ -549,10 +566,23 @@ impl Placement {
         let trails = self.trails.get(router);
         Load {
             routes: self.counts.get(router).copied().unwrap_or(0),
+            deleting: self.deleting_on(router),
             trails: trails.map_or(0, |trails| u32::try_from(trails.len()).unwrap_or(u32::MAX)),
             trails_until: trails.and_then(|trails| trails.last()).map(|(until, _)| *until),
             blocked: self.blocked(router),
         }
+    }
+
+    /// How many of the routes on a Router that is draining are being deleted.
+    fn deleting_on(&self, router: &str) -> u32 {
+        // Nearly always there are none.
+        if self.deleting.is_empty()
+            || !self.routers.get(&ObjectKey::cluster(router)).is_some_and(|one| one.is_draining())
+        {
+            return 0;
+        }
+        let is_there = |key: &&ObjectKey| self.bindings.get(key).is_some_and(|binding| binding.router == router);
+        u32::try_from(self.deleting.iter().filter(is_there).count()).unwrap_or(u32::MAX)
     }
 
     /// The routes whose former names are records of a Router, as many as it tells and one more.

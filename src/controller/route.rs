@@ -56,6 +56,8 @@ pub struct RouteView {
     pub host: Option<String>,
     /// Whether its status says that it has a Router.
     pub bound: bool,
+    /// Whether it is being deleted.
+    pub deleting: bool,
     /// What its condition `Admitted` says.
     pub admitted: Option<bool>,
     /// Whether that says that another Route holds its host.
@@ -90,6 +92,7 @@ impl RouteView {
             labels: route.metadata.labels.clone().unwrap_or_default(),
             host: route.spec.host.clone().filter(|host| !host.is_empty()),
             bound: status.is_some_and(|status| status.phase == Phase::Scheduled),
+            deleting: route.metadata.deletion_timestamp.is_some(),
             admitted: says(ADMITTED),
             host_taken: find(ADMITTED).is_some_and(|found| found.status == "False" && found.reason == HOST_TAKEN),
             mismatch: says(SELECTOR_MISMATCH),

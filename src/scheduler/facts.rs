@@ -240,7 +240,10 @@ pub enum Quota {
 
 impl Quota {
     fn parse(text: &str) -> Self {
-        text.trim().parse().map_or_else(|_| Quota::Unreadable(text.to_owned()), Quota::AtMost)
+        // `parse` would take a sign as well.
+        let is_digits = text.bytes().all(|octet| octet.is_ascii_digit());
+        let quota = text.parse().ok().filter(|_| is_digits);
+        quota.map_or_else(|| Quota::Unreadable(text.to_owned()), Quota::AtMost)
     }
 }
 
@@ -334,7 +337,10 @@ mod tests {
         for (annotations, quota) in [
             (serde_json::json!({}), Quota::Unlimited),
             (serde_json::json!({QUOTA_ANNOTATION: "0"}), Quota::AtMost(0)),
-            (serde_json::json!({QUOTA_ANNOTATION: " 100 "}), Quota::AtMost(100)),
+            (serde_json::json!({QUOTA_ANNOTATION: "100"}), Quota::AtMost(100)),
+            (serde_json::json!({QUOTA_ANNOTATION: " 3"}), Quota::Unreadable(" 3".to_owned())),
+            (serde_json::json!({QUOTA_ANNOTATION: "+3"}), Quota::Unreadable("+3".to_owned())),
+            (serde_json::json!({QUOTA_ANNOTATION: ""}), Quota::Unreadable(String::new())),
             (serde_json::json!({QUOTA_ANNOTATION: "-1"}), Quota::Unreadable("-1".to_owned())),
             (serde_json::json!({QUOTA_ANNOTATION: "many"}), Quota::Unreadable("many".to_owned())),
         ] {
