@@ -132,6 +132,8 @@ pub enum Difference {
 /// - NSD leaves out the NSEC record that covers the name to which a DNAME led, which RFC 4035 §3.1.3.2 and §3.1.3.4 demand.
 /// - NSD gives, instead of the NSEC record that covers a wildcard or beside it, one that covers nothing, where names lie below a
 ///   label that sorts before `*`: RFC 4035 §3.1.3.2 demands the one that covers the wildcard in canonical order (RFC 4034 §6.1).
+/// - TC where all of the answer fits for us and for another of the three: RFC 1035 §4.1.4 leaves to the server how much of names
+///   is written once.
 pub fn differences(
     ours: &Answer,
     others: [(&'static str, &Answer); 2],
@@ -142,6 +144,10 @@ pub fn differences(
     let givers = |line: &String| proofs.iter().filter(|proof| proof.contains(&line)).count();
     let mut differences = Vec::new();
     for (server, theirs) in others {
+        let fits_elsewhere = [others[0].1, others[1].1, arbiter].iter().any(|answer| !answer.truncated);
+        if theirs.truncated && !ours.truncated && fits_elsewhere {
+            continue;
+        }
         if server == "knot" && theirs.is_bare_name_error() && ours.rcode == theirs.rcode && has_opt_out(zone) {
             continue;
         }

@@ -45,11 +45,8 @@ pub(crate) async fn create(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
     writer.prune(&mut object, &duplicates, 400, &mut warnings)?;
     let mut written = create_object(&writer, object, false).await?;
     written.warnings.splice(0..0, warnings);
-    let made = Made {
-        name: written.object.name().to_owned(),
-        uid: written.object.uid.to_string(),
-        revision: written.object.revision,
-    };
+    let made =
+        Made { name: written.object.name().to_owned(), uid: written.object.uid(), revision: written.object.revision };
     let mut response = written.respond(kind, format, include);
     response.extensions_mut().insert(made);
     Ok(response)
@@ -107,7 +104,7 @@ fn trace(writer: &Writer<'_>, written: &Written, began: Instant) {
     if (writer.kind.kind, writer.kind.group) != ("Route", GROUP) || writer.options.dry_run {
         return;
     }
-    let Some(trace) = Trace::of(&written.object.uid) else { return };
+    let Some(trace) = Trace::of(&written.object.uid()) else { return };
     let route = format!("{}/{}", writer.namespace.unwrap_or_default(), written.object.name());
     let revision = written.object.revision.to_string();
     trace.first("api.write", began).with("signpost.route", route).with("signpost.revision", revision).end();

@@ -515,7 +515,7 @@ impl Reader for CacheReader<'_> {
         Box::pin(async move {
             let kind = known(kind)?;
             let place = place_of(kind, field)?;
-            let wanted = |object: &Object| object.fields.get(place).is_some_and(|found| test(found));
+            let wanted = |object: &Object| object.field(place).is_some_and(test);
             let (found, _) = self.server.cache.page(kind, "", usize::MAX, Some(&wanted));
             Ok(found.objects.iter().map(|object| object.tree_without_managed_fields()).collect())
         })
@@ -525,7 +525,7 @@ impl Reader for CacheReader<'_> {
         Box::pin(async move {
             let kind = known(kind)?;
             let place = place_of(kind, field)?;
-            let same = |object: &Object| object.fields.get(place).is_some_and(|found| **found == *value);
+            let same = |object: &Object| object.field(place) == Some(value);
             let (found, _) = self.server.cache.page(kind, "", usize::MAX, Some(&same));
             Ok(found.objects.len())
         })

@@ -39,6 +39,9 @@ const COMPACT_REVISIONS_MAX: usize = 1_000;
 /// How long the writer sleeps at most while keys with a time to live exist: a clock that jumps is noticed within this.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
+/// From how many on, keys with a time to live that are too many are ended: each time is a revision.
+const OVER_AT_ONCE: u64 = 64;
+
 /// How often a file that failed is opened anew, and how often room is looked for.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
@@ -273,7 +276,11 @@ impl Writer {
         let mut group = Group { newest: self.newest, committed: Vec::new() };
         let outcomes = group.apply(&mut tables, txns, now).map_err(Fault::before)?;
         let mut dirty = !group.committed.is_empty();
-        if sweep && let Some(writes) = tables.expired(now, TXN_OPERATIONS_MAX).map_err(Fault::before)? {
+        let over = tables.expiring_over(self.options.expiring_max).map_err(Fault::before)?;
+        let over = if over >= OVER_AT_ONCE { over } else { 0 };
+        if (sweep || over > 0)
+            && let Some(writes) = tables.expired(now, over, 2 * TXN_OPERATIONS_MAX).map_err(Fault::before)?
+        {
             group.expire(&mut tables, writes, now).map_err(Fault::before)?;
             dirty = true;
         }
