@@ -134,7 +134,7 @@ impl Node {
             int_or_string: flag("x-kubernetes-int-or-string"),
             properties: properties.map(|properties| {
                 // `serde_json` gives them in order; the search relies on it.
-                let mut nodes: Vec<_> =
+                let mut nodes: Vec<(Box<str>, Node)> =
                     properties.iter().map(|(name, inner)| (name.as_str().into(), Node::of(inner))).collect();
                 nodes.sort_by(|a, b| a.0.cmp(&b.0));
                 nodes.into()
