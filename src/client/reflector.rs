@@ -41,6 +41,7 @@ use self::mirror::Mirror;
 
 mod decode;
 mod mirror;
+mod thin;
 
 /// Mirrors all objects of kind `K` that `settings` selects, each kept as what `project` makes of it.
 ///

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 use super::ObjectKey;
+use super::thin::Thin;
 
 /// The events of an open watch.
 pub(super) type Events<K> = BoxStream<'static, kube::Result<WatchEvent<Decoded<K>>>>;
@@ -67,7 +68,7 @@ pub(super) struct Strict<K>(K);
 
 impl<'de, K: Deserialize<'de>> Deserialize<'de> for Strict<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        K::deserialize(deserializer).map(Strict)
+        K::deserialize(Thin::new(deserializer)).map(Strict)
     }
 }
 
