@@ -232,7 +232,7 @@ fn cookies_and_rate_limit() {
     assert!(!format!("{settings:?}").contains("0x22"), "secrets are not printed");
     let limit = &settings.dns_rate_limit;
     assert_eq!((limit.per_second, limit.slip, limit.enforced, limit.exempt.len()), (100, 2, false, 2));
-    let (now, restart) = config::changed(&load("", &[], &[]).expect("loads"), &settings);
+    let (now, restart) = config::changed::keys(&load("", &[], &[]).expect("loads"), &settings);
     let all = ["dns-cookies", "dns-cookie-secret", "dns-rate-limit", "dns-rate-limit-mode", "dns-rate-limit-slip"];
     assert_eq!(now, [&all[..], &["dns-rate-limit-exempt"]].concat());
     assert!(restart.is_empty());
@@ -271,7 +271,7 @@ fn what_chooses_routers_reloads() {
     assert_eq!(webhook.fallback, StrategyName::Weighted);
     assert!(webhook.authorities.is_some_and(|path| path.is_absolute()), "it stands beside the file");
     let all = ["strategy", "webhook-url", "webhook-timeout", "webhook-ca", "webhook-fallback"];
-    assert_eq!(config::changed(&old, &new), (all.to_vec(), vec![]));
+    assert_eq!(config::changed::keys(&old, &new), (all.to_vec(), vec![]));
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn serving_zone_files_alone_needs_no_data_directory() {
 fn a_reload_knows_what_it_can_change() {
     let old = load("", &[], &[]).expect("loads");
     let new = load("log-level = \"debug\"\ndomain = \"other.example\"", &[], &[]).expect("loads");
-    let (now, restart) = config::changed(&old, &new);
+    let (now, restart) = config::changed::keys(&old, &new);
     assert_eq!(now, ["log-level"]);
     assert_eq!(restart, ["domain"]);
 }

@@ -14,6 +14,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::registry::Kind;
+use super::wanted;
 
 /// What stands in front of the members of the metadata.
 const METADATA: &[u8] = b"\"metadata\":{";
@@ -71,7 +72,7 @@ impl Object {
         let not = |why: &str| NotAnObject { key: format!("{}{key}", kind.key_prefix), why: why.to_owned() };
         let json = with_revision(value, revision).ok_or_else(|| not("it has no metadata in front"))?;
         let metadata = metadata_range(&json).ok_or_else(|| not("its metadata do not end"))?;
-        let tree = parse(&json).map_err(|error| not(&error.to_string()))?;
+        let tree = wanted::read(kind, &json).map_err(|error| not(&error.to_string()))?;
         let meta = &tree["metadata"];
         let text = |value: &Value| Box::<str>::from(value.as_str().unwrap_or_default());
         let labels = meta["labels"].as_object().map_or_else(Box::default, |labels| {
@@ -176,9 +177,15 @@ impl Object {
 pub fn encode(object: &Value) -> Vec<u8> {
     let empty = Map::new();
     let object = object.as_object().unwrap_or(&empty);
-    let mut out = Vec::with_capacity(1024);
-    let text = |key: &str| object.get(key).cloned().unwrap_or_else(|| Value::from(""));
-    out.extend_from_slice(format!("{{\"apiVersion\":{},\"kind\":{},", text("apiVersion"), text("kind")).as_bytes());
+    let mut out = Vec::with_capacity(2048);
+    for (before, key) in [("{\"apiVersion\":", "apiVersion"), (",\"kind\":", "kind")] {
+        out.extend_from_slice(before.as_bytes());
+        match object.get(key) {
+            Some(value) => write_json(&mut out, value),
+            None => write_json(&mut out, ""),
+        }
+    }
+    out.push(b',');
     out.extend_from_slice(METADATA);
     let metadata = object.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     members(&mut out, metadata.iter().filter(|(key, _)| !matches!(key.as_str(), "resourceVersion" | "selfLink")));

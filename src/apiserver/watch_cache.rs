@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWrite
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::stream::{StreamExt, TryReadyChunksError, TryStreamExt};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +33,8 @@ const RING_CHANGES_MAX: usize = 4_096;
 const LINES_KEPT: usize = 512;
 /// How many objects are read from the store at once at start.
 const PAGE_OBJECTS: usize = 1_000;
+/// How many revisions are shown before those who wait for one of them are told, if so many are there at one time.
+const REVISIONS_AT_ONCE: usize = 64;
 /// How long to wait before the store is asked again after it failed.
 const RETRY: Duration = Duration::from_millis(250);
 /// How long a list waits for the cache to show what the store has already.
@@ -147,22 +149,32 @@ impl WatchCache {
             shelf.fill(objects, start.0);
         }
         self.applied.send_replace(start.0);
-        let mut stream = store.watch(&Key("/".into()), start);
-        while let Some(events) = stream.next().await {
-            self.apply(&events?);
+        // What one commit of the store made durable comes at one time, and whoever waits is woken once for all of it.
+        let mut stream = store.watch(&Key("/".into()), start).try_ready_chunks(REVISIONS_AT_ONCE);
+        while let Some(revisions) = stream.next().await {
+            match revisions {
+                Ok(revisions) => self.apply(&revisions),
+                Err(TryReadyChunksError(before, error)) => {
+                    self.apply(&before);
+                    return Err(error);
+                }
+            }
         }
         Err(Error::Unavailable)
     }
 
-    /// Shows one whole revision.
-    fn apply(&self, events: &[Event]) {
-        for shelf in &self.shelves {
-            let mut ours = events.iter().filter(|event| event.now.key.0.starts_with(shelf.kind.key_prefix)).peekable();
-            if ours.peek().is_some() {
-                shelf.apply(ours);
+    /// Shows whole revisions, and then tells those who wait for one of them.
+    fn apply(&self, revisions: &[Vec<Event>]) {
+        for events in revisions {
+            for shelf in &self.shelves {
+                let ours = |event: &&Event| event.now.key.0.starts_with(shelf.kind.key_prefix);
+                let mut ours = events.iter().filter(ours).peekable();
+                if ours.peek().is_some() {
+                    shelf.apply(ours);
+                }
             }
         }
-        if let Some(event) = events.last() {
+        if let Some(event) = revisions.iter().rev().find_map(|events| events.last()) {
             self.applied.send_replace(event.at.0);
         }
     }
@@ -477,7 +489,7 @@ mod tests {
                 seen
             });
             for at in 1..=REVISIONS {
-                cache.apply(&revision(at, (0..OBJECTS).map(|index| format!("zone-{index}"))));
+                cache.apply(&[revision(at, (0..OBJECTS).map(|index| format!("zone-{index}")))]);
             }
             reader.join().expect("sees whole revisions")
         });
@@ -489,7 +501,7 @@ mod tests {
         let cache = WatchCache::new();
         let (_, mut cursor) = cache.snapshot_and_follow(zones(), "");
         for at in 1..=3 {
-            cache.apply(&revision(at, (0..3).map(|index| format!("zone-{index}"))));
+            cache.apply(&[revision(at, (0..3).map(|index| format!("zone-{index}")))]);
         }
         let mut pieces =
             |max| cursor.take(max).map(|changes| changes.iter().map(|one| one.revision).collect::<Vec<_>>());
@@ -505,7 +517,7 @@ mod tests {
         let (_, mut prompt) = cache.snapshot_and_follow(zones(), "");
         let mut lines = Vec::new();
         for at in 1..=3 * LINES_KEPT as u64 {
-            cache.apply(&revision(at, std::iter::once("zone".to_owned())));
+            cache.apply(&[revision(at, std::iter::once("zone".to_owned()))]);
             lines.extend(prompt.take(10).expect("keeps up").iter().map(|change| change.line()));
         }
         let with_line = |cache: &WatchCache| {

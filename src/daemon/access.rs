@@ -1,19 +1,19 @@
 //! Who gets into the API: certificates, tokens, users, and the kubeconfigs that the process writes for others.
 //!
-//! What people change while the process runs comes into effect without a restart: [`Access::keep`] looks every second
-//! whether a file is another one, and SIGHUP makes it look at once ([`Access::reload`]). A file that makes no sense changes
+//! What people change while the process runs comes into effect without a restart: [`upkeep`] looks every second whether a
+//! file is another one, and SIGHUP makes it look at once ([`Access::reload`]). A file that makes no sense changes
 //! nothing and is complained of.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::server::ResolvesServerCert;
-use tokio_util::sync::CancellationToken;
 
 use super::data_dir::DataDir;
+use super::upkeep::{self, Due, Upkeep};
 use crate::api::identity::{GROUP_MASTERS, USER_ADMIN, USER_NAME_SERVER, USER_SCHEDULER};
 use crate::apiserver::auth::Authenticator;
 use crate::apiserver::auth::certificate::Revocations;
@@ -33,12 +33,8 @@ pub const KUBECONFIGS: &[(&str, Client<'static>)] = &[
     ("name-server.kubeconfig", Client { user: USER_NAME_SERVER, groups: &[] }),
 ];
 
-/// How often certificates are looked at. A certificate is renewed weeks before it ends.
-pub(super) const RENEWAL_INTERVAL: Duration = Duration::from_secs(6 * 3600);
-/// How often files are looked at: so long a revoked user may still come in.
-pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long before the end of the operator's own certificate the log begins to warn.
-pub(super) const WARN_BEFORE: Duration = Duration::from_secs(14 * 86_400);
+/// Whose certificate it is, for the log.
+const WHOSE: &str = "the API";
 
 /// What lets clients into the API.
 pub struct Access {
@@ -114,28 +110,10 @@ impl Access {
     pub fn reload(&self) {
         let seen = self.look();
         self.take_users();
-        self.take_served(self.served.as_ref().map(|served| served.reload()));
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
-    }
-
-    /// Takes up files that were replaced, and renews certificates when they are due, until `stop` fires.
-    pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
-        let mut looks = tokio::time::interval(LOOK_INTERVAL);
-        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut renewals = tokio::time::interval(RENEWAL_INTERVAL);
-        loop {
-            let renew = tokio::select! {
-                () = stop.cancelled() => return,
-                _ = looks.tick() => false,
-                _ = renewals.tick() => true,
-            };
-            let access = self.clone();
-            // Files are read, written and synced: not on a thread that others wait for.
-            let work = move || if renew { access.renew() } else { access.look_and_take() };
-            if tokio::task::spawn_blocking(work).await.is_err() {
-                tracing::error!("the look at certificates and users panicked");
-            }
+        if let Some(served) = &self.served {
+            upkeep::tell(WHOSE, served.reload());
         }
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
     }
 
     fn look_and_take(&self) {
@@ -143,7 +121,9 @@ impl Access {
         if now != *self.seen.lock().unwrap_or_else(PoisonError::into_inner) {
             self.take_users();
         }
-        self.take_served(self.served.as_ref().map(|served| served.follow()));
+        if let Some(served) = &self.served {
+            upkeep::tell(WHOSE, served.follow());
+        }
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
@@ -159,10 +139,8 @@ impl Access {
             Err(error) => tracing::error!(%error, "the API's certificates cannot be renewed"),
             Ok(_) => {}
         }
-        if let Some(served) = self.served.as_ref().filter(|served| served.ends_before(SystemTime::now() + WARN_BEFORE))
-        {
-            let file = served.files()[0].display();
-            tracing::warn!("the API's certificate in {file} ends within two weeks, or has ended; replace the file");
+        if let Some(served) = &self.served {
+            upkeep::warn_of_end(WHOSE, served);
         }
     }
 
@@ -174,16 +152,6 @@ impl Access {
         match self.read_users() {
             Ok(()) => tracing::info!("users and tokens were read"),
             Err(error) => tracing::error!(%error, "users and tokens cannot be read; those known before stay"),
-        }
-    }
-
-    fn take_served(&self, taken: Option<Result<bool, tls::Error>>) {
-        match taken {
-            Some(Ok(true)) => tracing::info!("new connections to the API get the new certificate"),
-            Some(Err(error)) => {
-                tracing::error!(%error, "the API's new certificate cannot be used; the former one is served on");
-            }
-            Some(Ok(false)) | None => {}
         }
     }
 
@@ -237,6 +205,15 @@ impl Access {
             (None, _) => Ok(Trust::Authority(self.authority.certificate_pem().to_string())),
             (Some(_), None) => Ok(Trust::System),
             (Some(_), Some(path)) => tls::authorities(path).map(Trust::Authority),
+        }
+    }
+}
+
+impl Upkeep for Access {
+    fn tend(&self, due: Due) {
+        match due {
+            Due::Look => self.look_and_take(),
+            Due::Renewal => self.renew(),
         }
     }
 }

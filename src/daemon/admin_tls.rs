@@ -11,16 +11,18 @@ use std::time::SystemTime;
 
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::server::ResolvesServerCert;
-use tokio_util::sync::CancellationToken;
 
-use super::access::{self, Access, LOOK_INTERVAL, RENEWAL_INTERVAL, WARN_BEFORE};
+use super::access::{self, Access};
 use super::data_dir::DataDir;
+use super::upkeep::{self, Due, Upkeep};
 use crate::config::{AdminTls, Settings};
 use crate::tls::served::Served;
 use crate::tls::{self, Authority};
 
 /// The folder of a process's own authority in its data directory. That of the API's is another, since it signs users, too.
 const FOLDER: &str = "admin-pki";
+/// Whose certificate it is, for the log.
+const WHOSE: &str = "the admin endpoint";
 
 /// Where the certificate comes from.
 pub enum Source {
@@ -66,55 +68,23 @@ impl Source {
     /// Takes up files that were replaced, whether they look so or not.
     pub fn reload(&self) {
         if let Source::Files(served) = self {
-            told(served.reload());
-        }
-    }
-
-    /// Takes up files that were replaced, and renews what is due, until `stop` fires.
-    pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
-        let mut looks = tokio::time::interval(LOOK_INTERVAL);
-        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut renewals = tokio::time::interval(RENEWAL_INTERVAL);
-        loop {
-            let renew = tokio::select! {
-                () = stop.cancelled() => return,
-                _ = looks.tick() => false,
-                _ = renewals.tick() => true,
-            };
-            let source = self.clone();
-            // Files are read and written: not on a thread that others wait for.
-            if tokio::task::spawn_blocking(move || source.tend(renew)).await.is_err() {
-                tracing::error!("the look at the admin endpoint's certificate panicked");
-            }
-        }
-    }
-
-    fn tend(&self, renew: bool) {
-        match self {
-            Source::Api(_) => {}
-            Source::Files(served) => {
-                told(served.follow());
-                if renew && served.ends_before(SystemTime::now() + WARN_BEFORE) {
-                    let file = served.files()[0].display();
-                    tracing::warn!("the certificate in {file} ends within two weeks, or has ended; replace the file");
-                }
-            }
-            Source::Own(authority) if renew => {
-                if let Err(error) = authority.renew(SystemTime::now()) {
-                    tracing::error!(%error, "the admin endpoint's certificate cannot be renewed");
-                }
-            }
-            Source::Own(_) => {}
+            upkeep::tell(WHOSE, served.reload());
         }
     }
 }
 
-fn told(taken: Result<bool, tls::Error>) {
-    match taken {
-        Ok(true) => tracing::info!("new connections to the admin endpoint get the new certificate"),
-        Ok(false) => {}
-        Err(error) => {
-            tracing::error!(%error, "the admin endpoint's new certificate cannot be used; the former one is served on");
+impl Upkeep for Source {
+    fn tend(&self, due: Due) {
+        match (self, due) {
+            (Source::Files(served), Due::Look) => upkeep::tell(WHOSE, served.follow()),
+            (Source::Files(served), Due::Renewal) => upkeep::warn_of_end(WHOSE, served),
+            (Source::Own(authority), Due::Renewal) => {
+                if let Err(error) = authority.renew(SystemTime::now()) {
+                    tracing::error!(%error, "the admin endpoint's certificate cannot be renewed");
+                }
+            }
+            // The API looks after its own.
+            (Source::Api(_), _) | (Source::Own(_), Due::Look) => {}
         }
     }
 }

@@ -13,6 +13,7 @@ use super::data_dir::DataDir;
 use super::platform;
 use super::sockets;
 use super::tasks::Tasks;
+use super::upkeep;
 use crate::admin::health::Check;
 use crate::api::identity::Identity;
 use crate::api::v1alpha1::router::Router;
@@ -78,7 +79,7 @@ impl Api {
             let serving = httpd::serve(listener, Some(tls), router, Limits::default(), stop);
             tasks.spawn(format!("API listener {address}"), serving);
         }
-        tasks.spawn("certificates", access.clone().keep(tasks.stop_token()));
+        tasks.spawn("certificates", upkeep::keep(access.clone(), tasks.stop_token()));
         tokio::time::timeout(READY_WITHIN, server.ready()).await.map_err(|_| Error::ApiNotReady(READY_WITHIN))?;
         check.ready();
         Ok(Api { server, access, audit, store_writable, addresses })

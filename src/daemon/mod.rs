@@ -26,6 +26,7 @@ pub mod supervisor;
 pub mod tasks;
 pub mod traces;
 pub mod unbound;
+pub mod upkeep;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -233,7 +234,7 @@ impl Process {
             edge.spawn("dashboard", dashboard.clone().run(edge.stop_token()));
         }
         match &admin_tls {
-            Some(tls) => edge.spawn("admin certificate", tls.clone().keep(edge.stop_token())),
+            Some(tls) => edge.spawn("admin certificate", upkeep::keep(tls.clone(), edge.stop_token())),
             None => admin_tls::warn_of_plain(&admin_addresses),
         }
         let shown = admin_tls.as_ref().map(|tls| tls.server_config()).transpose()?;
@@ -403,7 +404,7 @@ impl Process {
                 return;
             }
         };
-        let (now, restart) = config::changed(settings, &new);
+        let (now, restart) = config::changed::keys(settings, &new);
         settings.lame_duck = new.lame_duck;
         if now.contains(&"log-level") {
             settings.log_level.clone_from(&new.log_level);

@@ -16,8 +16,6 @@
 //! moment, the binding is judged anew. Each binding passes the Router's turnstile, so that a deletion of the Router that did
 //! not count it is judged anew as well.
 
-use std::sync::Arc;
-
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -31,6 +29,7 @@ use crate::api::v1alpha1::route_binding::{FENCING_ANNOTATION, RouteBinding, Rout
 use crate::api::v1alpha1::{CATEGORY, GROUP, SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE, VERSION};
 use crate::apiserver::apply;
 use crate::apiserver::error::{ApiError, Cause};
+use crate::apiserver::schema::Schema;
 
 pub(super) fn kind() -> Kind {
     Kind {
@@ -44,7 +43,7 @@ pub(super) fn kind() -> Kind {
         namespaced: true,
         has_status: true,
         key_prefix: "/signpost.dev/routebindings/",
-        schema: Arc::new(crd::schema_of::<RouteBinding>()),
+        schema: Schema::new(crd::schema_of::<RouteBinding>()),
         columns: COLUMNS,
         selectable_fields: &["spec.router", "spec.dns", "spec.label", "spec.strategy", "spec.routeUID"],
         time_to_live: None,

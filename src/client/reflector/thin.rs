@@ -265,9 +265,13 @@ mod tests {
                 "names": names, "strategy": "x", "explanation": "neither",
             },
         });
-        let Object(binding) = serde_json::from_str::<Object<RouteBinding>>(&object.to_string()).expect("a RouteBinding");
+        let Object(binding) =
+            serde_json::from_str::<Object<RouteBinding>>(&object.to_string()).expect("a RouteBinding");
         assert_eq!((binding.spec.router.as_str(), binding.spec.names.len(), binding.spec.explanation), ("s1", 1, None));
-        assert_eq!((binding.metadata.generation, binding.metadata.labels.map(|labels| labels.len())), (Some(3), Some(1)));
+        assert_eq!(
+            (binding.metadata.generation, binding.metadata.labels.map(|labels| labels.len())),
+            (Some(3), Some(1))
+        );
         let missing = serde_json::from_str::<Object<RouteBinding>>(r#"{"metadata": {"name": "a"}}"#);
         assert!(missing.is_err_and(|error| error.to_string().contains("spec")));
     }

@@ -1,0 +1,71 @@
+//! Looking after certificates and users while the process runs: files are looked at every second, certificates renewed when
+//! they are due.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use crate::tls;
+use crate::tls::served::Served;
+
+/// How often certificates are looked at. A certificate is renewed weeks before it ends.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(6 * 3600);
+/// How often files are looked at: so long a revoked user may still come in.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long before the end of the operator's own certificate the log begins to warn.
+const WARN_BEFORE: Duration = Duration::from_secs(14 * 86_400);
+
+/// What is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// A look whether files were replaced.
+    Look,
+    /// Certificates that end soon.
+    Renewal,
+}
+
+/// Something that is looked after.
+pub trait Upkeep: Send + Sync + 'static {
+    /// Does what is due. It may read, write and sync files.
+    fn tend(&self, due: Due);
+}
+
+/// Looks after `subject` until `stop` fires.
+pub async fn keep(subject: Arc<impl Upkeep>, stop: CancellationToken) {
+    let mut looks = tokio::time::interval(LOOK_INTERVAL);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut renewals = tokio::time::interval(RENEWAL_INTERVAL);
+    loop {
+        let due = tokio::select! {
+            () = stop.cancelled() => return,
+            _ = looks.tick() => Due::Look,
+            _ = renewals.tick() => Due::Renewal,
+        };
+        let subject = subject.clone();
+        // Not on a thread that others wait for.
+        if tokio::task::spawn_blocking(move || subject.tend(due)).await.is_err() {
+            tracing::error!(?due, "the look at certificates and users panicked");
+        }
+    }
+}
+
+/// Says what came of reading the operator's files again; `whose` endpoint shows the certificate.
+pub fn tell(whose: &str, taken: Result<bool, tls::Error>) {
+    match taken {
+        Ok(true) => tracing::info!("new connections to {whose} get the new certificate"),
+        Ok(false) => {}
+        Err(error) => {
+            tracing::error!(%error, "the new certificate of {whose} cannot be used; the former one is served on");
+        }
+    }
+}
+
+/// Warns of the operator's own certificate if it ends soon.
+pub fn warn_of_end(whose: &str, served: &Served) {
+    if served.ends_before(SystemTime::now() + WARN_BEFORE) {
+        let file = served.files()[0].display();
+        tracing::warn!("the certificate of {whose} in {file} ends within two weeks, or has ended; replace the file");
+    }
+}
