@@ -8,9 +8,13 @@
 //!   there already as `SIGNPOST_BENCH_ROUTES` says (default 20,000; the bar is meant for 100,000),
 //! - the resident memory at the end.
 //!
+//! With `SIGNPOST_BENCH_WAITING=N` it shows something else: what other people notice while N Routes that no Router could take
+//! are placed on one that is added. Before and meanwhile it measures how long after its acknowledgement another Route is
+//! answered, and how long the API takes to answer a GET.
+//!
 //! The floor beside it is the same machine's fsync: each Route is at least two durable commits.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -55,14 +59,14 @@ async fn run() {
     let client = connect(&data.path().join("kubeconfig")).await;
     let routers: Api<Router> = Api::all(client.clone());
     for shard in 1..=4 {
-        let router = object(serde_json::json!({
-            "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": format!("shard{shard}")},
-            "spec": {"addresses": [{"ip": format!("192.0.2.{shard}")}]},
-        }));
-        create_until_ready(&routers, &router).await;
+        create_until_ready(&routers, &router(shard, "NotIn")).await;
     }
     let routes: Api<Route> = Api::namespaced(client.clone(), "default");
     let resolver = Resolver::new(dns);
+    let number = |variable| std::env::var(variable).ok().and_then(|text: String| text.parse::<usize>().ok());
+    if let Some(waiting) = number("SIGNPOST_BENCH_WAITING") {
+        return added_router(waiting, &routes, &routers, &resolver, admin).await;
+    }
 
     println!(
         "fsync floor: {:.2} ms a durable write of 4 KiB (median of 50)",
@@ -84,14 +88,13 @@ async fn run() {
         IDLE_SAMPLES
     );
 
-    let already: usize =
-        std::env::var("SIGNPOST_BENCH_ROUTES").ok().and_then(|text| text.parse().ok()).unwrap_or(20_000);
-    let filled = create_many(&routes, "fill", already).await;
+    let already = number("SIGNPOST_BENCH_ROUTES").unwrap_or(20_000);
+    let filled = create_many(&routes, "fill", already, &serde_json::Value::Null).await;
     resolver.wait_for(&alias("fill", already - 1));
     println!("filled with {already} routes: {:.0} created/s acknowledged", already as f64 / filled.as_secs_f64());
     let count = 10_000;
     let begin = Instant::now();
-    create_many(&routes, "more", count).await;
+    create_many(&routes, "more", count, &serde_json::Value::Null).await;
     for number in (0..count).step_by(97).chain([count - 1]) {
         resolver.wait_for(&alias("more", number));
     }
@@ -104,6 +107,110 @@ async fn run() {
         already + count + IDLE_SAMPLES,
         resident_mib(server.0.id())
     );
+}
+
+/// Fills the platform with Routes that wait, and adds the Router that takes them.
+async fn added_router(
+    waiting: usize,
+    routes: &Api<Route>,
+    routers: &Api<Router>,
+    resolver: &Resolver,
+    admin: SocketAddr,
+) {
+    let rest = async |all_rest: &dyn Fn(&Metrics) -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(1800);
+        while !all_rest(&Metrics::fetch(admin)) {
+            assert!(Instant::now() < deadline, "the Routes do not come to rest");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    let place = |place| format!("signpost_scheduler_waiting_routes{{place=\"{place}\"}}");
+    create_many(routes, "gold", waiting, &serde_json::json!({"tier": "gold"})).await;
+    // All have been told why they wait, and the writes of that are over.
+    rest(&|metrics| {
+        metrics.value(&place("unschedulable")) >= waiting as f64
+            && metrics.value("signpost_scheduler_status_writes_total") >= waiting as f64
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let before = others("before", routes, resolver, &|samples, _| samples < 200, admin).await;
+    println!("{waiting} Routes wait, others before: {before}");
+    routers.create(&PostParams::default(), &router(5, "In")).await.expect("created");
+    let added = Instant::now();
+    let still_wait =
+        |_, metrics: &Metrics| metrics.value(&place("unschedulable")) + metrics.value(&place("active")) > 0.0;
+    let during = others("during", routes, resolver, &still_wait, admin).await;
+    let rate = waiting as f64 / added.elapsed().as_secs_f64();
+    println!("{waiting} Routes placed at {rate:.0} a second, others meanwhile: {during}");
+}
+
+/// Creates other Routes one after the other, and reads, for as long as `more` says; tells of what that took.
+async fn others(
+    prefix: &str,
+    routes: &Api<Route>,
+    resolver: &Resolver,
+    more: &dyn Fn(usize, &Metrics) -> bool,
+    admin: SocketAddr,
+) -> String {
+    let (mut creates, mut answers, mut reads) = (Vec::new(), Vec::new(), Vec::new());
+    while more(creates.len(), &Metrics::fetch(admin)) {
+        for _ in 0..10 {
+            let number = creates.len();
+            let begun = Instant::now();
+            routes.create(&PostParams::default(), &route(prefix, number)).await.expect("created");
+            creates.push(begun.elapsed());
+            let acknowledged = Instant::now();
+            resolver.wait_for(&alias(prefix, number));
+            answers.push(acknowledged.elapsed());
+            for _ in 0..5 {
+                let begun = Instant::now();
+                routes.get(&format!("{prefix}-{number}")).await.expect("it is there");
+                reads.push(begun.elapsed());
+            }
+            tokio::time::sleep(IDLE_PAUSE).await;
+        }
+    }
+    let told = |samples: &mut Vec<Duration>| {
+        samples.sort();
+        let at = |hundredth: usize| samples[samples.len() * hundredth / 100].as_secs_f64() * 1e3;
+        format!("p50 {:.2} ms, p99 {:.2} ms", at(50), at(99))
+    };
+    let count = creates.len();
+    format!(
+        "create acknowledged -> answered {}; POST {}; GET {} ({count} Routes)",
+        told(&mut answers),
+        told(&mut creates),
+        told(&mut reads)
+    )
+}
+
+/// The numbers that the server shows.
+struct Metrics(String);
+
+impl Metrics {
+    fn fetch(admin: SocketAddr) -> Self {
+        let mut answer = String::new();
+        let mut stream = std::net::TcpStream::connect(admin).expect("the server runs");
+        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: bench\r\n\r\n").expect("the server reads");
+        stream.read_to_string(&mut answer).expect("the server answers");
+        Metrics(answer)
+    }
+
+    fn value(&self, name: &str) -> f64 {
+        let line = self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.trim().parse().ok()).unwrap_or(0.0)
+    }
+}
+
+/// A Router that takes Routes whose tier is gold (`In`), or all others (`NotIn`).
+fn router(shard: usize, operator: &str) -> Router {
+    let tier = serde_json::json!({"key": "tier", "operator": operator, "values": ["gold"]});
+    object(serde_json::json!({
+        "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": format!("shard{shard}")},
+        "spec": {
+            "addresses": [{"ip": format!("192.0.2.{shard}")}], "routeSelector": {"matchExpressions": [tier]},
+        },
+    }))
 }
 
 fn object<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
@@ -142,11 +249,13 @@ async fn create_until_ready(routers: &Api<Router>, router: &Router) {
     }
 }
 
-async fn create_many(routes: &Api<Route>, prefix: &str, count: usize) -> Duration {
+async fn create_many(routes: &Api<Route>, prefix: &str, count: usize, labels: &serde_json::Value) -> Duration {
     let begin = Instant::now();
     stream::iter(0..count)
         .for_each_concurrent(CLIENTS, |number| async move {
-            routes.create(&PostParams::default(), &route(prefix, number)).await.expect("created");
+            let mut route = route(prefix, number);
+            route.metadata.labels = serde_json::from_value(labels.clone()).expect("labels");
+            routes.create(&PostParams::default(), &route).await.expect("created");
         })
         .await;
     begin.elapsed()

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::error::ApiError;
 use super::request::Query;
 use super::{Shared, respond};
+use crate::api::v1alpha1::SERVER_MARK;
 
 /// The Kubernetes minor version whose contract this server keeps; clients warn where theirs is far from it.
 const KUBERNETES_MINOR: &str = "32";
@@ -49,7 +50,7 @@ pub(crate) fn answer(server: &Shared, path: &str, query: &Query) -> Option<Resul
 }
 
 fn version() -> Response {
-    let git_version = format!("v1.{KUBERNETES_MINOR}.0+signpost.{}", env!("CARGO_PKG_VERSION"));
+    let git_version = format!("v1.{KUBERNETES_MINOR}.0{SERVER_MARK}{}", env!("CARGO_PKG_VERSION"));
     let platform = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

@@ -1,6 +1,7 @@
 //! Kubernetes Events (`events.k8s.io/v1`) about Routes, recorded beside the work and never in its way.
 //!
-//! Events wait in a bounded line, and one task records them one after the other; what does not fit is dropped and counted.
+//! Events wait in a bounded line, and one task records them one after the other, so many a second at most; what does not fit
+//! is dropped and counted. An event costs the API as much as a binding, and tells what the status tells as well.
 //! `kube`'s own recorder is not used: it looks through all events of the last six minutes for each new one. Those who tell
 //! repeat nothing: an event is told only when a route's condition changes.
 
@@ -10,17 +11,21 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::Api;
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::ObjectMeta;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::reflector::ObjectKey;
+use super::write;
 use crate::api::v1alpha1::{GROUP, VERSION};
 
-/// Events that may wait. A thousand is a burst of half a second at the fastest; more would only be told later.
+/// Events that may wait: ten seconds of them. More would only be told later.
 const WAITING_MAX: usize = 1024;
+/// Events recorded at once after a rest: what a person does by hand is told of at once, and what a pipeline does nearly.
+const BURST: u32 = 256;
+/// Events a second on average beyond that: at 2,000 routes a second one in twenty, which is as much as anyone reads.
+const PER_SECOND: u32 = 100;
 /// Longest note the API takes, in octets.
 const NOTE_OCTETS_MAX: usize = 1024;
 /// How long recording one event may take.
@@ -88,12 +93,15 @@ impl Events {
 }
 
 async fn record_all(client: kube::Client, reporter: Reporter, counters: Counters, mut waiting: mpsc::Receiver<Notice>) {
+    // When all that was recorded is paid back.
+    let mut paid = Instant::now();
     while let Some(notice) = waiting.recv().await {
+        sleep_until(paid.checked_sub(Duration::from_secs(1) * BURST / PER_SECOND).unwrap_or(paid)).await;
+        paid = paid.max(Instant::now()) + Duration::from_secs(1) / PER_SECOND;
         let namespace = notice.route.namespace.clone().unwrap_or_default();
-        let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
         let event = event(notice, &reporter, Timestamp::now());
-        match timeout(RECORD_TIMEOUT, api.create(&PostParams::default(), &event)).await {
-            Ok(Ok(_)) => counters.recorded.inc(),
+        match timeout(RECORD_TIMEOUT, write::create(&client, Some(&namespace), &event)).await {
+            Ok(Ok(())) => counters.recorded.inc(),
             // An event tells what status and logs tell too: it is not worth a second try.
             Ok(Err(_)) | Err(_) => counters.dropped.inc(),
         };

@@ -9,7 +9,8 @@
 //! themselves, and [`bearing`] each one's own token, so that the API decides what each may see.
 //!
 //! Above it stand [`reflector`], which mirrors a kind of objects and tells what changed, and [`lease`], which elects one
-//! leader among several processes; [`status`] and [`events`] tell people what became of an object.
+//! leader among several processes; [`status`] and [`events`] tell people what became of an object, and [`mod@write`] is for
+//! those who write without reading answers. [`server`] knows whether the other side is our own.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,8 +31,10 @@ pub mod events;
 pub mod lease;
 pub mod metrics;
 pub mod reflector;
+pub mod server;
 pub mod status;
 pub mod uid;
+pub mod write;
 
 /// How long connecting may take. The API is near; a longer wait only delays the next try.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -42,6 +42,7 @@ use self::mirror::Mirror;
 mod decode;
 mod kept;
 mod mirror;
+mod thin;
 
 /// Mirrors all objects of kind `K` that `settings` selects, each kept as what `project` makes of it.
 ///

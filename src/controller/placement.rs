@@ -452,7 +452,7 @@ impl Placement {
             Change::Deleted { key, last } => {
                 self.standings.remove(&key, &last);
                 // Its deletion is certain: whoever waits for its host shall not wait for the mirrors to settle.
-                for name in self.claims_of.get(&key).cloned().unwrap_or_default() {
+                for name in self.claim_names_of(&key) {
                     self.agenda.add(Subject::Claim(name), Instant::now());
                 }
                 self.on_route_gone(key);
@@ -648,11 +648,15 @@ impl Placement {
         self.claims_of.remove(&(hash_of(&last.holder_key()), key.name.as_str().into()));
     }
 
-    fn look_at_claims_of(&mut self, key: &ObjectKey) {
+    /// The claims that the Route of this key holds; rarely one of another's, of the same hash.
+    fn claim_names_of(&self, key: &ObjectKey) -> Vec<String> {
         let hash = hash_of(key);
         let claims = self.claims_of.range((hash, Box::default())..).take_while(|(of, _)| *of == hash);
-        let names: Vec<String> = claims.map(|(_, name)| name.to_string()).collect();
-        names.into_iter().for_each(|name| self.soon(Subject::Claim(name)));
+        claims.map(|(_, name)| name.to_string()).collect()
+    }
+
+    fn look_at_claims_of(&mut self, key: &ObjectKey) {
+        self.claim_names_of(key).into_iter().for_each(|name| self.soon(Subject::Claim(name)));
     }
 
     fn on_routers(&mut self, change: Change<RouterView>) {

@@ -13,6 +13,7 @@ use crate::api::names::host_claim_name;
 use crate::client::backoff::random;
 use crate::client::events::Events;
 use crate::client::reflector::{self, Change, ObjectKey};
+use crate::client::uid::Uid;
 
 /// Why a route may not have its host: in a word, and in a sentence.
 pub(super) type Refusal = (&'static str, String);
@@ -160,7 +161,7 @@ impl Scheduler {
     }
 
     /// The uid of the Route that holds the host of this claim, if one does.
-    fn holder(&self, claim: &str) -> Option<String> {
+    fn holder(&self, claim: &str) -> Option<Uid> {
         self.host_claims.get(&ObjectKey::cluster(claim)).and_then(|claim| claim.holder_uid.clone())
     }
 }

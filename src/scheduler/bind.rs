@@ -1,18 +1,21 @@
-//! Carrying out a decision: claim the names, then create the RouteBinding.
+//! Carrying out a decision: claim the names, and create the RouteBinding.
 //!
 //! Each step is safe to repeat, and to repeat after a crash at any point: a claim that is ours already is a success, and so
 //! is a binding of this very Route (by uid), whoever made it. The binding has the Route's name, so creating it is the lock:
 //! of two schedulers one gets AlreadyExists. It carries the resourceVersion of the Route that was looked at; our own server
 //! refuses it if the Route has changed since, and the Route is read again.
 //!
-//! On the ordinary way that is two writes a route: one claim and one binding.
+//! On the ordinary way that is two writes a route: one claim and one binding. Our own server makes the claim in the
+//! transaction that makes the binding, if nobody ever had the label: then it is one write. That is tried with our own server
+//! alone; another one would take the binding and leave the label to anybody. Whatever that write is refused for, the
+//! way by two writes comes next, and finds out.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Api;
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::ObjectMeta;
 use tokio::time::timeout;
 
 use super::claim::{Claimed, claim};
@@ -21,11 +24,13 @@ use super::facts::RouteFacts;
 use super::quiet::Quiet;
 use super::rebind::Leaving;
 use crate::api::names;
-use crate::api::v1alpha1::name_claim::{ClaimKind, Holder, NameClaim};
+use crate::api::v1alpha1::name_claim::{ClaimKind, Holder};
 use crate::api::v1alpha1::route::{AssignedName, NameKind, Route};
 use crate::api::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
+use crate::client::server::ServerKind;
+use crate::client::write;
 
 /// How long one attempt may take.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -37,6 +42,8 @@ pub(super) const CHANGES_MAX: u32 = 4;
 pub struct Binder {
     /// Speaks as the scheduler.
     pub client: kube::Client,
+    /// Whether that is to our own server.
+    pub server: Arc<ServerKind>,
     /// The platform's domain.
     pub domain: Arc<str>,
     /// What keeps trails beyond their time.
@@ -134,7 +141,10 @@ impl Binder {
             Ok(Err(kube::Error::Api(status))) => {
                 Outcome::Failed { answered: true, error: format!("{} ({})", status.message, status.code) }
             }
-            Ok(Err(error)) => Outcome::Failed { answered: false, error: error.to_string() },
+            Ok(Err(error)) => {
+                self.server.failed(&error);
+                Outcome::Failed { answered: false, error: error.to_string() }
+            }
             Err(_) => Outcome::Failed { answered: false, error: "the API did not answer in time".to_owned() },
         }
     }
@@ -155,6 +165,14 @@ impl Binder {
             && let Some(refusal) = self.claim_host(host, &holder).await?
         {
             return Ok(refusal);
+        }
+        if !term.is_current() {
+            return Ok(Outcome::Deposed);
+        }
+        if self.server.is_our_own(&self.client).await
+            && let Some(outcome) = self.claim_and_bind(plan, &holder, term).await?
+        {
+            return Ok(outcome);
         }
         if !term.is_current() {
             return Ok(Outcome::Deposed);
@@ -186,14 +204,21 @@ impl Binder {
         Ok(Some(Outcome::not_admitted("HostAlreadyClaimed", message)))
     }
 
+    /// Creates the binding with the label that the route would have before any other, which our own server claims for it;
+    /// `None` if that is refused.
+    async fn claim_and_bind(&self, plan: &Plan, holder: &Holder, term: &Term) -> kube::Result<Option<Outcome>> {
+        let Some(label) = labels(plan, holder).next() else { return Ok(None) };
+        let Some(binding) = self.binding(plan, &label, term.fencing()) else { return Ok(None) };
+        match write::create(&self.client, plan.key.namespace.as_deref(), &binding).await {
+            Ok(()) => Ok(Some(Outcome::Bound { label })),
+            Err(kube::Error::Api(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The label that the route has from now on.
     async fn claim_label(&self, plan: &Plan, holder: &Holder) -> kube::Result<Result<String, Outcome>> {
-        let wanted = names::wanted_label(&holder.namespace, &holder.name, plan.route.subdomain.as_deref());
-        let shortened = names::shortened_label(&holder.namespace, &holder.name, &wanted);
-        // Somebody may have asked for just the shortened label as a subdomain: cut and hashed once more it is a third try,
-        // as stable as the second.
-        let other = names::shortened_label(&holder.namespace, &holder.name, &format!("x-{shortened}"));
-        for label in [wanted, shortened, other].into_iter().filter(|label| names::is_host_label(label)) {
+        for label in labels(plan, holder) {
             match self.claim(ClaimKind::Label, &label, holder).await? {
                 Claimed::Ours => return Ok(Ok(label)),
                 Claimed::Gone => return Ok(Err(Outcome::Changed)),
@@ -208,9 +233,7 @@ impl Binder {
     }
 
     async fn claim(&self, kind: ClaimKind, value: &str, holder: &Holder) -> kube::Result<Claimed> {
-        let claims: Api<NameClaim> = Api::all(self.client.clone());
-        let routes: Api<Route> = Api::namespaced(self.client.clone(), &holder.namespace);
-        claim(&claims, &routes, kind, value, holder, Timestamp::now()).await
+        claim(&self.client, kind, value, holder, Timestamp::now()).await
     }
 
     fn binding(&self, plan: &Plan, label: &str, fencing: u64) -> Option<RouteBinding> {
@@ -258,8 +281,8 @@ impl Binder {
             if !term.is_current() {
                 return Ok(Outcome::Deposed);
             }
-            let status = match bindings.create(&PostParams::default(), &binding).await {
-                Ok(_) => return Ok(Outcome::Bound { label: binding.spec.label }),
+            let status = match write::create(&self.client, Some(namespace), &binding).await {
+                Ok(()) => return Ok(Outcome::Bound { label: binding.spec.label }),
                 Err(kube::Error::Api(status)) => status,
                 Err(error) => return Err(error),
             };
@@ -289,4 +312,14 @@ impl Binder {
             }
         }
     }
+}
+
+/// The labels that the route may have, the first of them that is free.
+fn labels(plan: &Plan, holder: &Holder) -> impl Iterator<Item = String> + use<> {
+    let wanted = names::wanted_label(&holder.namespace, &holder.name, plan.route.subdomain.as_deref());
+    let shortened = names::shortened_label(&holder.namespace, &holder.name, &wanted);
+    // Somebody may have asked for just the shortened label as a subdomain: cut and hashed once more it is a third try,
+    // as stable as the second.
+    let other = names::shortened_label(&holder.namespace, &holder.name, &format!("x-{shortened}"));
+    [wanted, shortened, other].into_iter().filter(|label| names::is_host_label(label))
 }

@@ -10,11 +10,12 @@ use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 
 use crate::api::names::{host_claim_name, label_claim_name};
-use crate::api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_HOST, ClaimKind, Holder, NameClaim, NameClaimSpec};
+use crate::api::v1alpha1::name_claim::{
+    CLAIM_LABEL, CLAIM_LABEL_HOST, CLAIM_LABEL_LABEL, ClaimKind, Holder, NameClaim, NameClaimSpec,
+};
 use crate::api::v1alpha1::route::Route;
+use crate::client::write;
 
-/// Its value for claims on labels.
-const CLAIM_LABEL_LABEL: &str = "label";
 /// How often others may come between reading and writing a claim, before the attempt is given up.
 const RACES_MAX: u32 = 5;
 
@@ -31,22 +32,23 @@ pub enum Claimed {
     Gone,
 }
 
-/// Claims `value` for `holder`; `routes` are those of its namespace.
+/// Claims `value` for `holder`.
 pub async fn claim(
-    api: &Api<NameClaim>,
-    routes: &Api<Route>,
+    client: &kube::Client,
     kind: ClaimKind,
     value: &str,
     holder: &Holder,
     now: Timestamp,
 ) -> kube::Result<Claimed> {
+    let api: Api<NameClaim> = Api::all(client.clone());
+    let routes: Api<Route> = Api::namespaced(client.clone(), &holder.namespace);
     let fresh = new_claim(kind, value, holder, now);
     let name = fresh.metadata.name.clone().unwrap_or_default();
     let parameters = PostParams::default();
     let mut races = 0;
     loop {
-        let refused = match api.create(&parameters, &fresh).await {
-            Ok(_) => return Ok(Claimed::Ours),
+        let refused = match write::create(client, None, &fresh).await {
+            Ok(()) => return Ok(Claimed::Ours),
             Err(kube::Error::Api(status)) if status.code == 409 => kube::Error::Api(status),
             Err(error) if is_overlap(&error) => return Ok(Claimed::Overlaps),
             Err(error) => return Err(error),

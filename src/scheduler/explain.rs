@@ -31,14 +31,6 @@ pub fn placement(
     revision: Option<String>,
 ) -> Explanation {
     let eligible = verdicts.iter().filter(|verdict| !matches!(verdict.fit, Fit::Rejected(_))).count();
-    let mut order: Vec<usize> = (0..verdicts.len()).collect();
-    // The chosen one, the eligible ones by score, those above their soft capacity, those filtered out; each by name.
-    order.sort_by_key(|index| match verdicts[*index].fit {
-        _ if *index == best.index => (0, Reverse(None)),
-        Fit::Eligible(score) => (1, Reverse(score)),
-        Fit::AboveSoftCapacity => (2, Reverse(None)),
-        Fit::Rejected(_) => (3, Reverse(None)),
-    });
     let chosen = &verdicts[best.index].router.name;
     let mut summary = format!("{strategy} chose {chosen} among {eligible} eligible of {}", routers(verdicts.len()));
     if let Some(remark) = remark {
@@ -59,11 +51,29 @@ pub fn placement(
         moved_at: None,
         considered: bounded(verdicts.len()),
         eligible: bounded(eligible),
-        routers: order.into_iter().take(VERDICTS_MAX).map(|index| verdict(&verdicts[index])).collect(),
+        routers: foremost(verdicts, best.index).into_iter().map(|index| verdict(&verdicts[index])).collect(),
         classes: if verdicts.len() > VERDICTS_MAX { classes(verdicts) } else { Vec::new() },
         tie_break,
         snapshot: revision,
     }
+}
+
+/// Those that are told of: the chosen one, the eligible ones by score, those above their soft capacity, those filtered out;
+/// each by name, in which order `verdicts` are. Only so many are sorted.
+fn foremost(verdicts: &[Verdict<'_>], chosen: usize) -> Vec<usize> {
+    let place = |(index, verdict): (usize, &Verdict<'_>)| match verdict.fit {
+        _ if index == chosen => (0_u8, Reverse(None), index),
+        Fit::Eligible(score) => (1, Reverse(score), index),
+        Fit::AboveSoftCapacity => (2, Reverse(None), index),
+        Fit::Rejected(_) => (3, Reverse(None), index),
+    };
+    let mut order: Vec<_> = verdicts.iter().enumerate().map(place).collect();
+    if order.len() > VERDICTS_MAX {
+        order.select_nth_unstable(VERDICTS_MAX);
+        order.truncate(VERDICTS_MAX);
+    }
+    order.sort_unstable();
+    order.into_iter().map(|(.., index)| index).collect()
 }
 
 /// Why there is no Router for the route.

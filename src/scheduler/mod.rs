@@ -252,7 +252,7 @@ impl Scheduler {
         let (bindings, binding_changes) = reflect::<RouteBinding, _>(client.clone(), mirror(), BindingFacts::from);
         let (host_claims, claim_changes) = reflect::<NameClaim, _>(client.clone(), only_hosts, HostClaimFacts::from);
         let (switch, switched) = watch::channel(settings.chooser.clone());
-        let binder = Binder { client: client.clone(), domain, quiet: settings.quiet };
+        let binder = Binder { client: client.clone(), server: Arc::default(), domain, quiet: settings.quiet };
         Scheduler {
             queue: Queue::new(settings.waits.clone()),
             drain: Drain::new(settings.drain_rate, settings.concurrency),

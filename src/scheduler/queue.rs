@@ -10,7 +10,8 @@
 //! ```
 //!
 //! What is active stands in two lines, fresh and woken, that take turns: when a new Router wakes 100,000 waiting routes, a
-//! route created at that moment does not wait behind them. Within a line it is first come, first served.
+//! route created at that moment does not wait behind them; and only so many woken ones are in flight at a time, so that its
+//! writes do not wait behind theirs in the API either. Within a line it is first come, first served.
 //!
 //! A route is at one place only. Each wait is longer than the one before, up to a bound, and shortened at random, so that
 //! routes which failed together do not come back together. The queue holds no more than there are routes.
@@ -23,6 +24,9 @@ use tokio::time::Instant;
 use crate::client::backoff::delay;
 use crate::client::reflector::ObjectKey;
 
+/// Woken routes that are in flight at a time. Each takes the API some half a millisecond of a processor, so that a new route
+/// waits for sixteen of these at most; more would be answered no sooner, but where each write takes very long.
+const WOKEN_AT_A_TIME: usize = 16;
 /// Names of removed routes that may stand in the lines, beyond as many as there are active ones.
 const STALE_NAMES_MAX: usize = 1024;
 
@@ -73,6 +77,7 @@ pub struct Queue {
     /// When waits end, soonest first.
     times: BTreeSet<(Instant, ObjectKey)>,
     woken_next: bool,
+    woken_in_flight: usize,
     depths: Depths,
 }
 
@@ -88,9 +93,10 @@ enum Stage {
     Active,
     BackingOff(Instant),
     Unschedulable(Instant),
-    /// `again`: the route changed meanwhile.
+    /// `again`: the route changed meanwhile. `line`: where it stood.
     InFlight {
         again: bool,
+        line: Line,
     },
 }
 
@@ -104,6 +110,7 @@ impl Queue {
             woken: VecDeque::new(),
             times: BTreeSet::new(),
             woken_next: false,
+            woken_in_flight: 0,
             depths: Depths::default(),
         }
     }
@@ -112,7 +119,7 @@ impl Queue {
     pub fn push(&mut self, key: ObjectKey) {
         match self.places.get_mut(&key) {
             Some(Place { stage: Stage::Active, .. }) => {}
-            Some(Place { stage: stage @ Stage::InFlight { .. }, .. }) => *stage = Stage::InFlight { again: true },
+            Some(Place { stage: Stage::InFlight { again, .. }, .. }) => *again = true,
             Some(place) => {
                 place.attempts = 0;
                 self.activate(key, Line::Fresh);
@@ -129,7 +136,7 @@ impl Queue {
     pub fn remove(&mut self, key: &ObjectKey) {
         match self.places.get_mut(key).map(|place| &mut place.stage) {
             // Its attempt is under way and will report; it shall not be tried again.
-            Some(Stage::InFlight { again }) => *again = false,
+            Some(Stage::InFlight { again, .. }) => *again = false,
             Some(_) => {
                 self.leave(key);
                 self.places.remove(key);
@@ -140,17 +147,23 @@ impl Queue {
         }
     }
 
-    /// The next route to look at; it is then in flight, until one of the methods below tells how that ended.
+    /// The next route to look at; it is then in flight, until one of the methods below tells how that ended. `None` also while
+    /// as many woken ones are in flight as may be, and no other waits.
     pub fn pop(&mut self) -> Option<ObjectKey> {
         loop {
-            let (first, second) =
-                if self.woken_next { (&mut self.woken, &mut self.fresh) } else { (&mut self.fresh, &mut self.woken) };
-            let key = first.pop_front().or_else(|| second.pop_front())?;
+            let may_be_woken = self.woken_in_flight < WOKEN_AT_A_TIME && !self.woken.is_empty();
+            let line =
+                if may_be_woken && (self.woken_next || self.fresh.is_empty()) { Line::Woken } else { Line::Fresh };
+            let key = match line {
+                Line::Fresh => self.fresh.pop_front()?,
+                Line::Woken => self.woken.pop_front()?,
+            };
             if let Some(place) = self.places.get_mut(&key)
                 && place.stage == Stage::Active
             {
                 self.woken_next = !self.woken_next;
-                place.stage = Stage::InFlight { again: false };
+                place.stage = Stage::InFlight { again: false, line };
+                self.woken_in_flight += usize::from(line == Line::Woken);
                 self.depths.active -= 1;
                 self.depths.in_flight += 1;
                 return Some(key);
@@ -255,8 +268,9 @@ impl Queue {
     /// Ends a flight; `None` if there was none.
     fn land(&mut self, key: &ObjectKey) -> Option<bool> {
         match self.places.get(key)?.stage {
-            Stage::InFlight { again } => {
+            Stage::InFlight { again, line } => {
                 self.depths.in_flight -= 1;
+                self.woken_in_flight -= usize::from(line == Line::Woken);
                 Some(again)
             }
             _ => None,
@@ -296,8 +310,9 @@ impl Queue {
                 self.depths.active -= 1;
                 return;
             }
-            Stage::InFlight { .. } => {
+            Stage::InFlight { line, .. } => {
                 self.depths.in_flight -= 1;
+                self.woken_in_flight -= usize::from(line == Line::Woken);
                 return;
             }
             Stage::BackingOff(until) => {
@@ -313,7 +328,7 @@ impl Queue {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Line {
     Fresh,
     Woken,
@@ -387,6 +402,27 @@ mod tests {
         assert_eq!(queue.depths().unschedulable, 1);
         queue.push(key("b"));
         assert_eq!(names(&mut queue), ["b"], "the route itself changed");
+    }
+
+    #[test]
+    fn only_so_many_woken_ones_are_in_flight() {
+        let mut queue = Queue::new(Waits::default());
+        for i in 0..2 * WOKEN_AT_A_TIME {
+            queue.push(key(&i.to_string()));
+        }
+        for key in names(&mut queue) {
+            queue.unschedulable(&ObjectKey::namespaced("ns", &key), Instant::now(), 0);
+        }
+        queue.wake(|_| true);
+        let flying = names(&mut queue);
+        assert_eq!(flying.len(), WOKEN_AT_A_TIME);
+        queue.push(key("fresh"));
+        assert_eq!(names(&mut queue), ["fresh"]);
+        queue.done(&key("fresh"));
+        assert_eq!(names(&mut queue), Vec::<String>::new(), "the others are still in flight");
+        queue.failed(&key(&flying[0]), Instant::now(), 0);
+        queue.done(&key(&flying[1]));
+        assert_eq!(names(&mut queue).len(), 2);
     }
 
     #[test]

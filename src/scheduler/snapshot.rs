@@ -29,6 +29,8 @@ pub struct Snapshot {
     namespaces: HashMap<String, u32>,
     assumed: HashMap<ObjectKey, Assumed>,
     last_turn: u64,
+    /// The newest version of any Router. It is asked for with each decision, and changes with a Router.
+    revision: Option<u64>,
 }
 
 /// A Router, or what is bound to a Router that does not exist (any more).
@@ -74,15 +76,22 @@ impl Snapshot {
 
     /// The newest version of any Router, where versions are numbers.
     pub fn revision(&self) -> Option<String> {
-        let versions = self.routers().filter_map(|(router, _)| router.version.parse::<u64>().ok());
-        versions.max().map(|version| version.to_string())
+        self.revision.map(|version| version.to_string())
+    }
+
+    fn newest_version(&self) -> Option<u64> {
+        self.routers().filter_map(|(router, _)| version_of(router)).max()
     }
 
     /// A Router appeared or changed.
     pub fn set_router(&mut self, router: RouterFacts) {
-        let name = router.name.clone();
+        let (name, version) = (router.name.clone(), version_of(&router));
         let before = self.shards.entry(name).or_default().router.replace(router);
         self.present += usize::from(before.is_none());
+        // As a rule a change is the newest. One that takes the newest away has them all looked at.
+        let was_newest = before.as_ref().and_then(version_of).is_some_and(|was| Some(was) == self.revision);
+        self.revision =
+            if was_newest && version < self.revision { self.newest_version() } else { self.revision.max(version) };
     }
 
     /// How many routes are on Routers that do not exist any more.
@@ -97,8 +106,10 @@ impl Snapshot {
 
     /// A Router is gone; its bindings stay counted.
     pub fn remove_router(&mut self, name: &str) {
-        if let Some(shard) = self.shards.get_mut(name) {
-            self.present -= usize::from(shard.router.take().is_some());
+        let gone = self.shards.get_mut(name).and_then(|shard| shard.router.take());
+        self.present -= usize::from(gone.is_some());
+        if gone.as_ref().and_then(version_of).is_some_and(|version| Some(version) == self.revision) {
+            self.revision = self.newest_version();
         }
         self.forget_empty(name);
     }
@@ -196,6 +207,11 @@ impl Snapshot {
     }
 }
 
+/// A Router's version, where versions are numbers.
+fn version_of(router: &RouterFacts) -> Option<u64> {
+    router.version.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,6 +266,31 @@ mod tests {
         snapshot.expire(later, |_| false);
         assert!(!snapshot.is_assumed(&key));
         assert_eq!((snapshot.routes("shard1"), snapshot.routes_of_namespace("ns")), (0, 0));
+    }
+
+    #[test]
+    fn the_revision_is_the_newest_version_of_any_router() {
+        let mut snapshot = Snapshot::default();
+        let set = |snapshot: &mut Snapshot, name: &str, version: &str| {
+            let mut router = crate::scheduler::filter::tests::router(name, serde_json::json!({}));
+            version.clone_into(&mut router.version);
+            snapshot.set_router(router);
+            snapshot.revision()
+        };
+        for (name, version, expected) in [
+            ("a", "opaque", None),
+            ("a", "5", Some("5")),
+            ("b", "9", Some("9")),
+            ("c", "7", Some("9")),
+            ("b", "3", Some("7")),
+        ] {
+            assert_eq!(set(&mut snapshot, name, version).as_deref(), expected, "{name} {version}");
+        }
+        snapshot.remove_router("c");
+        assert_eq!(snapshot.revision().as_deref(), Some("5"));
+        snapshot.remove_router("b");
+        snapshot.remove_router("a");
+        assert_eq!(snapshot.revision(), None);
     }
 
     #[test]

@@ -1,8 +1,15 @@
 //! The lock-free map of zones: where the control plane publishes and the data plane reads.
 //!
-//! A [`Snapshot`] is persistent: 256 parts by the hash of the apex, each a table of small buckets. Publishing a zone copies
-//! the list of parts, one part's list of buckets and one bucket, a few microseconds among a million zones, and
-//! swaps the whole in one step; readers take it up with their next batch and never wait.
+//! A [`Snapshot`] is persistent, a tree by the hash of the apex:
+//!
+//! ```text
+//! Snapshot ── 16 × Row ── 16 × Part ── 2^n × Group ── up to 16 × bucket of some zones
+//! ```
+//!
+//! Publishing a zone copies one list of each level, a few microseconds among a million zones, and swaps the whole in one
+//! step; readers take it up with their next batch and never wait. To copy a list is to count one more reference to all that
+//! it holds, each in a cache line of its own that must be fetched and pushes out one of the queries': so the lists
+//! are short.
 //!
 //! Old versions are freed by who publishes, never by a query thread: the publisher keeps each replaced snapshot until
 //! no reader holds it any more. A reader that sleeps pins one version, not all that came after it.
@@ -24,7 +31,7 @@ pub struct Snapshot {
     /// A bit for each number of labels that some apex has: other suffixes need no probe.
     depths: u128,
     zone_count: usize,
-    parts: Box<[Arc<Part>]>,
+    rows: [Arc<Row>; ROWS],
 }
 
 /// How much of what this name server is to serve is in the map. It only grows.
@@ -38,13 +45,23 @@ pub enum Readiness {
     AllZones,
 }
 
+/// Some of the 256 parts of the map, chosen by the hash's top four bits.
+#[derive(Clone)]
+struct Row([Arc<Part>; PARTS / ROWS]);
+
 /// One of 256 parts of the map, chosen by the hash's top octet.
 #[derive(Clone)]
 struct Part {
-    /// A power of two of them, chosen by the hash's bits from 40 on.
-    buckets: Box<[Option<Bucket>]>,
+    /// All have as many buckets. A power of two of them, or none.
+    groups: Box<[Arc<Group>]>,
+    /// In all groups: a power of two, or none.
+    bucket_count: usize,
     zone_count: usize,
 }
+
+/// Some buckets of a part, of all of them chosen by the hash's bits from 40 on.
+#[derive(Clone)]
+struct Group([Option<Bucket>; GROUP_BUCKETS]);
 
 type Bucket = Arc<[Entry]>;
 
@@ -55,6 +72,9 @@ struct Entry {
 }
 
 const PARTS: usize = 256;
+const ROWS: usize = 16;
+/// Buckets of a group: with 16, a part of 400 zones has as many groups as a group has buckets.
+const GROUP_BUCKETS: usize = 16;
 /// Zones of a bucket on average when its part was laid out, and twice as many before it is laid out again. Two entries
 /// share a cache line.
 const BUCKET_ZONES: usize = 2;
@@ -164,7 +184,7 @@ impl Snapshot {
     pub fn likely(&self, qname: &Qname) -> Option<&Zone> {
         self.probes(qname, 0).find_map(|skipped| {
             let hash = qname.hash(skipped);
-            let bucket = self.parts[part_index(hash)].bucket(hash)?;
+            let bucket = self.part(hash).bucket(hash)?;
             bucket.iter().find(|entry| entry.hash == hash).map(|entry| &*entry.zone)
         })
     }
@@ -185,7 +205,7 @@ impl Snapshot {
     pub fn touch(&self, qname: &Qname) -> u64 {
         let Some(skipped) = self.probes(qname, 0).next() else { return 0 };
         let hash = qname.hash(skipped);
-        let bucket = self.parts[part_index(hash)].bucket(hash);
+        let bucket = self.part(hash).bucket(hash);
         bucket.and_then(|bucket| bucket.first()).map_or(0, |entry| entry.hash)
     }
 
@@ -209,7 +229,7 @@ impl Snapshot {
     #[inline]
     fn at(&self, qname: &Qname, skipped: usize) -> Option<&Arc<Zone>> {
         let hash = qname.hash(skipped);
-        let bucket = self.parts[part_index(hash)].bucket(hash)?;
+        let bucket = self.part(hash).bucket(hash)?;
         let suffix = qname.suffix(skipped);
         let entry = bucket.iter().find(|entry| entry.hash == hash && entry.zone.apex_octets() == suffix)?;
         Some(&entry.zone)
@@ -217,28 +237,43 @@ impl Snapshot {
 
     /// The zone whose apex has this hash: two that share one are as good as never met.
     pub fn by_hash(&self, hash: NameHash) -> Option<&Arc<Zone>> {
-        let bucket = self.parts[part_index(hash)].bucket(hash)?;
+        let bucket = self.part(hash).bucket(hash)?;
         bucket.iter().find(|entry| entry.hash == hash).map(|entry| &entry.zone)
     }
 
     /// All zones, in no order.
     pub fn zones(&self) -> impl Iterator<Item = &Arc<Zone>> {
-        self.parts.iter().flat_map(|part| part.entries()).map(|entry| &entry.zone)
+        self.rows.iter().flat_map(|row| &row.0).flat_map(|part| part.entries()).map(|entry| &entry.zone)
+    }
+
+    /// The part in which a zone of this hash is.
+    #[inline]
+    fn part(&self, hash: NameHash) -> &Part {
+        let index = part_index(hash);
+        &self.rows[index / (PARTS / ROWS)].0[index % (PARTS / ROWS)]
     }
 }
 
 impl Part {
     fn empty() -> Part {
-        Part { buckets: Box::new([]), zone_count: 0 }
+        Part { groups: Box::new([]), bucket_count: 0, zone_count: 0 }
     }
 
     #[inline]
     fn bucket(&self, hash: NameHash) -> Option<&Bucket> {
-        self.buckets.get(bucket_index(hash, self.buckets.len()))?.as_ref()
+        let index = bucket_index(hash, self.bucket_count);
+        self.groups.get(index / GROUP_BUCKETS)?.0[index % GROUP_BUCKETS].as_ref()
+    }
+
+    /// The bucket for a zone of this hash, to be changed; `None` if there are no buckets.
+    fn bucket_mut(&mut self, hash: NameHash) -> Option<&mut Option<Bucket>> {
+        let index = bucket_index(hash, self.bucket_count);
+        let group = Arc::make_mut(self.groups.get_mut(index / GROUP_BUCKETS)?);
+        Some(&mut group.0[index % GROUP_BUCKETS])
     }
 
     fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.buckets.iter().flatten().flat_map(|bucket| bucket.iter())
+        self.groups.iter().flat_map(|group| group.0.iter().flatten()).flat_map(|bucket| bucket.iter())
     }
 
     /// The same zones over as many buckets as `zone_count` zones need.
@@ -248,8 +283,11 @@ impl Part {
         for entry in self.entries() {
             buckets[bucket_index(entry.hash, bucket_count)].push(entry.clone());
         }
-        let buckets = buckets.into_iter().map(|entries| (!entries.is_empty()).then(|| entries.into())).collect();
-        Part { buckets, zone_count: self.zone_count }
+        let group = |buckets: &[Vec<Entry>]| {
+            let bucket = |at: usize| buckets.get(at).filter(|entries| !entries.is_empty());
+            Arc::new(Group(std::array::from_fn(|at| bucket(at).map(|entries| entries.as_slice().into()))))
+        };
+        Part { groups: buckets.chunks(GROUP_BUCKETS).map(group).collect(), bucket_count, zone_count: self.zone_count }
     }
 }
 
@@ -273,8 +311,9 @@ impl ZoneDb {
     /// published in one map at most.
     pub fn with_numbers(most: usize) -> Self {
         let empty = Arc::new(Part::empty());
-        let parts = (0..PARTS).map(|_| Arc::clone(&empty)).collect();
-        let snapshot = Snapshot { readiness: Readiness::Nothing, depths: 0, zone_count: 0, parts };
+        let empty = Arc::new(Row(std::array::from_fn(|_| Arc::clone(&empty))));
+        let rows = std::array::from_fn(|_| Arc::clone(&empty));
+        let snapshot = Snapshot { readiness: Readiness::Nothing, depths: 0, zone_count: 0, rows };
         ZoneDb {
             current: Arc::new(ArcSwap::from_pointee(snapshot)),
             publisher: Mutex::new(Publisher {
@@ -309,17 +348,17 @@ impl ZoneDb {
         let mut next = Snapshot::clone(&self.current.load());
         let mut applied = Applied::default();
         for steps in steps.chunk_by(|a, b| part_index(a.hash) == part_index(b.hash)) {
-            let part = &mut next.parts[part_index(steps[0].hash)];
+            let index = part_index(steps[0].hash);
+            // Of what readers see, each list is copied once.
+            let row = Arc::make_mut(&mut next.rows[index / (PARTS / ROWS)]);
+            let part = Arc::make_mut(&mut row.0[index % (PARTS / ROWS)]);
             let zones_after = part.zone_count + steps.len();
-            let mut changed = if zones_after > 2 * BUCKET_ZONES * part.buckets.len() {
-                part.laid_out_for(zones_after)
-            } else {
-                Part::clone(part)
-            };
-            for step in steps {
-                changed.change(step, &mut applied, &mut publisher.depth_counts);
+            if zones_after > 2 * BUCKET_ZONES * part.bucket_count {
+                *part = part.laid_out_for(zones_after);
             }
-            *part = Arc::new(changed);
+            for step in steps {
+                part.change(step, &mut applied, &mut publisher.depth_counts);
+            }
         }
         next.zone_count = next.zone_count + applied.added - applied.removed;
         next.depths = (0..=LABELS_MAX)
@@ -438,8 +477,8 @@ impl Publisher {
 impl Part {
     fn change(&mut self, step: &Step, applied: &mut Applied, depth_counts: &mut [usize]) {
         let hash = step.hash;
-        let index = bucket_index(hash, self.buckets.len());
-        let Some(bucket) = self.buckets.get_mut(index) else { return };
+        let mut zone_count = self.zone_count;
+        let Some(bucket) = self.bucket_mut(hash) else { return };
         let mut entries: Vec<Entry> = bucket.as_deref().unwrap_or_default().to_vec();
         let at = entries.iter().position(|entry| entry.hash == hash && entry.zone.apex_octets() == step.apex());
         match (&step.change, at) {
@@ -450,17 +489,18 @@ impl Part {
             (Change::Publish(zone), None) => {
                 entries.push(Entry { hash, zone: Arc::clone(zone) });
                 applied.added += 1;
-                self.zone_count += 1;
+                zone_count += 1;
                 depth_counts[zone.apex_labels()] += 1;
             }
             (Change::Remove(_), Some(at)) => {
                 let removed = entries.swap_remove(at).zone;
                 applied.removed += 1;
-                self.zone_count -= 1;
+                zone_count -= 1;
                 depth_counts[removed.apex_labels()] -= 1;
             }
             (Change::Remove(_), None) => return,
         }
         *bucket = (!entries.is_empty()).then(|| entries.into());
+        self.zone_count = zone_count;
     }
 }

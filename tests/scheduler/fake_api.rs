@@ -46,6 +46,8 @@ pub struct FakeApi {
     random: Arc<AtomicU64>,
     /// Whether creating a RouteBinding sets the Route's status.
     transactional: bool,
+    /// Whether it says that it is our own, and has a binding claim a label that nobody ever claimed.
+    our_own: bool,
 }
 
 #[derive(Default)]
@@ -94,7 +96,13 @@ impl FakeApi {
             version: Arc::new(watch::Sender::new(0)),
             random: Arc::new(AtomicU64::new(seed)),
             transactional: true,
+            our_own: false,
         }
+    }
+
+    /// A server that says it is our own.
+    pub fn our_own(self) -> Self {
+        FakeApi { our_own: true, ..self }
     }
 
     /// A server without transactions over two objects.
@@ -219,6 +227,13 @@ impl FakeApi {
     }
 
     async fn answer(&self, request: Request) -> Response {
+        if request.uri().path() == "/version" {
+            let version = if self.our_own { "v1.32.0+signpost.0" } else { "v1.32.0" };
+            let texts = ["gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"];
+            let mut answer: Value = texts.iter().map(|name| ((*name).to_owned(), json!(""))).collect();
+            (answer["major"], answer["minor"], answer["gitVersion"]) = (json!("1"), json!("32"), json!(version));
+            return json_response(200, &answer);
+        }
         let target = parse(&request);
         let method = request.method().clone();
         let body = to_bytes(request.into_body(), 1 << 20).await.expect("a small body");
@@ -424,8 +439,17 @@ impl FakeApi {
             return Some(status(409, "Conflict", "the Route has changed"));
         }
         let claim = ("nameclaims".to_owned(), String::new(), spec["label"].as_str().unwrap_or_default().to_owned());
-        if state.objects.get(&claim).is_none_or(|claim| claim["spec"]["holder"]["uid"] != uid.as_str()) {
-            return Some(status(409, "Conflict", "the label is not claimed"));
+        match state.objects.get(&claim) {
+            Some(claim) if claim["spec"]["holder"]["uid"] == uid.as_str() => {}
+            None if self.our_own => {
+                let holder = json!({"namespace": key.1, "name": key.2, "uid": uid});
+                let spec =
+                    json!({"type": "label", "value": claim.2, "holder": holder, "since": "2025-01-01T00:00:00Z"});
+                let metadata = json!({"name": claim.2});
+                let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "NameClaim", "metadata": metadata, "spec": spec});
+                state.create(&claim, object);
+            }
+            _ => return Some(status(409, "Conflict", "the label is not claimed")),
         }
         let names = spec["names"].as_array().cloned().unwrap_or_default();
         let host = route["spec"]["host"].as_str().map(str::to_owned);

@@ -16,6 +16,8 @@ pub const GROUP: &str = "signpost.dev";
 pub const VERSION: &str = "v1alpha1";
 /// The category all kinds carry: `kubectl get signpost` lists them.
 pub const CATEGORY: &str = "signpost";
+/// Stands in the `gitVersion` that our own API server tells at `/version`, before its version, and in no other server's.
+pub const SERVER_MARK: &str = "+signpost.";
 /// The Lease that the schedulers of a platform compete for; its `leaseTransitions` is the leader's fencing number.
 pub const SCHEDULER_LEASE: &str = "signpost-scheduler";
 /// The namespace of that Lease.

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub const CLAIM_LABEL: &str = "signpost.dev/claim";
 /// Its value for claims on custom hosts.
 pub const CLAIM_LABEL_HOST: &str = "host";
+/// Its value for claims on labels.
+pub const CLAIM_LABEL_LABEL: &str = "label";
 
 /// A NameClaim says who holds a name: a label of the platform's names, or a custom host. A label's claim has the label as
 /// its name; a host's claim has the name `host.<hash of the host>`.

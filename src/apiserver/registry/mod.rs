@@ -37,8 +37,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use self::turnstile::Turnstile;
+use super::apply;
 use super::error::{ApiError, Cause};
-use super::schema::Schema;
+use super::handlers::write::whole_seconds;
+use super::schema::{self, Schema};
 use crate::api::identity::Identity;
 
 /// A kind with all that the handlers need to serve it.
@@ -284,6 +286,23 @@ impl SideWrite {
     /// Only what it expects.
     pub fn expectation(self) -> Option<SideWrite> {
         (self.effect != Effect::Pass).then_some(SideWrite { effect: Effect::Keep, ..self })
+    }
+}
+
+/// A new object that a rule of another kind makes, judged as one that a client sends; its metadata are set.
+fn made(context: &Context<'_>, kind: &'static Kind, mut object: Value) -> Result<Value, ApiError> {
+    object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
+    object["metadata"]["creationTimestamp"] = whole_seconds(context.now).into();
+    object["metadata"]["generation"] = 1.into();
+    kind.rules.prepare_create(context, &mut object);
+    apply::track_update(kind, None, &mut object, context.manager, None, context.now);
+    schema::apply_defaults(&kind.schema, &mut object);
+    let mut causes = schema::validate(&kind.schema, &object);
+    causes.extend(metadata::validate(kind, None, &object));
+    causes.extend(kind.rules.validate_create(context, &object));
+    match causes.is_empty() {
+        true => Ok(object),
+        false => Err(ApiError::invalid(kind, object["metadata"]["name"].as_str().unwrap_or_default(), causes)),
     }
 }
 

@@ -10,13 +10,14 @@
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use serde_json::Value;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
 
 use super::columns::{self, AGE, text_at};
 use super::turnstile::Turnstile;
 use super::{Column, Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
 use crate::api::names;
-use crate::api::v1alpha1::name_claim::NameClaim;
+use crate::api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_LABEL, Holder, NameClaim};
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::schema::Schema;
@@ -159,6 +160,18 @@ impl Rules for NameClaims {
     }
 }
 
+/// The claim on a label that nobody ever claimed, as its creation by itself would make it: to be written beside the binding
+/// that needs it, if there is still none at the commit.
+pub(super) fn of_label(context: &Context<'_>, label: &str, holder: &Holder) -> Result<SideWrite, ApiError> {
+    let kind = super::known("NameClaim");
+    let name = names::label_claim_name(label);
+    let spec = json!({"type": "label", "value": label, "holder": holder, "since": Time(context.now)});
+    let metadata = json!({"name": name, "labels": {CLAIM_LABEL: CLAIM_LABEL_LABEL}});
+    let claim = json!({"apiVersion": kind.api_version(), "kind": kind.kind, "metadata": metadata, "spec": spec});
+    let effect = Effect::Put(super::made(context, kind, claim)?);
+    Ok(SideWrite { kind: kind.kind, namespace: None, name, expect: None, effect })
+}
+
 fn holds_host(claim: &Value) -> bool {
     claim["spec"]["type"] == "host" && claim["spec"]["releasedAt"].is_null()
 }
@@ -268,7 +281,6 @@ async fn guard_delete(claim: &Value, reader: &dyn Reader) -> Result<(), ApiError
 mod tests {
     use super::super::fixture::{NOW, Objects, check_create, check_update, context};
     use super::*;
-    use serde_json::json;
 
     fn claim(name: &str, kind: &str, value: &str, more: Value) -> Value {
         let mut spec = json!({"type": kind, "value": value, "since": NOW,

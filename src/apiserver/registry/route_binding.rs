@@ -21,8 +21,9 @@ use serde_json::{Value, json};
 
 use super::columns::{self, AGE};
 use super::turnstile::Turnstile;
-use super::{Column, Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field, route};
+use super::{Column, Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field, name_claim, route};
 use crate::api::names;
+use crate::api::v1alpha1::name_claim::Holder;
 use crate::api::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PUBLISHED, RESOLVABLE, SCHEDULED};
 use crate::api::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
 use crate::api::v1alpha1::{CATEGORY, GROUP, SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE, VERSION};
@@ -134,10 +135,10 @@ impl Rules for RouteBindings {
     ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
         Box::pin(async move {
             Ok(match operation {
-                Operation::Create(binding) => bind(context, binding, reader).await?,
+                Operation::Create(binding) => bind(context, binding, Unclaimed::IsClaimed, reader).await?,
                 Operation::Update { old, new } if only_trails_age(old, new) => age_trails(context, new, reader).await?,
                 Operation::Update { old, new } if old["spec"] != new["spec"] => {
-                    let mut writes = bind(context, new, reader).await?;
+                    let mut writes = bind(context, new, Unclaimed::IsRefused, reader).await?;
                     // It leaves a trail in the zone of the Router that it was on, which may be about to be deleted.
                     writes.extend(left(old, new).map(|router| Turnstile::Router(router).pass()));
                     writes
@@ -263,8 +264,22 @@ fn left<'a>(old: &'a Value, new: &Value) -> Option<&'a str> {
     (new["spec"]["router"] != router).then_some(router)
 }
 
+/// What becomes of a label that nobody ever claimed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unclaimed {
+    /// The binding claims it.
+    IsClaimed,
+    /// The binding is refused: one that is there already must have had a claim.
+    IsRefused,
+}
+
 /// Checks the binding against its Route, Router and label, and makes the Route's new status.
-async fn bind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
+async fn bind(
+    context: &Context<'_>,
+    binding: &Value,
+    unclaimed: Unclaimed,
+    reader: &dyn Reader,
+) -> Result<Vec<SideWrite>, ApiError> {
     let kind = super::known("RouteBinding");
     let object_name = binding["metadata"]["name"].as_str().unwrap_or_default();
     let conflict = |what: &str| ApiError::conflict(kind, object_name, what);
@@ -319,13 +334,21 @@ async fn bind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Re
         return Err(invalid(field::invalid(&path, &binding["spec"]["names"][index]["name"], &what)));
     }
 
-    let claim = reader.get("NameClaim", None, &names::label_claim_name(&spec.label)).await?;
-    let claim = claim.filter(|claim| {
+    let holder = || Holder {
+        namespace: context.namespace.unwrap_or_default().to_owned(),
+        name: spec.route_name.clone(),
+        uid: spec.route_uid.clone(),
+    };
+    let is_held = |claim: &Value| {
         claim["spec"]["holder"]["uid"] == spec.route_uid.as_str() && claim["spec"]["releasedAt"].is_null()
-    });
-    let Some(claim) = claim else {
-        let what = format!("the Route does not hold the label {:?}; claim it with a NameClaim first", spec.label);
-        return Err(conflict(&what));
+    };
+    let claim = match reader.get("NameClaim", None, &names::label_claim_name(&spec.label)).await? {
+        Some(claim) if is_held(&claim) => SideWrite::keep("NameClaim", &claim),
+        None if unclaimed == Unclaimed::IsClaimed => name_claim::of_label(context, &spec.label, &holder())?,
+        _ => {
+            let what = format!("the Route does not hold the label {:?}; claim it with a NameClaim first", spec.label);
+            return Err(conflict(&what));
+        }
     };
 
     let mut writes = vec![
@@ -337,7 +360,7 @@ async fn bind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Re
         }),
         SideWrite::keep("Router", &router),
         Turnstile::Router(&spec.router).pass(),
-        SideWrite::keep("NameClaim", &claim),
+        claim,
     ];
     writes.extend(leadership(binding, reader).await?);
     Ok(writes)
@@ -729,12 +752,23 @@ mod tests {
             |kind: &str| world(route("")).into_iter().filter(|object| object["kind"] != kind).collect::<Vec<_>>();
         let mut deleted = route("");
         deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        let mut released = world(route(""));
-        released[2]["spec"]["releasedAt"] = json!("2026-01-01T00:00:00Z");
+        let claimed = |change: Value| {
+            let mut objects = world(route(""));
+            objects[2]["spec"].as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+            objects
+        };
+        let released = claimed(json!({"releasedAt": "2026-01-01T00:00:00Z"}));
+        let quarantined =
+            claimed(json!({"releasedAt": "2026-01-01T00:00:00Z", "quarantineUntil": "2026-02-01T00:00:00Z",
+            "holder": {"namespace": "n", "name": "other", "uid": "w"}}));
+        let capital = json!({"label": "N-r", "names": [
+            {"name": "N-r.s1.v3.example", "type": "system"}, {"name": "N-r.routes.v3.example", "type": "alias"}]});
         for (objects, change, code, path) in [
             (without("Route"), json!({}), 404, ""),
             (without("Router"), json!({}), 422, "spec.router"),
-            (without("NameClaim"), json!({}), 409, ""),
+            (without("NameClaim"), capital, 422, "metadata.name"),
+            (claimed(json!({"holder": {"uid": "w"}})), json!({}), 409, ""),
+            (quarantined, json!({}), 409, ""),
             (released, json!({}), 409, ""),
             (world(route("")), json!({"routeUID": "v"}), 409, ""),
             (world(route("")), json!({"routeResourceVersion": "4"}), 409, ""),
@@ -751,6 +785,29 @@ mod tests {
             assert_eq!(error.code, code, "{change} {}", error.message);
             assert_eq!(error.causes.first().map_or("", |cause| &cause.field), path, "{change}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_new_binding_claims_a_label_that_nobody_ever_had() {
+        let mut objects = world(route(""));
+        objects.pop();
+        let (objects, context) = (Objects::new(objects), context());
+        let new = binding(json!({}));
+        let writes = RouteBindings.before_commit(&context, Operation::Create(&new), &objects).await.unwrap();
+        let claim = writes.iter().find(|write| write.kind == "NameClaim").unwrap();
+        assert_eq!((claim.name.as_str(), &claim.expect), (names::label_claim_name("n-r").as_str(), &None));
+        let claim = put(claim);
+        assert_eq!(check_create("NameClaim", claim.clone()), Vec::<String>::new());
+        assert_eq!(claim["spec"]["holder"], json!({"namespace": "n", "name": "r", "uid": "u"}));
+        assert_eq!((&claim["spec"]["type"], &claim["spec"]["value"]), (&json!("label"), &json!("n-r")));
+        assert_eq!(claim["metadata"]["labels"], json!({"signpost.dev/claim": "label"}));
+        for set in ["uid", "creationTimestamp", "generation", "managedFields"] {
+            assert!(!claim["metadata"][set].is_null(), "{set}");
+        }
+        // One that is there already must have had a claim.
+        let update = Operation::Update { old: &new, new: &binding(json!({"strategy": "other"})) };
+        let refused = RouteBindings.before_commit(&context, update, &objects).await.err().map(|error| error.code);
+        assert_eq!(refused, Some(409));
     }
 
     #[tokio::test]

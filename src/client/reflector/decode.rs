@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 use super::ObjectKey;
+use super::thin::Thin;
 use crate::client::uid::Uid;
 
 /// The events of an open watch.
@@ -68,7 +69,7 @@ pub(super) struct Strict<K>(K);
 
 impl<'de, K: Deserialize<'de>> Deserialize<'de> for Strict<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        K::deserialize(deserializer).map(Strict)
+        K::deserialize(Thin::new(deserializer)).map(Strict)
     }
 }
 

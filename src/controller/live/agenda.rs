@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::check::{Check, Expected, Fault, PROBE_LABEL, Probe};
 use super::proofs::{Agenda, IDLE_MAX, Proofs, SERVERS_MAX, Zone, shard_of, system_name};
 use super::standing::{Effect, State};
+use crate::compiler::settings::text_of;
 use crate::wire::Name;
 use crate::zone::Serial;
 
@@ -153,12 +154,18 @@ impl Proofs {
             return self.look_at_zone(apex);
         }
         let mut more = false;
+        let zone = text_of(apex);
         for label in &self.waiting {
             let Some(route) = self.routes.get(label) else { continue };
-            if is_alias || shard_of(&route.binding) == *apex {
+            if !is_alias && *route.binding.shard != *zone {
+                continue;
+            }
+            let reached = !is_alias || self.alias.standings[server].state(route.serial) == State::Right;
+            let has_more = is_right && (route.to_ask & bit != 0 || !reached);
+            more |= has_more;
+            // Of one that this check was too early for it says nothing new.
+            if reached || !is_right {
                 self.dirty.push(label);
-                let reached = !is_alias || self.alias.standings[server].state(route.serial) == State::Right;
-                more |= is_right && (route.to_ask & bit != 0 || !reached);
             }
         }
         // What has come while the check was under way was no part of it.

@@ -4,15 +4,16 @@
 //! that is one request and no reading before. Whatever else is to be written is read, changed and written.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::Api;
-use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use crate::api::v1alpha1::route::{NameKind, PUBLISHED, Phase, RESOLVABLE, Route};
 use crate::api::v1alpha1::router::Router;
 use crate::client::reflector::ObjectKey;
 use crate::client::status::{Statement, state, update_status};
+use crate::client::write::patch_status;
 use crate::zone::Serial;
 
 /// What is to be written into a Route.
@@ -56,7 +57,7 @@ pub async fn route(client: &kube::Client, write: &RouteWrite) -> kube::Result<Wr
     let namespace = write.key.namespace.as_deref().unwrap_or_default();
     let routes: Api<Route> = Api::namespaced(client.clone(), namespace);
     if let Some(version) = &write.fresh
-        && let Some(written) = append(&routes, write, version).await?
+        && let Some(written) = append(client, write, version).await?
     {
         return Ok(written);
     }
@@ -86,36 +87,47 @@ pub async fn route(client: &kube::Client, write: &RouteWrite) -> kube::Result<Wr
 }
 
 /// Appends conditions to a Route that has none of them, if it has not changed; `None`: it has.
-async fn append(routes: &Api<Route>, write: &RouteWrite, version: &str) -> kube::Result<Option<Written>> {
-    let now = Time(Timestamp::now());
-    let mut operations = vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": version})];
+async fn append(client: &kube::Client, write: &RouteWrite, version: &str) -> kube::Result<Option<Written>> {
+    let test = |path, value| Operation { op: "test", path, value };
+    let mut operations = vec![test("/metadata/resourceVersion", Operand::Text(version))];
     // The Route may have moved, which takes its conditions away, before its binding was seen to have: what is known then is of
     // its former name. The system name stands first; where it does not, the other way is taken.
-    if let Some(name) = &write.system_name {
-        operations.push(json!({"op": "test", "path": "/status/names/0/name", "value": name}));
-    }
+    operations.extend(write.system_name.as_deref().map(|name| test("/status/names/0/name", Operand::Text(name))));
     let mut written = Written::default();
     for statement in &write.statements {
         written.note(statement);
-        let mut condition = json!({
-            "type": statement.kind,
-            "status": if statement.is_true { "True" } else { "False" },
-            "reason": statement.reason,
-            "message": statement.message,
-            "lastTransitionTime": now,
-        });
-        if let Some(generation) = write.generation {
-            condition["observedGeneration"] = Value::from(generation);
-        }
-        operations.push(json!({"op": "add", "path": "/status/conditions/-", "value": condition}));
+        let condition = Condition {
+            type_: statement.kind.to_owned(),
+            status: if statement.is_true { "True" } else { "False" }.to_owned(),
+            reason: statement.reason.to_owned(),
+            message: statement.message.clone(),
+            observed_generation: write.generation,
+            last_transition_time: Time(Timestamp::now()),
+        };
+        operations.push(Operation { op: "add", path: "/status/conditions/-", value: Operand::Condition(condition) });
     }
-    let patch = serde_json::from_value(Value::from(operations)).expect("these are operations of a JSON patch");
-    match routes.patch_status(&write.key.name, &PatchParams::default(), &Patch::<Route>::Json(patch)).await {
-        Ok(_) => Ok(Some(written)),
+    let body = serde_json::to_vec(&operations).map_err(kube::Error::SerdeError)?;
+    match patch_status::<Route>(client, write.key.namespace.as_deref(), &write.key.name, body).await {
+        Ok(()) => Ok(Some(written)),
         // It is gone, has changed, or has no conditions yet.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// One operation of a JSON patch (RFC 6902).
+#[derive(Serialize)]
+struct Operation<'a> {
+    op: &'static str,
+    path: &'static str,
+    value: Operand<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Operand<'a> {
+    Text(&'a str),
+    Condition(Condition),
 }
 
 /// Writes the condition and the serial of a Router's zone.
