@@ -22,7 +22,7 @@ impl Servers {
         for zone in zones {
             std::fs::write(path.join(format!("{}zone", zone.apex)), &zone.text).expect("written");
         }
-        let [ours, knot, nsd, named] = [free(), free(), free(), free()];
+        let [ours, knot, nsd, named] = free();
         let servers = Servers {
             running: [
                 ("signpost", ours, spawn_signpost(path, ours)),
@@ -140,12 +140,17 @@ fn wait_for(name: &str, server: SocketAddr, apex: &str) {
     }
 }
 
-fn free() -> SocketAddr {
+/// Addresses that are free for both UDP and TCP. They are held until all are found, so that no two are the same.
+fn free<const COUNT: usize>() -> [SocketAddr; COUNT] {
+    let mut held = Vec::new();
     for _ in 0..100 {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
-        if UdpSocket::bind(address).is_ok() {
-            return address;
+        if let Ok(socket) = UdpSocket::bind(address) {
+            held.push((address, listener, socket));
+        }
+        if held.len() == COUNT {
+            return std::array::from_fn(|at| held[at].0);
         }
     }
     panic!("no port is free for both UDP and TCP");
