@@ -435,7 +435,9 @@ fn add_side_write(txn: &mut Txn, write: SideWrite) -> Result<(), ApiError> {
     } else {
         let kind = registry::find_kind(write.kind)
             .ok_or_else(|| ApiError::internal(format!("a rule writes the unknown kind {}", write.kind)))?;
-        if matches!(write.effect, Effect::Put(_)) && !registry::CHANGED_BY_RULES.contains(&write.kind) {
+        // One that is made anew need not have been read.
+        let changes = matches!(write.effect, Effect::Put(_)) && write.expect.is_some();
+        if changes && !registry::CHANGED_BY_RULES.contains(&write.kind) {
             return Err(ApiError::internal(format!("a rule changes a {}, which it has not read whole", write.kind)));
         }
         (kind.key_prefix, kind.time_to_live)
