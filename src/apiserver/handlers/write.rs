@@ -435,6 +435,9 @@ fn add_side_write(txn: &mut Txn, write: SideWrite) -> Result<(), ApiError> {
     } else {
         let kind = registry::find_kind(write.kind)
             .ok_or_else(|| ApiError::internal(format!("a rule writes the unknown kind {}", write.kind)))?;
+        if matches!(write.effect, Effect::Put(_)) && !registry::CHANGED_BY_RULES.contains(&write.kind) {
+            return Err(ApiError::internal(format!("a rule changes a {}, which it has not read whole", write.kind)));
+        }
         (kind.key_prefix, kind.time_to_live)
     };
     let key = engine::key(prefix, &object_key(write.namespace.as_deref(), &write.name));
@@ -489,7 +492,9 @@ impl Reader for CacheReader<'_> {
     ) -> BoxFuture<'a, Result<Option<Value>, ApiError>> {
         Box::pin(async move {
             let shelf = self.server.cache.shelf(known(kind)?);
-            Ok(shelf.get(&object_key(namespace, name)).map(|object| object.tree()))
+            let whole = registry::CHANGED_BY_RULES.contains(&kind);
+            let tree = |object: Arc<Object>| if whole { object.tree() } else { object.tree_without_managed_fields() };
+            Ok(shelf.get(&object_key(namespace, name)).map(tree))
         })
     }
 

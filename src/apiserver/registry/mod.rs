@@ -211,7 +211,11 @@ pub enum Operation<'a> {
     },
 }
 
-/// Reads of other objects during a write.
+/// The kinds of which rules change objects beside the one that is written: a RouteBinding sets the status of its Route.
+pub const CHANGED_BY_RULES: [&str; 1] = ["Route"];
+
+/// Reads of other objects during a write. They come without their field sets, which are their larger half, but for one object
+/// of a kind in [`CHANGED_BY_RULES`], which is whole.
 pub trait Reader: Send + Sync {
     /// One object as stored, `None` if it is not there.
     fn get<'a>(

@@ -33,6 +33,9 @@ impl Deref for Schema {
     }
 }
 
+/// Things by the names of fields, in their order.
+type Named<T> = Box<[(Box<str>, T)]>;
+
 /// The schema of one place. What is absent in the document bounds nothing.
 #[derive(Debug, Default)]
 pub struct Node {
@@ -41,7 +44,7 @@ pub struct Node {
     /// `x-kubernetes-int-or-string`.
     pub(in crate::apiserver) int_or_string: bool,
     /// `properties`, by name; `None` if the document has none at all.
-    properties: Option<Box<[(Box<str>, Node)]>>,
+    properties: Option<Named<Node>>,
     /// `additionalProperties` that is a schema.
     additional: Option<Box<Node>>,
     /// Whether fields that the schema does not name are kept.
@@ -49,7 +52,7 @@ pub struct Node {
     /// `required`.
     pub(super) required: Box<[Box<str>]>,
     /// The properties that have a `default`.
-    pub(super) defaults: Box<[(Box<str>, Value)]>,
+    pub(super) defaults: Named<Value>,
     /// `items`.
     pub(in crate::apiserver) items: Option<Box<Node>>,
     /// `x-kubernetes-list-type`.
