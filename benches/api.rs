@@ -3,7 +3,8 @@
 //! `cargo bench --bench api` runs the server in process over the embedded store in a temporary directory (`TMPDIR` says on
 //! which disk), and sends it HTTP requests without a socket. Times are processor time of the whole process, clients
 //! included, so that other work on the machine does not count. `SIGNPOST_BENCH_ROUTES` says how many Routes there are for
-//! the figure of memory (default 100,000). Beside each figure stands its bar.
+//! the figure of memory (default 100,000). Beside each figure stands its bar. `cargo bench --bench api -- writes` gives what
+//! single writes cost, and nothing else.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use futures::{StreamExt, stream};
 use http::{Method, Request, StatusCode};
 use signpost::api::identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, Identity};
 use signpost::apiserver::auth::Authenticator;
+use signpost::apiserver::auth::rules::GROUP_SCHEDULERS;
 use signpost::apiserver::auth::tokens::Tokens;
 use signpost::apiserver::{ApiServer, Settings};
 use signpost::store::Engine;
@@ -25,6 +27,9 @@ const LISTED: usize = 10_000;
 const LISTS: usize = 9;
 const WATCHERS: usize = 1_000;
 const WRITES: usize = 50;
+/// How many writes of each kind are measured, many at once and one at a time.
+const MEASURED: usize = 4_000;
+const MEASURED_ALONE: usize = 400;
 /// Octets of a Route as it is served.
 const ROUTE_OCTETS: usize = 1_024;
 
@@ -52,18 +57,115 @@ async fn run() {
         async move { api.run(stop).await }
     });
     server.0.ready().await;
-    for namespace in ["few", "many"] {
+    for namespace in ["few", "many", "walked"] {
         let body = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
         server.create("/api/v1/namespaces", body).await;
     }
 
-    server.fill("few", LISTED).await;
-    lists(&server, JSON, "JSON").await;
-    lists(&server, TABLE, "a Table").await;
-    fan_out(&server).await;
-    memory(&server).await;
+    let only_writes = std::env::args().any(|argument| argument == "writes");
+    writes(&server).await;
+    if !only_writes {
+        server.fill("few", LISTED).await;
+        lists(&server, JSON, "JSON").await;
+        lists(&server, TABLE, "a Table").await;
+        fan_out(&server).await;
+        memory(&server).await;
+    }
     stop.cancel();
     running.await.expect("it stops");
+}
+
+/// What each of the writes of a Route's way costs: its create, the claim of its label, its binding (which writes its status
+/// as well), and the patch of its status that says that it is live. Durable, one at a time and many at once.
+async fn writes(server: &Server) {
+    let router = r#"{"apiVersion":"signpost.dev/v1alpha1","kind":"Router","metadata":{"name":"s1"},"spec":{"dns":"s1.bench.example","addresses":[{"ip":"192.0.2.1"}]}}"#;
+    server.create("/apis/signpost.dev/v1alpha1/routers", router.to_owned()).await;
+    // What comes first pays for what is made once.
+    let mut first = 0;
+    for (count, at_once, name) in
+        [(MEASURED, CLIENTS, ""), (MEASURED_ALONE, 1, "one at a time"), (MEASURED, CLIENTS, "64 at once")]
+    {
+        let mut told = Vec::new();
+        for (what, write) in walked::WRITES {
+            let (cpu, began) = (processor_time(), Instant::now());
+            let sent = stream::iter(first..first + count).map(|number| write(server, number));
+            sent.buffer_unordered(at_once).for_each(async |()| ()).await;
+            let each = |time: Duration| time.as_secs_f64() * 1e6 / count as f64;
+            told.push(format!("{what} {:.0} (took {:.0})", each(processor_time() - cpu), each(began.elapsed())));
+        }
+        first += count;
+        if !name.is_empty() {
+            println!("durable writes, {name}, µs CPU each: {}", told.join(", "));
+        }
+    }
+}
+
+/// The writes of a Route's way, as the scheduler and the controllers send them.
+mod walked {
+    use futures::future::{BoxFuture, FutureExt};
+
+    use super::*;
+
+    type Write = for<'a> fn(&'a Server, usize) -> BoxFuture<'a, ()>;
+
+    pub const WRITES: [(&str, Write); 4] = [
+        ("create of a Route", |server, number| route(server, number).boxed()),
+        ("of its claim", |server, number| claim(server, number).boxed()),
+        ("of its binding", |server, number| binding(server, number).boxed()),
+        ("patch of its status", |server, number| status(server, number).boxed()),
+    ];
+
+    async fn route(server: &Server, number: usize) {
+        let path = format!("{}?fieldManager=bench", routes_of("walked"));
+        let name = name(number);
+        let body = format!(
+            r#"{{"apiVersion":"signpost.dev/v1alpha1","kind":"Route","metadata":{{"name":"{name}"}},"spec":{{"to":{{"name":"application"}}}}}}"#
+        );
+        server.create(&path, body).await;
+    }
+
+    async fn claim(server: &Server, number: usize) {
+        let (name, uid) = (name(number), server.route(number).await.0);
+        let body = format!(
+            r#"{{"apiVersion":"signpost.dev/v1alpha1","kind":"NameClaim","metadata":{{"name":"walked-{name}"}},"spec":{{"type":"label","value":"walked-{name}","holder":{{"namespace":"walked","name":"{name}","uid":"{uid}"}},"since":"2026-01-01T00:00:00Z"}}}}"#
+        );
+        server.create("/apis/signpost.dev/v1alpha1/nameclaims", body).await;
+    }
+
+    async fn binding(server: &Server, number: usize) {
+        let (name, (uid, version)) = (name(number), server.route(number).await);
+        let body = format!(
+            r#"{{"apiVersion":"signpost.dev/v1alpha1","kind":"RouteBinding","metadata":{{"name":"{name}","namespace":"walked"}},"spec":{{"routeName":"{name}","routeNamespace":"walked","routeUID":"{uid}","routeResourceVersion":"{version}","router":"s1","dns":"s1.bench.example","label":"walked-{name}","names":[{{"name":"walked-{name}.s1.bench.example","type":"system"}},{{"name":"walked-{name}.routes.bench.example","type":"alias"}}],"strategy":"weighted-rendezvous"}}}}"#
+        );
+        server.create("/apis/signpost.dev/v1alpha1/namespaces/walked/routebindings", body).await;
+    }
+
+    async fn status(server: &Server, number: usize) {
+        let (_, version) = server.route(number).await;
+        let condition = |kind: &str, reason: &str, message: &str| {
+            format!(
+                r#"{{"type":"{kind}","status":"True","reason":"{reason}","message":"{message}","lastTransitionTime":"2026-01-01T00:00:00Z","observedGeneration":1}}"#
+            )
+        };
+        let conditions = [
+            condition("Admitted", "Admitted", "the route holds its names"),
+            condition("Scheduled", "Scheduled", "the strategy weighted-rendezvous chose Router s1"),
+            condition("Published", "Published", "serial 7 of s1.bench.example holds it"),
+            condition("Resolvable", "Answered", "every name server was asked and answered right"),
+        ];
+        let conditions = conditions.join(",");
+        let body = format!(
+            r#"{{"metadata":{{"resourceVersion":"{version}"}},"status":{{"observedGeneration":1,"conditions":[{conditions}]}}}}"#
+        );
+        let path = format!("{}/{}/status", routes_of("walked"), name(number));
+        let request = Request::patch(path).header("content-type", "application/merge-patch+json");
+        let response = server.send(request.body(body.into()).expect("a request")).await;
+        assert_eq!(response.status(), StatusCode::OK);
+    }
+
+    pub fn name(number: usize) -> String {
+        format!("route-{number:06}")
+    }
 }
 
 /// What a list of 10,000 Routes costs.
@@ -135,7 +237,7 @@ struct Server(ApiServer);
 impl Server {
     async fn send(&self, request: Request<Body>) -> http::Response<Body> {
         let (mut parts, body) = request.into_parts();
-        let groups = vec![GROUP_MASTERS.into(), GROUP_AUTHENTICATED.into()];
+        let groups = vec![GROUP_MASTERS.into(), GROUP_SCHEDULERS.into(), GROUP_AUTHENTICATED.into()];
         parts.extensions.insert(Identity { user: "admin".into(), groups });
         self.0.router().oneshot(Request::from_parts(parts, body)).await.expect("routers do not fail")
     }
@@ -151,6 +253,19 @@ impl Server {
         let request = Request::builder().method(Method::POST).uri(path).header("content-type", JSON);
         let response = self.send(request.body(body.into()).expect("a request")).await;
         assert_eq!(response.status(), StatusCode::CREATED);
+    }
+
+    /// Uid and version of a Route of those that are walked.
+    async fn route(&self, number: usize) -> (String, String) {
+        let mut body = self.open(&format!("{}/{}", routes_of("walked"), walked::name(number)), JSON).await;
+        let mut text = Vec::new();
+        while let Some(chunk) = body.next().await {
+            text.extend_from_slice(&chunk.expect("it is read"));
+        }
+        let text = String::from_utf8(text).expect("JSON");
+        // Read as a client would that wants nothing else, so that it costs little beside the write.
+        let of = |key: &str| text.split_once(key).and_then(|(_, rest)| rest.split('"').next()).expect("it is there");
+        (of("\"uid\":\"").to_owned(), of("\"resourceVersion\":\"").to_owned())
     }
 
     async fn fill(&self, namespace: &str, count: usize) {

@@ -461,6 +461,28 @@ fn history_is_forgotten_by_itself_but_never_the_newest_revisions() {
 }
 
 #[test]
+fn of_too_many_keys_with_a_time_to_live_the_first_to_end_go() {
+    in_directory(|directory| async move {
+        let store = Engine::open(&directory, Options { expiring_max: 10, ..Options::default() }).unwrap();
+        commit(&store, vec![put("/e/stays", "x")]).await;
+        let brief = |number: usize| Write::Put {
+            key: key(&format!("/e/{number:03}")),
+            value: Bytes::from_static(b"x"),
+            ttl: Some(Duration::from_secs(3600 + number as u64)),
+        };
+        for number in 0..200 {
+            commit(&store, vec![brief(number)]).await;
+        }
+        let left = store.list(&key("/e/"), None, None, None).await.unwrap().items;
+        // It is not done for each one that is too many.
+        assert!((11..100).contains(&left.len()), "{}", left.len());
+        let expected = (200 - (left.len() - 1)..200).map(|number| format!("/e/{number:03}"));
+        let names: Vec<_> = left.iter().map(|item| item.key.0.to_string()).collect();
+        assert_eq!(names, expected.chain(["/e/stays".to_owned()]).collect::<Vec<_>>());
+    });
+}
+
+#[test]
 fn without_room_nothing_is_written_and_all_can_be_read() {
     in_directory(|directory| async move {
         let store = Engine::open(&directory, Options::default()).unwrap();

@@ -111,6 +111,33 @@ fn far() -> Zone {
     Zone::build(&contents).expect("a zone")
 }
 
+/// A zone whose answers have room in 512 octets only with their names as short as they go, if at all: a referral, a wildcard and
+/// a chain of aliases.
+fn tight() -> Zone {
+    let apex: Name = "t.".parse().expect("a name");
+    let mut contents = Contents::new(apex.clone());
+    let name = |text: &str| Name::parse(text.as_bytes(), &apex).expect("a name").as_wire().to_vec();
+    let mut add = |owner: &str, rtype: RecordType, rdata: &[u8]| {
+        let owner = Name::parse(owner.as_bytes(), &apex).expect("a name");
+        contents.add(owner, rtype, Ttl::MAX, rdata.into()).expect("in the zone");
+    };
+    add("@", RecordType::SOA, &[&name("n")[..], &name("a"), &[1u8; 20]].concat());
+    let long = "l".repeat(30);
+    for letter in 'a'..='j' {
+        let server = format!("{letter}{long}.s");
+        add("s", RecordType::NS, &name(&server));
+        add(&server, RecordType::A, &[192, 0, 2, 1]);
+        add("*.w", RecordType::MX, &[&[0, 1][..], &name(&format!("{letter}.{long}.w"))].concat());
+    }
+    for at in 0..6 {
+        add(&format!("{at}.{long}"), RecordType::CNAME, &name(&format!("{}.{long}", at + 1)));
+    }
+    add(&format!("6.{long}"), RecordType::CNAME, &name("x.d"));
+    add("d", RecordType::DNAME, &name(&long));
+    add(&format!("x.{long}"), RecordType::MX, &[&[0, 1][..], &name(&format!("y.x.{long}"))].concat());
+    Zone::build(&contents).expect("a zone")
+}
+
 /// Zones in which every kind of answer can be met.
 fn snapshot() -> std::sync::Arc<Snapshot> {
     let zone = |apex: &str, records: &[(&str, RecordType, &[u8])]| {
@@ -144,6 +171,7 @@ fn snapshot() -> std::sync::Arc<Snapshot> {
     ));
     db.publish(zone("a.z.", &[("@", RecordType::NS, b"\x02ns\x01a\x01z\0"), ("ns", RecordType::A, &[192, 0, 2, 4])]));
     db.publish(far());
+    db.publish(tight());
     db.set_ready();
     db.snapshot()
 }

@@ -102,13 +102,13 @@ impl<'a> Collector<'a> {
     }
 
     fn saw(&mut self, place: usize, before: Option<&Arc<Object>>, now: Option<&Arc<Object>>) {
-        let owners = |object: Option<&Arc<Object>>| object.map_or(&[][..], |object| &object.owners).to_vec();
+        let owners = |object: Option<&Arc<Object>>| object.map(|object| object.owners()).unwrap_or_default();
         let (had, has) = (owners(before), owners(now));
         let Some(object) = now.or(before) else { return };
-        let id = (place, object.key.clone());
+        let id = || -> Id { (place, object.key().into()) };
         for owner in had.iter().filter(|owner| !has.contains(owner)) {
             if let Some(dependents) = self.dependents.get_mut(&owner.uid) {
-                dependents.remove(&id);
+                dependents.remove(&id());
                 if dependents.is_empty() {
                     self.dependents.remove(&owner.uid);
                 }
@@ -117,13 +117,13 @@ impl<'a> Collector<'a> {
             self.pending.extend(self.find(owner, object.namespace()).filter(|owner| self.is_held(owner)));
         }
         for owner in &has {
-            self.dependents.entry(owner.uid.clone()).or_default().insert(id.clone());
+            self.dependents.entry(owner.uid.clone()).or_default().insert(id());
         }
         if had != has && !has.is_empty() || now.is_some_and(|now| now.deleting) {
-            self.pending.insert(id);
+            self.pending.insert(id());
         }
         if now.is_none()
-            && let Some(dependents) = self.dependents.get(&object.uid)
+            && let Some(dependents) = self.dependents.get(&*object.uid())
         {
             self.pending.extend(dependents.iter().cloned());
         }
@@ -151,7 +151,7 @@ impl<'a> Collector<'a> {
         if object.deleting {
             self.release(id, &object).await?;
         }
-        if !object.owners.is_empty() {
+        if !object.owners().is_empty() {
             self.judge(id, &object).await?;
         }
         Ok(())
@@ -162,10 +162,10 @@ impl<'a> Collector<'a> {
         let tree = object.tree_without_managed_fields();
         let finalizers: Vec<&str> =
             tree["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let dependents = self.dependents.get(&object.uid).cloned().unwrap_or_default();
+        let dependents = self.dependents.get(&*object.uid()).cloned().unwrap_or_default();
         if finalizers.contains(&FINALIZER_ORPHAN) {
             for dependent in &dependents {
-                self.strip(dependent, std::slice::from_ref(&object.uid)).await?;
+                self.strip(dependent, &[object.uid().into()]).await?;
             }
             return self.take_finalizer(id, FINALIZER_ORPHAN).await;
         }
@@ -176,17 +176,17 @@ impl<'a> Collector<'a> {
         let mut kept = None;
         for dependent in &dependents {
             let Some(found) = self.get(dependent) else { continue };
-            let blocks = found.owners.iter().any(|owner| owner.uid == object.uid && owner.blocks);
+            let blocks = found.owners().iter().any(|owner| *owner.uid == *object.uid() && owner.blocks);
             if !found.deleting {
                 // Those that have dependents of their own are deleted in the foreground, too.
-                let propagation = match self.dependents.contains_key(&found.uid) {
+                let propagation = match self.dependents.contains_key(&*found.uid()) {
                     true => Propagation::Foreground,
                     false => Propagation::Background,
                 };
                 // One that cannot go yet does not hold up the others.
                 kept = self.delete(dependent, &found, propagation).await.err().or(kept);
             }
-            blocked |= blocks && self.get(dependent).is_some_and(|still| still.uid == found.uid);
+            blocked |= blocks && self.get(dependent).is_some_and(|still| still.uid() == found.uid());
         }
         match kept {
             Some(error) => Err(error),
@@ -198,14 +198,15 @@ impl<'a> Collector<'a> {
     /// An object with owners: it goes when none of them is left, and forgets those that are gone.
     async fn judge(&self, id: &Id, object: &Object) -> Result<(), ApiError> {
         let mut gone = Vec::new();
-        for owner in &object.owners {
+        let owners = object.owners();
+        for owner in &owners {
             if self.is_gone(owner, object.namespace()).await? {
                 gone.push(owner.uid.clone());
             }
         }
         match gone.len() {
             0 => Ok(()),
-            all if all == object.owners.len() => {
+            all if all == owners.len() => {
                 if object.deleting {
                     Ok(())
                 } else {
@@ -219,7 +220,7 @@ impl<'a> Collector<'a> {
     /// Whether an owner does not exist. Of kinds that are not served here nothing is known, so they count as there.
     async fn is_gone(&self, owner: &Owner, namespace: Option<&str>) -> Result<bool, ApiError> {
         let Some(id) = self.find(owner, namespace) else { return Ok(false) };
-        if self.get(&id).is_some_and(|found| found.uid == owner.uid) {
+        if self.get(&id).is_some_and(|found| *found.uid() == *owner.uid) {
             return Ok(false);
         }
         // Nothing is deleted on the word of a cache that another server may be ahead of.
@@ -227,20 +228,19 @@ impl<'a> Collector<'a> {
         let (_, found) = self.server.store.get(&engine::key(kind.key_prefix, &id.1)).await?;
         let Some(found) = found else { return Ok(true) };
         let found = Object::from_stored(kind, &id.1, &found.value, found.modified.0);
-        Ok(found.is_ok_and(|found| found.uid != owner.uid))
+        Ok(found.is_ok_and(|found| *found.uid() != *owner.uid))
     }
 
     async fn delete(&self, id: &Id, object: &Object, propagation: Propagation) -> Result<(), ApiError> {
         let identity = own_identity();
         let kind = self.server.cache.shelves()[id.0].kind;
         let writer = Writer::internal(self.server, kind, object.namespace(), &identity);
-        let deletion =
-            Deletion { uid: Some(object.uid.to_string()), propagation: Some(propagation), ..Deletion::default() };
+        let deletion = Deletion { uid: Some(object.uid()), propagation: Some(propagation), ..Deletion::default() };
         match delete_object(&writer, object.name(), &deletion).await {
             Err(error) if error.code == 404 => Ok(()),
             // Another object of that name, which is no garbage of ours. If it is still this one, its kind does not let it go
             // yet, as a Router that has routes, and it is tried again.
-            Err(error) if error.code == 409 && self.get(id).is_none_or(|found| found.uid != object.uid) => Ok(()),
+            Err(error) if error.code == 409 && self.get(id).is_none_or(|found| found.uid() != object.uid()) => Ok(()),
             Err(error) => Err(error),
             Ok(_) => Ok(()),
         }

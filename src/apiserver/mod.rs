@@ -37,6 +37,7 @@ pub mod selector;
 pub mod shares;
 pub mod strategic_merge;
 pub mod table;
+mod wanted;
 pub mod watch_cache;
 
 use std::future::pending;

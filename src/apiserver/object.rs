@@ -1,19 +1,27 @@
 //! An object as the cache holds it: its JSON as it is served, and beside it the little that lists and watches ask for.
 //!
 //! A parsed JSON tree of a one-KiB Route takes more than ten KiB, so no tree is kept. What is kept is the serialization,
-//! which most answers copy as it is, and what selectors, the garbage collector and preconditions look at.
+//! which most answers copy as it is, and what selectors, the garbage collector and preconditions look at ([`facts`]).
+//! Objects of a kind are alike, so those at rest keep their serialization as what sets it apart from another one's
+//! ([`sample`]): a tenth of its length.
 //!
 //! In the store an object is its JSON with `apiVersion`, `kind` and `metadata` in front and without
 //! `metadata.resourceVersion`, which nobody can know before the commit. [`with_revision`] puts it in, as the first member
 //! of the metadata, so that it is found again without parsing.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
+use self::facts::Facts;
+use self::sample::{Packed, Sample};
 use super::registry::Kind;
+use super::wanted;
+
+mod facts;
+pub mod sample;
 
 /// What stands in front of the members of the metadata.
 const METADATA: &[u8] = b"\"metadata\":{";
@@ -22,24 +30,22 @@ const REVISION: &[u8] = b"\"resourceVersion\":\"";
 
 /// One revision of an object.
 pub struct Object {
-    /// Its key behind the kind's prefix: `namespace/name` or `name`.
-    pub key: Arc<str>,
-    /// Its JSON as served, with `metadata.resourceVersion`.
-    pub json: Bytes,
     /// The revision that wrote it (of a deleted object: that deleted it).
     pub revision: u64,
-    /// `metadata.uid`.
-    pub uid: Box<str>,
-    /// `metadata.labels`.
-    pub labels: Box<[(Box<str>, Box<str>)]>,
-    /// The values of the kind's `selectable_fields`, in their order.
-    pub fields: Box<[Box<str>]>,
-    /// Its owners.
-    pub owners: Box<[Owner]>,
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    /// Where in `json` the value of `metadata` lies, braces included.
+    /// Where in the JSON the value of `metadata` lies, braces included.
     metadata: (u32, u32),
+    text: RwLock<Text>,
+    facts: Facts,
+}
+
+/// The JSON of an object as served, with `metadata.resourceVersion`.
+enum Text {
+    /// As it is. Few are at a time, and a place for it would lie empty in all others.
+    Plain(Box<Bytes>),
+    /// At rest.
+    Packed(Packed),
 }
 
 /// One of `metadata.ownerReferences`.
@@ -71,114 +77,143 @@ impl Object {
         let not = |why: &str| NotAnObject { key: format!("{}{key}", kind.key_prefix), why: why.to_owned() };
         let json = with_revision(value, revision).ok_or_else(|| not("it has no metadata in front"))?;
         let metadata = metadata_range(&json).ok_or_else(|| not("its metadata do not end"))?;
-        let tree = parse(&json).map_err(|error| not(&error.to_string()))?;
-        let meta = &tree["metadata"];
-        let text = |value: &Value| Box::<str>::from(value.as_str().unwrap_or_default());
-        let labels = meta["labels"].as_object().map_or_else(Box::default, |labels| {
-            labels.iter().map(|(key, value)| (key.as_str().into(), text(value))).collect()
-        });
-        let owners = meta["ownerReferences"].as_array().map_or_else(Box::default, |owners| {
-            let owner = |owner: &Value| Owner {
-                api_version: text(&owner["apiVersion"]),
-                kind: text(&owner["kind"]),
-                name: text(&owner["name"]),
-                uid: text(&owner["uid"]),
-                blocks: owner["blockOwnerDeletion"] == true,
-            };
-            owners.iter().map(owner).collect()
-        });
-        let field = |path: &&str| kind.field(&tree, path).unwrap_or_default().into_boxed_str();
+        let tree = wanted::read(kind, &json).map_err(|error| not(&error.to_string()))?;
         Ok(Object {
-            key: key.into(),
             revision,
-            uid: text(&meta["uid"]),
-            labels,
-            fields: kind.selectable_fields.iter().map(field).collect(),
-            owners,
-            deleting: meta.get("deletionTimestamp").is_some_and(|value| !value.is_null()),
+            deleting: tree["metadata"].get("deletionTimestamp").is_some_and(|value| !value.is_null()),
             metadata,
-            json,
+            text: RwLock::new(Text::Plain(Box::new(json))),
+            facts: Facts::of(kind, key, &tree),
         })
     }
 
     #[cfg(test)]
     pub(super) fn for_selector_tests(labels: &[(&str, &str)]) -> Object {
-        Object {
-            key: "default/x".into(),
-            json: Bytes::new(),
-            revision: 1,
-            uid: "".into(),
-            labels: labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
-            fields: Box::default(),
-            owners: Box::default(),
-            deleting: false,
-            metadata: (0, 0),
-        }
+        let kind = super::registry::find_kind("Namespace").expect("a kind");
+        let labels: Map<String, Value> = labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        let object = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"labels": labels}});
+        Object::from_stored(kind, "x", &encode(&object), 1).expect("encoded")
+    }
+
+    /// Its key behind the kind's prefix: `namespace/name` or `name`.
+    pub fn key(&self) -> &str {
+        self.facts.key()
     }
 
     /// `metadata.name`.
     pub fn name(&self) -> &str {
-        self.key.rsplit('/').next().unwrap_or_default()
+        self.key().rsplit('/').next().unwrap_or_default()
     }
 
     /// `metadata.namespace`, of an object that has one.
     pub fn namespace(&self) -> Option<&str> {
-        self.key.split_once('/').map(|(namespace, _)| namespace)
+        self.key().split_once('/').map(|(namespace, _)| namespace)
     }
 
-    /// The JSON of its `metadata`.
-    pub fn metadata_json(&self) -> Bytes {
-        self.json.slice(self.metadata.0 as usize..self.metadata.1 as usize)
+    /// `metadata.uid`.
+    pub fn uid(&self) -> String {
+        self.facts.uid()
+    }
+
+    /// `metadata.labels`, each with its value.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.facts.labels()
+    }
+
+    /// The value of the kind's selectable field at `place`.
+    pub fn field(&self, place: usize) -> Option<&str> {
+        self.facts.field(place)
+    }
+
+    /// Its owners.
+    pub fn owners(&self) -> Vec<Owner> {
+        self.facts.owners()
+    }
+
+    /// Its JSON as served, with `metadata.resourceVersion`.
+    pub fn json(&self) -> Bytes {
+        match &*self.text.read().unwrap_or_else(PoisonError::into_inner) {
+            Text::Plain(json) => json.as_ref().clone(),
+            Text::Packed(packed) => packed.unpack(),
+        }
+    }
+
+    /// The JSON of its `metadata`, in what [`Self::json`] gave.
+    pub fn metadata_of(&self, json: &Bytes) -> Bytes {
+        json.slice(self.metadata.0 as usize..self.metadata.1 as usize)
+    }
+
+    /// Keeps its JSON as what sets it apart from `sample`, unless it is kept so already: for an object at rest.
+    pub fn pack(&self, sample: &Arc<Sample>) {
+        let json = self.json();
+        let mut text = self.text.write().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*text, Text::Plain(_)) {
+            *text = Text::Packed(Packed::new(&json, sample));
+        }
+    }
+
+    /// Whether its JSON is kept packed.
+    pub fn is_packed(&self) -> bool {
+        matches!(*self.text.read().unwrap_or_else(PoisonError::into_inner), Text::Packed(_))
     }
 
     /// The whole object.
     pub fn tree(&self) -> Value {
-        serde_json::from_slice(&self.json).unwrap_or_default()
+        serde_json::from_slice(&self.json()).unwrap_or_default()
     }
 
     /// The object without `metadata.managedFields`, which nothing but writes looks at and which are its larger half.
     pub fn tree_without_managed_fields(&self) -> Value {
-        parse(&self.json).unwrap_or_default()
+        without_managed_fields(&self.json())
     }
 
     /// The same content without `metadata.resourceVersion`: how a dry run shows what was not written.
     pub fn unwritten(&self) -> Object {
+        let json = self.json();
         let start = self.metadata.0 as usize + 1;
         let mut end = start + REVISION.len() + decimal_len(self.revision) + 1;
-        end += usize::from(self.json.get(end) == Some(&b','));
-        self.with_json([&self.json[..start], &self.json[end..]].concat(), 0)
+        end += usize::from(json.get(end) == Some(&b','));
+        self.with_json([&json[..start], &json[end..]].concat(), 0)
     }
 
     /// The same content under another revision: how a watch tells that an object has left its selector.
     pub fn at(&self, revision: u64) -> Object {
+        let json = self.json();
         let start = self.metadata.0 as usize + 1 + REVISION.len();
         let end = start + decimal_len(self.revision);
         let number = revision.to_string();
-        self.with_json([&self.json[..start], number.as_bytes(), &self.json[end..]].concat(), revision)
+        self.with_json([&json[..start], number.as_bytes(), &json[end..]].concat(), revision)
     }
 
     fn with_json(&self, json: Vec<u8>, revision: u64) -> Object {
         Object {
-            key: self.key.clone(),
             revision,
-            uid: self.uid.clone(),
-            labels: self.labels.clone(),
-            fields: self.fields.clone(),
-            owners: self.owners.clone(),
             deleting: self.deleting,
             metadata: metadata_range(&json).unwrap_or(self.metadata),
-            json: json.into(),
+            text: RwLock::new(Text::Plain(Box::new(json.into()))),
+            facts: self.facts.clone(),
         }
     }
+}
+
+/// The tree of what [`Object::json`] gave, without `metadata.managedFields`.
+pub fn without_managed_fields(json: &[u8]) -> Value {
+    parse(json).unwrap_or_default()
 }
 
 /// The stored form of an object: `apiVersion`, `kind`, `metadata` without `resourceVersion`, then the rest.
 pub fn encode(object: &Value) -> Vec<u8> {
     let empty = Map::new();
     let object = object.as_object().unwrap_or(&empty);
-    let mut out = Vec::with_capacity(1024);
-    let text = |key: &str| object.get(key).cloned().unwrap_or_else(|| Value::from(""));
-    out.extend_from_slice(format!("{{\"apiVersion\":{},\"kind\":{},", text("apiVersion"), text("kind")).as_bytes());
+    let mut out = Vec::with_capacity(2048);
+    for (before, key) in [("{\"apiVersion\":", "apiVersion"), (",\"kind\":", "kind")] {
+        out.extend_from_slice(before.as_bytes());
+        match object.get(key) {
+            Some(value) => write_json(&mut out, value),
+            None => write_json(&mut out, ""),
+        }
+    }
+    out.push(b',');
     out.extend_from_slice(METADATA);
     let metadata = object.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     members(&mut out, metadata.iter().filter(|(key, _)| !matches!(key.as_str(), "resourceVersion" | "selfLink")));

@@ -164,7 +164,7 @@ fn document(kinds: &[&Kind]) -> Value {
     let mut paths = Map::new();
     let mut schemas = shared_schemas();
     for kind in kinds {
-        let mut schema = (*kind.schema).clone();
+        let mut schema = kind.schema.document().clone();
         schema["x-kubernetes-group-version-kind"] = json!([gvk(kind)]);
         schemas.insert(component(kind), schema);
         schemas.insert(format!("{}List", component(kind)), list_schema(kind));

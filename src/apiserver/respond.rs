@@ -71,7 +71,7 @@ pub fn yaml(status: StatusCode, tree: &Value) -> Response {
 /// The JSON of an object as `kind` (a view perhaps) shows it.
 pub fn as_json(kind: &Kind, object: &Object) -> Bytes {
     match kind.view {
-        None => object.json.clone(),
+        None => object.json(),
         Some(_) => as_tree(kind, object).to_string().into(),
     }
 }
@@ -86,12 +86,17 @@ pub fn as_tree(kind: &Kind, object: &Object) -> Value {
 
 /// The object's metadata as `PartialObjectMetadata`.
 pub fn metadata(object: &Object) -> Bytes {
-    let metadata = object.metadata_json();
-    let mut out = Vec::with_capacity(metadata.len() + 80);
-    out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#);
-    out.extend_from_slice(&metadata);
-    out.push(b'}');
+    let mut out = Vec::new();
+    write_metadata(&mut out, &object.metadata_of(&object.json()));
     out.into()
+}
+
+/// Appends a `PartialObjectMetadata` of the JSON of some metadata.
+pub fn write_metadata(out: &mut Vec<u8>, metadata: &[u8]) {
+    out.reserve(metadata.len() + 80);
+    out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#);
+    out.extend_from_slice(metadata);
+    out.push(b'}');
 }
 
 /// Adds `Warning` headers, which kubectl prints.

@@ -100,7 +100,7 @@ impl Selector {
                 ("metadata.namespace", _) => object.namespace().unwrap_or_default() == requirement.value,
                 (path, None) => {
                     let at = kind.selectable_fields.iter().position(|field| *field == path);
-                    at.and_then(|at| object.fields.get(at)).is_some_and(|value| **value == *requirement.value)
+                    at.and_then(|at| object.field(at)).is_some_and(|value| value == requirement.value)
                 }
                 (path, Some(view)) => {
                     let tree = viewed.get_or_insert_with(|| (view.from_stored)(object.tree_without_managed_fields()));
@@ -147,7 +147,7 @@ impl fmt::Display for FieldRequirement {
 
 impl LabelRequirement {
     fn matches(&self, object: &Object) -> bool {
-        let found = object.labels.iter().find(|(key, _)| **key == *self.key).map(|(_, value)| &**value);
+        let found = object.labels().find(|(key, _)| **key == *self.key).map(|(_, value)| value);
         let number = || found.and_then(|value| value.parse::<i64>().ok());
         match &self.operator {
             Operator::In(values) => found.is_some_and(|found| values.iter().any(|value| value == found)),

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::error::{ApiError, Cause};
-use super::object::Object;
+use super::object::{Object, without_managed_fields};
 use super::registry::Kind;
 use super::request::Query;
 use super::respond;
@@ -52,7 +52,8 @@ pub fn rows<'a>(kind: &Kind, include: Include, objects: impl Iterator<Item = &'a
 
 /// Appends the row of one object; `now` is in seconds since the epoch.
 pub fn row(out: &mut Vec<u8>, kind: &Kind, include: Include, object: &Object, now: i64) {
-    let tree = object.tree_without_managed_fields();
+    let json = object.json();
+    let tree = without_managed_fields(&json);
     let tree = match kind.view {
         None => tree,
         Some(view) => (view.from_stored)(tree),
@@ -71,7 +72,7 @@ pub fn row(out: &mut Vec<u8>, kind: &Kind, include: Include, object: &Object, no
         Include::None => {}
         Include::Metadata => {
             out.extend_from_slice(b",\"object\":");
-            out.extend_from_slice(&respond::metadata(object));
+            respond::write_metadata(out, &object.metadata_of(&json));
         }
         Include::Object => {
             out.extend_from_slice(b",\"object\":");

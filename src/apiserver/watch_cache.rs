@@ -9,18 +9,21 @@
 //! it, then the write is answered. So nobody is told of a write that could be lost, and who was told finds it in the next
 //! list.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::stream::{StreamExt, TryReadyChunksError, TryStreamExt};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::engine::{Engine, relative};
 use super::object::Object;
+use super::object::sample::Sampler;
 use super::registry::{self, Kind};
 use crate::store::{Error, Event, EventKind, Key};
 
@@ -28,11 +31,14 @@ use crate::store::{Error, Event, EventKind, Key};
 /// twice as many would hold twice as many superseded objects in memory, half as many would cut off readers that a busy
 /// machine let wait.
 const RING_CHANGES_MAX: usize = 4_096;
-/// How many of them keep the line that watchers are sent, which is a copy of the object: those that watchers who keep up
-/// have yet to take. Who is further behind has it made anew.
+/// How many of them keep the line that watchers are sent, which is a copy of the object, and have the object's JSON as it is:
+/// those that watchers who keep up have yet to take. Who is further behind has the line made anew. Objects that were not
+/// written since are at rest and packed.
 const LINES_KEPT: usize = 512;
 /// How many objects are read from the store at once at start.
 const PAGE_OBJECTS: usize = 1_000;
+/// How many revisions are shown before those who wait for one of them are told, if so many are there at one time.
+const REVISIONS_AT_ONCE: usize = 64;
 /// How long to wait before the store is asked again after it failed.
 const RETRY: Duration = Duration::from_millis(250);
 /// How long a list waits for the cache to show what the store has already.
@@ -50,13 +56,14 @@ pub struct Shelf {
     /// The kind as it is stored.
     pub kind: &'static Kind,
     state: RwLock<State>,
+    sampler: Sampler,
     /// The number that the next change gets.
     next: watch::Sender<u64>,
 }
 
 #[derive(Default)]
 struct State {
-    objects: BTreeMap<Arc<str>, Arc<Object>>,
+    objects: BTreeSet<ByKey>,
     ring: VecDeque<Arc<Change>>,
     /// Number of the first change in the ring.
     first: u64,
@@ -129,14 +136,15 @@ impl WatchCache {
         let start = store.revision().await?;
         for shelf in &self.shelves {
             let prefix = Key(shelf.kind.key_prefix.into());
-            let mut objects = BTreeMap::new();
+            let mut objects = BTreeSet::new();
             let mut from = None;
             loop {
                 let page = store.list(&prefix, from.as_ref(), Some(start), Some(PAGE_OBJECTS)).await?;
                 for item in &page.items {
                     let key = relative(shelf.kind.key_prefix, &item.key);
                     if let Some(object) = understood(shelf.kind, key, &item.value, item.modified.0) {
-                        objects.insert(object.key.clone(), object);
+                        shelf.pack(&object);
+                        objects.insert(ByKey(object));
                     }
                 }
                 from = page.items.last().map(|item| Key(format!("{}\0", item.key.0).into()));
@@ -147,22 +155,32 @@ impl WatchCache {
             shelf.fill(objects, start.0);
         }
         self.applied.send_replace(start.0);
-        let mut stream = store.watch(&Key("/".into()), start);
-        while let Some(events) = stream.next().await {
-            self.apply(&events?);
+        // What one commit of the store made durable comes at one time, and whoever waits is woken once for all of it.
+        let mut stream = store.watch(&Key("/".into()), start).try_ready_chunks(REVISIONS_AT_ONCE);
+        while let Some(revisions) = stream.next().await {
+            match revisions {
+                Ok(revisions) => self.apply(&revisions),
+                Err(TryReadyChunksError(before, error)) => {
+                    self.apply(&before);
+                    return Err(error);
+                }
+            }
         }
         Err(Error::Unavailable)
     }
 
-    /// Shows one whole revision.
-    fn apply(&self, events: &[Event]) {
-        for shelf in &self.shelves {
-            let mut ours = events.iter().filter(|event| event.now.key.0.starts_with(shelf.kind.key_prefix)).peekable();
-            if ours.peek().is_some() {
-                shelf.apply(ours);
+    /// Shows whole revisions, and then tells those who wait for one of them.
+    fn apply(&self, revisions: &[Vec<Event>]) {
+        for events in revisions {
+            for shelf in &self.shelves {
+                let ours = |event: &&Event| event.now.key.0.starts_with(shelf.kind.key_prefix);
+                let mut ours = events.iter().filter(ours).peekable();
+                if ours.peek().is_some() {
+                    shelf.apply(ours);
+                }
             }
         }
-        if let Some(event) = events.last() {
+        if let Some(event) = revisions.iter().rev().find_map(|events| events.last()) {
             self.applied.send_replace(event.at.0);
         }
     }
@@ -263,12 +281,12 @@ impl Default for WatchCache {
 
 impl Shelf {
     fn new(kind: &'static Kind) -> Self {
-        Shelf { kind, state: RwLock::default(), next: watch::Sender::new(0) }
+        Shelf { kind, state: RwLock::default(), sampler: Sampler::default(), next: watch::Sender::new(0) }
     }
 
     /// The object with that key (`namespace/name` or `name`).
     pub fn get(&self, key: &str) -> Option<Arc<Object>> {
-        self.read().objects.get(key).cloned()
+        self.read().objects.get(key).map(|found| found.0.clone())
     }
 
     /// Whether there is any object whose key starts with `prefix`.
@@ -280,7 +298,7 @@ impl Shelf {
         Cursor { shelf: self.clone(), next, epoch: state.epoch, after, bell: self.next.subscribe() }
     }
 
-    fn fill(&self, objects: BTreeMap<Arc<str>, Arc<Object>>, revision: u64) {
+    fn fill(&self, objects: BTreeSet<ByKey>, revision: u64) {
         let mut state = self.write();
         let first = state.first + state.ring.len() as u64;
         let epoch = state.epoch + 1;
@@ -297,13 +315,20 @@ impl Shelf {
                 Some((event, understood(self.kind, key, &event.now.value, event.at.0)?))
             })
             .collect();
+        let mut at_rest = Vec::with_capacity(understood.len());
         let mut state = self.write();
         for (event, now) in understood {
-            state.push(event.at.0, now, event.kind == EventKind::Delete);
+            at_rest.extend(state.push(event.at.0, now, event.kind == EventKind::Delete));
         }
         let next = state.first + state.ring.len() as u64;
         drop(state);
         self.next.send_replace(next);
+        at_rest.iter().for_each(|object| self.pack(object));
+    }
+
+    /// For an object that nothing has changed for a while: many of them must be small.
+    fn pack(&self, object: &Object) {
+        object.pack(&self.sampler.sample(|| object.json()));
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -317,31 +342,65 @@ impl Shelf {
 }
 
 impl State {
-    fn push(&mut self, revision: u64, now: Arc<Object>, deleted: bool) {
+    /// Shows one change; gives the object that an earlier one has left at rest.
+    fn push(&mut self, revision: u64, now: Arc<Object>, deleted: bool) -> Option<Arc<Object>> {
         let before = match deleted {
-            true => self.objects.remove(&now.key),
-            false => self.objects.insert(now.key.clone(), now.clone()),
+            true => self.objects.take(now.key()),
+            false => self.objects.replace(ByKey(now.clone())),
         };
+        let before = before.map(|found| found.0);
         self.ring.push_back(Arc::new(Change { revision, now, before, deleted, line: OnceLock::new() }));
         self.last = revision;
-        if let Some(old) = self.ring.len().checked_sub(LINES_KEPT + 1).and_then(|index| self.ring.get_mut(index)) {
+        let old = self.ring.len().checked_sub(LINES_KEPT + 1).and_then(|index| self.ring.get_mut(index));
+        let at_rest = old.map(|old| {
             *old = old.without_line();
-        }
+            old.now.clone()
+        });
         if self.ring.len() > RING_CHANGES_MAX
             && let Some(dropped) = self.ring.pop_front()
         {
             self.first += 1;
             self.floor = dropped.revision;
         }
+        at_rest
     }
 
     fn range<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
         self.objects
             .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
-            .take_while(move |(key, _)| key.starts_with(prefix))
-            .map(|(_, object)| object)
+            .map(|found| &found.0)
+            .take_while(move |object| object.key().starts_with(prefix))
     }
 }
+
+/// An object in the place of its key.
+struct ByKey(Arc<Object>);
+
+impl Borrow<str> for ByKey {
+    fn borrow(&self) -> &str {
+        self.0.key()
+    }
+}
+
+impl Ord for ByKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.key().cmp(other.0.key())
+    }
+}
+
+impl PartialOrd for ByKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key() == other.0.key()
+    }
+}
+
+impl Eq for ByKey {}
 
 impl Cursor {
     /// The next changes, at most `max` and the rest of the last one's revision, none if there are none yet. `TooOld`: they were overwritten.
@@ -407,7 +466,7 @@ impl Change {
 
     /// The line of a watch without a selector: made once, for all watchers who keep up.
     pub fn line(&self) -> Bytes {
-        self.line.get_or_init(|| event_line(self.event_type(), &self.now.json)).clone()
+        self.line.get_or_init(|| event_line(self.event_type(), &self.now.json())).clone()
     }
 }
 
@@ -477,7 +536,7 @@ mod tests {
                 seen
             });
             for at in 1..=REVISIONS {
-                cache.apply(&revision(at, (0..OBJECTS).map(|index| format!("zone-{index}"))));
+                cache.apply(&[revision(at, (0..OBJECTS).map(|index| format!("zone-{index}")))]);
             }
             reader.join().expect("sees whole revisions")
         });
@@ -489,7 +548,7 @@ mod tests {
         let cache = WatchCache::new();
         let (_, mut cursor) = cache.snapshot_and_follow(zones(), "");
         for at in 1..=3 {
-            cache.apply(&revision(at, (0..3).map(|index| format!("zone-{index}"))));
+            cache.apply(&[revision(at, (0..3).map(|index| format!("zone-{index}")))]);
         }
         let mut pieces =
             |max| cursor.take(max).map(|changes| changes.iter().map(|one| one.revision).collect::<Vec<_>>());
@@ -505,7 +564,7 @@ mod tests {
         let (_, mut prompt) = cache.snapshot_and_follow(zones(), "");
         let mut lines = Vec::new();
         for at in 1..=3 * LINES_KEPT as u64 {
-            cache.apply(&revision(at, std::iter::once("zone".to_owned())));
+            cache.apply(&[revision(at, std::iter::once("zone".to_owned()))]);
             lines.extend(prompt.take(10).expect("keeps up").iter().map(|change| change.line()));
         }
         let with_line = |cache: &WatchCache| {
@@ -514,5 +573,26 @@ mod tests {
         assert_eq!(with_line(&cache), LINES_KEPT);
         let told: Vec<_> = late.take(usize::MAX).expect("in the ring").iter().map(|change| change.line()).collect();
         assert_eq!(told, lines, "made anew, the same");
+    }
+
+    #[test]
+    fn objects_at_rest_are_packed_and_told_as_they_were() {
+        const OBJECTS: usize = 3 * LINES_KEPT;
+        let cache = WatchCache::new();
+        cache.apply(&[revision(1, (0..OBJECTS).map(|index| format!("zone-{index:04}")))]);
+        let packed = |cache: &WatchCache| {
+            let snapshot = cache.snapshot(zones(), "");
+            for (index, object) in snapshot.objects.iter().enumerate() {
+                let metadata =
+                    json!({"name": format!("zone-{index:04}"), "resourceVersion": object.revision.to_string()});
+                assert_eq!(object.tree()["metadata"], metadata);
+            }
+            snapshot.objects.iter().filter(|object| object.is_packed()).count()
+        };
+        assert_eq!(packed(&cache), OBJECTS - LINES_KEPT);
+        // Who is written again is no longer at rest; who was written before it is.
+        cache.apply(&[revision(2, std::iter::once("zone-0000".to_owned()))]);
+        assert_eq!(packed(&cache), OBJECTS - LINES_KEPT);
+        assert!(!cache.shelf(zones()).get("zone-0000").expect("there").is_packed());
     }
 }

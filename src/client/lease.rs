@@ -8,10 +8,12 @@
 //! A leader that cannot renew steps down by itself before anyone else may lead: its [`Term`] ends at two thirds of the
 //! duration after it *sent* its last successful renewal. Each new leader counts `leaseTransitions` up by one, which makes it
 //! a fencing number: what a leader writes can carry it, and of two writes the one with the lower number is a deposed
-//! leader's.
+//! leader's. Numbers only go up: a candidate remembers the greatest that it has seen, and begins above that also when
+//! the Lease was deleted. Whoever changes the number of a Lease that is held, by hand or by putting another store in its
+//! place, takes the term from the holder: that one begins a new term with a number of its own.
 //!
 //! ```text
-//!                 free, expired, or our own from an earlier life: PUT with transitions + 1
+//!                 free, expired, ours without a term or with another number: PUT with a greater number
 //!      Follower ────────────────────────────────────────────────────────────────────────► Leader ──┐ renewed
 //!         ▲                                                                                │  ▲    │
 //!         └──────────── someone else holds it, the term ended, or stop (then released) ────┘  └────┘
@@ -138,6 +140,8 @@ pub struct Lease {
     holder: String,
     settings: Settings,
     seen: Option<Seen>,
+    /// The greatest fencing number that the Lease was ever seen with, or that was taken here.
+    greatest: i32,
     leadership: watch::Sender<Leadership>,
 }
 
@@ -165,6 +169,7 @@ impl Lease {
             holder: holder.to_owned(),
             settings,
             seen: None,
+            greatest: 0,
             leadership,
         };
         tokio::spawn(candidate.run_until(stop));
@@ -213,8 +218,15 @@ impl Lease {
         let spec = self.seen.as_ref().and_then(|seen| seen.object.spec.as_ref());
         let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty());
         let ours = holder == Some(self.holder.as_str());
+        let number = spec.and_then(|spec| spec.lease_transitions).unwrap_or(0);
         match (self.term(), ours) {
-            (Some(term), true) => self.renew(term).await,
+            (Some(term), true) if u64::try_from(number) == Ok(term.fencing()) => self.renew(term).await,
+            (Some(term), true) => {
+                let fencing = term.fencing();
+                tracing::warn!(lease = %self.name, number, fencing, "the lease has another fencing number than our term");
+                self.follow(None);
+                self.take().await
+            }
             (None, true) => self.take().await,
             (_, false) if holder.is_none() || self.has_expired() => {
                 self.follow(None);
@@ -238,6 +250,8 @@ impl Lease {
 
     /// Remembers what the Lease is, and since when: a changed version means someone renewed it.
     fn note(&mut self, object: LeaseObject) {
+        let number = object.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
+        self.greatest = self.greatest.max(number);
         let version = |object: &LeaseObject| object.metadata.resource_version.clone();
         match &mut self.seen {
             Some(seen) if version(&seen.object) == version(&object) => {}
@@ -253,12 +267,7 @@ impl Lease {
     }
 
     async fn take(&mut self) -> kube::Result<()> {
-        let transitions = match &self.seen {
-            Some(seen) => {
-                seen.object.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0).saturating_add(1)
-            }
-            None => 1,
-        };
+        let transitions = self.greatest.saturating_add(1);
         let now = MicroTime(Timestamp::now());
         let spec = LeaseSpec {
             holder_identity: Some(self.holder.clone()),

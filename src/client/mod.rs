@@ -31,6 +31,7 @@ pub mod lease;
 pub mod metrics;
 pub mod reflector;
 pub mod status;
+pub mod uid;
 
 /// How long connecting may take. The API is near; a longer wait only delays the next try.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

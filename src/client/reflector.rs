@@ -24,7 +24,6 @@
 //!
 //! Values may be projected when they come in, so that a consumer that needs three fields of 100,000 objects keeps three.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -37,9 +36,11 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use self::kept::Kept;
 use self::mirror::Mirror;
 
 mod decode;
+mod kept;
 mod mirror;
 
 /// Mirrors all objects of kind `K` that `settings` selects, each kept as what `project` makes of it.
@@ -188,12 +189,12 @@ impl<V> Clone for Store<V> {
 impl<V> Store<V> {
     /// The value at `key`.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
-        self.shared.objects().get(key).map(|entry| Arc::clone(&entry.value))
+        self.shared.objects().get(key).map(|entry| Arc::clone(entry.value()))
     }
 
     /// The value at `key`, with the object's resourceVersion.
     pub fn get_versioned(&self, key: &ObjectKey) -> Option<(Arc<V>, Box<str>)> {
-        self.shared.objects().get(key).map(|entry| (Arc::clone(&entry.value), entry.version.clone()))
+        self.shared.objects().get(key).map(|entry| (Arc::clone(entry.value()), entry.version().text()))
     }
 
     /// How many objects there are.
@@ -208,7 +209,7 @@ impl<V> Store<V> {
 
     /// All of them as they are at one moment, in no order. Takes time in their number.
     pub fn all(&self) -> Vec<(ObjectKey, Arc<V>)> {
-        self.shared.objects().iter().map(|(key, entry)| (key.clone(), Arc::clone(&entry.value))).collect()
+        self.shared.objects().iter().map(|entry| (entry.key(), Arc::clone(entry.value()))).collect()
     }
 
     /// Whether everything was listed once. Before that, an object that is not here may well exist.
@@ -357,17 +358,11 @@ impl<V> Stream for Changes<V> {
 
 struct Shared<V> {
     kind: String,
-    objects: RwLock<HashMap<ObjectKey, Entry<V>>>,
+    objects: RwLock<Kept<V>>,
     state: Mutex<State>,
     synced: watch::Sender<bool>,
     /// Rings when someone asks for a list.
     again: Notify,
-}
-
-struct Entry<V> {
-    uid: Box<str>,
-    version: Box<str>,
-    value: Arc<V>,
 }
 
 #[derive(Default)]
@@ -387,11 +382,11 @@ impl<V> Shared<V> {
     }
 
     /// No holder of these locks runs foreign code, so that a poisoned one still guards whole data.
-    fn objects(&self) -> RwLockReadGuard<'_, HashMap<ObjectKey, Entry<V>>> {
+    fn objects(&self) -> RwLockReadGuard<'_, Kept<V>> {
         self.objects.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn objects_mut(&self) -> RwLockWriteGuard<'_, HashMap<ObjectKey, Entry<V>>> {
+    fn objects_mut(&self) -> RwLockWriteGuard<'_, Kept<V>> {
         self.objects.write().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -26,6 +26,7 @@ pub mod shard;
 pub mod trails;
 
 pub mod digest;
+mod index;
 pub mod verdict;
 
 pub use digest::Digest;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
 use super::digest::Digest;
+use super::index::{ByKey, ByLabel, Index};
 use super::inputs::{BindingInput, RouterInput};
 use super::parent::Delegations;
 use super::settings::{Settings, text_of};
@@ -65,9 +66,9 @@ pub struct Platform {
     claims: BTreeMap<Name, Vec<Arc<RouterInput>>>,
     delegations: Delegations,
     delegations_digest: Digest,
-    bindings: HashMap<Box<str>, Arc<BindingInput>>,
+    bindings: Index<ByKey>,
     /// Who has a label.
-    labels: HashMap<Box<str>, Arc<BindingInput>>,
+    labels: Index<ByLabel>,
     /// Who else wants a label; it has bindings only while claims are broken.
     rivals: HashMap<Box<str>, Vec<Arc<BindingInput>>>,
     aliases_digest: Digest,
@@ -87,8 +88,8 @@ impl Platform {
             claims: BTreeMap::new(),
             delegations: Delegations::default(),
             delegations_digest: Digest::default(),
-            bindings: HashMap::new(),
-            labels: HashMap::new(),
+            bindings: Index::new(),
+            labels: Index::new(),
             rivals: HashMap::new(),
             aliases_digest: Digest::default(),
             trails: AllTrails::default(),
@@ -195,7 +196,7 @@ impl Platform {
 
     /// Puts a binding in the place of what its key had, and tells what that changes.
     pub fn set_binding(&mut self, binding: Arc<BindingInput>, changes: &mut Vec<Change>) {
-        let old = self.bindings.insert(binding.key.clone(), Arc::clone(&binding));
+        let old = self.bindings.insert(Arc::clone(&binding));
         match old {
             Some(old) if *old == *binding => {}
             Some(old) if old.label == binding.label => {
@@ -231,7 +232,7 @@ impl Platform {
         wanting.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
         let now = wanting.first().cloned();
         match &now {
-            Some(now) => self.labels.insert(label.into(), Arc::clone(now)),
+            Some(now) => self.labels.insert(Arc::clone(now)),
             None => self.labels.remove(label),
         };
         if let [first, later @ ..] = &wanting[..]

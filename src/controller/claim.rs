@@ -29,6 +29,7 @@ use crate::api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_HOST, ClaimKind,
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::client::reflector::ObjectKey;
+use crate::client::uid::Uid;
 
 /// A claim, as far as it matters here.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,9 +37,11 @@ pub struct ClaimView {
     /// On a label or a host.
     pub kind: ClaimKind,
     /// The label or the host, in lower case.
-    pub value: String,
-    /// Who holds it, or held it last.
-    pub holder: Holder,
+    pub value: Box<str>,
+    /// `namespace/name` of who holds it, or held it last.
+    pub holder: Box<str>,
+    /// Its uid.
+    pub holder_uid: Uid,
     /// When it was let go.
     pub released_at: Option<Timestamp>,
     /// Until when it is in quarantine.
@@ -51,8 +54,9 @@ impl ClaimView {
         let spec = &claim.spec;
         ClaimView {
             kind: spec.kind,
-            value: spec.value.to_ascii_lowercase(),
-            holder: spec.holder.clone(),
+            value: spec.value.to_ascii_lowercase().into(),
+            holder: [&*spec.holder.namespace, "/", &spec.holder.name].concat().into(),
+            holder_uid: Uid::new(&spec.holder.uid),
             released_at: spec.released_at.as_ref().map(|time| time.0),
             quarantine_until: spec.quarantine_until.as_ref().map(|time| time.0),
         }
@@ -60,7 +64,8 @@ impl ClaimView {
 
     /// Where its holder is or was.
     pub fn holder_key(&self) -> ObjectKey {
-        ObjectKey::namespaced(&self.holder.namespace, &self.holder.name)
+        let (namespace, name) = self.holder.split_once('/').unwrap_or_default();
+        ObjectKey::namespaced(namespace, name)
     }
 }
 
@@ -95,7 +100,7 @@ pub fn judge(
         return if end <= now { Step::Purge } else { Step::LookAgain(end) };
     }
     let Some(route) = route else { return Step::Release };
-    let is_holder = route.uid == claim.holder.uid;
+    let is_holder = route.uid == claim.holder_uid;
     let binding = binding.filter(|binding| binding.route_uid == route.uid);
     let uses = match (claim.kind, binding) {
         (ClaimKind::Host, _) => {
@@ -140,7 +145,7 @@ pub async fn settle(client: &kube::Client, name: &str, settings: &Settings) -> k
             "released"
         }
         (Step::Adopt, Some(route)) => {
-            claim.spec.holder.uid = route.uid;
+            claim.spec.holder.uid = route.uid.to_string();
             "adopted"
         }
     };
@@ -231,8 +236,9 @@ mod tests {
         let now = at(1_000_000);
         let held = |kind: ClaimKind| ClaimView {
             kind,
-            value: if kind == ClaimKind::Label { "ns-app" } else { "www.shop.example" }.to_owned(),
-            holder: Holder { namespace: "ns".to_owned(), name: "app".to_owned(), uid: "u1".to_owned() },
+            value: if kind == ClaimKind::Label { "ns-app" } else { "www.shop.example" }.into(),
+            holder: "ns/app".into(),
+            holder_uid: Uid::new("u1"),
             released_at: None,
             quarantine_until: None,
         };
@@ -242,14 +248,14 @@ mod tests {
             ..held(kind)
         };
         let route = |uid: &str, host: Option<&str>| RouteView {
-            uid: uid.to_owned(),
+            uid: Uid::new(uid),
             host: host.map(str::to_owned),
             ..RouteView::default()
         };
         let unproven =
             |uid: &str, host_proven: Option<bool>| RouteView { host_proven, ..route(uid, Some("www.shop.example")) };
         let binding = |uid: &str, label: &str| BindingView {
-            route_uid: uid.to_owned(),
+            route_uid: Uid::new(uid),
             label: label.to_owned(),
             ..BindingView::default()
         };

@@ -34,6 +34,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::live::feed::{AliasNews, ShardNews, ZoneFeed};
+use super::shared;
 use super::zone::{each_object, ledger_name, unix_now};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
@@ -150,7 +151,7 @@ pub async fn run(
         });
     let (bindings, mut binding_changes) =
         reflector::reflect(client.clone(), reflect_settings(), |binding: RouteBinding| {
-            BindingInput::read(&binding, &mut Vec::new()).map(Arc::new)
+            BindingInput::read(&binding, &mut Vec::new()).map(shared::binding)
         });
     let (zones, mut zone_changes) = reflector::reflect(client.clone(), reflect_settings(), |zone: Zone| zone);
     let api: Api<Zone> = Api::all(client);

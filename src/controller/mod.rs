@@ -17,4 +17,5 @@ pub mod placement;
 pub mod route;
 pub mod router;
 pub mod router_metrics;
+mod shared;
 pub mod standings;

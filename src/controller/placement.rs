@@ -9,6 +9,7 @@
 //! mended by looking again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,14 +116,17 @@ pub struct Placement {
     claims: Store<ClaimView>,
     routers: Store<RouterView>,
     namespaces: Store<route::Labels>,
-    /// The claims that a Route of this namespace and name holds or held last.
-    claims_of: HashMap<ObjectKey, HashSet<String>>,
+    /// The claims that a Route holds or held last, behind the hash of its namespace and name: there may be 100,000. A claim
+    /// of another Route with that hash is looked at for nothing.
+    claims_of: BTreeSet<(u64, Box<str>)>,
     /// How many routes are bound to each Router.
     counts: HashMap<String, u32>,
     /// The trails in each Router's zone, the last to end last.
     trails: HashMap<String, BTreeSet<(Timestamp, ObjectKey)>>,
     /// The bound Routes that do not have their host, with that.
     without_host: BTreeMap<ObjectKey, String>,
+    /// The Routes that are being deleted.
+    deleting: HashSet<ObjectKey>,
     agenda: Agenda,
     failures: HashMap<Subject, u32>,
     /// While it runs.
@@ -182,10 +186,11 @@ impl Placement {
             claims,
             routers,
             namespaces,
-            claims_of: HashMap::new(),
+            claims_of: BTreeSet::new(),
             counts: HashMap::new(),
             trails: HashMap::new(),
             without_host: BTreeMap::new(),
+            deleting: HashSet::new(),
             agenda: Agenda::default(),
             failures: HashMap::new(),
             events: None,
@@ -368,7 +373,7 @@ impl Placement {
         let is_in_the_way = |claim: &ClaimView| {
             claim.kind == ClaimKind::Host
                 && claim.released_at.is_none()
-                && Some(&claim.holder.namespace) != key.namespace.as_ref()
+                && claim.holder_key().namespace != key.namespace
                 && claim::overlap(&claim.value, host)
         };
         if host.starts_with("*.") {
@@ -391,7 +396,7 @@ impl Placement {
             Subject::Route(key) => {
                 let judged = self.judge_route(&key);
                 let (hold, statements) = judged.unwrap_or((Hold::Held, Vec::new()));
-                let uid = self.routes.get(&key).map(|route| route.uid.clone()).unwrap_or_default();
+                let uid = self.routes.get(&key).map(|route| route.uid.to_string()).unwrap_or_default();
                 let events = self.events.clone();
                 Box::pin(async move {
                     if hold == Hold::Free && statements.is_empty() {
@@ -446,6 +451,10 @@ impl Placement {
             Change::Applied(applied) => self.on_route(&applied),
             Change::Deleted { key, last } => {
                 self.standings.remove(&key, &last);
+                // Its deletion is certain: whoever waits for its host shall not wait for the mirrors to settle.
+                for name in self.claims_of.get(&key).cloned().unwrap_or_default() {
+                    self.agenda.add(Subject::Claim(name), Instant::now());
+                }
                 self.on_route_gone(key);
             }
             Change::Resynced(resync) => {
@@ -466,6 +475,15 @@ impl Placement {
         self.standings.add(key, now);
         if *recreated {
             self.on_route_gone(key.clone());
+        }
+        let was_deleting = match now.deleting {
+            true => !self.deleting.insert(key.clone()),
+            false => self.deleting.remove(key),
+        };
+        if was_deleting != now.deleting
+            && let Some(binding) = self.bindings.get(key)
+        {
+            self.count_changed(&binding.router);
         }
         let of_host = |view: &RouteView| (view.host.clone(), view.host_proven);
         if before.as_ref().is_some_and(|before| of_host(before) != of_host(now)) {
@@ -489,6 +507,7 @@ impl Placement {
     fn on_route_gone(&mut self, key: ObjectKey) {
         self.feed.gone(&key);
         self.without_host.remove(&key);
+        self.deleting.remove(&key);
         self.look_at_claims_of(&key);
         self.soon(Subject::Binding(key));
     }
@@ -547,10 +566,23 @@ impl Placement {
         let trails = self.trails.get(router);
         Load {
             routes: self.counts.get(router).copied().unwrap_or(0),
+            deleting: self.deleting_on(router),
             trails: trails.map_or(0, |trails| u32::try_from(trails.len()).unwrap_or(u32::MAX)),
             trails_until: trails.and_then(|trails| trails.last()).map(|(until, _)| *until),
             blocked: self.blocked(router),
         }
+    }
+
+    /// How many of the routes on a Router that is draining are being deleted.
+    fn deleting_on(&self, router: &str) -> u32 {
+        // Nearly always there are none.
+        if self.deleting.is_empty()
+            || !self.routers.get(&ObjectKey::cluster(router)).is_some_and(|one| one.is_draining())
+        {
+            return 0;
+        }
+        let is_there = |key: &&ObjectKey| self.bindings.get(key).is_some_and(|binding| binding.router == router);
+        u32::try_from(self.deleting.iter().filter(is_there).count()).unwrap_or(u32::MAX)
     }
 
     /// The routes whose former names are records of a Router, as many as it tells and one more.
@@ -595,7 +627,7 @@ impl Placement {
         if let Some(before) = applied.before.as_ref().filter(|before| before.holder_key() != applied.now.holder_key()) {
             self.on_claim_gone(&applied.key, before);
         }
-        self.claims_of.entry(applied.now.holder_key()).or_default().insert(applied.key.name.clone());
+        self.claims_of.insert((hash_of(&applied.now.holder_key()), applied.key.name.as_str().into()));
         self.soon(Subject::Claim(applied.key.name.clone()));
         self.look_at_hosts(&applied.now, applied.before.as_deref());
     }
@@ -613,19 +645,14 @@ impl Placement {
     }
 
     fn on_claim_gone(&mut self, key: &ObjectKey, last: &ClaimView) {
-        let holder = last.holder_key();
-        if let Some(claims) = self.claims_of.get_mut(&holder) {
-            claims.remove(&key.name);
-            if claims.is_empty() {
-                self.claims_of.remove(&holder);
-            }
-        }
+        self.claims_of.remove(&(hash_of(&last.holder_key()), key.name.as_str().into()));
     }
 
     fn look_at_claims_of(&mut self, key: &ObjectKey) {
-        for name in self.claims_of.get(key).cloned().unwrap_or_default() {
-            self.soon(Subject::Claim(name));
-        }
+        let hash = hash_of(key);
+        let claims = self.claims_of.range((hash, Box::default())..).take_while(|(of, _)| *of == hash);
+        let names: Vec<String> = claims.map(|(_, name)| name.to_string()).collect();
+        names.into_iter().for_each(|name| self.soon(Subject::Claim(name)));
     }
 
     fn on_routers(&mut self, change: Change<RouterView>) {
@@ -684,6 +711,10 @@ impl Placement {
     }
 }
 
+fn hash_of(key: &ObjectKey) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(key)
+}
+
 /// Tells by an Event that a condition has turned.
 fn tell(events: &Events, key: &ObjectKey, uid: &str, statement: &Statement) {
     let is_warning = match statement.kind {
@@ -719,6 +750,10 @@ impl Agenda {
         let (time, subject) = self.order.first().filter(|(time, _)| *time <= now).cloned()?;
         self.order.remove(&(time, subject.clone()));
         self.times.remove(&subject);
+        if self.times.is_empty() {
+            // After a storm of them the room is given back.
+            self.times = HashMap::new();
+        }
         Some(subject)
     }
 

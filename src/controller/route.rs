@@ -31,6 +31,7 @@ use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
 use crate::client::reflector::ObjectKey;
 use crate::client::status::{Statement, state, update_status};
+use crate::client::uid::Uid;
 
 /// Condition of a Route: it is bound to a Router whose selectors do not match it any more.
 pub const SELECTOR_MISMATCH: &str = "SelectorMismatch";
@@ -48,13 +49,15 @@ pub type Labels = BTreeMap<String, String>;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RouteView {
     /// `metadata.uid`.
-    pub uid: String,
+    pub uid: Uid,
     /// Its labels.
     pub labels: Labels,
     /// `spec.host`, if it is not empty.
     pub host: Option<String>,
     /// Whether its status says that it has a Router.
     pub bound: bool,
+    /// Whether it is being deleted.
+    pub deleting: bool,
     /// What its condition `Admitted` says.
     pub admitted: Option<bool>,
     /// Whether that says that another Route holds its host.
@@ -85,10 +88,11 @@ impl RouteView {
         let find = |kind: &str| status?.conditions.iter().find(|condition| condition.type_ == kind);
         let says = |kind: &str| find(kind).map(|condition| condition.status == "True");
         RouteView {
-            uid: route.metadata.uid.clone().unwrap_or_default(),
+            uid: Uid::of(route.metadata.uid.as_deref()),
             labels: route.metadata.labels.clone().unwrap_or_default(),
             host: route.spec.host.clone().filter(|host| !host.is_empty()),
             bound: status.is_some_and(|status| status.phase == Phase::Scheduled),
+            deleting: route.metadata.deletion_timestamp.is_some(),
             admitted: says(ADMITTED),
             host_taken: find(ADMITTED).is_some_and(|found| found.status == "False" && found.reason == HOST_TAKEN),
             mismatch: says(SELECTOR_MISMATCH),
@@ -125,7 +129,7 @@ impl RouteView {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BindingView {
     /// Uid of the Route that it binds.
-    pub route_uid: String,
+    pub route_uid: Uid,
     /// The Router.
     pub router: String,
     /// The label.
@@ -140,7 +144,7 @@ impl BindingView {
     /// Of a RouteBinding.
     pub fn new(binding: &RouteBinding) -> Self {
         BindingView {
-            route_uid: binding.spec.route_uid.clone(),
+            route_uid: Uid::new(&binding.spec.route_uid),
             router: binding.spec.router.clone(),
             label: binding.spec.label.clone(),
             has_custom: binding.spec.names.iter().any(|name| name.kind == NameKind::Custom),

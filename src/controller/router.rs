@@ -39,6 +39,8 @@ pub const FAULTS_TOLD_MAX: usize = 5;
 pub struct Load {
     /// How many routes are bound to it.
     pub routes: u32,
+    /// How many of these are being deleted, if it is draining: they are not moved.
+    pub deleting: u32,
     /// How many routes that have left have a former name in its zone that leads to them.
     pub trails: u32,
     /// Until when the last of these does.
@@ -105,6 +107,11 @@ impl RouterView {
     /// How many routes its status says it has.
     pub fn routes_told(&self) -> Option<u32> {
         self.told.routes
+    }
+
+    /// Whether its routes are to leave it.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining
     }
 
     /// Whether a route with these labels, in a namespace with those, may be placed on it by its selectors.
@@ -202,9 +209,26 @@ impl RouterView {
                 );
                 (false, "TrailsLead", message)
             }
-            (true, Load { routes, .. }) => (false, "RoutesLeft", format!("{routes} are left to be moved")),
+            (true, Load { routes, deleting, .. }) => (false, "RoutesLeft", left(*routes, *deleting)),
         };
         Some(Statement { kind: DRAINED, is_true, reason, message })
+    }
+}
+
+/// What is left of so many routes on a Router that is draining, so many of which are being deleted.
+fn left(routes: u32, deleting: u32) -> String {
+    let are = |count: u32, what: &str| match count {
+        1 => format!("1 {what}is"),
+        count => format!("{count} {what}are"),
+    };
+    let wait = |count: u32| match count {
+        1 => "being deleted: it goes when its finalizers are gone",
+        _ => "being deleted: they go when their finalizers are gone",
+    };
+    match routes.saturating_sub(deleting) {
+        0 => format!("{} left, and {}", are(routes, if routes == 1 { "route " } else { "routes " }), wait(routes)),
+        moving if deleting == 0 => format!("{} left to be moved", are(moving, "")),
+        moving => format!("{} left to be moved; {} {}", are(moving, ""), are(deleting, "more "), wait(deleting)),
     }
 }
 
@@ -445,9 +469,21 @@ mod tests {
         ] {
             let (routes, trails, trails_until) = load;
             let view = view(json!({"state": state}), status);
-            let load = Load { routes, trails, trails_until, blocked: Vec::new() };
+            let load = Load { routes, trails, trails_until, ..Load::default() };
             let found = view.drained(&load);
             assert_eq!(found.map(|found| (found.is_true, found.reason)), expected, "{state} {load:?}");
+        }
+        for (routes, deleting, message) in [
+            (1, 0, "1 is left to be moved"),
+            (3, 0, "3 are left to be moved"),
+            (3, 1, "2 are left to be moved; 1 more is being deleted: it goes when its finalizers are gone"),
+            (3, 2, "1 is left to be moved; 2 more are being deleted: they go when their finalizers are gone"),
+            (1, 1, "1 route is left, and being deleted: it goes when its finalizers are gone"),
+            (2, 2, "2 routes are left, and being deleted: they go when their finalizers are gone"),
+        ] {
+            let view = view(json!({"state": "draining"}), json!({}));
+            let load = Load { routes, deleting, ..Load::default() };
+            assert_eq!(view.drained(&load).map(|drained| drained.message).as_deref(), Some(message));
         }
     }
 }

@@ -31,6 +31,7 @@ use self::walks::Walks;
 use self::zones::{Output, Zones};
 use super::apexes::Apexes;
 use super::asked::register::{Register, Shown, shown};
+use super::shared;
 use crate::api::v1alpha1::brake::{BrakeCause, BrakeKind, Decision};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
@@ -153,7 +154,7 @@ impl Sources {
             }),
             bindings: reflector::reflect(client.clone(), settings(), |binding: RouteBinding| {
                 let mut verdicts = Vec::new();
-                let input = BindingInput::read(&binding, &mut verdicts).map(Arc::new);
+                let input = BindingInput::read(&binding, &mut verdicts).map(shared::binding);
                 Read { input, verdicts, trails: shown(&binding), trace: Trace::of(&binding.spec.route_uid) }
             }),
             ledger: reflector::reflect(client, settings(), |zone: LedgerZone| ledger_entry(&zone)),

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use super::names::{Names, after, expand};
 use super::proof;
 use super::section::{Message, Owner, Section, Written, question};
 use super::stats::Kind;
@@ -97,6 +98,27 @@ enum Step {
 
 /// Writes the answer about `qname`, which lies in the zone; [`Full`] if a part that it must have does not fit.
 pub(super) fn answer(ask: &Ask<'_>, qname: &Qname, message: &mut Message<'_, '_>) -> Result<Verdict, Full> {
+    match attempt(ask, qname, message) {
+        Ok(verdict) if !verdict.truncated => Ok(verdict),
+        cut if !message.is_within_pointers() => cut,
+        _ => attempt_again(ask, qname, message),
+    }
+}
+
+/// Writes the answer once more, with each name as short as it goes, where it had no room with its names as stored.
+#[cold]
+#[inline(never)]
+fn attempt_again(ask: &Ask<'_>, qname: &Qname, message: &mut Message<'_, '_>) -> Result<Verdict, Full> {
+    message.clear();
+    let mut names = Names::new(message.writer.written(), QUESTION_AT);
+    let mut again = message.again(&mut names);
+    let result = attempt(ask, qname, &mut again);
+    message.counts = again.counts;
+    result
+}
+
+#[inline]
+fn attempt(ask: &Ask<'_>, qname: &Qname, message: &mut Message<'_, '_>) -> Result<Verdict, Full> {
     match step(ask, Current { qname, at: QUESTION_AT, aliases: 0 }, message)? {
         Step::Done(verdict) => Ok(verdict),
         Step::Alias { target_at, source } => follow(ask, qname, target_at, source, message),
@@ -183,11 +205,8 @@ fn step(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> R
         },
         Some(Lookup::Cname(found, records)) => {
             let written = put_answer(ask, current, &found, &records, message)?;
-            let owner_octets = match owner(current, message) {
-                Owner::At(_) => 2,
-                Owner::Relative(labels) => labels.len() + 2,
-            };
-            Ok(Step::Alias { target_at: written.start + owner_octets + RECORD_HEAD - 2, source: found.node.hash() })
+            let owner_end = after(message.writer.written(), written.start);
+            Ok(Step::Alias { target_at: owner_end + RECORD_HEAD - 2, source: found.node.hash() })
         }
         Some(Lookup::Dname(dname, records)) => put_dname(ask, current, &dname, &records, message),
         None => Ok(Step::Done(Verdict {
@@ -277,11 +296,14 @@ fn put_dname(
     let kept = current.qname.start(dname.above);
     let length = kept + target.len();
     if length > NAME_OCTETS_MAX {
+        proof::expansions(ask, message)?;
         return Ok(Step::Done(verdict(Rcode::YXDOMAIN)));
     }
     let mut octets = [0; NAME_OCTETS_MAX];
     // The labels in front of the DNAME's owner as they stand in the message, so in the client's case.
-    octets[..kept].copy_from_slice(&message.writer.written()[current.at..current.at + kept]);
+    if expand(message.writer.written(), current.at, &mut octets).is_none() {
+        return Ok(Step::Done(verdict(Rcode::SERVFAIL)));
+    }
     octets[kept..length].copy_from_slice(target);
     let target_at = message.put_cname(self::owner(current, message), records.ttl(), &octets[..length])?;
     if matches!(ask.qtype, RecordType::CNAME | RecordType::ANY) {
@@ -437,10 +459,7 @@ fn has_dname(message: &Message<'_, '_>, owner: &[u8]) -> bool {
     for _ in 0..message.counts[Section::Answer as usize] {
         let mut octets = [0; NAME_OCTETS_MAX];
         let name = expand(written, at, &mut octets);
-        while written[at] != 0 && written[at] < 0xc0 {
-            at += usize::from(written[at]) + 1;
-        }
-        at += if written[at] == 0 { 1 } else { 2 };
+        at = after(written, at);
         let is_dname = written[at..at + 2] == RecordType::DNAME.0.to_be_bytes();
         if is_dname && name.is_some_and(|name| name.eq_ignore_ascii_case(owner)) {
             return true;
@@ -448,26 +467,6 @@ fn has_dname(message: &Message<'_, '_>, owner: &[u8]) -> bool {
         at += 10 + usize::from(u16::from_be_bytes([written[at + 8], written[at + 9]]));
     }
     false
-}
-
-/// The name at `at` in a message of ours, its pointers followed; `None` if it is too long.
-pub(super) fn expand<'o>(message: &[u8], mut at: usize, octets: &'o mut [u8; NAME_OCTETS_MAX]) -> Option<&'o [u8]> {
-    let mut length = 0;
-    // What we wrote points backwards only; the bound is for the reader of this line.
-    for _ in 0..2 * NAME_OCTETS_MAX {
-        let label = usize::from(*message.get(at)?);
-        if label >= 0xc0 {
-            at = (label & 0x3f) << 8 | usize::from(*message.get(at + 1)?);
-            continue;
-        }
-        octets.get_mut(length..length + label + 1)?.copy_from_slice(message.get(at..at + label + 1)?);
-        length += label + 1;
-        if label == 0 {
-            return Some(&octets[..length]);
-        }
-        at += label + 1;
-    }
-    None
 }
 
 /// Answers a query for RRSIG: all signatures at the name.

@@ -19,6 +19,7 @@ pub mod prefix;
 pub mod rrl;
 
 mod answer;
+mod names;
 mod proof;
 mod section;
 

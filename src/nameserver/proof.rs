@@ -1,7 +1,8 @@
 //! Proofs of absence from a zone that another signer signed: which NSEC (RFC 4035 §3.1.3) or NSEC3 records (RFC 5155 §7.2)
 //! stand beside an answer. Nothing is signed here.
 
-use super::answer::{ALIASES_MAX, Ask, Current, expand};
+use super::answer::{ALIASES_MAX, Ask, Current};
+use super::names::expand;
 use super::section::{Message, Owner};
 use crate::wire::RecordType;
 use crate::wire::build::Full;

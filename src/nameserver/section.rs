@@ -5,11 +5,12 @@
 //! (RFC 1035 §4.1.4): beyond, names are written out.
 
 use super::answer::ALIASES_MAX;
+use super::names::{Names, POINTER, POINTER_END, expand};
 use crate::wire::build::{Full, Writer};
 use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::question::{QUESTION_AT, Question};
 use crate::zone::Zone;
-use crate::zone::compression::{Places, Tail, follow};
+use crate::zone::compression::{APEX_END, Places, Tail, follow, stored_names};
 use crate::zone::node::{QUESTION_POINTER, RECORD_HEAD, Records, split_records};
 
 /// A section of a message, without the question.
@@ -34,6 +35,8 @@ pub(super) struct Message<'w, 'b> {
     /// The first `expansion_count` are set.
     expansions: [Expansion; ALIASES_MAX],
     expansion_count: u8,
+    /// Where names stand, if each is to be as short as it goes; else they are as stored.
+    names: Option<&'w mut Names>,
 }
 
 /// A name of the answer section whose signed records came from a wildcard: it is to be proved, when the section is whole,
@@ -64,10 +67,6 @@ pub(super) enum Owner<'a> {
     Relative(&'a [u8]),
 }
 
-/// Offsets that a pointer cannot say (RFC 1035 §4.1.4: 14 bits).
-const POINTER_END: usize = 0x4000;
-/// The bits that tell a pointer from a label.
-const POINTER: u16 = 0xc000;
 const QUESTION: Owner<'static> = Owner::At(QUESTION_AT);
 
 impl<'w, 'b> Message<'w, 'b> {
@@ -76,7 +75,28 @@ impl<'w, 'b> Message<'w, 'b> {
         let question_length = u16::from(question.name_length);
         let expansions = [Expansion::default(); ALIASES_MAX];
         let name_end = QUESTION_AT + usize::from(question_length);
-        Message { writer, counts: [0; 3], question_length, apex_length, name_end, expansions, expansion_count: 0 }
+        let (counts, expansion_count, names) = ([0; 3], 0, None);
+        Message { writer, counts, question_length, apex_length, name_end, expansions, expansion_count, names }
+    }
+
+    /// The same message with no records yet, whose names are to be as short as they go.
+    pub(super) fn again<'s>(&'s mut self, names: &'s mut Names) -> Message<'s, 'b> {
+        let (question_length, apex_length) = (self.question_length, self.apex_length);
+        Message {
+            writer: self.writer,
+            counts: [0; 3],
+            question_length,
+            apex_length,
+            name_end: QUESTION_AT + usize::from(question_length),
+            expansions: [Expansion::default(); ALIASES_MAX],
+            expansion_count: 0,
+            names: Some(names),
+        }
+    }
+
+    /// Whether pointers reach all that the message has room for.
+    pub(super) fn is_within_pointers(&self) -> bool {
+        self.writer.position() + self.writer.remaining() <= POINTER_END
     }
 
     /// Where the zone's apex stands in every message: at the end of the question's name.
@@ -95,9 +115,12 @@ impl<'w, 'b> Message<'w, 'b> {
     }
 
     /// From now on the name at `at`, which is `octets` long without compression, is looked up. Its labels above the apex stand
-    /// there in one piece.
+    /// there in one piece, unless names are as short as they go.
     pub(super) fn set_name(&mut self, at: usize, octets: usize) {
         self.name_end = at + octets;
+        if let Some(names) = &mut self.names {
+            names.current = at;
+        }
     }
 
     /// Remembers that records at the name at `at` came from the wildcard `above` labels up.
@@ -122,15 +145,24 @@ impl<'w, 'b> Message<'w, 'b> {
 
     /// Takes all records out again.
     pub(super) fn clear(&mut self) {
-        self.writer.rewind(self.question_end());
+        self.rewind(self.question_end());
         self.counts = [0; 3];
     }
 
-    /// The owner that is the name at `at`, or the labels `relative` above the apex if no pointer reaches that far.
+    /// Takes out what was written at `position` and after it.
+    fn rewind(&mut self, position: usize) {
+        self.writer.rewind(position);
+        if let Some(names) = &mut self.names {
+            names.forget(position);
+        }
+    }
+
+    /// The owner that is the name at `at`, or the labels `relative` above the apex if no pointer reaches that far, or
+    /// the name may not stand there in one piece.
     pub(super) fn owner_at<'a>(&self, at: usize, relative: &'a [u8]) -> Owner<'a> {
         match relative {
             [] => self.apex(),
-            _ if at < POINTER_END => Owner::At(at),
+            _ if at < POINTER_END && self.names.is_none() => Owner::At(at),
             _ => Owner::Relative(relative),
         }
     }
@@ -178,7 +210,7 @@ impl<'w, 'b> Message<'w, 'b> {
                 continue;
             }
             if let Err(full) = self.copy(owner, &[record], None) {
-                self.writer.rewind(start);
+                self.rewind(start);
                 return Err(full);
             }
             count += 1;
@@ -214,7 +246,7 @@ impl<'w, 'b> Message<'w, 'b> {
         let mut count = records.count();
         if signed {
             if let Err(full) = self.copy(owner, &[records.signatures()], ttl) {
-                self.writer.rewind(start);
+                self.rewind(start);
                 return Err(full);
             }
             count += records.signature_count();
@@ -227,24 +259,39 @@ impl<'w, 'b> Message<'w, 'b> {
     pub(super) fn put_cname(&mut self, owner: Owner<'_>, ttl: u32, target: &[u8]) -> Result<usize, Full> {
         let start = self.writer.position();
         let [a, b, c, d] = ttl.to_be_bytes();
-        let head = [0, 5, 0, 1, a, b, c, d, 0, target.len() as u8];
-        let put = self.put_owner(owner).and_then(|()| self.writer.put(&head)).and_then(|()| self.writer.put(target));
-        if put.is_err() {
-            self.writer.rewind(start);
-            return Err(Full);
-        }
+        let mut put = || {
+            self.put_owner(owner)?;
+            self.writer.put(&[0, 5, 0, 1, a, b, c, d, 0, 0])?;
+            let target_at = self.writer.position();
+            self.put_name(target)?;
+            let length = self.writer.position() - target_at;
+            self.writer.written_mut()[target_at - 1] = length as u8;
+            Ok(target_at)
+        };
+        let target_at = put().inspect_err(|Full| self.rewind(start))?;
         self.counted(Section::Answer, start, 1)?;
-        Ok(self.writer.position() - target.len())
+        Ok(target_at)
     }
 
     /// Writes an owner alone.
     fn put_owner(&mut self, owner: Owner<'_>) -> Result<(), Full> {
         match owner {
             Owner::At(at) => self.writer.put_u16(POINTER | at as u16),
+            Owner::Relative(labels) if self.names.is_some() => {
+                self.put_stored(&[], labels, Some(APEX_END - self.apex_length))
+            }
             Owner::Relative(labels) => {
                 self.writer.put(labels)?;
                 self.put_apex(self.apex_octets())
             }
+        }
+    }
+
+    /// Writes a name as short as it goes, if names are.
+    fn put_name(&mut self, name: &[u8]) -> Result<(), Full> {
+        match &mut self.names {
+            Some(names) => names.put(self.writer, name),
+            None => self.writer.put(name),
         }
     }
 
@@ -299,7 +346,7 @@ impl<'w, 'b> Message<'w, 'b> {
         };
         let result = put();
         if result.is_err() {
-            self.writer.rewind(start);
+            self.rewind(start);
         }
         result
     }
@@ -318,6 +365,9 @@ impl<'w, 'b> Message<'w, 'b> {
     #[inline]
     fn copy_and_resolve(&mut self, owner: Owner<'_>, records: &Records<'_>, ttl: Option<u32>) -> Result<bool, Full> {
         let start = self.writer.position();
+        if self.names.is_some() {
+            return self.put_shortest(owner, records, ttl).map(|()| false);
+        }
         let moves = matches!(owner, Owner::Relative(_));
         if records.has_patches() && (moves || start + records.reach() > POINTER_END) {
             return self.write_out(owner, records, ttl).map(|()| false);
@@ -366,9 +416,65 @@ impl<'w, 'b> Message<'w, 'b> {
         };
         let result = put();
         if result.is_err() {
-            self.writer.rewind(start);
+            self.rewind(start);
         }
         result
+    }
+
+    /// Writes an RRset with its names as short as they go.
+    #[cold]
+    fn put_shortest(&mut self, owner: Owner<'_>, records: &Records<'_>, ttl: Option<u32>) -> Result<(), Full> {
+        let start = self.writer.position();
+        let mut put = || -> Result<(), Full> {
+            let mut patches = records.patches().peekable();
+            let mut record_at = 0;
+            for record in split_records(records.records()) {
+                self.put_owner(owner)?;
+                self.put_middle(record, ttl)?;
+                let length_at = self.writer.position();
+                self.writer.put_u16(0)?;
+                let mut from = RECORD_HEAD;
+                let is_pointer = |at: usize| patches.next_if_eq(&(record_at + at)).is_some();
+                for name in stored_names(records.rtype(), record, is_pointer).into_iter().flatten() {
+                    self.writer.put(&record[from..name.start])?;
+                    self.put_stored(records.records(), &record[name.start..name.plain_end], name.pointer)?;
+                    from = name.end;
+                }
+                self.writer.put(&record[from..])?;
+                let length = (self.writer.position() - length_at - 2) as u16;
+                self.writer.written_mut()[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
+                record_at += record.len();
+            }
+            Ok(())
+        };
+        put().inspect_err(|Full| self.rewind(start))
+    }
+
+    /// Writes the name that these labels are with what a stored pointer behind them stands for, as short as it goes.
+    fn put_stored(&mut self, records: &[u8], plain: &[u8], pointer: Option<u16>) -> Result<(), Full> {
+        let mut name = [0; NAME_OCTETS_MAX];
+        let mut length = 0;
+        let mut append = |octets: &[u8]| {
+            name[length..length + octets.len()].copy_from_slice(octets);
+            length += octets.len();
+        };
+        append(plain);
+        let tail = pointer.map_or(Tail::Root, |stored| follow(records, stored, &mut append));
+        let written = self.writer.written();
+        match tail {
+            Tail::Root => append(&[0]),
+            Tail::Apex(octets) => {
+                let apex_end = QUESTION_AT + usize::from(self.question_length);
+                append(&written[apex_end - octets..apex_end]);
+            }
+            Tail::Owner(octets) => {
+                let mut current = [0; NAME_OCTETS_MAX];
+                let at = self.names.as_ref().map_or(QUESTION_AT, |names| names.current);
+                let current = expand(written, at, &mut current).ok_or(Full)?;
+                append(&current[current.len() - octets..]);
+            }
+        }
+        self.put_name(&name[..length])
     }
 
     /// Writes what a stored pointer stands for.
@@ -399,7 +505,7 @@ impl<'w, 'b> Message<'w, 'b> {
         match count.checked_add(records.try_into().map_err(|_| Full)?) {
             Some(sum) => *count = sum,
             None => {
-                self.writer.rewind(start);
+                self.rewind(start);
                 return Err(Full);
             }
         }

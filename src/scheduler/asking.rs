@@ -9,7 +9,8 @@
 //!                                                └──fits────────────► carry_out
 //! ```
 //!
-//! While a route is asked about nothing is assumed of it. Its binding is assumed when the answer has been found to fit, by
+//! While a route is asked about nothing is assumed of it but that it will have its custom host: the order in which routes were
+//! looked at decides who gets one, not that of the answers. Its binding is assumed when the answer has been found to fit, by
 //! the snapshot of that moment, so that no Router and no namespace ever gets more than it may have.
 
 use std::sync::Arc;
@@ -116,6 +117,8 @@ impl Scheduler {
             }
             Err(error) => {
                 let Some(key) = self.flights.remove(&error.id()) else { return };
+                let woken = self.hosts.release(&key);
+                self.look_at(woken);
                 if error.is_cancelled() {
                     // Another strategy chooses by now: the route is placed by that, at once.
                     self.queue.done(&key);
@@ -139,6 +142,7 @@ impl Scheduler {
                 if is_in_use {
                     self.rest.withdrawn();
                 }
+                self.release_host(&subject.key, &subject.route);
                 self.queue.failed(&subject.key, now, random());
                 return;
             }
@@ -147,11 +151,14 @@ impl Scheduler {
             self.mind(&outcome, now);
         }
         let Some(term) = self.term.clone().filter(Term::is_current) else {
+            self.release_host(&subject.key, &subject.route);
             self.queue.failed(&subject.key, now, random());
             return;
         };
-        let (before, started) = (subject.route, subject.started);
-        let Some(subject) = self.subject(subject.key, started, under_way, events) else { return };
+        let (key, before, started) = (subject.key.clone(), subject.route, subject.started);
+        let Some(subject) = self.subject(subject.key, started, under_way, events) else {
+            return self.release_host(&key, &before);
+        };
         if !is_in_use || !subject.route.decides_as(&before) {
             return self.place(subject, &term, under_way, events);
         }

@@ -23,7 +23,7 @@ use super::rebind::Leaving;
 use crate::api::names;
 use crate::api::v1alpha1::name_claim::{ClaimKind, Holder, NameClaim};
 use crate::api::v1alpha1::route::{AssignedName, NameKind, Route};
-use crate::api::v1alpha1::route_binding::{FENCING_ANNOTATION, RouteBinding, RouteBindingSpec};
+use crate::api::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
 
@@ -79,10 +79,17 @@ pub enum Outcome {
         /// In a sentence.
         message: String,
     },
+    /// Its host overlaps one that another namespace holds, as only the API knew.
+    Overlaps,
     /// The Route is not what was looked at any more.
     Changed,
     /// This process leads no more; nothing was written since.
     Deposed,
+    /// The API says that this process leads no more, which it does not know yet.
+    Fenced {
+        /// What it said.
+        error: String,
+    },
     /// The API does not answer, or refuses.
     Failed {
         /// Whether it was the API's answer, rather than none.
@@ -99,9 +106,10 @@ impl Outcome {
             Outcome::Bound { .. } => "bound",
             Outcome::Moved => "moved",
             Outcome::AlreadyBound => "already_bound",
-            Outcome::NotAdmitted { .. } => "not_admitted",
+            Outcome::NotAdmitted { .. } | Outcome::Overlaps => "not_admitted",
             Outcome::Changed => "changed",
             Outcome::Deposed => "deposed",
+            Outcome::Fenced { .. } => "fenced",
             Outcome::Failed { .. } => "failed",
         }
     }
@@ -111,11 +119,18 @@ impl Outcome {
     }
 }
 
+/// Whether the API refuses a write for its fencing number.
+pub(super) fn is_fenced(status: &kube::core::Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 409 && causes.into_iter().any(|cause| cause.field == FENCING_FIELD)
+}
+
 impl Binder {
     /// Binds a route as planned, while `term` lasts.
     pub async fn bind(&self, plan: &Plan, term: &Term) -> Outcome {
         match timeout(ATTEMPT_TIMEOUT, self.attempt(plan, term)).await {
             Ok(Ok(outcome)) => outcome,
+            Ok(Err(kube::Error::Api(status))) if is_fenced(&status) => Outcome::Fenced { error: status.message },
             Ok(Err(kube::Error::Api(status))) => {
                 Outcome::Failed { answered: true, error: format!("{} ({})", status.message, status.code) }
             }
@@ -131,7 +146,7 @@ impl Binder {
         let holder = Holder {
             namespace: plan.key.namespace.clone().unwrap_or_default(),
             name: plan.key.name.clone(),
-            uid: plan.route.uid.clone(),
+            uid: plan.route.uid.to_string(),
         };
         if !term.is_current() {
             return Ok(Outcome::Deposed);
@@ -160,17 +175,13 @@ impl Binder {
             Claimed::Ours => return Ok(None),
             Claimed::Gone => return Ok(Some(Outcome::Changed)),
             Claimed::Taken(by) => by,
-            Claimed::Overlaps => {
-                let message =
-                    format!("{host} overlaps a host that a route of another namespace holds, which was there first");
-                return Ok(Some(Outcome::not_admitted("HostAlreadyClaimed", message)));
-            }
+            Claimed::Overlaps => return Ok(Some(Outcome::Overlaps)),
         };
         // Who it is concerns only those who may see it.
         let message = if taken_by.namespace == holder.namespace {
-            format!("{host} is held by the route {}, which was there first", taken_by.name)
+            format!("{host} is held by the route {}", taken_by.name)
         } else {
-            format!("{host} is held by a route of another namespace, which was there first")
+            format!("{host} is held by a route of another namespace")
         };
         Ok(Some(Outcome::not_admitted("HostAlreadyClaimed", message)))
     }
@@ -218,7 +229,7 @@ impl Binder {
         let spec = RouteBindingSpec {
             route_namespace: namespace.clone(),
             route_name: plan.key.name.clone(),
-            route_uid: plan.route.uid.clone(),
+            route_uid: plan.route.uid.to_string(),
             route_resource_version: Some(plan.route.version.clone()).filter(|version| !version.is_empty()),
             router: router.clone(),
             dns: dns.clone(),
@@ -255,13 +266,13 @@ impl Binder {
             match status.code {
                 409 if status.is_already_exists() => {
                     return Ok(match bindings.get_opt(&plan.key.name).await? {
-                        Some(existing) if existing.spec.route_uid == plan.route.uid => Outcome::AlreadyBound,
+                        Some(existing) if plan.route.uid == *existing.spec.route_uid => Outcome::AlreadyBound,
                         // An earlier Route's, which is about to be cleared away.
                         _ => Outcome::Changed,
                     });
                 }
                 404 => return Ok(Outcome::Changed),
-                409 if changes < CHANGES_MAX => {
+                409 if changes < CHANGES_MAX && !is_fenced(&status) => {
                     changes += 1;
                     let Some(route) = routes.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
                     let version = route.metadata.resource_version.clone();

@@ -11,14 +11,13 @@
 //! | Route on a draining Router different | | gets in line to leave once more |
 //! | RouteBinding | counts it | if its Router drains, its route gets in line |
 //! | RouteBinding gone | counts it no more | wakes routes, if its Router or its namespace's quota was full |
-//! | claim on a host let go | | looks at the Route that has waited longest for it, and at those that it kept out |
+//! | claim on a host let go | | looks at the Route that has waited longest for it, and at those that it kept out (`admission`) |
 
 use std::collections::BTreeSet;
 
 use super::Scheduler;
-use super::facts::{BindingFacts, HostClaimFacts, NamespaceFacts, Quota, RouteFacts, RouterFacts};
+use super::facts::{BindingFacts, NamespaceFacts, Quota, RouteFacts, RouterFacts};
 use super::filter::{Wish, judge};
-use crate::api::names::host_claim_name;
 use crate::client::reflector::{self, Change, ObjectKey};
 
 /// When no more routes than this wait, a change of any Router makes them all say anew why they wait. When more do, each such
@@ -130,7 +129,7 @@ impl Scheduler {
     fn on_route(&mut self, applied: reflector::Applied<RouteFacts>) {
         let reflector::Applied { key, now, before, recreated } = applied;
         if let Some(before) = before.as_ref().filter(|before| recreated || before.host != now.host) {
-            self.stop_waiting_for_host(&key, before);
+            self.leave_line(&key, before);
         }
         if now.bound && !now.deleting && self.is_to_move(&key, &now) {
             if before.is_none_or(|before| !now.decides_as(&before)) {
@@ -138,7 +137,11 @@ impl Scheduler {
             }
         } else if now.bound || now.deleting {
             self.reports.remove(&key);
-            self.stop_waiting_for_host(&key, &now);
+            if now.bound {
+                self.stop_waiting_for_host(&key, &now);
+            } else {
+                self.leave_line(&key, &now);
+            }
             self.queue.remove(&key);
             let differs = before.is_none_or(|before| !now.decides_as(&before));
             if differs {
@@ -156,11 +159,7 @@ impl Scheduler {
 
     fn on_route_gone(&mut self, key: &ObjectKey, last: &RouteFacts) {
         self.reports.remove(key);
-        self.stop_waiting_for_host(key, last);
-        if let Some(host) = &last.host {
-            let woken = self.hosts.release(host, key);
-            self.look_at(woken);
-        }
+        self.leave_line(key, last);
         self.queue.remove(key);
     }
 
@@ -201,63 +200,6 @@ impl Scheduler {
         // A binding of an earlier Route of the name stood in the way, or this one shall be placed anew.
         if self.routes.get(&key).is_some_and(|route| !route.bound && !route.deleting) {
             self.queue.push(key);
-        }
-    }
-
-    pub(super) fn on_host_claims(&mut self, change: Change<HostClaimFacts>) {
-        let (applied, gone) = match change {
-            Change::Applied(applied) => (vec![applied], Vec::new()),
-            Change::Deleted { key, last } => (Vec::new(), vec![(key, last)]),
-            Change::Resynced(resync) => (resync.applied, resync.vanished),
-        };
-        let mut names = Vec::with_capacity(applied.len() + gone.len());
-        let mut woken = Vec::new();
-        for (key, last) in gone {
-            woken.extend(self.hosts.remove(&key.name, &last));
-            names.push(key.name);
-        }
-        for reflector::Applied { key, now, before, .. } in applied {
-            woken.extend(self.hosts.set(&key.name, before.as_deref(), &now));
-            names.push(key.name);
-        }
-        for name in names {
-            let holder = self.host_claims.get(&ObjectKey::cluster(&name)).and_then(|claim| claim.holder_uid.clone());
-            let Some(waiting) = self.waiting_for_host.get(&name) else { continue };
-            let waiting = waiting.iter().filter_map(|key| self.routes.get(key).map(|route| (key, route)));
-            let next = match holder {
-                Some(holder) => waiting.filter(|(_, route)| route.uid == holder).map(|(key, _)| key).next(),
-                // Free: the one that has waited longest, of those that may have it, takes over; the others go on waiting.
-                None => waiting
-                    .filter(|(_, route)| route.host_proven || !self.settings.prove_hosts)
-                    .min_by_key(|(key, route)| (route.created, *key))
-                    .map(|(key, _)| key),
-            };
-            woken.extend(next.cloned());
-        }
-        self.look_at(woken);
-    }
-
-    /// Looks again at routes that were kept from their host, the oldest first: of those that want one and the same host, or
-    /// overlapping ones, it gets it.
-    pub(super) fn look_at(&mut self, woken: Vec<ObjectKey>) {
-        let waits = |key: ObjectKey| {
-            let route = self.routes.get(&key).filter(|route| !route.bound && !route.deleting)?;
-            Some((route.created, key))
-        };
-        let mut woken: Vec<(i64, ObjectKey)> = woken.into_iter().filter_map(waits).collect();
-        woken.sort_unstable();
-        woken.into_iter().for_each(|(_, key)| self.queue.push(key));
-    }
-
-    pub(super) fn stop_waiting_for_host(&mut self, key: &ObjectKey, route: &RouteFacts) {
-        self.hosts.stop(key);
-        let Some(host) = &route.host else { return };
-        let claim = host_claim_name(host);
-        if let Some(waiting) = self.waiting_for_host.get_mut(&claim) {
-            waiting.remove(key);
-            if waiting.is_empty() {
-                self.waiting_for_host.remove(&claim);
-            }
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::api::v1alpha1::route::{
 };
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::{AddressState, Router, RouterState, ZONE_PUBLISHED};
+use crate::client::uid::Uid;
 
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
@@ -24,7 +25,7 @@ pub type Labels = BTreeMap<String, String>;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RouteFacts {
     /// `metadata.uid`.
-    pub uid: String,
+    pub uid: Uid,
     /// `metadata.resourceVersion`.
     pub version: String,
     /// `metadata.generation`; 0 if the server keeps none.
@@ -104,7 +105,7 @@ impl From<Route> for RouteFacts {
         let host_proven = route.spec.host.as_ref().is_some_and(proves);
         RouteFacts {
             move_to: move_to.filter(|router| !router.is_empty()).cloned(),
-            uid: route.metadata.uid.unwrap_or_default(),
+            uid: Uid::of(route.metadata.uid.as_deref()),
             version: route.metadata.resource_version.unwrap_or_default(),
             generation: route.metadata.generation.unwrap_or_default(),
             created: route.metadata.creation_timestamp.map_or(0, |time| time.0.as_second()),
@@ -239,7 +240,10 @@ pub enum Quota {
 
 impl Quota {
     fn parse(text: &str) -> Self {
-        text.trim().parse().map_or_else(|_| Quota::Unreadable(text.to_owned()), Quota::AtMost)
+        // `parse` would take a sign as well.
+        let is_digits = text.bytes().all(|octet| octet.is_ascii_digit());
+        let quota = text.parse().ok().filter(|_| is_digits);
+        quota.map_or_else(|| Quota::Unreadable(text.to_owned()), Quota::AtMost)
     }
 }
 
@@ -259,7 +263,7 @@ impl From<Namespace> for NamespaceFacts {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BindingFacts {
     /// Uid of the Route that it binds.
-    pub route_uid: String,
+    pub route_uid: Uid,
     /// The Router.
     pub router: String,
     /// A number that grows with each commit, to order bindings by.
@@ -275,7 +279,7 @@ impl From<RouteBinding> for BindingFacts {
         let created = binding.metadata.creation_timestamp.map_or(0, |time| time.0.as_second());
         BindingFacts {
             trail_turn: binding.spec.trails.iter().map(|trail| trail.from.as_ref().unwrap_or(&trail.until).0).min(),
-            route_uid: binding.spec.route_uid,
+            route_uid: Uid::new(&binding.spec.route_uid),
             router: binding.spec.router,
             turn: version.unwrap_or_else(|| u64::try_from(created).unwrap_or(0)),
         }
@@ -286,7 +290,7 @@ impl From<RouteBinding> for BindingFacts {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HostClaimFacts {
     /// Uid of the Route that holds it; `None` once it was let go.
-    pub holder_uid: Option<String>,
+    pub holder_uid: Option<Uid>,
     /// The host.
     pub host: String,
     /// The namespace of the Route that holds it, or held it last.
@@ -297,7 +301,11 @@ impl From<NameClaim> for HostClaimFacts {
     fn from(claim: NameClaim) -> Self {
         let held = claim.spec.released_at.is_none();
         let holder = claim.spec.holder;
-        HostClaimFacts { holder_uid: held.then_some(holder.uid), host: claim.spec.value, namespace: holder.namespace }
+        HostClaimFacts {
+            holder_uid: held.then(|| Uid::new(&holder.uid)),
+            host: claim.spec.value,
+            namespace: holder.namespace,
+        }
     }
 }
 
@@ -329,7 +337,10 @@ mod tests {
         for (annotations, quota) in [
             (serde_json::json!({}), Quota::Unlimited),
             (serde_json::json!({QUOTA_ANNOTATION: "0"}), Quota::AtMost(0)),
-            (serde_json::json!({QUOTA_ANNOTATION: " 100 "}), Quota::AtMost(100)),
+            (serde_json::json!({QUOTA_ANNOTATION: "100"}), Quota::AtMost(100)),
+            (serde_json::json!({QUOTA_ANNOTATION: " 3"}), Quota::Unreadable(" 3".to_owned())),
+            (serde_json::json!({QUOTA_ANNOTATION: "+3"}), Quota::Unreadable("+3".to_owned())),
+            (serde_json::json!({QUOTA_ANNOTATION: ""}), Quota::Unreadable(String::new())),
             (serde_json::json!({QUOTA_ANNOTATION: "-1"}), Quota::Unreadable("-1".to_owned())),
             (serde_json::json!({QUOTA_ANNOTATION: "many"}), Quota::Unreadable("many".to_owned())),
         ] {

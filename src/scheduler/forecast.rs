@@ -139,7 +139,18 @@ impl Forecast {
 
     /// Moves all routes away from the Routers that are draining.
     pub fn drain(&mut self, strategy: &dyn Strategy) -> Vec<Step> {
-        let drains = |name: &str| self.router(name).is_some_and(|(router, _)| router.state == RouterState::Draining);
+        self.drain_those(strategy, |_| true)
+    }
+
+    /// Moves all routes away from the Router `name` if it is draining, and none from others that are.
+    pub fn drain_router(&mut self, name: &str, strategy: &dyn Strategy) -> Vec<Step> {
+        self.drain_those(strategy, |router| router == name)
+    }
+
+    fn drain_those(&mut self, strategy: &dyn Strategy, which: impl Fn(&str) -> bool) -> Vec<Step> {
+        let drains = |name: &str| {
+            which(name) && self.router(name).is_some_and(|(router, _)| router.state == RouterState::Draining)
+        };
         let on = self.bindings.iter().filter(|(_, bound)| drains(&bound.facts.router));
         let keys: Vec<ObjectKey> = on.map(|(key, _)| key.clone()).collect();
         let decide = |wish: &Wish<'_>, snapshot: &Snapshot| decide(wish, snapshot, strategy, None);
@@ -170,6 +181,11 @@ impl Forecast {
                 || self.snapshot.routers().any(|(router, _)| takes_names_of(host, &router.dns))
         };
         let platform_host = route.host.as_deref().filter(is_platform_name);
+        if route.deleting || namespace.terminating {
+            let what = if route.deleting { "it" } else { "its namespace" };
+            let nowhere = Nowhere { reason: "Deleting", message: format!("{what} is being deleted") };
+            return Some(Step { key: key.clone(), from: from.map(|from| from.router), outcome: Err(nowhere) });
+        }
         let leaving = from.as_ref().map(|from| from.router.as_str());
         // One that has a Router was judged before.
         if let Some(refusal) = self.refused.get(key).filter(|_| from.is_none()) {
@@ -220,6 +236,47 @@ mod tests {
         let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec,
             "status": status});
         serde_json::from_value(object).expect("an object")
+    }
+
+    #[test]
+    fn what_is_being_deleted_stays_where_it_is() {
+        let mut forecast = Forecast::new("v3.example", Instant::now());
+        for (name, state) in [("s1", "draining"), ("s2", "active"), ("s3", "draining")] {
+            let spec = json!({"dns": format!("{name}.v3.example"), "addresses": [{"ip": "192.0.2.1"}], "state": state});
+            forecast.set_router(object("Router", json!({"name": name}), spec, Value::Null));
+        }
+        let going: Namespace = serde_json::from_value(json!({"metadata": {"name": "going",
+            "deletionTimestamp": "2026-01-01T00:00:00Z"}}))
+        .expect("a Namespace");
+        forecast.set_namespace(going);
+        let deleted = json!("2026-01-01T00:00:00Z");
+        for (namespace, name, deletion, router) in [
+            ("going", "a", Value::Null, "s1"),
+            ("shop", "b", deleted, "s1"),
+            ("shop", "c", Value::Null, "s1"),
+            ("shop", "d", Value::Null, "s3"),
+        ] {
+            let metadata = json!({"namespace": namespace, "name": name, "uid": name, "deletionTimestamp": deletion});
+            forecast.set_route(object("Route", metadata.clone(), json!({}), json!({"phase": "scheduled"})));
+            let dns = format!("{router}.v3.example");
+            let spec = json!({"routeNamespace": namespace, "routeName": name, "routeUID": name, "router": router, "dns": dns,
+                "label": format!("{namespace}-{name}"), "strategy": "weighted", "names": []});
+            forecast.set_binding(object("RouteBinding", metadata, spec, Value::Null));
+        }
+        // Of two that drain it is asked about one.
+        let steps = forecast.drain_router("s1", StrategyName::Weighted.strategy());
+        let told: Vec<_> = steps
+            .iter()
+            .map(|step| match &step.outcome {
+                Ok(placement) => (step.key.name.as_str(), placement.router.as_str()),
+                Err(nowhere) => (step.key.name.as_str(), nowhere.message.as_str()),
+            })
+            .collect();
+        assert_eq!(told, [("a", "its namespace is being deleted"), ("b", "it is being deleted"), ("c", "s2")]);
+        assert_eq!(forecast.router("s1").map(|(_, shard)| shard.routes), Some(2));
+        assert_eq!(forecast.router("s3").map(|(router, _)| router.state), Some(RouterState::Draining));
+        let asked = forecast.move_route(&ObjectKey::namespaced("shop", "b"), "s2").expect("it is there");
+        assert_eq!(asked.outcome.expect_err("it is being deleted").reason, "Deleting");
     }
 
     #[test]

@@ -6,10 +6,13 @@
 //! asks for them, and whoever holds `www.shop.example` would have a stranger beside it who gets what it lets go.
 //!
 //! Equal hosts are one NameClaim, and creating that is the lock. Overlapping ones are several, so they are judged here, by
-//! the loop that makes every decision, one after the other. A host counts from the decision on (*reserved*), before its claim is
-//! seen. Routes that are kept out wait for the claim that does so, and are looked at in the order in which they were created
-//! when it is let go. Our own server judges the same once more in the transaction that writes the claim, for the time in which
-//! two schedulers each hold themselves for the leader.
+//! the loop that makes every decision, one after the other. A host counts from when a Router is looked for on (*reserved*),
+//! before its claim is seen; who wants the very same one waits until it is known what came of that. Routes that are kept out
+//! wait for the claim that does so, and are looked at in the order in which they were created when it is let go. Our own server
+//! judges the same once more in the transaction that writes the claim, for what the mirror does not show.
+//!
+//! Only who holds a host keeps others out, never who waits for one: else a Route that waits for somebody's `www.shop.example`
+//! would keep that somebody from `*.shop.example`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -23,6 +26,8 @@ pub struct Hosts {
     /// By the host's labels from the last to the first, so that names below one another stand together.
     held: BTreeMap<Path, Held>,
     reserved: BTreeMap<Path, ObjectKey>,
+    /// The same by who has reserved it.
+    reserved_by: HashMap<ObjectKey, Path>,
     waiting: BTreeMap<Path, BTreeSet<ObjectKey>>,
     waits_for: HashMap<ObjectKey, Path>,
 }
@@ -36,9 +41,9 @@ struct Held {
     claim: String,
 }
 
-/// A host that keeps another one out.
+/// A host that keeps a route from another one, or from itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Overlap {
+pub struct Obstacle {
     path: Path,
     /// In a sentence; it names nothing of the other namespace but a wildcard that the host itself is below.
     pub message: String,
@@ -56,14 +61,17 @@ fn host(path: &str) -> String {
 impl Hosts {
     /// A claim is there, or is different. The answer is who has waited for what it lets go.
     pub fn set(&mut self, claim: &str, before: Option<&HostClaimFacts>, now: &HostClaimFacts) -> Vec<ObjectKey> {
-        let woken = before.map_or(Vec::new(), |before| self.remove(claim, before));
+        let mut woken = before.map_or(Vec::new(), |before| self.remove(claim, before));
         if now.holder_uid.is_none() {
             return woken;
         }
         let path = path(&now.host);
-        self.reserved.remove(&path);
+        // Who waited to see what comes of that is looked at again, and waits on if it must.
+        if let Some(key) = self.reserved.remove(&path) {
+            self.reserved_by.remove(&key);
+            woken.extend(self.wake(&path));
+        }
         self.held.insert(path, Held { namespace: now.namespace.clone(), claim: claim.to_owned() });
-        // Others of the same namespace may have waited under it as well: they are looked at again, and wait on if they must.
         woken
     }
 
@@ -77,17 +85,15 @@ impl Hosts {
     }
 
     /// What keeps a route of `namespace` from having `host`.
-    pub fn overlap(&self, host: &str, namespace: &str) -> Option<Overlap> {
+    pub fn overlap(&self, host: &str, namespace: &str) -> Option<Obstacle> {
         let own = path(host);
         // The wildcards above: for each name above, the asterisk below it.
         for (end, _) in own.match_indices('.').filter(|(end, _)| end + 1 < own.len()) {
             let above = format!("{}*.", &own[..=end]);
             if above != own && self.is_of_another(&above, namespace) {
-                let message = format!(
-                    "{host} is below {}, which a route of another namespace holds that was there first",
-                    self::host(&above)
-                );
-                return Some(Overlap { path: above, message });
+                let message =
+                    format!("{host} is below {}, which a route of another namespace holds", self::host(&above));
+                return Some(Obstacle { path: above, message });
             }
         }
         // What a wildcard itself covers.
@@ -97,8 +103,19 @@ impl Hosts {
         let held = self.held.range(from.clone()).map(|(path, _)| path).take_while(|path| path.starts_with(below));
         let reserved = self.reserved.range(from).map(|(path, _)| path).take_while(|path| path.starts_with(below));
         let found = held.chain(reserved).filter(covers).find(|path| self.is_of_another(path, namespace))?;
-        let message = format!("{host} covers a host that a route of another namespace holds, which was there first");
-        Some(Overlap { path: found.clone(), message })
+        let message = format!("{host} covers a host that a route of another namespace holds");
+        Some(Obstacle { path: found.clone(), message })
+    }
+
+    /// Whether another route is about to claim the very `host` that the route at `key` wants.
+    pub fn contest(&self, host: &str, key: &ObjectKey) -> Option<Obstacle> {
+        let path = path(host);
+        let first = self.reserved.get(&path).filter(|first| *first != key)?;
+        let message = match first.namespace == key.namespace {
+            true => format!("{host} is being given to the route {}", first.name),
+            false => format!("{host} is being given to a route of another namespace"),
+        };
+        Some(Obstacle { path, message })
     }
 
     fn is_of_another(&self, path: &str, namespace: &str) -> bool {
@@ -106,30 +123,35 @@ impl Hosts {
         held || self.reserved.get(path).is_some_and(|key| key.namespace.as_deref() != Some(namespace))
     }
 
-    /// A route is about to claim its host.
-    pub fn reserve(&mut self, host: &str, key: &ObjectKey) {
+    /// A route is about to claim its host, of which [`contest`](Self::contest) says nothing. The answer is who has waited for
+    /// another one that was reserved for it.
+    pub fn reserve(&mut self, host: &str, key: &ObjectKey) -> Vec<ObjectKey> {
         self.stop(key);
         let path = path(host);
-        if !self.held.contains_key(&path) {
-            self.reserved.insert(path, key.clone());
-        }
-    }
-
-    /// A route will not have the host that was reserved for it. The answer is who has waited for that.
-    pub fn release(&mut self, host: &str, key: &ObjectKey) -> Vec<ObjectKey> {
-        let path = path(host);
-        if self.reserved.get(&path) != Some(key) {
+        if self.reserved.get(&path) == Some(key) {
             return Vec::new();
         }
+        let woken = self.release(key);
+        if !self.held.contains_key(&path) && !self.reserved.contains_key(&path) {
+            self.reserved_by.insert(key.clone(), path.clone());
+            self.reserved.insert(path, key.clone());
+        }
+        woken
+    }
+
+    /// A route will not have the host that was reserved for it, if one was. The answer is who has waited for that.
+    pub fn release(&mut self, key: &ObjectKey) -> Vec<ObjectKey> {
+        // Nearly always there is none.
+        let Some(path) = self.reserved_by.remove(key) else { return Vec::new() };
         self.reserved.remove(&path);
         self.wake(&path)
     }
 
     /// A route waits for what keeps it out.
-    pub fn wait(&mut self, key: &ObjectKey, overlap: &Overlap) {
+    pub fn wait(&mut self, key: &ObjectKey, obstacle: &Obstacle) {
         self.stop(key);
-        self.waiting.entry(overlap.path.clone()).or_default().insert(key.clone());
-        self.waits_for.insert(key.clone(), overlap.path.clone());
+        self.waiting.entry(obstacle.path.clone()).or_default().insert(key.clone());
+        self.waits_for.insert(key.clone(), obstacle.path.clone());
     }
 
     /// A route waits no more.
@@ -158,7 +180,7 @@ mod tests {
 
     fn claim(host: &str, namespace: &str) -> HostClaimFacts {
         let (host, namespace) = (host.to_owned(), namespace.to_owned());
-        HostClaimFacts { holder_uid: Some("u".to_owned()), host, namespace }
+        HostClaimFacts { holder_uid: Some(crate::client::uid::Uid::new("u")), host, namespace }
     }
 
     fn key(namespace: &str, name: &str) -> ObjectKey {
@@ -203,12 +225,8 @@ mod tests {
         let waits = [key("second", "a"), key("third", "b")];
         for (waiting, asked) in waits.iter().zip(["a.shop.example", "b.shop.example"]) {
             let overlap = hosts.overlap(asked, waiting.namespace.as_deref().expect("it has one")).expect("kept out");
-            assert_eq!(
-                overlap.message,
-                format!(
-                    "{asked} is below *.shop.example, which a route of another namespace holds that was there first"
-                )
-            );
+            let message = format!("{asked} is below *.shop.example, which a route of another namespace holds");
+            assert_eq!(overlap.message, message);
             hosts.wait(waiting, &overlap);
         }
         hosts.stop(&waits[1]);
@@ -217,11 +235,41 @@ mod tests {
         assert_eq!(hosts.overlap("a.shop.example", "second"), None);
         assert!(hosts.waiting.is_empty() && hosts.waits_for.is_empty());
         // What was only reserved is let go as well.
-        hosts.reserve("*.shop.example", &key("first", "r"));
+        assert!(hosts.reserve("*.shop.example", &key("first", "r")).is_empty());
         let overlap = hosts.overlap("a.shop.example", "second").expect("kept out");
         hosts.wait(&waits[0], &overlap);
-        assert!(hosts.release("*.shop.example", &waits[0]).is_empty(), "it is another's");
-        assert_eq!(hosts.release("*.shop.example", &key("first", "r")), [waits[0].clone()]);
+        assert!(hosts.release(&waits[0]).is_empty(), "it is another's");
+        assert_eq!(hosts.release(&key("first", "r")), [waits[0].clone()]);
+    }
+
+    #[test]
+    fn one_claims_a_host_at_a_time() {
+        let (first, second, other) = (key("ns", "first"), key("ns", "second"), key("other", "third"));
+        let mut hosts = Hosts::default();
+        assert_eq!(hosts.contest("www.shop.example", &first), None);
+        hosts.reserve("WWW.shop.example", &first);
+        assert_eq!(hosts.contest("www.shop.example", &first), None, "it is its own");
+        assert!(hosts.reserve("www.shop.example", &first).is_empty());
+        for (route, message) in [
+            (&second, "www.shop.example is being given to the route first"),
+            (&other, "www.shop.example is being given to a route of another namespace"),
+        ] {
+            let contest = hosts.contest("www.shop.example", route).expect("another one has reserved it");
+            assert_eq!(contest.message, message);
+            hosts.wait(route, &contest);
+        }
+        // Its claim is seen: what they are told is to be another thing.
+        let held = claim("www.shop.example", "ns");
+        assert_eq!(hosts.set("host.1", None, &held), [second.clone(), other.clone()]);
+        assert_eq!(hosts.contest("www.shop.example", &second), None, "the claim is the lock");
+        // What is held is not reserved; and who wants another host lets go of the first.
+        hosts.reserve("www.shop.example", &second);
+        assert!(hosts.reserved.is_empty() && hosts.reserved_by.is_empty());
+        hosts.reserve("a.example", &second);
+        hosts.wait(&other, &hosts.contest("a.example", &other).expect("it is reserved"));
+        assert_eq!(hosts.reserve("b.example", &second), [other]);
+        assert!(hosts.release(&second).is_empty());
+        assert!(hosts.reserved.is_empty() && hosts.reserved_by.is_empty() && hosts.waits_for.is_empty());
     }
 
     proptest! {

@@ -74,7 +74,11 @@ impl Metrics {
     /// Adds them all to `registry`, under names that begin with `scheduler_` (and the registry's own prefix).
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("scheduler");
-        registry.register("attempts", "Attempts to schedule a route, by how they ended", self.attempts.clone());
+        registry.register(
+            "attempts",
+            "Attempts to schedule a route, by how they ended; fenced: the API refused the binding of who does not lead",
+            self.attempts.clone(),
+        );
         registry.register(
             "attempt_seconds",
             "Time from taking a route out of the queue until its binding was confirmed, or it failed",

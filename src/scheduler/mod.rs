@@ -41,6 +41,7 @@ use self::drain::Drain;
 use self::facts::{BindingFacts, HostClaimFacts, NamespaceFacts, RouteFacts, RouterFacts};
 use self::filter::{Wish, is_own_name};
 use self::hosts::Hosts;
+use self::lines::Lines;
 use self::metrics::Metrics;
 use self::moving::Turned;
 use self::queue::{Queue, Waits};
@@ -51,7 +52,7 @@ use self::snapshot::Snapshot;
 use self::strategy::StrategyName;
 use self::webhook::ASKED_AT_A_TIME;
 use self::webhook::rest::Rest;
-use crate::api::names::{host_claim_name, is_at_or_below, other_label, takes_names_of};
+use crate::api::names::{is_at_or_below, other_label, takes_names_of};
 use crate::api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_HOST, NameClaim};
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
@@ -61,6 +62,7 @@ use crate::client::events::{self, Events, Notice};
 use crate::client::lease::{Leadership, Term};
 use crate::client::reflector::{self, Changes, HealthProbe, ObjectKey, Store, reflect};
 
+mod admission;
 mod asking;
 pub mod bind;
 mod changes;
@@ -73,6 +75,7 @@ pub mod facts;
 pub mod filter;
 pub mod forecast;
 pub mod hosts;
+pub mod lines;
 pub mod metrics;
 mod moving;
 pub mod queue;
@@ -160,8 +163,8 @@ pub struct Scheduler {
     /// Held so that what chooses can be changed as long as this runs.
     switch: watch::Sender<Chooser>,
     switched: watch::Receiver<Chooser>,
-    /// Routes that wait for a custom host, by the name of its claim.
-    waiting_for_host: HashMap<String, BTreeSet<ObjectKey>>,
+    /// Routes that want one and the same custom host.
+    lines: Lines,
     /// Custom hosts that overlap.
     hosts: Hosts,
     /// Routes just bound, with the time at which their status shall say so.
@@ -212,6 +215,11 @@ impl Subject {
         let platform_host = self.route.host.as_deref().filter(|_| self.host_is_own);
         let leaving = self.leaving.as_ref().map(|leaving| leaving.router.as_str());
         Wish { key: &self.key, route: &self.route, namespace: &self.namespace, platform_host, leaving }
+    }
+
+    /// The host of its own that it is to have, if it has no Router yet: one that has was judged before.
+    fn custom_host(&self) -> Option<&str> {
+        self.route.host.as_deref().filter(|_| !self.host_is_own && self.leaving.is_none())
     }
 
     /// The Router that its annotation names; one that it is on already was not asked for.
@@ -271,7 +279,7 @@ impl Scheduler {
             host_claims,
             routers,
             snapshot: Snapshot::default(),
-            waiting_for_host: HashMap::new(),
+            lines: Lines::default(),
             hosts: Hosts::default(),
             settling: VecDeque::new(),
             reports: HashMap::new(),
@@ -409,6 +417,7 @@ impl Scheduler {
         let namespace = self.namespace(&key);
         if namespace.terminating {
             self.put_aside(&key, leaving.as_ref(), random());
+            self.give_up_host(&key, &route);
             return None;
         }
         let zone = route.host.as_deref().and_then(|host| self.platform_zone(host));
@@ -425,16 +434,8 @@ impl Scheduler {
         }
         let host_is_own = platform_host.is_some();
         let custom = route.host.as_deref().filter(|_| !host_is_own && leaving.is_none());
-        let overlap = custom.and_then(|host| self.hosts.overlap(host, key.namespace.as_deref().unwrap_or_default()));
-        if let Some(overlap) = overlap {
-            self.hosts.wait(&key, &overlap);
-            self.refuse(&key, &route, "HostAlreadyClaimed", overlap.message, events);
-            self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
-            return None;
-        }
-        if let Some(host) = custom.filter(|_| self.settings.prove_hosts && !route.host_proven) {
-            let message = format!("{host} is to be proven yours: create the TXT record in status.challenge.record");
-            self.refuse(&key, &route, "OwnershipUnproven", message, events);
+        if let Some((reason, message)) = custom.and_then(|host| self.kept_out(&key, &route, host)) {
+            self.refuse(&key, &route, reason, message, events);
             self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
             return None;
         }
@@ -443,6 +444,7 @@ impl Scheduler {
 
     /// Has a Router chosen, now or beside the loop.
     fn place(&mut self, subject: Subject, term: &Term, under_way: &mut UnderWay, events: &Events) {
+        self.reserve_host(&subject);
         if let Some(to) = subject.asked() {
             let decided = self.timed(|all| decide_asked(&subject.wish(), &all.snapshot, to));
             return self.carry_out(subject, decided, term, under_way, events);
@@ -476,12 +478,17 @@ impl Scheduler {
         under_way: &mut UnderWay,
         events: &Events,
     ) {
+        if decided.is_ok() {
+            // Another one may have held it when this one was asked about.
+            self.reserve_host(&subject);
+        }
         let Subject { key, route, host_is_own, leaving, started, .. } = subject;
         let mut placement = match decided {
             Ok(placement) => placement,
             Err(nowhere) => {
                 self.metrics.attempt("unschedulable", started.elapsed().as_secs_f64());
                 self.put_aside(&key, leaving.as_ref(), random());
+                self.give_up_host(&key, &route);
                 let report = match leaving {
                     Some(_) => Report::move_pending(&route.uid, nowhere.reason, nowhere.message),
                     None => Report::unscheduled(&route.uid, nowhere.reason, nowhere.message, route.host.is_some()),
@@ -495,11 +502,6 @@ impl Scheduler {
             *summary = format!("moved from {router}, which is draining: {summary}");
         }
         self.snapshot.assume(key.clone(), &placement.router, Instant::now());
-        if let Some(host) = route.host.as_deref().filter(|_| !host_is_own && leaving.is_none()) {
-            self.hosts.reserve(host, &key);
-            // Before the attempt, so that a release of the host during it is not missed.
-            self.waiting_for_host.entry(host_claim_name(host)).or_default().insert(key.clone());
-        }
         let plan = Box::new(Plan { key, route, host_is_own, leaving, placement, decided: std::time::Instant::now() });
         let (binder, term, flying) = (self.binder.clone(), term.clone(), plan.key.clone());
         let task = under_way.attempts.spawn(async move {
@@ -532,10 +534,8 @@ impl Scheduler {
                 if let Some(key) = self.flights.remove(&error.id()) {
                     self.snapshot.forget(&key);
                     self.wake_for_quota(&key);
-                    if let Some(host) = self.routes.get(&key).and_then(|route| route.host.clone()) {
-                        let woken = self.hosts.release(&host, &key);
-                        self.look_at(woken);
-                    }
+                    let woken = self.hosts.release(&key);
+                    self.look_at(woken);
                     self.queue.failed(&key, Instant::now(), random());
                 }
             }
@@ -559,11 +559,6 @@ impl Scheduler {
             self.snapshot.forget(key);
             self.wake_for_room(&plan.placement.router);
             self.wake_for_quota(key);
-            // Of one that is bound the claim tells, when it is seen.
-            if let Some(host) = route.host.as_deref().filter(|_| !matches!(outcome, Outcome::AlreadyBound)) {
-                let woken = self.hosts.release(host, key);
-                self.look_at(woken);
-            }
         }
         match outcome {
             Outcome::Bound { label } => {
@@ -581,12 +576,23 @@ impl Scheduler {
                 self.settle(key.clone(), route);
             }
             Outcome::AlreadyBound => self.settle(key.clone(), route),
-            Outcome::NotAdmitted { reason, message } => self.refuse(key, route, reason, message, events),
+            Outcome::NotAdmitted { reason, message } => {
+                self.give_up_host(key, route);
+                self.refuse(key, route, reason, message, events);
+            }
+            Outcome::Overlaps => self.on_overlap(key, route, events),
             Outcome::Changed | Outcome::Deposed => {
+                self.release_host(key, route);
+                self.queue.failed(key, Instant::now(), random());
+            }
+            Outcome::Fenced { error } => {
+                tracing::warn!(route = %key, %error, "the route cannot be bound: this process does not lead any more");
+                self.release_host(key, route);
                 self.queue.failed(key, Instant::now(), random());
             }
             Outcome::Failed { answered, error } => {
                 tracing::warn!(route = %key, router = %plan.placement.router, %error, "the route cannot be bound");
+                self.release_host(key, route);
                 let failures = self.queue.failed(key, Instant::now(), random());
                 if answered && failures >= FAILURES_TOLD {
                     let report = match plan.leaving {
@@ -608,6 +614,10 @@ impl Scheduler {
     fn settle(&mut self, key: ObjectKey, route: &RouteFacts) {
         self.queue.done(&key);
         self.stop_waiting_for_host(&key, route);
+        if self.routes.get(&key).is_none_or(|now| now.uid != route.uid) {
+            // It went in that moment, and its claim may be let go before it is seen.
+            self.release_host(&key, route);
+        }
         self.settling.push_back((Instant::now() + SETTLE, key));
     }
 
@@ -632,7 +642,7 @@ impl Scheduler {
         note: String,
         is_warning: bool,
     ) {
-        events.tell(Notice { route: key.clone(), uid: route.uid.clone(), is_warning, reason, note });
+        events.tell(Notice { route: key.clone(), uid: route.uid.to_string(), is_warning, reason, note });
     }
 
     fn write_reports(&mut self, writes: &mut JoinSet<(ObjectKey, kube::Result<()>)>) {

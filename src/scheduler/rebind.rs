@@ -27,7 +27,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::PostParams;
 
-use super::bind::{Binder, CHANGES_MAX, Outcome, Plan};
+use super::bind::{Binder, CHANGES_MAX, Outcome, Plan, is_fenced};
 use super::facts::{RouteFacts, RouterFacts};
 use super::quiet;
 use crate::api::names;
@@ -81,7 +81,7 @@ impl Binder {
                 return Ok(Outcome::Deposed);
             }
             let Some(mut binding) = bindings.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
-            let is_its = binding.spec.route_uid == plan.route.uid;
+            let is_its = plan.route.uid == *binding.spec.route_uid;
             if is_its && binding.spec.router == plan.placement.router {
                 return Ok(Outcome::AlreadyBound);
             }
@@ -103,6 +103,7 @@ impl Binder {
             fence(&mut moved, term);
             match bindings.replace(&plan.key.name, &PostParams::default(), &moved).await {
                 Ok(_) => return Ok(Outcome::Moved),
+                Err(kube::Error::Api(status)) if is_fenced(&status) => return Err(kube::Error::Api(status)),
                 // One of the two has changed since it was read.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => return Err(error),

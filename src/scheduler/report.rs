@@ -15,6 +15,7 @@ use crate::api::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PUBLISHED, P
 use crate::api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
 use crate::client::reflector::ObjectKey;
 use crate::client::status::{Statement, state, update_status};
+use crate::client::uid::Uid;
 
 /// What to say on one Route.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,36 +30,36 @@ pub struct Report {
 
 impl Report {
     /// No Router can take the Route.
-    pub fn unscheduled(uid: &str, reason: &'static str, message: String, has_host: bool) -> Self {
+    pub fn unscheduled(uid: &Uid, reason: &'static str, message: String, has_host: bool) -> Self {
         let mut statements = vec![Statement { kind: SCHEDULED, is_true: false, reason, message }];
         if !has_host {
             statements.push(admitted());
         }
-        Report { uid: uid.to_owned(), bound: false, statements }
+        Report { uid: uid.to_string(), bound: false, statements }
     }
 
     /// The Route must not have its host.
-    pub fn not_admitted(uid: &str, reason: &'static str, message: String) -> Self {
+    pub fn not_admitted(uid: &Uid, reason: &'static str, message: String) -> Self {
         let waits = "the route is placed when its host is admitted".to_owned();
         let statements = vec![
             Statement { kind: ADMITTED, is_true: false, reason, message },
             Statement { kind: SCHEDULED, is_true: false, reason: "NotAdmitted", message: waits },
         ];
-        Report { uid: uid.to_owned(), bound: false, statements }
+        Report { uid: uid.to_string(), bound: false, statements }
     }
 
     /// The Route is to move and cannot, for now.
-    pub fn move_pending(uid: &str, reason: &'static str, message: String) -> Self {
+    pub fn move_pending(uid: &Uid, reason: &'static str, message: String) -> Self {
         let message = format!("it stays where it is: {message}");
         let statements = vec![Statement { kind: MOVE_PENDING, is_true: true, reason, message }];
-        Report { uid: uid.to_owned(), bound: true, statements }
+        Report { uid: uid.to_string(), bound: true, statements }
     }
 
     /// The Route was to move and is not to any more.
-    pub fn stays(uid: &str) -> Self {
+    pub fn stays(uid: &Uid) -> Self {
         let message = "it is not to move any more".to_owned();
         let statements = vec![Statement { kind: MOVE_PENDING, is_true: false, reason: "Withdrawn", message }];
-        Report { uid: uid.to_owned(), bound: true, statements }
+        Report { uid: uid.to_string(), bound: true, statements }
     }
 
     /// The statement that is bad news, if there is one.
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_is_said_already_is_not_said_again() {
-        let report = Report::unscheduled("u1", "NoRouter", "there is no Router yet".to_owned(), false);
+        let report = Report::unscheduled(&Uid::new("u1"), "NoRouter", "there is no Router yet".to_owned(), false);
         let mut facts = RouteFacts::default();
         assert!(!report.is_said_by(&facts));
         facts.scheduled = Some(Mark::of("False", "NoRouter", "there is no Router yet"));

@@ -8,7 +8,7 @@ use crate::telemetry::trace::Trace;
 
 /// An attempt that began at `started` ended just now.
 pub(super) fn attempt(plan: &Plan, outcome: &Outcome, started: Instant) {
-    let Some(trace) = Trace::of(&plan.route.uid) else { return };
+    let Some(trace) = Trace::of(&plan.route.uid.to_string()) else { return };
     let Placement { router, strategy, explanation, .. } = &plan.placement;
     let began = started.into_std();
     let mut span = trace
@@ -19,7 +19,7 @@ pub(super) fn attempt(plan: &Plan, outcome: &Outcome, started: Instant) {
     let decide = span.part("decide", began).with("signpost.strategy", *strategy);
     decide.with("signpost.reason", explanation.summary.as_str()).end_at(plan.decided);
     let mut bind = span.part("bind", plan.decided).with("signpost.outcome", outcome.label());
-    if let Outcome::Failed { error, .. } = outcome {
+    if let Outcome::Failed { error, .. } | Outcome::Fenced { error } = outcome {
         (span, bind) = (span.failed(error.as_str()), bind.failed(error.as_str()));
     }
     bind.end();

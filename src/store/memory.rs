@@ -13,8 +13,8 @@ use futures::Stream;
 
 use super::feed::{self, Committed, Feed, History, TAKE_REVISIONS_MAX};
 use super::{
-    Error, Event, EventKind, Expect, HISTORY_REVISIONS_MIN, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn,
-    Write,
+    EXPIRING_MAX, Error, Event, EventKind, Expect, HISTORY_REVISIONS_MIN, Key, KeyValue, Outcome, Page, Result,
+    Revision, Store, Txn, Write,
 };
 
 /// How often expired keys are looked for at the least; a clock that jumps is noticed within this time.
@@ -274,11 +274,12 @@ impl State {
         keys.iter().map(event).collect()
     }
 
-    /// Deletions of the keys whose time has passed, a bounded number.
+    /// Deletions of the keys whose time has passed, and of those that are too many, a bounded number.
     fn expired(&mut self, now: SystemTime) -> Vec<Write> {
         let mut writes = Vec::new();
         while writes.len() < super::TXN_OPERATIONS_MAX
-            && self.deadlines.first().is_some_and(|(deadline, ..)| *deadline <= now)
+            && (self.deadlines.len() as u64 > EXPIRING_MAX
+                || self.deadlines.first().is_some_and(|(deadline, ..)| *deadline <= now))
         {
             let Some((_, key, revision)) = self.deadlines.pop_first() else { break };
             // A key written again since then has another deadline, or none.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::contents::Contents;
-use super::denial::Denial;
+use super::denial::{self, Denial};
 use super::image::{Directory, NodeChange, Zone};
 use super::leaf::{Leaf, TooLarge};
 use super::node::{self, Node, NodeSource, flag};
@@ -73,7 +73,7 @@ impl Zone {
     pub fn build(contents: &Contents) -> Result<Zone, BuildError> {
         let apex = contents.apex();
         let denial = Denial::build(contents);
-        let nodes = compile_all(contents, denial.as_ref())?;
+        let nodes = compile_all(contents)?;
         assemble(apex, nodes, denial.map(Arc::new))
     }
 
@@ -121,7 +121,7 @@ impl Zone {
 }
 
 /// The nodes of all owners, with empty non-terminals; the apex first.
-fn compile_all(contents: &Contents, denial: Option<&Denial>) -> Result<Vec<Vec<u8>>, BuildError> {
+fn compile_all(contents: &Contents) -> Result<Vec<Vec<u8>>, BuildError> {
     let apex = contents.apex();
     let no_soa = || BuildError::NoSoa { apex: apex.clone() };
     let mut nodes: Vec<Vec<u8>> = Vec::with_capacity(contents.owner_count());
@@ -132,7 +132,7 @@ fn compile_all(contents: &Contents, denial: Option<&Denial>) -> Result<Vec<Vec<u
         check_rdata(owner, rrsets)?;
         let plain: Vec<Rrset>;
         let mut rrsets = rrsets;
-        if denial.is_some_and(|denial| denial.is_hashed(rrsets)) {
+        if denial::is_hashed(rrsets) {
             // Names that stand for hashes do not exist as names (RFC 5155 §7.2.8).
             plain = Denial::without_nsec3(rrsets);
             if plain.is_empty() {

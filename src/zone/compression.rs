@@ -18,6 +18,8 @@
 
 use std::collections::BTreeMap;
 
+use super::node::RECORD_HEAD;
+use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::{Name, RecordType};
 
 /// Where in an RRset's records names lie that pointers may point to: before this. With the question before them, that is
@@ -27,7 +29,8 @@ pub const REACH: usize = 0x3e00;
 const SET: u16 = 0xc000;
 const OWNER: u16 = SET + REACH as u16;
 const OWNER_END: u16 = 0xfeff;
-const APEX_END: u16 = 0xffff;
+/// The stored pointer to the end of the apex, so that less its octets is the one to the whole of it.
+pub const APEX_END: u16 = 0xffff;
 
 /// Where in a message what stored pointers count from stands.
 #[derive(Debug, Clone, Copy)]
@@ -166,25 +169,87 @@ fn is_compressed(rtype: RecordType) -> bool {
 /// Where the names lie in RDATA of types whose names are compressed or looked up; `None` for other types and for RDATA
 /// that is not what its type says.
 pub(super) fn names_in(rtype: RecordType, rdata: &[u8]) -> Option<Vec<(usize, usize)>> {
-    use RecordType as T;
-    let (start, count, tail) = match rtype {
-        T::NS | T::CNAME | T::PTR | T::MD | T::MF | T::MB | T::MG | T::MR => (0, 1, Some(0)),
-        T::MINFO => (0, 2, Some(0)),
-        T::SOA => (0, 2, Some(20)),
-        T::MX => (2, 1, Some(0)),
-        T::SRV => (6, 1, Some(0)),
-        T::SVCB | T::HTTPS => (2, 1, None),
-        _ => return None,
-    };
+    let Layout { before, count, after } = Layout::of(rtype)?;
     let mut names = Vec::with_capacity(count);
-    let mut at = start;
+    let mut at = before;
     for _ in 0..count {
         let (_, rest) = Name::split_from(rdata.get(at..)?).ok()?;
         let end = rdata.len() - rest.len();
         names.push((at, end));
         at = end;
     }
-    tail.is_none_or(|tail| rdata.len() - at == tail).then_some(names)
+    after.is_none_or(|after| rdata.len() - at == after).then_some(names)
+}
+
+/// A name in a stored record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredName {
+    /// Where in the record it starts.
+    pub start: usize,
+    /// Where its labels end that stand as they are.
+    pub plain_end: usize,
+    /// The stored pointer behind these; none: the root label.
+    pub pointer: Option<u16>,
+    /// Where what follows it begins.
+    pub end: usize,
+}
+
+/// The names in a stored record, head included, that may be compressed: none, and nothing else is to be made of the
+/// record, if its type has none or its RDATA is not what its type says. `is_pointer` is asked about rising offsets
+/// whether a stored pointer is there.
+pub fn stored_names(
+    rtype: RecordType,
+    record: &[u8],
+    mut is_pointer: impl FnMut(usize) -> bool,
+) -> [Option<StoredName>; 2] {
+    let mut names = [None; 2];
+    let Some(layout) = Layout::of(rtype).filter(|_| is_compressed(rtype)) else { return names };
+    let mut at = RECORD_HEAD + layout.before;
+    for name in names.iter_mut().take(layout.count) {
+        let start = at;
+        let (plain_end, pointer) = loop {
+            if is_pointer(at) {
+                break (at, Some(u16::from_be_bytes([record[at], record[at + 1]])));
+            }
+            match record.get(at) {
+                Some(0) => break (at, None),
+                Some(length @ 1..0x40) => at += 1 + usize::from(*length),
+                _ => return [None; 2],
+            }
+            if at - start >= NAME_OCTETS_MAX {
+                return [None; 2];
+            }
+        };
+        at = plain_end + if pointer.is_some() { 2 } else { 1 };
+        *name = Some(StoredName { start, plain_end, pointer, end: at });
+    }
+    if layout.after.is_none_or(|after| at + after == record.len()) { names } else { [None; 2] }
+}
+
+/// What RDATA with names consists of.
+struct Layout {
+    /// Octets before the first name.
+    before: usize,
+    /// How many names there are, one after another.
+    count: usize,
+    /// Octets after them, if always as many.
+    after: Option<usize>,
+}
+
+impl Layout {
+    fn of(rtype: RecordType) -> Option<Layout> {
+        use RecordType as T;
+        let (before, count, after) = match rtype {
+            T::NS | T::CNAME | T::PTR | T::MD | T::MF | T::MB | T::MG | T::MR => (0, 1, Some(0)),
+            T::MINFO => (0, 2, Some(0)),
+            T::SOA => (0, 2, Some(20)),
+            T::MX => (2, 1, Some(0)),
+            T::SRV => (6, 1, Some(0)),
+            T::SVCB | T::HTTPS => (2, 1, None),
+            _ => return None,
+        };
+        Some(Layout { before, count, after })
+    }
 }
 
 /// Whether `labels` end with these labels; neither is nothing.

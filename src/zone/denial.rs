@@ -3,7 +3,7 @@
 //!
 //! A zone that another signer signed brings its chain with it. NSEC records lie at their owners as other records do; here
 //! is only their canonical order. NSEC3 records lie at names that stand for hashes and that do not exist as names
-//! (RFC 5155 §7.2.8), so they are kept here and not among the zone's nodes.
+//! (RFC 5155 §7.2.8), so they are kept here and not among the zone's nodes, whether they are of the chain in use or not.
 
 use aws_lc_rs::digest;
 
@@ -15,12 +15,16 @@ use super::rrset::Rrset;
 use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::{Name, RecordType};
 
-/// The chain of proofs of a signed zone.
+/// The chain of proofs of a signed zone, and all of its NSEC3 records.
 pub struct Denial {
     chain: Chain,
+    /// Compiled owners of NSEC3 records that belong to no chain in use: what another chain left behind.
+    leftover: Vec<Vec<u8>>,
 }
 
 enum Chain {
+    /// Nothing can be proved.
+    None,
     /// In canonical order.
     Nsec(Vec<NsecOwner>),
     /// In the order of their hashes.
@@ -47,61 +51,14 @@ pub type Nsec3Hash = [u8; 20];
 pub const NSEC3_ITERATIONS_MAX: u16 = 150;
 
 impl Denial {
-    /// The chain in `contents`; `None` if they have none that can be used.
+    /// The chain in `contents`, and NSEC3 records of others; `None` if they have neither.
     pub(super) fn build(contents: &Contents) -> Option<Denial> {
-        if let Some(denial) = parameters(contents).find_map(|parameters| Self::nsec3_chain(contents, parameters)) {
-            return Some(denial);
-        }
-        contents.get(contents.apex(), RecordType::NSEC)?;
-        let apex_octets = contents.apex().as_wire().len();
-        let with_nsec =
-            contents.owners().filter(|(_, rrsets)| rrsets.iter().any(|rrset| rrset.rtype == RecordType::NSEC));
-        let mut owners: Vec<NsecOwner> = with_nsec
-            .map(|(owner, _)| {
-                let qname = Qname::of(owner.as_wire());
-                let relative = &qname.octets()[..qname.length() - apex_octets];
-                NsecOwner {
-                    key: CanonicalKey::of(relative).octets().into(),
-                    hash: qname.hash(0),
-                    relative: relative.into(),
-                }
-            })
-            .collect();
-        owners.sort_by(|a, b| a.key.cmp(&b.key));
-        Some(Denial { chain: Chain::Nsec(owners) })
-    }
-
-    /// The chain of NSEC3 records that belongs to the NSEC3PARAM record `parameters` (RFC 5155 §4.2).
-    fn nsec3_chain(contents: &Contents, parameters: &[u8]) -> Option<Denial> {
-        let (_, salt) = parameters.split_first_chunk::<5>()?;
-        let iterations = iterations(parameters);
-        if iterations > NSEC3_ITERATIONS_MAX {
-            return None;
-        }
-        let mut owners = Vec::new();
-        for (owner, rrsets) in contents.owners() {
-            let Some(rrset) = rrsets.iter().find(|rrset| rrset.rtype == RecordType::NSEC3) else { continue };
-            let hash = owner
-                .labels()
-                .next()
-                .and_then(|label| data_encoding::BASE32HEX_NOPAD.decode(&label.to_ascii_uppercase()).ok());
-            let Some(hash) = hash.and_then(|hash| Nsec3Hash::try_from(hash).ok()) else { continue };
-            if owner.label_count() != contents.apex().label_count() + 1
-                || !rrset.rdata.iter().all(|rdata| is_of_chain(rdata, parameters))
-            {
-                continue;
-            }
-            let only: Vec<Rrset> = rrsets.iter().filter_map(|rrset| nsec3_part(rrset, true)).collect();
-            let source = NodeSource { owner, apex: contents.apex(), rrsets: &only, weights: &|_| None };
-            owners.push(Nsec3Owner { hash, node: node::compile(&source) });
-        }
-        owners.sort_by_key(|owner| owner.hash);
-        (!owners.is_empty()).then(|| Denial { chain: Chain::Nsec3 { salt: salt.into(), iterations, owners } })
-    }
-
-    /// Whether these RRsets make their owner a name that stands for a hash.
-    pub(super) fn is_hashed(&self, rrsets: &[Rrset]) -> bool {
-        matches!(self.chain, Chain::Nsec3 { .. }) && rrsets.iter().any(|rrset| rrset.rtype == RecordType::NSEC3)
+        let chain = Chain::of(contents);
+        let has_nsec3 = |(_, rrsets): &(&Name, &[Rrset])| is_hashed(rrsets);
+        let leftover = contents.owners().filter(has_nsec3).filter(|(owner, _)| !chain.has_nsec3_of(owner));
+        let leftover: Vec<_> = leftover.map(|(owner, rrsets)| compile_nsec3(owner, contents.apex(), rrsets)).collect();
+        let is_any = !matches!(chain, Chain::None) || !leftover.is_empty();
+        is_any.then_some(Denial { chain, leftover })
     }
 
     /// The RRsets without NSEC3 and the signatures over it.
@@ -111,14 +68,17 @@ impl Denial {
 
     /// The owners of NSEC3 records with these records.
     pub(super) fn hashed_owners(&self, apex: &Name) -> Vec<(Name, Vec<Rrset>)> {
-        let Chain::Nsec3 { owners, .. } = &self.chain else { return Vec::new() };
-        let with_name = |owner: &Nsec3Owner| {
-            let node = Node::at(&owner.node);
+        let of_chain = match &self.chain {
+            Chain::Nsec3 { owners, .. } => &owners[..],
+            Chain::Nsec(_) | Chain::None => &[],
+        };
+        let with_name = |octets: &Vec<u8>| {
+            let node = Node::at(octets);
             let wire = [node.relative_as_written(), apex.as_wire()].concat();
             let name = Name::from_wire(&wire).expect("it was a name when it was compiled");
             (name, to_rrsets(node, apex))
         };
-        owners.iter().map(with_name).collect()
+        of_chain.iter().map(|owner| &owner.node).chain(&self.leftover).map(with_name).collect()
     }
 
     /// Whether the chain is of NSEC3 records.
@@ -151,6 +111,80 @@ impl Denial {
             Err(at) => Some(Nsec3::Covering(Node::at(&owners[at.checked_sub(1).unwrap_or(owners.len() - 1)].node))),
         }
     }
+}
+
+impl Chain {
+    /// The chain in `contents`.
+    fn of(contents: &Contents) -> Chain {
+        if let Some(chain) = parameters(contents).find_map(|parameters| Self::nsec3(contents, parameters)) {
+            return chain;
+        }
+        if contents.get(contents.apex(), RecordType::NSEC).is_none() {
+            return Chain::None;
+        }
+        let apex_octets = contents.apex().as_wire().len();
+        let with_nsec =
+            contents.owners().filter(|(_, rrsets)| rrsets.iter().any(|rrset| rrset.rtype == RecordType::NSEC));
+        let mut owners: Vec<NsecOwner> = with_nsec
+            .map(|(owner, _)| {
+                let qname = Qname::of(owner.as_wire());
+                let relative = &qname.octets()[..qname.length() - apex_octets];
+                NsecOwner {
+                    key: CanonicalKey::of(relative).octets().into(),
+                    hash: qname.hash(0),
+                    relative: relative.into(),
+                }
+            })
+            .collect();
+        owners.sort_by(|a, b| a.key.cmp(&b.key));
+        Chain::Nsec(owners)
+    }
+
+    /// The chain of NSEC3 records that belongs to the NSEC3PARAM record `parameters` (RFC 5155 §4.2).
+    fn nsec3(contents: &Contents, parameters: &[u8]) -> Option<Chain> {
+        let (_, salt) = parameters.split_first_chunk::<5>()?;
+        let iterations = iterations(parameters);
+        if iterations > NSEC3_ITERATIONS_MAX {
+            return None;
+        }
+        let mut owners = Vec::new();
+        for (owner, rrsets) in contents.owners() {
+            let Some(rrset) = rrsets.iter().find(|rrset| rrset.rtype == RecordType::NSEC3) else { continue };
+            let Some(hash) = hash_in(owner) else { continue };
+            if owner.label_count() != contents.apex().label_count() + 1
+                || !rrset.rdata.iter().all(|rdata| is_of_chain(rdata, parameters))
+            {
+                continue;
+            }
+            owners.push(Nsec3Owner { hash, node: compile_nsec3(owner, contents.apex(), rrsets) });
+        }
+        owners.sort_by_key(|owner| owner.hash);
+        (!owners.is_empty()).then(|| Chain::Nsec3 { salt: salt.into(), iterations, owners })
+    }
+
+    /// Whether the NSEC3 records of `owner` are in this chain.
+    fn has_nsec3_of(&self, owner: &Name) -> bool {
+        let Chain::Nsec3 { owners, .. } = self else { return false };
+        let hash = hash_in(owner).and_then(|hash| owners.binary_search_by(|other| other.hash.cmp(&hash)).ok());
+        hash.is_some_and(|at| Qname::of(owner.as_wire()).hash(0) == Node::at(&owners[at].node).hash())
+    }
+}
+
+/// The hash that a name's first label is.
+fn hash_in(owner: &Name) -> Option<Nsec3Hash> {
+    let label = owner.labels().next()?.to_ascii_uppercase();
+    data_encoding::BASE32HEX_NOPAD.decode(&label).ok().and_then(|hash| Nsec3Hash::try_from(hash).ok())
+}
+
+/// Whether these RRsets make their owner a name that stands for a hash (RFC 5155 §7.2.8).
+pub(super) fn is_hashed(rrsets: &[Rrset]) -> bool {
+    rrsets.iter().any(|rrset| rrset.rtype == RecordType::NSEC3)
+}
+
+/// The NSEC3 records among these, with the signatures over them, as a node.
+fn compile_nsec3(owner: &Name, apex: &Name, rrsets: &[Rrset]) -> Vec<u8> {
+    let only: Vec<Rrset> = rrsets.iter().filter_map(|rrset| nsec3_part(rrset, true)).collect();
+    node::compile(&NodeSource { owner, apex, rrsets: &only, weights: &|_| None })
 }
 
 /// The data of the apex's NSEC3PARAM records that count: of SHA-1, and without flags, for those with any "MUST be ignored"
@@ -288,6 +322,7 @@ mod tests {
     fn nsec3_hash_of_the_rfc() {
         let denial = Denial {
             chain: Chain::Nsec3 { salt: [0xaa, 0xbb, 0xcc, 0xdd].into(), iterations: 12, owners: Vec::new() },
+            leftover: Vec::new(),
         };
         for (name, hash) in
             [("example.", "0p9mhaveqvm6t7vbl5lop2u3t2rp3tom"), ("x.y.w.example.", "2vptu5timamqttgl4luu9kg21e0aor3s")]

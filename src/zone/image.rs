@@ -222,8 +222,11 @@ impl Zone {
             }
         }
         for (owner, rrsets) in self.denial.iter().flat_map(|denial| denial.hashed_owners(&self.apex)) {
-            for rrset in rrsets {
-                contents.set(owner.clone(), rrset).expect("hashed owners lie in the zone");
+            for Rrset { rtype, ttl, rdata } in rrsets {
+                for rdata in rdata {
+                    // Not set: signatures over other records may be there.
+                    contents.add(owner.clone(), rtype, ttl, rdata).expect("hashed owners lie in the zone");
+                }
             }
         }
         contents

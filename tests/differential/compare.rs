@@ -1,5 +1,6 @@
 //! What must be equal between two servers' answers, and what need not be.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use hickory_proto::op::Message;
@@ -7,6 +8,7 @@ use hickory_proto::rr::{Name, Record, RecordType};
 
 /// Where Knot and NSD end a chain of aliases; what they would have said after it is not known.
 const ENDLESS_ALIASES: usize = 5;
+const NXDOMAIN: u16 = 3;
 
 /// A response as an independent parser reads it; records as lower-case text, sorted.
 pub struct Answer {
@@ -68,8 +70,26 @@ impl Answer {
         lines
     }
 
+    /// The types of the additional section's records of one owner.
+    fn additional_types(&self, name: &Name) -> BTreeSet<u16> {
+        self.others.iter().filter(|record| record.name == *name).map(|record| record.record_type().into()).collect()
+    }
+
+    /// What proves an absence, with all signatures of that section.
+    fn proof(&self) -> Vec<&String> {
+        self.authority.iter().filter(|line| is_of_proof(line)).collect()
+    }
+
+    /// Whether there is nothing but the code, and that nobody vouches for.
+    fn is_bare_name_error(&self) -> bool {
+        let sections = [&self.answer, &self.authority];
+        self.rcode == NXDOMAIN && !self.authoritative && sections.iter().all(|section| section.is_empty())
+    }
+
+    /// Whether a response of ours is a referral, or a chain of aliases that ends in one: we give NS records in this section
+    /// for nothing else.
     fn is_referral(&self) -> bool {
-        self.answer.is_empty() && !self.authoritative && self.authority.iter().any(|line| line.contains(" in ns "))
+        self.authority.iter().any(|line| line.contains(" in ns "))
     }
 }
 
@@ -85,6 +105,75 @@ impl fmt::Display for Answer {
     }
 }
 
+/// How two answers differ.
+#[derive(Debug)]
+pub enum Difference {
+    /// Only in records of NSEC and NSEC3, and signatures beside them: those that only we give, those that only they give.
+    Proof { ours: Vec<String>, theirs: Vec<String> },
+    /// In anything else.
+    Other(String),
+}
+
+/// The differences between our answer and those of Knot and NSD that are not accepted, each with the server's name. `arbiter` is
+/// what `named` says, which is asked about proofs of absence alone; `zone` is the zone's text.
+///
+/// Each record of a proof must be given by one of the three others, and none that two of them give may be missing. Accepted of
+/// one server is then:
+///
+/// - Knot leaves out what shows that there is no closer name where a wildcard's own name is asked for, be it below another
+///   wildcard that then covers it, which RFC 4035 §3.1.3.3 and RFC 5155 §7.2.5, §7.2.6 demand.
+/// - Knot and `named` leave out what shows that a wildcard has not the type where nothing but names below makes the wildcard
+///   exist, which RFC 4035 §3.1.3.4 demands.
+/// - Knot gives NXDOMAIN without AA and with nothing else, if the closest encloser exists for unsigned delegations alone and
+///   opt-out left it out of the chain. RFC 5155 §7.2.1 has the closest provable encloser.
+/// - NSD leaves out the NSEC3 record that matches the closest encloser, or gives those of other names, where a wildcard has not the
+///   type, where a DNAME led to the name, and where opt-out left names out of the chain: RFC 5155 §7.2.1, §7.2.5.
+/// - NSD gives one NSEC3 record more where a wildcard is asked for by its own name. RFC 5155 §7.2.3 has only the matching one.
+/// - NSD leaves out the NSEC record that covers the name to which a DNAME led, which RFC 4035 §3.1.3.2 and §3.1.3.4 demand.
+/// - NSD gives, instead of the NSEC record that covers a wildcard or beside it, one that covers nothing, where names lie below a
+///   label that sorts before `*`: RFC 4035 §3.1.3.2 demands the one that covers the wildcard in canonical order (RFC 4034 §6.1).
+/// - TC where all of the answer fits for us and for another of the three: RFC 1035 §4.1.4 leaves to the server how much of names
+///   is written once.
+pub fn differences(
+    ours: &Answer,
+    others: [(&'static str, &Answer); 2],
+    arbiter: &Answer,
+    zone: &str,
+) -> Vec<(&'static str, String)> {
+    let proofs = [others[0].1, others[1].1, arbiter].map(Answer::proof);
+    let givers = |line: &String| proofs.iter().filter(|proof| proof.contains(&line)).count();
+    let mut differences = Vec::new();
+    for (server, theirs) in others {
+        let fits_elsewhere = [others[0].1, others[1].1, arbiter].iter().any(|answer| !answer.truncated);
+        if theirs.truncated && !ours.truncated && fits_elsewhere {
+            continue;
+        }
+        if server == "knot" && theirs.is_bare_name_error() && ours.rcode == theirs.rcode && has_opt_out(zone) {
+            continue;
+        }
+        match compare(ours, theirs, server) {
+            Ok(()) => {}
+            Err(Difference::Other(text)) => differences.push((server, text)),
+            Err(Difference::Proof { ours, theirs }) => {
+                if ours.iter().any(|line| givers(line) == 0) || theirs.iter().any(|line| givers(line) > 1) {
+                    differences.push((server, format!("proofs differ: {ours:?} against {theirs:?}")));
+                }
+            }
+        }
+    }
+    differences
+}
+
+/// Whether a zone's text has NSEC3 records with the flag for opt-out.
+fn has_opt_out(zone: &str) -> bool {
+    zone.lines().any(|line| line.split_ascii_whitespace().skip_while(|word| *word != "NSEC3").nth(2) == Some("1"))
+}
+
+/// Whether this is a record of NSEC or NSEC3, or a signature.
+fn is_of_proof(line: &str) -> bool {
+    [" in nsec ", " in nsec3 ", " in rrsig "].iter().any(|rtype| line.contains(rtype))
+}
+
 /// Whether the two answers agree in what the standards fix. Accepted differences:
 ///
 /// - The order of records in a section: RFC 1034 §3.6 gives an RRset none.
@@ -95,9 +184,10 @@ impl fmt::Display for Answer {
 ///   says SHOULD). An RRset that both have is the same in both.
 /// - A record twice in one section (RFC 2181 §5 has it once): Knot writes a CNAME that points at itself so.
 /// - With TC set, what of the message remains: RFC 2181 §9 has the client throw it away.
-/// - TC where in-domain glue does not fit: RFC 9471 §3.1 demands all of it or TC; NSD leaves a part out without TC.
+/// - TC where in-domain glue does not fit, be it at the end of a chain of aliases: RFC 9471 §3.1 demands all of it or TC; NSD
+///   leaves a part out without TC.
 /// - Where a chain of aliases that never ends is cut off: no standard says; every server has a bound of its own.
-pub fn compare(ours: &Answer, theirs: &Answer, server: &str) -> Result<(), String> {
+fn compare(ours: &Answer, theirs: &Answer, server: &str) -> Result<(), Difference> {
     check("rcode", &ours.rcode, &theirs.rcode)?;
     if theirs.aliases() >= ENDLESS_ALIASES {
         return Ok(());
@@ -110,6 +200,7 @@ pub fn compare(ours: &Answer, theirs: &Answer, server: &str) -> Result<(), Strin
         let counts: Vec<usize> = servers.map(of).collect();
         let is_uneven = counts.iter().min() != counts.iter().max();
         if is_uneven || ours.in_domain_glue().iter().any(|line| !glue.contains(line)) {
+            check("answer", &ours.answer, &theirs.answer)?;
             return check("authority", &ours.authority, &theirs.authority);
         }
     }
@@ -119,26 +210,48 @@ pub fn compare(ours: &Answer, theirs: &Answer, server: &str) -> Result<(), Strin
     }
     check("authoritative", &ours.authoritative, &theirs.authoritative)?;
     check("answer", &ours.answer, &theirs.answer)?;
-    check("authority", &required_authority(ours), &required_authority(theirs))?;
+    let required = |answer| required_authority(answer, ours.is_referral());
+    let ([ours_plain, ours_proof], [theirs_plain, theirs_proof]) = (required(ours), required(theirs));
+    check("authority", &ours_plain, &theirs_plain)?;
+    let without = |all: &[&String], other: &[&String]| -> Vec<String> {
+        all.iter().filter(|line| !other.contains(line)).map(|line| (*line).clone()).collect()
+    };
+    let proof = (without(&ours_proof, &theirs_proof), without(&theirs_proof, &ours_proof));
     if ours.is_referral() {
         check("glue", &ours.in_domain_glue(), &theirs.in_domain_glue())?;
     }
     for record in &ours.others {
         let of = |answer: &Answer| answer.additional_rrset(&record.name, record.record_type());
-        if !of(theirs).is_empty() && record.record_type() != RecordType::OPT {
+        // Signatures are there for those RRsets that are.
+        let is_comparable = match record.record_type() {
+            RecordType::OPT => false,
+            RecordType::RRSIG => ours.additional_types(&record.name) == theirs.additional_types(&record.name),
+            _ => true,
+        };
+        if is_comparable && !of(theirs).is_empty() {
             check("an additional RRset", &of(ours), &of(theirs))?;
         }
     }
-    Ok(())
+    match proof {
+        (ours, theirs) if ours.is_empty() && theirs.is_empty() => Ok(()),
+        (ours, theirs) => Err(Difference::Proof { ours, theirs }),
+    }
 }
 
-fn check<T: PartialEq + fmt::Debug>(what: &str, ours: &T, theirs: &T) -> Result<(), String> {
-    if ours == theirs { Ok(()) } else { Err(format!("{what} differs: {ours:?} against {theirs:?}")) }
+fn check<T: PartialEq + fmt::Debug>(what: &str, ours: &T, theirs: &T) -> Result<(), Difference> {
+    match ours == theirs {
+        true => Ok(()),
+        false => Err(Difference::Other(format!("{what} differs: {ours:?} against {theirs:?}"))),
+    }
 }
 
-/// The authority section without the zone's NS of a positive answer.
-fn required_authority(answer: &Answer) -> Vec<&String> {
+/// The authority section, without the zone's NS of a positive answer if that is what it is: what is no proof, and proofs
+/// with all signatures.
+fn required_authority(answer: &Answer, is_referral: bool) -> [Vec<&String>; 2] {
     let negative = answer.authority.iter().any(|line| line.contains(" in soa "));
-    let keep_ns = answer.answer.is_empty() || negative || !answer.authoritative;
-    answer.authority.iter().filter(|line| keep_ns || !line.contains(" in ns ")).collect()
+    let keep_ns = is_referral || answer.answer.is_empty() || negative || !answer.authoritative;
+    let required = answer.authority.iter().filter(|line| keep_ns || !line.contains(" in ns "));
+    let (proof, plain) =
+        required.partition(|line| [" in nsec ", " in nsec3 ", " in rrsig "].iter().any(|rtype| line.contains(rtype)));
+    [plain, proof]
 }

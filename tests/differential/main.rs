@@ -1,12 +1,14 @@
 //! Random zones, random queries: Signpost's answers beside those of `knotd` and `nsd`, over the wire, section by section.
+//! `named` is asked, too, for proofs of absence, about which the two often disagree.
 //!
-//! Every server loads the same zone files. Sets are compared without regard to order, since they rotate. What may differ
-//! is listed in [`compare`], each with the reason that the standard gives. The run is a function of its seed:
+//! Every server loads the same zone files, half of them signed. Sets are compared without regard to order, since they rotate.
+//! What may differ is listed in [`compare`], each with the reason that the standard gives. The run is a function of its seed, but for keys:
 //! `DIFFERENTIAL_SEED` repeats one, `DIFFERENTIAL_PAIRS` says how many questions are asked (default 4,000; the long form is
 //! 50,000 and more). Each round of [`PAIRS_OF_ROUND`] questions has new zones.
 
 mod compare;
 mod servers;
+mod signed;
 mod zones;
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -18,6 +20,8 @@ use zones::Chance;
 
 const PAIRS_OF_ROUND: usize = 2_000;
 const ZONES_OF_ROUND: usize = 24;
+/// Most differences that are shown, and after which no further round is begun.
+const SHOWN_MAX: usize = 20;
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name)
@@ -33,28 +37,30 @@ fn answers_equal_those_of_knot_and_nsd() {
     let mut differences = Vec::new();
     for round in 0..pairs.div_ceil(PAIRS_OF_ROUND) as u64 {
         let mut chance = Chance::new(seed.wrapping_add(round));
-        let zones: Vec<zones::Zone> =
+        let mut zones: Vec<zones::Zone> =
             (0..ZONES_OF_ROUND).map(|number| zones::Zone::random(&mut chance, number)).collect();
+        signed::sign_some(&mut zones);
         let servers = Servers::start(&zones);
         let clients = servers.addresses().map(|(name, address)| (name, Client::new(address)));
         for _ in 0..PAIRS_OF_ROUND.min(pairs - asked) {
             let zone = &zones[chance.below(zones.len())];
             let (qname, qtype, edns) = zone.question(&mut chance);
             let query = query(&qname, qtype, edns);
-            let [ours, others @ ..] = clients.each_ref().map(|(name, client)| (*name, client.ask(&query)));
-            for (name, theirs) in others {
-                if let Err(difference) = compare::compare(&ours.1, &theirs, name) {
-                    differences.push(format!(
-                        "{qname} TYPE{qtype} edns {edns:?}, seed {}: {name}: {difference}\n--- ours\n{}--- theirs\n{theirs}--- zone\n{}",
-                        seed.wrapping_add(round),
-                        ours.1,
-                        zone.text
-                    ));
-                }
+            let [ours, knot, nsd, named] = clients.each_ref().map(|(_, client)| client.ask(&query));
+            for (server, difference) in
+                compare::differences(&ours, [("knot", &knot), ("nsd", &nsd)], &named, &zone.text)
+            {
+                let theirs = if server == "knot" { &knot } else { &nsd };
+                differences.push(format!(
+                    "{qname} TYPE{qtype} edns {edns:?}, seed {}: {server}: {difference}\n--- ours\n{ours}--- theirs\n{theirs}\
+                     --- named\n{named}--- zone\n{}",
+                    seed.wrapping_add(round),
+                    zone.text
+                ));
             }
             asked += 1;
         }
-        if differences.len() > 20 {
+        if differences.len() > SHOWN_MAX {
             break;
         }
     }
@@ -62,7 +68,7 @@ fn answers_equal_those_of_knot_and_nsd() {
         differences.is_empty(),
         "{} of {asked} questions were answered differently; the first:\n{}",
         differences.len(),
-        differences.iter().take(3).cloned().collect::<Vec<_>>().join("\n")
+        differences.iter().take(SHOWN_MAX).cloned().collect::<Vec<_>>().join("\n")
     );
     println!("{asked} questions were answered alike, seed {seed}");
 }

@@ -1,4 +1,4 @@
-//! The three servers on the same zone files, each on a loopback port of its own.
+//! The four servers on the same zone files, each on a loopback port of its own.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
@@ -10,24 +10,25 @@ use tempfile::TempDir;
 use super::zones::Zone;
 
 pub struct Servers {
-    running: [(&'static str, SocketAddr, Child); 3],
+    running: [(&'static str, SocketAddr, Child); 4],
     _folder: TempDir,
 }
 
 impl Servers {
-    /// Starts all three and waits until each answers for the last zone.
+    /// Starts all four and waits until each answers for the last zone.
     pub fn start(zones: &[Zone]) -> Servers {
         let folder = TempDir::new().expect("a temporary directory");
         let path = folder.path();
         for zone in zones {
             std::fs::write(path.join(format!("{}zone", zone.apex)), &zone.text).expect("written");
         }
-        let [ours, knot, nsd] = [free(), free(), free()];
+        let [ours, knot, nsd, named] = [free(), free(), free(), free()];
         let servers = Servers {
             running: [
                 ("signpost", ours, spawn_signpost(path, ours)),
                 ("knot", knot, spawn_knot(path, knot, zones)),
                 ("nsd", nsd, spawn_nsd(path, nsd, zones)),
+                ("named", named, spawn_named(path, named, zones)),
             ],
             _folder: folder,
         };
@@ -39,7 +40,7 @@ impl Servers {
         servers
     }
 
-    pub fn addresses(&self) -> [(&'static str, SocketAddr); 3] {
+    pub fn addresses(&self) -> [(&'static str, SocketAddr); 4] {
         self.running.each_ref().map(|(name, address, _)| (*name, *address))
     }
 }
@@ -91,6 +92,26 @@ fn spawn_nsd(folder: &Path, address: SocketAddr, zones: &[Zone]) -> Child {
     std::fs::write(folder.join("nsd.conf"), configuration).expect("written");
     let mut command = Command::new("nsd");
     command.arg("-d").arg("-c").arg(folder.join("nsd.conf"));
+    quiet(command)
+}
+
+fn spawn_named(folder: &Path, address: SocketAddr, zones: &[Zone]) -> Child {
+    let path = folder.display();
+    let mut configuration = format!(
+        "options {{ directory \"{path}\"; listen-on port {} {{ {}; }}; listen-on-v6 {{ none; }}; recursion no; pid-file none;\n\
+         session-keyfile none; dnssec-validation no; notify no; minimal-responses yes; }};\ncontrols {{ }};\n",
+        address.port(),
+        address.ip(),
+    );
+    for zone in zones {
+        configuration += &format!(
+            "zone \"{}\" {{ type primary; file \"{path}/{}zone\"; check-names ignore; check-integrity no; check-mx ignore; }};\n",
+            zone.apex, zone.apex
+        );
+    }
+    std::fs::write(folder.join("named.conf"), configuration).expect("written");
+    let mut command = Command::new("named");
+    command.args(["-f", "-n", "1", "-c"]).arg(folder.join("named.conf"));
     quiet(command)
 }
 

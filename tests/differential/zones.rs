@@ -36,6 +36,8 @@ impl Chance {
 pub struct Zone {
     pub apex: String,
     pub text: String,
+    /// Whether the text is signed.
+    pub signed: bool,
     owners: Vec<String>,
 }
 
@@ -72,7 +74,7 @@ impl Zone {
                 text += &format!("{owner} {record}\n");
             }
         }
-        Zone { apex, text, owners: plan.owners.into_keys().collect() }
+        Zone { apex, text, signed: false, owners: plan.owners.into_keys().collect() }
     }
 
     /// A question that is near something in the zone: name, type, and EDNS size with the DO flag.
@@ -95,7 +97,7 @@ impl Zone {
             0 => None,
             1 => Some((512, false)),
             2 => Some((1232, true)),
-            _ => Some((1232, false)),
+            _ => Some((1232, self.signed)),
         };
         (qname, qtype, edns)
     }

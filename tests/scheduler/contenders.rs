@@ -19,7 +19,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use futures::StreamExt as _;
 use http::{Method, StatusCode};
-use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
+use k8s_openapi::api::coordination::v1::{Lease as LeaseObject, LeaseSpec};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -303,14 +303,24 @@ impl World {
         Api::<T>::all(self.admin.clone()).list(&ListParams::default()).await.expect("listed").items
     }
 
+    fn leases(&self) -> Api<LeaseObject> {
+        Api::namespaced(self.admin.clone(), SCHEDULER_LEASE_NAMESPACE)
+    }
+
     /// Takes the Lease from whoever has it, as another process does.
     async fn usurp(&self, holder: &str) {
-        let leases: Api<LeaseObject> = Api::namespaced(self.admin.clone(), SCHEDULER_LEASE_NAMESPACE);
-        loop {
-            let mut lease = leases.get(SCHEDULER_LEASE).await.expect("somebody has led");
-            let spec = lease.spec.get_or_insert_default();
+        self.change_lease(|spec| {
             spec.holder_identity = Some(holder.to_owned());
             spec.lease_transitions = Some(spec.lease_transitions.unwrap_or_default() + 1);
+        })
+        .await;
+    }
+
+    async fn change_lease(&self, change: impl Fn(&mut LeaseSpec)) {
+        let leases = self.leases();
+        loop {
+            let mut lease = leases.get(SCHEDULER_LEASE).await.expect("somebody has led");
+            change(lease.spec.get_or_insert_default());
             match leases.replace(SCHEDULER_LEASE, &PostParams::default(), &lease).await {
                 Ok(_) => return,
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
@@ -379,6 +389,17 @@ impl World {
         }
     }
 
+    /// Every binding was made by who led in that moment.
+    fn check_numbers(&self) {
+        let created = self.created.lock().expect("no holder panics");
+        let leads = self.leads.lock().expect("no holder panics");
+        for (version, binding) in created.iter() {
+            let number: i64 = binding.annotations()[FENCING_ANNOTATION].parse().expect("a number");
+            let leading = leads.range(..version).next_back().map(|(_, number)| *number);
+            assert_eq!(Some(number), leading, "{:?} was bound by who did not lead", key(binding));
+        }
+    }
+
     /// What must hold at the end, and must have held all the time.
     async fn check(&self) {
         let (routes, bindings) = (self.list::<Route>().await, self.list::<RouteBinding>().await);
@@ -405,14 +426,11 @@ impl World {
                 other.spec
             );
         }
+        self.check_numbers();
         let created = self.created.lock().expect("no holder panics");
-        let leads = self.leads.lock().expect("no holder panics");
         let mut uids = BTreeSet::new();
-        for (version, binding) in created.iter() {
+        for (_, binding) in created.iter() {
             assert!(uids.insert(&binding.spec.route_uid), "{:?} was bound twice", key(binding));
-            let number: i64 = binding.annotations()[FENCING_ANNOTATION].parse().expect("a number");
-            let leading = leads.range(..version).next_back().map(|(_, number)| *number);
-            assert_eq!(Some(number), leading, "{:?} was bound by who did not lead", key(binding));
         }
         let bound: BTreeSet<_> = bindings.iter().map(|binding| &binding.spec.route_uid).collect();
         assert!(bound.iter().all(|uid| uids.contains(uid)), "the witness saw all");
@@ -555,18 +573,36 @@ async fn no_route_twice_none_lost_no_name_twice() {
     println!("{fenced} writes were refused to deposed leaders, {lost} answers were lost");
 }
 
-/// A leader that does not look at its Lease for long, from which it is taken meanwhile: whatever it goes on to do is refused.
+/// A leader that does not look at its Lease for long, from which it is taken meanwhile: whatever it goes on to do is refused. Also
+/// if its number is the greater one, since the Lease was deleted, and made anew by one who never knew it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deposed_leader_that_goes_on_writing_binds_nothing() {
+    for is_deleted in [false, true] {
+        deposed(is_deleted).await;
+    }
+}
+
+async fn deposed(is_deleted: bool) {
     let world = World::new(7).await;
     world.namespace("shop").await;
     world.router("shard1").await;
     let unaware =
         LeaseSettings { duration: Duration::from_secs(600), renew: Duration::from_secs(300), ..Default::default() };
+    let lease = |holder: Option<&str>, number: i32| {
+        json!({"metadata": {"name": SCHEDULER_LEASE, "namespace": SCHEDULER_LEASE_NAMESPACE},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 600, "leaseTransitions": number}})
+    };
+    // It was let go by an earlier leader.
+    world.create(world.leases(), lease(None, 4)).await;
     let old = Process::start(&world, "old", unaware);
     world.route("shop", "before", json!({}), json!({})).await;
     world.come_to_rest().await;
-    world.usurp("new").await;
+    if is_deleted {
+        world.leases().delete(SCHEDULER_LEASE, &DeleteParams::default()).await.expect("deleted");
+        world.create(world.leases(), lease(Some("new"), 1)).await;
+    } else {
+        world.usurp("new").await;
+    }
     for number in 0..50 {
         world.route("shop", &format!("after{number}"), json!({}), json!({})).await;
     }
@@ -578,11 +614,37 @@ async fn a_deposed_leader_that_goes_on_writing_binds_nothing() {
     assert_eq!(world.list::<RouteBinding>().await.len(), 1, "what was before is all");
     // Who leads now finds all of it.
     old.crash();
-    let leases: Api<LeaseObject> = Api::namespaced(world.admin.clone(), SCHEDULER_LEASE_NAMESPACE);
-    leases.delete(SCHEDULER_LEASE, &DeleteParams::default()).await.expect("deleted");
+    world.leases().delete(SCHEDULER_LEASE, &DeleteParams::default()).await.expect("deleted");
     let new = Process::start(&world, "new", LeaseSettings::default());
     world.come_to_rest().await;
     assert_eq!(world.list::<RouteBinding>().await.len(), 51);
     new.end().await;
+    world.end().await;
+}
+
+/// Whatever becomes of the Lease that a leader holds, it binds again, under a number that was never another's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_number_was_changed_goes_on_in_a_new_term() {
+    let world = World::new(8).await;
+    world.namespace("shop").await;
+    world.router("shard1").await;
+    let lease =
+        LeaseSettings { duration: Duration::from_secs(60), renew: Duration::from_millis(200), ..Default::default() };
+    let leader = Process::start(&world, "leader", lease);
+    world.route("shop", "first", json!({}), json!({})).await;
+    world.come_to_rest().await;
+    for (round, number) in [Some(7), Some(1), None].into_iter().enumerate() {
+        match number {
+            Some(number) => world.change_lease(|spec| spec.lease_transitions = Some(number)).await,
+            None => drop(world.leases().delete(SCHEDULER_LEASE, &DeleteParams::default()).await.expect("deleted")),
+        }
+        for route in 0..10 {
+            world.route("shop", &format!("r{round}-{route}"), json!({}), json!({})).await;
+        }
+        world.come_to_rest().await;
+    }
+    assert_eq!(world.list::<RouteBinding>().await.len(), 31);
+    world.check_numbers();
+    leader.end().await;
     world.end().await;
 }

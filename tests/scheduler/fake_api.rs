@@ -17,6 +17,7 @@ use futures::StreamExt as _;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use signpost::api::identity::Identity;
+use signpost::api::names::covers;
 use signpost::client::in_process;
 use tokio::sync::watch;
 
@@ -60,6 +61,8 @@ struct State {
     /// Grows when every connection is cut.
     epoch: u64,
     forbidden_watches: bool,
+    /// Whether a claim on a host is refused that overlaps one of another namespace.
+    guards_overlaps: bool,
     /// Uids of Routes in the order in which they were bound.
     bound: Vec<String>,
     requests: BTreeMap<String, u64>,
@@ -125,6 +128,11 @@ impl FakeApi {
     pub fn forbid_watches(&self, forbidden: bool) {
         self.state().forbidden_watches = forbidden;
         self.version.send_modify(|_| ());
+    }
+
+    /// Refuses claims on hosts that overlap those of other namespaces, as our own server does.
+    pub fn guard_overlaps(&self) {
+        self.state().guards_overlaps = true;
     }
 
     /// Forgets all history: watches from before answer 410.
@@ -342,6 +350,11 @@ impl FakeApi {
             sent_version.as_ref().is_some_and(|version| stored["metadata"]["resourceVersion"] != version.as_str())
         };
         match (method.as_str(), stored) {
+            ("POST" | "PUT", _) if state.overlaps(&target.plural, &sent) => {
+                let mut refusal = status_object(422, "Invalid", "it overlaps");
+                refusal["details"] = json!({"causes": [{"field": "spec.value", "reason": "FieldValueForbidden"}]});
+                json_response(422, &refusal)
+            }
             ("POST", _) => {
                 let mut key = target.key();
                 key.2 = sent["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -457,6 +470,20 @@ fn rebind(state: &mut State, key: &Key, binding: &Value) -> Option<Response> {
 }
 
 impl State {
+    /// Whether a claim is to be refused for what other namespaces hold.
+    fn overlaps(&self, plural: &str, sent: &Value) -> bool {
+        let host = |claim: &Value| claim["spec"]["value"].as_str().unwrap_or_default().to_owned();
+        let is_in_the_way = |(key, claim): (&Key, &Value)| {
+            key.0 == "nameclaims"
+                && claim["spec"]["type"] == "host"
+                && claim["spec"]["releasedAt"].is_null()
+                && claim["spec"]["holder"]["namespace"] != sent["spec"]["holder"]["namespace"]
+                && (covers(&host(claim), &host(sent)) || covers(&host(sent), &host(claim)))
+        };
+        let is_host = plural == "nameclaims" && sent["spec"]["type"] == "host";
+        self.guards_overlaps && is_host && self.objects.iter().any(is_in_the_way)
+    }
+
     fn create(&mut self, key: &Key, mut object: Value) -> Value {
         self.uids += 1;
         self.version += 1;

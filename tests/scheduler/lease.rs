@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use signpost::client::lease::{Leadership, Lease, Settings, Term};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -82,4 +83,47 @@ async fn a_dead_leader_is_replaced_and_never_two_lead() {
     for (_, stop) in candidates {
         stop.cancel();
     }
+}
+
+#[tokio::test]
+async fn a_number_that_was_changed_costs_a_term_and_never_comes_again() {
+    let api = FakeApi::new(1);
+    let (first, stop) = candidate(&api, "first");
+    until("it leads", || term(&first).is_some()).await;
+    let lease = || api.get("leases", "kube-system", "signpost").expect("it exists");
+    let mut greatest = term(&first).expect("it leads").fencing();
+    // By hand; by another store in place of this one; by nobody, when it is gone.
+    for change in [Some(7), Some(2), None, Some(0), None] {
+        let before = term(&first).expect("it leads");
+        match change {
+            Some(number) => {
+                let mut changed = lease();
+                changed["metadata"]["namespace"] = json!("kube-system");
+                changed["spec"]["leaseTransitions"] = json!(number);
+                api.put("leases", changed);
+            }
+            None => api.delete("leases", "kube-system", "signpost"),
+        }
+        until("it leads in a new term", || term(&first).is_some_and(|term| term.fencing() > before.fencing())).await;
+        assert!(!before.is_current(), "{change:?}: the former term is over");
+        let now = term(&first).expect("it leads");
+        assert!(now.fencing() > greatest.max(change.unwrap_or(0)), "{change:?}: {}", now.fencing());
+        until("the Lease says so", || {
+            let lease = api.get("leases", "kube-system", "signpost");
+            lease.is_some_and(|lease| lease["spec"]["leaseTransitions"] == now.fencing())
+        })
+        .await;
+        greatest = now.fencing();
+    }
+    // One that follows remembers as well what was there.
+    let (second, stop_second) = candidate(&api, "second");
+    until("it knows who leads", || matches!(&*second.borrow(), Leadership::Follower { holder: Some(_) })).await;
+    api.set_down(true);
+    until("the first steps down", || term(&first).is_none()).await;
+    stop.cancel();
+    api.delete("leases", "kube-system", "signpost");
+    api.set_down(false);
+    until("the second leads", || term(&second).is_some()).await;
+    assert!(term(&second).expect("it leads").fencing() > greatest);
+    stop_second.cancel();
 }

@@ -340,3 +340,58 @@ async fn records_where_a_former_name_was_are_told_of_on_both_sides() {
     scheduler.stop().await;
     keeper.stop().await;
 }
+
+#[tokio::test]
+async fn a_host_whose_route_was_seen_to_be_deleted_is_let_go_at_once() {
+    let api = platform(1, 1);
+    // Whatever waits for the mirrors to settle never comes.
+    let (scheduler, keeper) =
+        (scheduling::start(&api), start(&api, |settings| settings.settle = Duration::from_secs(600)));
+    let host = json!({"host": "www.shop.example"});
+    api.put("routes", route("ns", "first", &host));
+    until("the first is scheduled", || scheduled(&api) == 1).await;
+    api.put("routes", route("ns", "second", &host));
+    until("the second is refused", || {
+        let second = api.get("routes", "ns", "second").expect("it is there");
+        condition(&second, "Admitted").is_some_and(|(status, ..)| status == "False")
+    })
+    .await;
+    api.delete("routebindings", "ns", "first");
+    api.delete("routes", "ns", "first");
+    until("the second takes over", || api.get("routebindings", "ns", "second").is_some()).await;
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn a_drain_says_what_of_it_is_being_deleted() {
+    let api = platform(1, 1);
+    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    for name in ["goes", "stays"] {
+        api.put("routes", route("ns", name, &json!({})));
+    }
+    until("both are scheduled", || scheduled(&api) == 2).await;
+    api.put("routers", router("shard1", &json!({"state": "draining"})));
+    let drained = || {
+        let told = condition(&api.get("routers", "", "shard1").expect("it is there"), "Drained");
+        told.map(|(_, reason, message)| (reason, message))
+    };
+    let says = |message: &str| drained() == Some(("RoutesLeft".to_owned(), message.to_owned()));
+    until("both are left", || says("2 are left to be moved")).await;
+    let mut going = api.get("routes", "ns", "goes").expect("it is there");
+    going["metadata"]["deletionTimestamp"] = json!("2025-01-01T00:01:00Z");
+    going["metadata"]["finalizers"] = json!(["example.org/hold"]);
+    api.put("routes", going);
+    until("one is being deleted", || {
+        says("1 is left to be moved; 1 more is being deleted: it goes when its finalizers are gone")
+    })
+    .await;
+    api.delete("routebindings", "ns", "stays");
+    api.delete("routes", "ns", "stays");
+    until("that is all", || says("1 route is left, and being deleted: it goes when its finalizers are gone")).await;
+    api.delete("routebindings", "ns", "goes");
+    api.delete("routes", "ns", "goes");
+    until("it is empty", || drained().is_some_and(|(reason, _)| reason == "Drained")).await;
+    scheduler.stop().await;
+    keeper.stop().await;
+}

@@ -578,3 +578,113 @@ async fn of_overlapping_hosts_that_come_at_once_one_namespace_is_admitted() {
     check_all(&api);
     running.stop().await;
 }
+
+/// Waits that nobody sits out: only what wakes a route helps.
+fn patient(settings: &mut Settings) {
+    settings.waits.unschedulable_first = Duration::from_secs(600);
+    settings.waits.unschedulable_longest = Duration::from_secs(600);
+    settings.search = Duration::from_secs(600);
+}
+
+fn with_age(namespace: &str, name: &str, host: &str, second: u32) -> Value {
+    let mut object = route(namespace, name, &json!({"host": host}));
+    object["metadata"]["creationTimestamp"] = json!(format!("2025-01-01T00:00:{second:02}Z"));
+    object
+}
+
+/// What the condition `Admitted` says, if it is false.
+fn refusal(api: &FakeApi, namespace: &str, name: &str) -> Option<String> {
+    let route = api.get("routes", namespace, name).expect("it is there");
+    let refused = condition(&route, "Admitted").filter(|(status, ..)| status == "False");
+    refused.map(|(_, _, message)| message)
+}
+
+fn is_placed(api: &FakeApi, namespace: &str, name: &str) -> bool {
+    api.get("routebindings", namespace, name).is_some()
+}
+
+/// Deletes a Route; its host is let go, as the keeper of claims does.
+fn end(api: &FakeApi, namespace: &str, name: &str) {
+    let uid = api.get("routes", namespace, name).expect("it is there")["metadata"]["uid"].clone();
+    api.delete("routebindings", namespace, name);
+    api.delete("routes", namespace, name);
+    let held = |claim: &Value| claim["spec"]["type"] == "host" && claim["spec"]["holder"]["uid"] == uid;
+    let mut claim = api.all("nameclaims").into_iter().find(held).expect("it held its host");
+    claim["spec"]["releasedAt"] = json!("2025-01-01T00:01:00Z");
+    api.put("nameclaims", claim);
+}
+
+#[tokio::test]
+async fn an_overlap_that_only_the_api_knows_is_tried_again_and_waited_for_when_it_is_seen() {
+    let api = platform(1, 1);
+    api.guard_overlaps();
+    let mut claim = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "NameClaim", "metadata": {"name": "host.x"},
+        "spec": {"type": "host", "value": "*.shop.example", "since": "2025-01-01T00:00:00Z",
+            "holder": {"namespace": "other", "name": "all", "uid": "u"}}});
+    // Without its label the scheduler does not see it.
+    api.put("nameclaims", claim.clone());
+    let running = start_with(&api, patient);
+    api.put("routes", with_age("ns", "app", "www.shop.example", 1));
+    let says = |part: &str| refusal(&api, "ns", "app").is_some_and(|message| message.ends_with(part));
+    until("it says so", || says("www.shop.example overlaps a host that a route of another namespace holds")).await;
+    claim["metadata"]["labels"] = json!({"signpost.dev/claim": "host"});
+    api.put("nameclaims", claim.clone());
+    until("it is known why", || says("is below *.shop.example, which a route of another namespace holds")).await;
+    claim["spec"]["releasedAt"] = json!("2025-01-01T00:01:00Z");
+    api.put("nameclaims", claim);
+    until("it is placed when that is let go", || is_placed(&api, "ns", "app")).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_that_is_let_go_passes_those_that_cannot_have_it() {
+    let api = platform(1, 1);
+    api.put(
+        "routers",
+        router(
+            "shard1",
+            &json!({"routeSelector": {"matchExpressions": [
+        {"key": "pool", "operator": "NotIn", "values": ["nowhere"]}]}}),
+        ),
+    );
+    for name in ["a", "b", "c"] {
+        api.put("namespaces", namespace(name));
+    }
+    let running = start_with(&api, patient);
+    api.put("routes", with_age("a", "holder", "www.shop.example", 1));
+    until("the holder is placed", || is_placed(&api, "a", "holder")).await;
+    for (namespace, name, second) in [("b", "old", 2), ("a", "young", 5), ("c", "younger", 6)] {
+        api.put("routes", with_age(namespace, name, "www.shop.example", second));
+        until("it is refused", || refusal(&api, namespace, name).is_some()).await;
+    }
+    let mut nowhere = with_age("a", "nowhere", "www.shop.example", 3);
+    nowhere["metadata"]["labels"] = json!({"pool": "nowhere"});
+    api.put("routes", nowhere);
+    until("no Router takes it", || {
+        let route = api.get("routes", "a", "nowhere").expect("it is there");
+        condition(&route, "Scheduled").is_some_and(|(status, ..)| status == "False")
+    })
+    .await;
+    // The holder's namespace takes the wildcard above as well: who waits for a host keeps nobody out.
+    api.put("routes", with_age("a", "all", "*.shop.example", 7));
+    until("the wildcard is placed", || is_placed(&api, "a", "all")).await;
+    end(&api, "a", "holder");
+    until("the first that can have it takes over", || is_placed(&api, "a", "young")).await;
+    let told = refusal(&api, "b", "old").expect("it is kept out");
+    assert_eq!(told, "www.shop.example is below *.shop.example, which a route of another namespace holds");
+    // Without the wildcard it waits for the host itself again, and gets it before those that came later.
+    end(&api, "a", "all");
+    until("it is told what is so", || {
+        refusal(&api, "b", "old").as_deref() == Some("www.shop.example is held by a route of another namespace")
+    })
+    .await;
+    end(&api, "a", "young");
+    until("it takes over", || is_placed(&api, "b", "old")).await;
+    assert!(refusal(&api, "c", "younger").is_some());
+    // One that is offered the host and goes in that moment passes it on, too.
+    api.delete("routes", "a", "nowhere");
+    end(&api, "b", "old");
+    until("the last takes over", || is_placed(&api, "c", "younger")).await;
+    check_all(&api);
+    running.stop().await;
+}

@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::fake_api::FakeApi;
+use crate::placement;
 use crate::scheduling::{Running, check_all, per_router, platform, scheduled, start_with};
 use crate::{condition, namespace, route, router, until};
 
@@ -370,4 +371,67 @@ async fn another_strategy_takes_over_while_it_runs_and_moves_nothing() {
     until("it is placed", || scheduled(&api) == bound + 1).await;
     check_all(&api);
     running.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_goes_to_the_route_that_was_looked_at_first_whoever_is_answered_first() {
+    let api = platform(1, 1);
+    api.put("namespaces", namespace("other"));
+    let (release, released) = watch::channel(false);
+    let endpoint = Endpoint::start(None, move |question| {
+        let answer = json!({"router": "shard1"});
+        let is_first = question["route"]["name"] == "first";
+        if is_first { Reply::Later(released.clone(), answer) } else { Reply::Json(answer) }
+    })
+    .await;
+    let running = start_choosing(&api, &endpoint.chooser());
+    let host = |host: &str| json!({"host": host});
+    api.put("routes", route("ns", "first", &host("www.shop.example")));
+    until("the first is asked about", || !endpoint.asked().is_empty()).await;
+    // One wants the same host, one a wildcard above it, one another host.
+    api.put("routes", route("ns", "second", &host("WWW.shop.example")));
+    api.put("routes", route("other", "around", &host("*.shop.example")));
+    api.put("routes", route("other", "beside", &host("www.beside.example")));
+    let told = |namespace: &str, name: &str| {
+        let route = api.get("routes", namespace, name).expect("it is there");
+        condition(&route, "Admitted").map(|(_, _, message)| message).unwrap_or_default()
+    };
+    until("the one beside is placed", || api.get("routebindings", "other", "beside").is_some()).await;
+    until("the others wait", || {
+        told("ns", "second") == "WWW.shop.example is being given to the route first"
+            && told("other", "around") == "*.shop.example covers a host that a route of another namespace holds"
+    })
+    .await;
+    release.send_replace(true);
+    until("the first has it", || api.get("routebindings", "ns", "first").is_some()).await;
+    until("the second knows", || told("ns", "second") == "WWW.shop.example is held by the route first").await;
+    assert_eq!(scheduled(&api), 2);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_that_was_kept_for_a_route_goes_to_the_next_if_that_goes() {
+    let api = platform(1, 1);
+    let (release, released) = watch::channel(false);
+    let endpoint = Endpoint::start(None, move |question| {
+        let answer = json!({"router": "shard1"});
+        let is_first = question["route"]["name"] == "first";
+        if is_first { Reply::Later(released.clone(), answer) } else { Reply::Json(answer) }
+    })
+    .await;
+    let (running, keeper) = (start_choosing(&api, &endpoint.chooser()), placement::start(&api, |_| ()));
+    let host = json!({"host": "www.shop.example"});
+    api.put("routes", route("ns", "first", &host));
+    until("the first is asked about", || !endpoint.asked().is_empty()).await;
+    api.put("routes", route("ns", "second", &host));
+    until("the second waits", || {
+        condition(&api.get("routes", "ns", "second").expect("it is there"), "Admitted").is_some()
+    })
+    .await;
+    api.delete("routes", "ns", "first");
+    release.send_replace(true);
+    until("the second is placed", || api.get("routebindings", "ns", "second").is_some()).await;
+    check_all(&api);
+    running.stop().await;
+    keeper.stop().await;
 }

@@ -9,6 +9,8 @@ use super::route::{AssignedName, Trail};
 
 /// Annotation of a binding: the fencing number of the leader that made it, which the API compares with the schedulers' Lease.
 pub const FENCING_ANNOTATION: &str = "signpost.dev/fencing";
+/// The field that a refusal names when that number is not the Lease's.
+pub const FENCING_FIELD: &str = "metadata.annotations[signpost.dev/fencing]";
 
 /// A RouteBinding puts a Route on a Router. It has its Route's name. The scheduler creates it, and creating it sets the
 /// Route's phase, names and Router in the same transaction; nothing else can.
@@ -101,12 +103,35 @@ pub struct Explanation {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub routers: Vec<RouterVerdict>,
+    /// If not all Routers are among `routers`: which of them all were filtered out, or not preferred, for which reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub classes: Vec<VerdictClass>,
     /// How a tie between equal scores was broken, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tie_break: Option<String>,
     /// The newest resource version of any Router in the snapshot that was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
+}
+
+/// The Routers of which the same was found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VerdictClass {
+    /// The reason in one word, such as `Cordoned`; `AboveSoftCapacity`: they could have taken the Route, and others were
+    /// preferred.
+    pub reason: String,
+    /// How many there are.
+    pub count: u32,
+    /// Their names, in order, as far as there is room. `shard10..shard19` are all Routers from the one to the other by the octets
+    /// of their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub routers: Vec<String>,
+    /// How many of them are not among `routers`, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untold: Option<u32>,
 }
 
 /// What was found of one Router.

@@ -8,7 +8,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde_json::map::Entry;
 use serde_json::{Map, Value};
+
+use crate::apiserver::schema::Node as Schema;
 
 /// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +38,8 @@ impl Element {
         Element::Value(value.to_string())
     }
 
-    fn encode(&self) -> String {
+    /// As it stands in FieldsV1.
+    pub(super) fn encode(&self) -> String {
         match self {
             Element::Field(name) => format!("f:{name}"),
             Element::Key(key) => format!("k:{key}"),
@@ -98,6 +102,13 @@ impl FieldSet {
         match rest {
             [] => node.member = true,
             rest => node.children.insert(rest),
+        }
+    }
+
+    /// Adds the field directly below, by `element`, and what is below that, if there is anything to add.
+    pub(super) fn put(&mut self, element: impl Fn() -> Element, member: bool, children: FieldSet) {
+        if member || !children.is_empty() {
+            self.nodes.insert(element(), Node { member, children });
         }
     }
 
@@ -176,13 +187,49 @@ impl FieldSet {
 
     /// The set in which also each field is a member that the schema declares by name and that has members below.
     #[must_use]
-    pub fn with_containers(&self, schema: Option<&Value>, step: Step) -> FieldSet {
+    pub fn with_containers(&self, schema: Option<&Schema>, step: Step) -> FieldSet {
         let nodes = self.nodes.iter().map(|(element, node)| {
             let (inner, declared) = step(schema, element);
             let member = node.member || declared && !node.children.is_empty();
             (element.clone(), Node { member, children: node.children.with_containers(inner, step) })
         });
         FieldSet { nodes: nodes.collect() }
+    }
+
+    /// Takes the members of this set out of an encoded one, as [`FieldSet::difference`] does. `None` if that is none.
+    pub(super) fn take_from(&self, encoded: &mut Map<String, Value>) -> Option<()> {
+        for (element, node) in &self.nodes {
+            let element = element.encode();
+            let Some(theirs) = encoded.get_mut(&element) else { continue };
+            let theirs = theirs.as_object_mut()?;
+            let member = theirs.remove(".").is_some() || theirs.is_empty();
+            node.children.take_from(theirs)?;
+            match (member && !node.member, theirs.is_empty()) {
+                (true, true) | (false, false) => {}
+                (true, false) => drop(theirs.insert(".".to_owned(), Value::Object(Map::new()))),
+                (false, true) => drop(encoded.remove(&element)),
+            }
+        }
+        Some(())
+    }
+
+    /// Adds the members of this set to an encoded one, as [`FieldSet::absorb`] does. `None` if that is none.
+    pub(super) fn add_to(&self, encoded: &mut Map<String, Value>) -> Option<()> {
+        for (element, node) in &self.nodes {
+            let theirs = match encoded.entry(element.encode()) {
+                Entry::Vacant(place) => {
+                    place.insert(node.encode());
+                    continue;
+                }
+                Entry::Occupied(theirs) => theirs.into_mut().as_object_mut()?,
+            };
+            let member = theirs.remove(".").is_some() || theirs.is_empty() || node.member;
+            node.children.add_to(theirs)?;
+            if member && !theirs.is_empty() {
+                theirs.insert(".".to_owned(), Value::Object(Map::new()));
+            }
+        }
+        Some(())
     }
 
     /// Every member's path as text, such as `.spec.to[name="n1"].weight`, in order.
@@ -206,11 +253,7 @@ impl FieldSet {
     pub fn encode(&self) -> Value {
         let mut object = Map::new();
         for (element, node) in &self.nodes {
-            let mut inner = node.children.encode();
-            if let (true, Some(inner)) = (node.member && !node.children.is_empty(), inner.as_object_mut()) {
-                inner.insert(".".to_owned(), Value::Object(Map::new()));
-            }
-            object.insert(element.encode(), inner);
+            object.insert(element.encode(), node.encode());
         }
         Value::Object(object)
     }
@@ -230,8 +273,18 @@ impl FieldSet {
     }
 }
 
+impl Node {
+    fn encode(&self) -> Value {
+        let mut inner = self.children.encode();
+        if let (true, Some(inner)) = (self.member && !self.children.is_empty(), inner.as_object_mut()) {
+            inner.insert(".".to_owned(), Value::Object(Map::new()));
+        }
+        inner
+    }
+}
+
 /// How a set is followed along a schema: the schema below an element, and whether that is a field declared by name.
-pub type Step = for<'a> fn(Option<&'a Value>, &Element) -> (Option<&'a Value>, bool);
+pub type Step = for<'a> fn(Option<&'a Schema>, &Element) -> (Option<&'a Schema>, bool);
 
 #[cfg(test)]
 mod tests {
@@ -304,6 +357,16 @@ mod tests {
             prop_assert!(a.difference(&a).is_empty());
             prop_assert_eq!(a.union(&b), b.union(&a));
             prop_assert!(a.difference(&b).intersection(&b).is_empty());
+        }
+
+        #[test]
+        fn encoded_sets_combine_as_sets_do(a in any_set(), b in any_set()) {
+            let mut encoded = a.encode();
+            let taken = b.take_from(encoded.as_object_mut().unwrap());
+            prop_assert_eq!((taken, encoded), (Some(()), a.difference(&b).encode()));
+            let mut encoded = a.encode();
+            let added = b.add_to(encoded.as_object_mut().unwrap());
+            prop_assert_eq!((added, encoded), (Some(()), a.union(&b).encode()));
         }
     }
 }

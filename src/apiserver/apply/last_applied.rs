@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::managers::Manager;
 use super::{Conflicts, compare, structure};
 use crate::apiserver::apply::field_set::FieldSet;
+use crate::apiserver::schema::Node;
 
 /// The manager for whom this is done, and nobody else: a user who wants none of it names another manager.
 pub(super) const MANAGER: &str = "kubectl";
@@ -15,14 +16,14 @@ const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const OCTETS_MAX: usize = 256 * 1024;
 
 /// Those of the conflicts that remain when the fields of the annotation that are still as applied count as the manager's.
-pub(super) fn not_allowed(schema: &Value, live: &Value, conflicts: Conflicts) -> Conflicts {
+pub(super) fn not_allowed(schema: &Node, live: &Value, conflicts: Conflicts) -> Conflicts {
     let allowed = still_as_applied(schema, live).unwrap_or_default();
     let remaining =
         conflicts.into_iter().map(|(manager, set): (Manager, FieldSet)| (manager, set.difference(&allowed)));
     remaining.filter(|(_, set)| !set.is_empty()).collect()
 }
 
-fn still_as_applied(schema: &Value, live: &Value) -> Option<FieldSet> {
+fn still_as_applied(schema: &Node, live: &Value) -> Option<FieldSet> {
     let text = live["metadata"]["annotations"][ANNOTATION].as_str()?;
     let applied: Value = serde_json::from_str(text).ok()?;
     let changes = compare::compare(schema, &applied, live);

@@ -10,7 +10,7 @@ use super::field_set::FieldSet;
 
 /// How many managers that only update (PUT, patch) are told apart, as in Kubernetes. Applying managers are not bounded: each
 /// needs its own set to know what it no longer names.
-const UPDATERS_MAX: usize = 10;
+pub(super) const UPDATERS_MAX: usize = 10;
 /// The manager into which the oldest updaters are folded.
 const ANCIENT: &str = "ancient-changes";
 /// Longest name of a manager in octets, as in Kubernetes.
@@ -155,7 +155,7 @@ impl Managers {
                 entry.insert("operation".to_owned(), json!(operation));
                 entry.insert("apiVersion".to_owned(), json!(owned.api_version));
                 if let Some(time) = owned.time {
-                    entry.insert("time".to_owned(), json!(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
+                    entry.insert("time".to_owned(), json!(seconds_text(time)));
                 }
                 entry.insert("fieldsType".to_owned(), json!("FieldsV1"));
                 entry.insert("fieldsV1".to_owned(), owned.set.encode());
@@ -214,4 +214,9 @@ impl Managers {
             count -= 1;
         }
     }
+}
+
+/// A time as an entry holds it: whole seconds.
+pub(super) fn seconds_text(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }

@@ -6,9 +6,10 @@ use serde_json::{Map, Value};
 
 use super::field_set::{Element, FieldSet};
 use super::structure::{Shape, field, identity, items, shape};
+use crate::apiserver::schema::Node;
 
 /// `live` with `config` put into it: objects and lists with identities merge, all else is replaced.
-pub(super) fn merge(schema: Option<&Value>, live: &Value, config: &Value) -> Value {
+pub(super) fn merge(schema: Option<&Node>, live: &Value, config: &Value) -> Value {
     match (shape(schema, live), shape(schema, config)) {
         (Shape::Object(ours), Shape::Object(theirs)) => {
             let mut merged = ours.clone();
@@ -28,7 +29,7 @@ pub(super) fn merge(schema: Option<&Value>, live: &Value, config: &Value) -> Val
 
 /// Items of both lists. Those of `config` keep their order among themselves, so that who applies a list finds it in the
 /// order it was written; items of `live` alone stay between the same neighbours where that is possible.
-fn merge_lists(schema: Option<&Value>, live: &[Value], config: &[Value]) -> Vec<Value> {
+fn merge_lists(schema: Option<&Node>, live: &[Value], config: &[Value]) -> Vec<Value> {
     // Items without an identity lack a key field. They are kept as they are, for validation to name them.
     let elements =
         |list: &[Value]| -> Vec<Option<Element>> { list.iter().map(|item| identity(schema, item)).collect() };
@@ -84,7 +85,7 @@ fn merge_lists(schema: Option<&Value>, live: &[Value], config: &[Value]) -> Vec<
 
 /// `value` without the members of `set`. In the place of an object or a list that loses everything comes `emptied`, if
 /// anything.
-pub(super) fn remove(schema: Option<&Value>, value: &Value, set: &FieldSet, emptied: Option<&Value>) -> Option<Value> {
+pub(super) fn remove(schema: Option<&Node>, value: &Value, set: &FieldSet, emptied: Option<&Value>) -> Option<Value> {
     match shape(schema, value) {
         Shape::Leaf => Some(value.clone()),
         Shape::Object(fields) => {
@@ -129,7 +130,7 @@ mod tests {
 
     #[test]
     fn lists_with_identities_merge_in_order() {
-        let schema = json!({"type": "array", "x-kubernetes-list-type": "set"});
+        let schema = Node::of(&json!({"type": "array", "x-kubernetes-list-type": "set"}));
         for (live, config, merged) in [
             (json!([1, 2]), json!([2, 3]), json!([1, 2, 3])),
             (json!([1, 2, 3]), json!([3, 1]), json!([2, 3, 1])),
@@ -148,7 +149,7 @@ mod tests {
             live in proptest::collection::btree_set(0..20_i64, 0..10).prop_shuffle_vec(),
             config in proptest::collection::btree_set(0..20_i64, 0..10).prop_shuffle_vec(),
         ) {
-            let schema = json!({"type": "array", "x-kubernetes-list-type": "set"});
+            let schema = Node::of(&json!({"type": "array", "x-kubernetes-list-type": "set"}));
             let merged = merge(Some(&schema), &json!(live), &json!(config));
             let merged: Vec<i64> = merged.as_array().unwrap().iter().filter_map(Value::as_i64).collect();
             let all: BTreeSet<i64> = live.iter().chain(&config).copied().collect();
@@ -172,9 +173,9 @@ mod tests {
 
     #[test]
     fn what_loses_everything_goes() {
-        let schema = json!({"type": "object", "properties": {
+        let schema = Node::of(&json!({"type": "object", "properties": {
             "a": {"type": "object", "properties": {"b": {"type": "string"}, "c": {"type": "string"}}},
-            "l": {"type": "array", "x-kubernetes-list-type": "set"}}});
+            "l": {"type": "array", "x-kubernetes-list-type": "set"}}}));
         let set = FieldSet::decode(&json!({"f:a": {"f:b": {}}, "f:l": {"v:1": {}}})).unwrap();
         for (value, kept) in [
             (json!({"a": {"b": "x", "c": "y"}, "l": [1, 2]}), Some(json!({"a": {"c": "y"}, "l": [2]}))),

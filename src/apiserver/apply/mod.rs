@@ -7,7 +7,8 @@
 //!
 //! This follows Kubernetes' structured-merge-diff and its field manager step by step, for one version of each kind:
 //! [`field_set`] holds the sets, `compare` finds what changed, `merge` puts together and takes out, `managers` reads and
-//! writes `managedFields`, `last_applied` serves users who move from client-side apply.
+//! writes `managedFields`, `update` keeps the books of all other writes, `last_applied` serves users who move
+//! from client-side apply.
 //!
 //! One departure: fields that the schema's defaults fill in are owned by nobody, also after a create or an update. Else the
 //! next one to apply a value of their own would have to fight whoever created the object.
@@ -18,8 +19,11 @@ mod last_applied;
 mod managers;
 mod merge;
 mod structure;
+mod update;
 #[cfg(test)]
 mod vectors;
+
+use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -28,7 +32,9 @@ use self::field_set::FieldSet;
 use self::managers::{Manager, Managers, Owned};
 use super::error::{ApiError, Cause};
 use super::registry::Kind;
-use super::schema;
+use super::schema::{self, Node};
+
+pub use update::track_update;
 
 /// The manager that is invented for what was there before the first apply to an object without managed fields.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -92,54 +98,6 @@ pub fn server_side_apply(
     Ok(result)
 }
 
-/// Sets `new.metadata.managedFields` for a write that is no apply (`old` is `None`: a create): `manager` owns what it changed.
-/// `new` may carry the `managedFields` that the client sent. Fills in the schema's defaults, which nobody owns.
-pub fn track_update(
-    kind: &Kind,
-    old: Option<&Value>,
-    new: &mut Value,
-    manager: &str,
-    subresource: Option<&str>,
-    now: Timestamp,
-) {
-    let mut managers = match (old, subresource) {
-        // No manager is changed by way of a subresource.
-        (Some(old), Some(_)) => Managers::of(old),
-        (old, _) => Managers::of_replacement(old, new),
-    };
-    let sent = without_managed_fields(new);
-    schema::apply_defaults(&kind.schema, new);
-    // An object that has no managers (they were cleared) is not tracked again before the first apply.
-    if old.is_some() && managers.0.is_empty() {
-        managers.encode_into(new);
-        return;
-    }
-    let filled = without_managed_fields(new);
-    let empty = json!({});
-    let before = old.map(without_managed_fields);
-    let changes = compare::compare(&kind.schema, before.as_ref().unwrap_or(&empty), &filled);
-
-    let mut taken = changes.modified.union(&changes.added);
-    managers.take(&taken.union(&changes.removed), None);
-    if sent != filled {
-        // What only the defaults brought is nobody's.
-        taken = taken.intersection(&structure::present_fields(Some(&kind.schema), &sent));
-    }
-    let taken = tracked(kind, taken, subresource);
-    if !taken.is_empty() {
-        let api_version = kind.api_version();
-        let owned = managers.0.entry(Manager::updating(manager, &api_version, subresource)).or_insert_with(|| Owned {
-            set: FieldSet::default(),
-            time: None,
-            api_version,
-        });
-        owned.set.absorb(&taken);
-        owned.time = Some(now);
-    }
-    managers.fold_oldest();
-    managers.encode_into(new);
-}
-
 /// A request to apply.
 struct Request<'a> {
     kind: &'a Kind,
@@ -155,7 +113,7 @@ type Conflicts = Vec<(Manager, FieldSet)>;
 impl Request<'_> {
     /// The object and its managers after the apply.
     fn apply(&self, live: &Value, managers: &Managers, force: bool) -> Result<(Value, Managers), Conflicts> {
-        let schema = Some(&*self.kind.schema);
+        let schema: Option<&Node> = Some(&self.kind.schema);
         let live = without_managed_fields(live);
         let mut managers = managers.clone();
         let me = Manager::applying(self.name, self.subresource);
@@ -207,14 +165,14 @@ impl Request<'_> {
 ///
 /// Containers count as named when something in them was, so that an object or a list item goes as a whole when nobody owns
 /// anything in it; what nobody ever owned (defaults) stays where its container stays.
-fn prune(schema: Option<&Value>, merged: &Value, before: &FieldSet, managers: &Managers) -> Value {
+fn prune(schema: Option<&Node>, merged: &Value, before: &FieldSet, managers: &Managers) -> Value {
     let complete = |set: &FieldSet| set.with_containers(schema, structure::step);
     let fields_of = |value: &Value| complete(&structure::applied_fields(schema, value));
     // What is left when a set is taken out. A container that loses everything is still there at this stage.
     let left = |set: &FieldSet| fields_of(&merge::remove(schema, merged, set, Some(&Value::Null)).unwrap_or_default());
 
     // The metadata itself never goes, whether or not the configuration names the object again.
-    let before = complete(before).difference(&servers_own());
+    let before = complete(before).difference(&SERVERS_OWN);
     let all = fields_of(merged);
     let owned = managers.0.values().fold(FieldSet::default(), |mut all, owned| {
         all.absorb(&owned.set);
@@ -254,22 +212,22 @@ fn own_part(kind: &Kind, mut config: Value, subresource: Option<&str>) -> Value 
     config
 }
 
-fn drop_nulls(schema: &Value, value: &mut Value) {
-    if schema::preserves_unknown(schema) {
+fn drop_nulls(schema: &Node, value: &mut Value) {
+    if schema.preserves_unknown {
         return;
     }
     match value {
         Value::Object(fields) => {
             fields.retain(|_, field| !field.is_null());
             for (name, field) in fields {
-                if let Some(inner) = schema::of_field(schema, name) {
+                if let Some(inner) = schema.field(name) {
                     drop_nulls(inner, field);
                 }
             }
         }
         Value::Array(list) => {
             for item in list {
-                schema.get("items").into_iter().for_each(|inner| drop_nulls(inner, item));
+                schema.items.iter().for_each(|inner| drop_nulls(inner, item));
             }
         }
         _ => {}
@@ -278,30 +236,27 @@ fn drop_nulls(schema: &Value, value: &mut Value) {
 
 /// What of a set is tracked: not what the server sets, and only what the request can write.
 fn tracked(kind: &Kind, set: FieldSet, subresource: Option<&str>) -> FieldSet {
-    let set = set.difference(&servers_own());
+    static MAIN: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[&["metadata"], &["spec"]]));
+    static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[&["status"]]));
+    let set = set.difference(&SERVERS_OWN);
     match subresource {
-        Some(_) => set.outside(&FieldSet::of_fields(&[&["metadata"], &["spec"]])),
-        None if kind.has_status => set.outside(&FieldSet::of_fields(&[&["status"]])),
+        Some(_) => set.outside(&MAIN),
+        None if kind.has_status => set.outside(&STATUS),
         None => set,
     }
 }
 
 /// What nobody owns, since the server sets it.
-fn servers_own() -> FieldSet {
-    FieldSet::of_fields(&[
-        &["apiVersion"],
-        &["kind"],
-        &["metadata"],
-        &["metadata", "name"],
-        &["metadata", "namespace"],
-        &["metadata", "creationTimestamp"],
-        &["metadata", "selfLink"],
-        &["metadata", "uid"],
-        &["metadata", "generation"],
-        &["metadata", "managedFields"],
-        &["metadata", "resourceVersion"],
-    ])
-}
+static SERVERS_OWN: LazyLock<FieldSet> = LazyLock::new(|| {
+    let of_metadata = SERVERS_METADATA.iter().map(|name| ["metadata", *name]);
+    let of_metadata: Vec<_> = of_metadata.collect();
+    let mut set = FieldSet::of_fields(&[&["apiVersion"], &["kind"], &["metadata"]]);
+    of_metadata.iter().for_each(|path| set.absorb(&FieldSet::of_fields(&[path])));
+    set
+});
+/// What of it is in the metadata.
+const SERVERS_METADATA: [&str; 8] =
+    ["name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion"];
 
 fn without_managed_fields(object: &Value) -> Value {
     let mut object = object.clone();

@@ -7,8 +7,9 @@
 use serde_json::{Map, Value};
 
 use super::field_set::{Element, FieldSet};
+use crate::apiserver::schema::Node;
+use crate::apiserver::schema::node::{List, Type};
 use crate::apiserver::schema::validate::list_map_key;
-use crate::apiserver::schema::{of_field, preserves_unknown};
 
 /// The structure of a value.
 pub(super) enum Shape<'a> {
@@ -21,56 +22,57 @@ pub(super) enum Shape<'a> {
 }
 
 /// The structure of `value` under its schema; `None`: there is no schema here.
-pub(super) fn shape<'a>(schema: Option<&Value>, value: &'a Value) -> Shape<'a> {
-    let attribute = |name: &str| schema.and_then(|schema| schema.get(name)).and_then(Value::as_str);
+pub(super) fn shape<'a>(schema: Option<&Node>, value: &'a Value) -> Shape<'a> {
     match value {
-        Value::Object(_) if attribute("x-kubernetes-map-type") == Some("atomic") => Shape::Leaf,
-        Value::Object(fields) if attribute("type").is_none_or(|kind| kind == "object") => Shape::Object(fields),
-        Value::Array(items) if matches!(attribute("x-kubernetes-list-type"), Some("set" | "map")) => Shape::List(items),
+        Value::Object(fields) => match schema {
+            Some(Node { is_atomic_map: true, .. }) => Shape::Leaf,
+            None | Some(Node { kind: None | Some(Type::Object), .. }) => Shape::Object(fields),
+            Some(_) => Shape::Leaf,
+        },
+        Value::Array(items) if schema.is_some_and(|schema| schema.list != List::Atomic) => Shape::List(items),
         _ => Shape::Leaf,
     }
 }
 
 /// The schema of a field, and whether it is declared by name.
-pub(super) fn field<'a>(schema: Option<&'a Value>, name: &str) -> (Option<&'a Value>, bool) {
+pub(super) fn field<'a>(schema: Option<&'a Node>, name: &str) -> (Option<&'a Node>, bool) {
     let Some(schema) = schema else { return (None, false) };
-    let declared = schema.get("properties").is_some_and(|properties| properties.get(name).is_some());
-    let inner = of_field(schema, name);
+    let inner = schema.field(name);
     // The inside of a schemaless field is told by the values in it.
-    (inner.filter(|inner| !(preserves_unknown(inner) && inner.get("properties").is_none())), declared)
+    (inner.filter(|inner| !inner.preserves_unknown || inner.has_properties()), schema.property(name).is_some())
 }
 
 /// The schema of a list's items.
-pub(super) fn items(schema: Option<&Value>) -> Option<&Value> {
-    schema.and_then(|schema| schema.get("items"))
+pub(super) fn items(schema: Option<&Node>) -> Option<&Node> {
+    schema.and_then(|schema| schema.items.as_deref())
 }
 
 /// The identity of a list's item; `None` if it lacks a key field, which validation refuses later.
-pub(super) fn identity(schema: Option<&Value>, item: &Value) -> Option<Element> {
+pub(super) fn identity(schema: Option<&Node>, item: &Value) -> Option<Element> {
     let schema = schema?;
-    match schema.get("x-kubernetes-list-type").and_then(Value::as_str) {
-        Some("set") => Some(Element::value(item)),
-        Some("map") => list_map_key(schema, item).map(|key| Element::key(&key)),
-        _ => None,
+    match &schema.list {
+        List::Set => Some(Element::value(item)),
+        List::Map(_) => list_map_key(schema, item).map(|key| Element::key(&key)),
+        List::Atomic => None,
     }
 }
 
 /// The fields that someone who applies `value` owns: the leaves, the items of lists, empty objects, and objects that the
 /// schema does not declare by name; not the containers.
-pub(super) fn applied_fields(schema: Option<&Value>, value: &Value) -> FieldSet {
+pub(super) fn applied_fields(schema: Option<&Node>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     collect(schema, value, &mut Vec::new(), false, &mut set);
     set
 }
 
 /// Every field that is there, containers included.
-pub(super) fn present_fields(schema: Option<&Value>, value: &Value) -> FieldSet {
+pub(super) fn present_fields(schema: Option<&Node>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     collect(schema, value, &mut Vec::new(), true, &mut set);
     set
 }
 
-fn collect(schema: Option<&Value>, value: &Value, path: &mut Vec<Element>, containers: bool, set: &mut FieldSet) {
+fn collect(schema: Option<&Node>, value: &Value, path: &mut Vec<Element>, containers: bool, set: &mut FieldSet) {
     match shape(schema, value) {
         Shape::Leaf => set.insert(path),
         Shape::Object(fields) => {
@@ -98,7 +100,7 @@ fn collect(schema: Option<&Value>, value: &Value, path: &mut Vec<Element>, conta
 }
 
 /// Follows a set along the schema, for [`FieldSet::with_containers`].
-pub(super) fn step<'a>(schema: Option<&'a Value>, element: &Element) -> (Option<&'a Value>, bool) {
+pub(super) fn step<'a>(schema: Option<&'a Node>, element: &Element) -> (Option<&'a Node>, bool) {
     match element {
         Element::Field(name) => field(schema, name),
         Element::Key(_) | Element::Value(_) | Element::Index(_) => (items(schema), false),

@@ -1,24 +1,23 @@
 //! The behaviour of server-side apply, step by step, as seen on a real kube-apiserver: a resource whose `host` has parts,
 //! `opts` is atomic, `to` a list-map by name, `ports` a list-set, `extra` without a schema.
 
-use std::sync::Arc;
-
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::update::track_anew;
 use super::{server_side_apply, track_update};
 use crate::apiserver::error::ApiError;
 use crate::apiserver::patch::merge_patch;
 use crate::apiserver::registry::{Kind, Rules, find_kind};
-use crate::apiserver::schema;
+use crate::apiserver::schema::{self, Schema};
 
 struct NoRules;
 impl Rules for NoRules {}
 
-fn kind() -> Kind {
+pub(super) fn kind() -> Kind {
     let text = json!({"type": "string"});
-    let metadata = find_kind("Route").unwrap().schema["properties"]["metadata"].clone();
+    let metadata = find_kind("Route").unwrap().schema.document()["properties"]["metadata"].clone();
     let schema = json!({"type": "object", "properties": {
         "apiVersion": text, "kind": text, "metadata": metadata,
         "spec": {"type": "object", "properties": {
@@ -44,7 +43,7 @@ fn kind() -> Kind {
         namespaced: true,
         has_status: true,
         key_prefix: "/g.test/things/",
-        schema: Arc::new(schema),
+        schema: Schema::new(schema),
         columns: &[],
         selectable_fields: &[],
         time_to_live: None,
@@ -101,9 +100,13 @@ impl Server {
 
     fn write(&mut self, manager: &str, mut new: Value, subresource: Option<&str>) {
         self.now = self.now.checked_add(SignedDuration::from_secs(1)).unwrap();
+        let mut anew = new.clone();
+        track_anew(&self.kind, self.object.as_ref(), &mut anew, manager, subresource, self.now);
         track_update(&self.kind, self.object.as_ref(), &mut new, manager, subresource, self.now);
         new["metadata"]["uid"] = json!("u");
         if schema::validate(&self.kind.schema, &new).is_empty() {
+            anew["metadata"]["uid"] = json!("u");
+            assert_eq!(new, anew, "the short way and the long one give the same");
             self.object = Some(new);
         }
     }
@@ -479,7 +482,7 @@ fn real_kinds_are_tracked() {
     assert_eq!(applied["metadata"]["managedFields"], expected);
 }
 
-fn any_value() -> impl Strategy<Value = Value> {
+pub(super) fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),

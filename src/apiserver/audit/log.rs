@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Nobody waits for the writer: a line that finds the queue full is lost, counted, and complained of. Lines are handed to
-//! the system at once when the queue is empty, and are not synced: a power cut can take the last ones.
+//! the system within some milliseconds, and are not synced: a power cut can take the last ones.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -21,6 +21,8 @@ const QUEUE_LINES_MAX: usize = 8_192;
 const QUEUE_OCTETS_MAX: usize = 16 << 20;
 /// How often a fault that lasts is complained of.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
+/// How long the first line waits for others after a silence. Each time the writer wakes costs as much as formatting ten lines.
+const GATHER: Duration = Duration::from_millis(2);
 /// How often the writer looks whether it was told to open the file anew.
 const WAKE_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -128,7 +130,11 @@ fn run(mut files: Files, receiver: &Receiver<Vec<u8>>, shared: &Shared) {
                 unflushed = 0;
                 complaints.tell(&files.path, shared);
                 match receiver.recv_timeout(WAKE_INTERVAL) {
-                    Ok(line) => Some(line),
+                    Ok(line) => {
+                        // Asleep, and not at the queue: the requests that come meanwhile wake nobody.
+                        std::thread::sleep(GATHER);
+                        Some(line)
+                    }
                     Err(std::sync::mpsc::RecvTimeoutError::Timeout) => None,
                     Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
                 }

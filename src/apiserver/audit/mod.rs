@@ -297,12 +297,20 @@ fn cut(text: &str, octets: usize) -> &str {
 }
 
 fn micro_time(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+    format!("{time:.6}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_have_microseconds() {
+        for (nanosecond, text) in [(0, "2026-01-01T00:00:00.000000Z"), (1_234_999, "2026-01-01T00:00:00.001234Z")] {
+            let time = Timestamp::new(1_767_225_600, nanosecond).expect("a time");
+            assert_eq!(micro_time(time), text);
+        }
+    }
 
     #[test]
     fn texts_are_cut_between_characters() {

@@ -45,11 +45,8 @@ pub(crate) async fn create(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
     writer.prune(&mut object, &duplicates, 400, &mut warnings)?;
     let mut written = create_object(&writer, object, false).await?;
     written.warnings.splice(0..0, warnings);
-    let made = Made {
-        name: written.object.name().to_owned(),
-        uid: written.object.uid.to_string(),
-        revision: written.object.revision,
-    };
+    let made =
+        Made { name: written.object.name().to_owned(), uid: written.object.uid(), revision: written.object.revision };
     let mut response = written.respond(kind, format, include);
     response.extensions_mut().insert(made);
     Ok(response)
@@ -79,19 +76,10 @@ pub(crate) async fn create_object(writer: &Writer<'_>, mut object: Value, manage
         let cause = Cause::required("metadata.name", "name or generateName is required");
         return Err(ApiError::invalid(writer.kind, "", vec![cause]));
     }
-    let tries = if name.is_empty() { NAMES_TRIED } else { 1 };
-    let mut result = Err(ApiError::already_exists(writer.kind, &base));
-    for _ in 0..tries {
-        let mut object = object.clone();
-        if name.is_empty() {
-            object["metadata"]["name"] = generated(&base).into();
-        }
-        result = create_named(writer, object, managed).await;
-        if result.as_ref().err().is_none_or(|error| error.reason != "AlreadyExists") {
-            break;
-        }
-    }
-    let mut written = result?;
+    let mut written = match name.is_empty() {
+        false => create_named(writer, object, managed).await?,
+        true => create_generated(writer, &base, &object, managed).await?,
+    };
     written.warnings.extend(warnings);
     written.warnings.extend(writer.warnings(&written.object));
     written.warnings.extend(writer.warning_of_hosts(&written.object).await);
@@ -99,12 +87,26 @@ pub(crate) async fn create_object(writer: &Writer<'_>, mut object: Value, manage
     Ok(written)
 }
 
+/// Creates `object` under a name that is not taken.
+async fn create_generated(writer: &Writer<'_>, base: &str, object: &Value, managed: bool) -> Result<Written, ApiError> {
+    let mut result = Err(ApiError::already_exists(writer.kind, base));
+    for _ in 0..NAMES_TRIED {
+        let mut object = object.clone();
+        object["metadata"]["name"] = generated(base).into();
+        result = create_named(writer, object, managed).await;
+        if result.as_ref().err().is_none_or(|error| error.reason != "AlreadyExists") {
+            break;
+        }
+    }
+    result
+}
+
 /// The first span of a Route's walk: from the request that creates it until that is on the disk.
 fn trace(writer: &Writer<'_>, written: &Written, began: Instant) {
     if (writer.kind.kind, writer.kind.group) != ("Route", GROUP) || writer.options.dry_run {
         return;
     }
-    let Some(trace) = Trace::of(&written.object.uid) else { return };
+    let Some(trace) = Trace::of(&written.object.uid()) else { return };
     let route = format!("{}/{}", writer.namespace.unwrap_or_default(), written.object.name());
     let revision = written.object.revision.to_string();
     trace.first("api.write", began).with("signpost.route", route).with("signpost.revision", revision).end();
@@ -115,12 +117,15 @@ async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Resu
     let exists = || ApiError::already_exists(writer.kind, &name);
     for _ in 0..CREATES_AT_ONCE {
         let namespace = home(writer, &name).await?;
-        // Said before anything else is judged: whoever comes second hears that, not what the first one's existence breaks.
-        if writer.live(&name, true).await?.is_some() {
+        let judged = match writer.prepare_create(object.clone(), managed) {
+            Ok(new) => writer.before_commit(Operation::Create(&new)).await.map(|side| (new, side)),
+            Err(error) => Err(error),
+        };
+        // Whoever comes second hears that, not what the first one's existence breaks. Else the commit finds it out.
+        if (judged.is_err() || writer.options.dry_run) && writer.live(&name, true).await?.is_some() {
             return Err(exists());
         }
-        let new = writer.prepare_create(object.clone(), managed)?;
-        let side = writer.before_commit(Operation::Create(&new)).await?;
+        let (new, side) = judged?;
         if writer.options.dry_run {
             let object = Arc::new(writer.shown(&name, &new, 0)?.unwritten());
             return Ok(Written { status: StatusCode::CREATED, object, warnings: Vec::new() });

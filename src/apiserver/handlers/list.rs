@@ -135,7 +135,7 @@ fn cached(call: &Call<'_>, selector: &Selector, limit: Option<usize>) -> Page {
     let next = objects
         .last()
         .filter(|_| remaining > 0)
-        .map(|last| ContinueToken { revision: Some(revision), after: last.key[prefix.len()..].to_owned() });
+        .map(|last| ContinueToken { revision: Some(revision), after: last.key()[prefix.len()..].to_owned() });
     Page { revision, objects, next, remaining: Some(remaining as u64) }
 }
 

@@ -295,7 +295,7 @@ impl Watcher {
 
     /// The lines of those changes that this watch is about.
     fn lines(&mut self, changes: &[Arc<Change>]) -> Bytes {
-        let ours: Vec<_> = changes.iter().filter(|change| change.now.key.starts_with(&self.prefix)).collect();
+        let ours: Vec<_> = changes.iter().filter(|change| change.now.key().starts_with(&self.prefix)).collect();
         if let [one] = ours.as_slice() {
             // As a rule one change comes at a time, and its line is shared by all who watch without a selector.
             return self.line(one).unwrap_or_default();

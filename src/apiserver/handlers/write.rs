@@ -319,7 +319,7 @@ impl<'a> Writer<'a> {
 
     fn prepare_main(&self, old: &Value, mut new: Value) -> Result<(Value, Vec<Cause>), ApiError> {
         let mut causes = Vec::new();
-        let old_meta = old["metadata"].as_object().cloned().unwrap_or_default();
+        let old_meta = &old["metadata"];
         let meta = metadata_of(&mut new)?;
         for server_set in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
             match old_meta.get(server_set) {
@@ -445,6 +445,9 @@ fn add_side_write(txn: &mut Txn, write: SideWrite) -> Result<(), ApiError> {
     } else {
         let kind = registry::find_kind(write.kind)
             .ok_or_else(|| ApiError::internal(format!("a rule writes the unknown kind {}", write.kind)))?;
+        if matches!(write.effect, Effect::Put(_)) && !registry::CHANGED_BY_RULES.contains(&write.kind) {
+            return Err(ApiError::internal(format!("a rule changes a {}, which it has not read whole", write.kind)));
+        }
         (kind.key_prefix, kind.time_to_live)
     };
     let key = engine::key(prefix, &object_key(write.namespace.as_deref(), &write.name));
@@ -499,7 +502,9 @@ impl Reader for CacheReader<'_> {
     ) -> BoxFuture<'a, Result<Option<Value>, ApiError>> {
         Box::pin(async move {
             let shelf = self.server.cache.shelf(known(kind)?);
-            Ok(shelf.get(&object_key(namespace, name)).map(|object| object.tree()))
+            let whole = registry::CHANGED_BY_RULES.contains(&kind);
+            let tree = |object: Arc<Object>| if whole { object.tree() } else { object.tree_without_managed_fields() };
+            Ok(shelf.get(&object_key(namespace, name)).map(tree))
         })
     }
 
@@ -507,7 +512,7 @@ impl Reader for CacheReader<'_> {
         Box::pin(async move {
             let prefix = namespace.map_or_else(String::new, |namespace| format!("{namespace}/"));
             let snapshot = self.server.cache.snapshot(known(kind)?, &prefix);
-            Ok(snapshot.objects.iter().map(|object| object.tree()).collect())
+            Ok(snapshot.objects.iter().map(|object| object.tree_without_managed_fields()).collect())
         })
     }
 
@@ -520,9 +525,9 @@ impl Reader for CacheReader<'_> {
         Box::pin(async move {
             let kind = known(kind)?;
             let place = place_of(kind, field)?;
-            let wanted = |object: &Object| object.fields.get(place).is_some_and(|found| test(found));
+            let wanted = |object: &Object| object.field(place).is_some_and(test);
             let (found, _) = self.server.cache.page(kind, "", usize::MAX, Some(&wanted));
-            Ok(found.objects.iter().map(|object| object.tree()).collect())
+            Ok(found.objects.iter().map(|object| object.tree_without_managed_fields()).collect())
         })
     }
 
@@ -530,7 +535,7 @@ impl Reader for CacheReader<'_> {
         Box::pin(async move {
             let kind = known(kind)?;
             let place = place_of(kind, field)?;
-            let same = |object: &Object| object.fields.get(place).is_some_and(|found| **found == *value);
+            let same = |object: &Object| object.field(place) == Some(value);
             let (found, _) = self.server.cache.page(kind, "", usize::MAX, Some(&same));
             Ok(found.objects.len())
         })
@@ -604,6 +609,15 @@ fn is_empty(list: &Value) -> bool {
 
 /// `old` with one member, and the field sets, of `wanted`.
 fn with_member(old: &Value, mut wanted: Value, member: &str) -> Value {
+    let field_sets = |object: &Value| object["metadata"].get("managedFields").is_some();
+    // As a rule nothing else was touched, and then `wanted` is that already.
+    if !wanted[member].is_null()
+        && (field_sets(&wanted) || !field_sets(old))
+        && same_but(old, &wanted, &["metadata", member])
+        && same_but(&old["metadata"], &wanted["metadata"], &["managedFields"])
+    {
+        return wanted;
+    }
     let mut new = old.clone();
     match wanted.get_mut(member).map(Value::take) {
         Some(value) if !value.is_null() => new[member] = value,
@@ -619,25 +633,72 @@ fn with_member(old: &Value, mut wanted: Value, member: &str) -> Value {
 
 /// Whether anything but metadata and status differs.
 fn content_differs(kind: &Kind, old: &Value, new: &Value) -> bool {
-    let content = |object: &'_ Value| -> Vec<(String, Value)> {
-        let members = object.as_object().into_iter().flatten();
-        let counts = |key: &str| key != "metadata" && !(kind.has_status && key == "status");
-        members.filter(|(key, _)| counts(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
-    };
-    content(old) != content(new)
+    !same_but(old, new, if kind.has_status { &["metadata", "status"] } else { &["metadata"] })
 }
 
 /// Whether two objects are the same but for the times of their field sets and their `resourceVersion`.
 fn same(old: &Value, new: &Value) -> bool {
-    let plain = |object: &Value| {
-        let mut object = object.clone();
-        if let Some(meta) = object["metadata"].as_object_mut() {
-            meta.remove("resourceVersion");
-            for entry in meta.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten() {
-                entry.as_object_mut().map(|entry| entry.remove("time"));
-            }
+    let (meta, new_meta) = (&old["metadata"], &new["metadata"]);
+    let field_sets = match (&meta["managedFields"], &new_meta["managedFields"]) {
+        (Value::Array(entries), Value::Array(new_entries)) => {
+            let mut pairs = entries.iter().zip(new_entries);
+            entries.len() == new_entries.len() && pairs.all(|(entry, new)| same_but(entry, new, &["time"]))
         }
-        object
+        (entries, new_entries) => entries == new_entries,
     };
-    plain(old) == plain(new)
+    field_sets && same_but(old, new, &["metadata"]) && same_but(meta, new_meta, &["resourceVersion", "managedFields"])
+}
+
+/// Whether two values are the same but for these members.
+fn same_but(one: &Value, other: &Value, but: &[&str]) -> bool {
+    let (Some(members), Some(others)) = (one.as_object(), other.as_object()) else { return one == other };
+    let counts = |(name, _): &(&String, &Value)| !but.contains(&name.as_str());
+    members.iter().filter(counts).eq(others.iter().filter(counts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_anyway_does_not_count() {
+        let object = |version: &str, time: &str, fields: Value, status: &str| {
+            json!({"kind": "K", "metadata": {"name": "n", "resourceVersion": version,
+                "managedFields": [{"manager": "m", "time": time, "fieldsV1": fields}]}, "status": status})
+        };
+        let old = object("1", "then", json!({"f:a": {}}), "s");
+        for (new, is_same) in [
+            (object("2", "now", json!({"f:a": {}}), "s"), true),
+            (object("1", "then", json!({"f:b": {}}), "s"), false),
+            (object("1", "then", json!({"f:a": {}}), "t"), false),
+            (json!({"kind": "K", "metadata": {"name": "n", "resourceVersion": "1"}, "status": "s"}), false),
+            (json!({"kind": "K", "metadata": {"name": "n"}}), false),
+        ] {
+            assert_eq!(same(&old, &new), is_same, "{new}");
+        }
+    }
+
+    #[test]
+    fn a_subresource_takes_its_own_member_and_leaves_the_rest() {
+        let old = json!({"metadata": {"name": "n", "managedFields": ["old"]}, "spec": {"a": 1}, "status": {"b": 1}});
+        let with = |path: &str, value: Value| {
+            let mut wanted = old.clone();
+            *wanted.pointer_mut(path).expect("it is there") = value;
+            wanted
+        };
+        let status = json!({"b": 2});
+        let expected = with("/status", status.clone());
+        assert_eq!(with_member(&old, expected.clone(), "status"), expected);
+        for (path, value) in [("/spec/a", json!(2)), ("/metadata/name", json!("other"))] {
+            let mut wanted = with(path, value);
+            wanted["status"] = status.clone();
+            assert_eq!(with_member(&old, wanted, "status"), expected, "{path}");
+        }
+        let mut without = old.clone();
+        without.as_object_mut().expect("an object").remove("status");
+        assert_eq!(with_member(&old, with("/status", Value::Null), "status"), without);
+        let mut cleared = expected.clone();
+        cleared["metadata"].as_object_mut().expect("an object").remove("managedFields");
+        assert_eq!(with_member(&old, cleared, "status"), expected);
+    }
 }

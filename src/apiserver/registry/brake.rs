@@ -1,7 +1,5 @@
 //! Brake: a loss that the name servers hold back. They make it and say who holds; an administrator decides.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 
 use super::columns::{self, AGE};
@@ -9,6 +7,7 @@ use super::{Column, Context, Kind, Rules, crd, field};
 use crate::api::v1alpha1::brake::Brake;
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::error::Cause;
+use crate::apiserver::schema::Schema;
 
 /// How a Brake began. What has become of it is told in its status by name servers, who may not decide.
 const FIXED: [&str; 5] = ["type", "objects", "known", "cause", "names"];
@@ -25,7 +24,7 @@ pub(super) fn kind() -> Kind {
         namespaced: false,
         has_status: true,
         key_prefix: "/signpost.dev/brakes/",
-        schema: Arc::new(crd::schema_of::<Brake>()),
+        schema: Schema::new(crd::schema_of::<Brake>()),
         columns: COLUMNS,
         selectable_fields: &["spec.type", "spec.decision"],
         time_to_live: None,

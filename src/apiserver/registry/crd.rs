@@ -160,7 +160,7 @@ mod tests {
             assert!(!text.contains("uint"), "{text}");
             assert!(text.contains("additionalPrinterColumns"));
             let kind = super::super::known(&definition.spec.names.kind);
-            let served = &kind.schema["properties"]["spec"];
+            let served = &kind.schema.document()["properties"]["spec"];
             let added = added_beyond(served, &declared_schema(&definition)["properties"]["spec"], "spec");
             let allowed = ["x-kubernetes-validations", "maxLength", "enum"];
             assert!(

@@ -3,7 +3,6 @@
 //! Events are stored as core `v1` and also served as `events.k8s.io/v1`: the same object with other names for some fields.
 //! Both take writes. They expire after an hour.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::columns::{self, text_at};
 use super::{Column, Context, Kind, Rules, View, field, metadata};
 use crate::apiserver::error::Cause;
+use crate::apiserver::schema::Schema;
 
 /// How long an event lives after its last write, as in Kubernetes.
 const TIME_TO_LIVE: Duration = Duration::from_secs(60 * 60);
@@ -36,7 +36,7 @@ pub(super) fn core_kind() -> Kind {
     atomic(&mut schema, &["involvedObject", "related"]);
     Kind {
         group: "",
-        schema: Arc::new(schema),
+        schema: Schema::new(schema),
         columns: CORE_COLUMNS,
         selectable_fields: &[
             "involvedObject.kind",
@@ -63,7 +63,7 @@ pub(super) fn new_kind() -> Kind {
     atomic(&mut schema, &["regarding", "related"]);
     Kind {
         group: "events.k8s.io",
-        schema: Arc::new(schema),
+        schema: Schema::new(schema),
         columns: NEW_COLUMNS,
         selectable_fields: &[
             "regarding.kind",
@@ -95,7 +95,7 @@ fn both() -> Kind {
         namespaced: true,
         has_status: false,
         key_prefix: "/core/events/",
-        schema: Arc::new(Value::Null),
+        schema: Schema::new(Value::Null),
         columns: &[],
         selectable_fields: &[],
         time_to_live: Some(TIME_TO_LIVE),

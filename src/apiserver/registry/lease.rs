@@ -1,12 +1,11 @@
 //! Lease: who leads, and heartbeats; a built-in kind of Kubernetes.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 
 use super::columns::{self, AGE};
 use super::{Column, Context, Kind, Rules, event, field, metadata};
 use crate::apiserver::error::Cause;
+use crate::apiserver::schema::Schema;
 
 pub(super) fn kind() -> Kind {
     Kind {
@@ -20,7 +19,7 @@ pub(super) fn kind() -> Kind {
         namespaced: true,
         has_status: false,
         key_prefix: "/coordination.k8s.io/leases/",
-        schema: Arc::new(metadata::of_built_in::<k8s_openapi::api::coordination::v1::Lease>()),
+        schema: Schema::new(metadata::of_built_in::<k8s_openapi::api::coordination::v1::Lease>()),
         columns: &[
             Column {
                 name: "Holder",

@@ -38,6 +38,7 @@ use serde_json::Value;
 
 use self::turnstile::Turnstile;
 use super::error::{ApiError, Cause};
+use super::schema::Schema;
 use crate::api::identity::Identity;
 
 /// A kind with all that the handlers need to serve it.
@@ -63,7 +64,7 @@ pub struct Kind {
     /// The first segment of its keys and the plural, e.g. `/signpost.dev/routes/`. Two views of one kind (events) share it.
     pub key_prefix: &'static str,
     /// Structural OpenAPI v3 schema of the whole object, with defaults and descriptions.
-    pub schema: Arc<Value>,
+    pub schema: Arc<Schema>,
     /// Table columns after `Name`. Where one of them is itself called `Name` (events, as in Kubernetes), none is put first.
     pub columns: &'static [Column],
     /// Field selectors beside `metadata.name` and `metadata.namespace`, as dotted paths.
@@ -138,14 +139,18 @@ impl Kind {
         if !declared {
             return None;
         }
-        // `kubectl get events --field-selector source=kubelet` means the component, as it always did.
-        let path = if path == "source" { "source.component" } else { path };
-        let found = path.split('.').try_fold(object, |value, segment| value.get(segment));
+        let found = Self::path_of(path).split('.').try_fold(object, |value, segment| value.get(segment));
         Some(match found {
             None | Some(Value::Null) => String::new(),
             Some(Value::String(text)) => text.clone(),
             Some(other) => other.to_string(),
         })
+    }
+
+    /// Where the value of a field that can be selected by lies.
+    pub(super) fn path_of(field: &str) -> &str {
+        // `kubectl get events --field-selector source=kubelet` means the component, as it always did.
+        if field == "source" { "source.component" } else { field }
     }
 }
 
@@ -206,7 +211,11 @@ pub enum Operation<'a> {
     },
 }
 
-/// Reads of other objects during a write.
+/// The kinds of which rules change objects beside the one that is written: a RouteBinding sets the status of its Route.
+pub const CHANGED_BY_RULES: [&str; 1] = ["Route"];
+
+/// Reads of other objects during a write. They come without their field sets, which are their larger half, but for one object
+/// of a kind in [`CHANGED_BY_RULES`], which is whole.
 pub trait Reader: Send + Sync {
     /// One object as stored, `None` if it is not there.
     fn get<'a>(
@@ -333,7 +342,7 @@ mod tests {
     fn every_field_of_every_kind_has_a_description() {
         for kind in kinds() {
             let mut found = Vec::new();
-            without_description(&kind.schema, "", &mut found);
+            without_description(kind.schema.document(), "", &mut found);
             assert_eq!(found, Vec::<String>::new(), "{} {}", kind.group, kind.kind);
         }
     }

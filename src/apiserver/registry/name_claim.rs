@@ -8,8 +8,6 @@
 //! the wildcards above it are as they were seen; who claims a wildcard demands that nobody has come through the
 //! turnstile of the hosts below it.
 
-use std::sync::Arc;
-
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -21,6 +19,7 @@ use crate::api::names;
 use crate::api::v1alpha1::name_claim::NameClaim;
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::error::{ApiError, Cause};
+use crate::apiserver::schema::Schema;
 
 pub(super) fn kind() -> Kind {
     Kind {
@@ -34,7 +33,7 @@ pub(super) fn kind() -> Kind {
         namespaced: false,
         has_status: false,
         key_prefix: "/signpost.dev/nameclaims/",
-        schema: Arc::new(crd::schema_of::<NameClaim>()),
+        schema: Schema::new(crd::schema_of::<NameClaim>()),
         columns: COLUMNS,
         selectable_fields: &["spec.type", "spec.value", "spec.holder.namespace", "spec.holder.name", "spec.holder.uid"],
         time_to_live: None,

@@ -1,13 +1,12 @@
 //! Namespace: the tenant of Routes, a built-in kind of Kubernetes.
 
-use std::sync::Arc;
-
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::columns::{self, AGE};
 use super::{Column, Context, Kind, Operation, Reader, Rules, SideWrite, field, metadata};
 use crate::apiserver::error::{ApiError, Cause};
+use crate::apiserver::schema::Schema;
 
 /// Namespaces that are always there.
 const KEPT: [&str; 2] = ["default", "kube-system"];
@@ -30,7 +29,7 @@ pub(super) fn kind() -> Kind {
         namespaced: false,
         has_status: true,
         key_prefix: "/core/namespaces/",
-        schema: Arc::new(schema),
+        schema: Schema::new(schema),
         columns: &[
             Column {
                 name: "Status",

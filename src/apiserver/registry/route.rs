@@ -1,7 +1,5 @@
 //! Route: the wish for a name. Users write its spec; of its status, phase and names come from a RouteBinding alone.
 
-use std::sync::Arc;
-
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -13,6 +11,7 @@ use crate::api::v1alpha1::route::{ADMITTED, MOVE_ANNOTATION, RESOLVABLE, Route, 
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::auth::rules::{self, Access};
 use crate::apiserver::error::{ApiError, Cause};
+use crate::apiserver::schema::Schema;
 
 /// The members of `status` that only a RouteBinding sets.
 pub(super) const BOUND_FIELDS: [&str; 6] = ["phase", "dns", "router", "canonicalName", "names", "trails"];
@@ -31,7 +30,7 @@ pub(super) fn kind() -> Kind {
         namespaced: true,
         has_status: true,
         key_prefix: "/signpost.dev/routes/",
-        schema: Arc::new(crd::schema_of::<Route>()),
+        schema: Schema::new(crd::schema_of::<Route>()),
         columns: COLUMNS,
         selectable_fields: &["spec.host", "spec.subdomain", "status.phase", "status.router", "status.dns"],
         time_to_live: None,

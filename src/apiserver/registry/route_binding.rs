@@ -16,8 +16,6 @@
 //! moment, the binding is judged anew. Each binding passes the Router's turnstile, so that a deletion of the Router that did
 //! not count it is judged anew as well.
 
-use std::sync::Arc;
-
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -26,10 +24,11 @@ use super::turnstile::Turnstile;
 use super::{Column, Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field, route};
 use crate::api::names;
 use crate::api::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PUBLISHED, RESOLVABLE, SCHEDULED};
-use crate::api::v1alpha1::route_binding::{FENCING_ANNOTATION, RouteBinding, RouteBindingSpec};
+use crate::api::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
 use crate::api::v1alpha1::{CATEGORY, GROUP, SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE, VERSION};
 use crate::apiserver::apply;
 use crate::apiserver::error::{ApiError, Cause};
+use crate::apiserver::schema::Schema;
 
 pub(super) fn kind() -> Kind {
     Kind {
@@ -43,7 +42,7 @@ pub(super) fn kind() -> Kind {
         namespaced: true,
         has_status: true,
         key_prefix: "/signpost.dev/routebindings/",
-        schema: Arc::new(crd::schema_of::<RouteBinding>()),
+        schema: Schema::new(crd::schema_of::<RouteBinding>()),
         columns: COLUMNS,
         selectable_fields: &["spec.router", "spec.dns", "spec.label", "spec.strategy", "spec.routeUID"],
         time_to_live: None,
@@ -344,26 +343,39 @@ async fn bind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Re
     Ok(writes)
 }
 
-/// A binding that carries the fencing number of a leader is refused when a later one leads. One without a number, such as
-/// an operator's, is not held against the Lease.
+/// A binding that carries the fencing number of a leader is refused if the Lease has another one: a greater one is a later
+/// leader's, and a smaller one that of a Lease made anew, by whose holder the bearer was deposed as well. As long as there is no
+/// Lease nobody has taken the lead from the bearer. A binding without a number, such as an operator's, is not held against the
+/// Lease.
 async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<SideWrite>, ApiError> {
     let metadata = &binding["metadata"];
     let Some(fencing) = metadata["annotations"][FENCING_ANNOTATION].as_str() else { return Ok(None) };
     let kind = super::known("RouteBinding");
     let name = metadata["name"].as_str().unwrap_or_default();
     let Ok(fencing) = fencing.parse::<i64>() else {
-        let path = format!("metadata.annotations[{FENCING_ANNOTATION}]");
-        let cause = field::invalid(&path, &Value::from(fencing), "must be the fencing number of a leader");
+        let cause = field::invalid(FENCING_FIELD, &Value::from(fencing), "must be the fencing number of a leader");
         return Err(ApiError::invalid(kind, name, vec![cause]));
     };
     let lease = reader.get("Lease", Some(SCHEDULER_LEASE_NAMESPACE), SCHEDULER_LEASE).await?;
-    let Some(lease) = lease else { return Ok(None) };
+    let Some(lease) = lease else {
+        return Ok(Some(SideWrite {
+            kind: "Lease",
+            namespace: Some(SCHEDULER_LEASE_NAMESPACE.to_owned()),
+            name: SCHEDULER_LEASE.to_owned(),
+            expect: None,
+            effect: Effect::Keep,
+        }));
+    };
     let leads = lease["spec"]["leaseTransitions"].as_i64().unwrap_or(0);
     // 0 is the number of a scheduler that shares its work with no one and takes no Lease.
-    if fencing != 0 && fencing < leads {
-        let why =
-            format!("another scheduler leads since (fencing number {leads}, not {fencing}); leave it to that one");
-        return Err(ApiError::conflict(kind, name, &why));
+    if fencing != 0 && fencing != leads {
+        let why = format!(
+            "another scheduler leads since, or the Lease was changed (fencing number {leads}, not {fencing}); leave it to \
+             whoever leads now"
+        );
+        let mut error = ApiError::conflict(kind, name, &why);
+        error.causes = vec![field::invalid(FENCING_FIELD, &Value::from(fencing), "is not the Lease's number")];
+        return Err(error);
     }
     Ok(Some(SideWrite::keep("Lease", &lease)))
 }
@@ -650,7 +662,10 @@ mod tests {
         for (number, with_lease, expected) in [
             (Some("4"), true, Ok(5)),
             (Some("3"), true, Err(409)),
-            (Some("3"), false, Ok(4)),
+            // That of a leader of before the Lease was made anew.
+            (Some("5"), true, Err(409)),
+            // There must still be none at the commit.
+            (Some("3"), false, Ok(5)),
             (Some("0"), true, Ok(5)),
             (Some("x"), true, Err(422)),
             (None, true, Ok(4)),

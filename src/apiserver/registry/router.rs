@@ -1,12 +1,10 @@
 //! Router: one shard. Its zone is unique, its addresses are good, and it is not deleted while routes are bound to it.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
-use std::sync::Arc;
-
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::net::IpAddr;
 
 use super::columns::{self, AGE};
 use super::labels::check_selector;
@@ -17,6 +15,7 @@ use crate::api::statuses::Statuses;
 use crate::api::v1alpha1::router::{ADDRESSES_HEALTHY, READY, Router};
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::error::{ApiError, Cause};
+use crate::apiserver::schema::Schema;
 
 /// How to delete a Router that has routes: this annotation on it with exactly the number of routes bound to it. A DELETE
 /// whose query or body says `loseRoutes=<number>` does the same.
@@ -40,7 +39,7 @@ pub(super) fn kind() -> Kind {
         namespaced: false,
         has_status: true,
         key_prefix: "/signpost.dev/routers/",
-        schema: Arc::new(crd::schema_of::<Router>()),
+        schema: Schema::new(crd::schema_of::<Router>()),
         columns: COLUMNS,
         selectable_fields: &["spec.dns", "spec.state", "spec.mode"],
         time_to_live: None,

@@ -1,7 +1,5 @@
 //! Zone: the ledger of serials, which the leading controller writes.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 
 use super::columns::{self, AGE};
@@ -10,6 +8,7 @@ use crate::api::names;
 use crate::api::v1alpha1::zone::Zone;
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::error::Cause;
+use crate::apiserver::schema::Schema;
 
 pub(super) fn kind() -> Kind {
     Kind {
@@ -23,7 +22,7 @@ pub(super) fn kind() -> Kind {
         namespaced: false,
         has_status: false,
         key_prefix: "/signpost.dev/zones/",
-        schema: Arc::new(crd::schema_of::<Zone>()),
+        schema: Schema::new(crd::schema_of::<Zone>()),
         columns: &[
             Column {
                 name: "Type",

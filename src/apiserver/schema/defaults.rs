@@ -4,32 +4,28 @@
 
 use serde_json::Value;
 
-use super::{of_field, preserves_unknown};
+use super::node::Node;
 
 /// Fills in the defaults of absent fields, and removes fields that are `null`.
-pub fn apply_defaults(schema: &Value, object: &mut Value) {
+pub fn apply_defaults(schema: &Node, object: &mut Value) {
     match object {
         Value::Object(fields) => {
-            if !preserves_unknown(schema) {
+            if !schema.preserves_unknown && fields.values().any(Value::is_null) {
                 fields.retain(|_, field| !field.is_null());
             }
-            if let Some(Value::Object(properties)) = schema.get("properties") {
-                for (name, property) in properties {
-                    if let Some(default) = property.get("default")
-                        && !fields.contains_key(name)
-                    {
-                        fields.insert(name.clone(), default.clone());
-                    }
+            for (name, default) in &schema.defaults {
+                if !fields.contains_key(&**name) {
+                    fields.insert(name.to_string(), default.clone());
                 }
             }
             for (name, field) in fields.iter_mut().filter(|(_, field)| field.is_object() || field.is_array()) {
-                if let Some(inner) = of_field(schema, name) {
+                if let Some(inner) = schema.field(name) {
                     apply_defaults(inner, field);
                 }
             }
         }
         Value::Array(items) => {
-            if let Some(inner) = schema.get("items") {
+            if let Some(inner) = &schema.items {
                 items
                     .iter_mut()
                     .filter(|item| item.is_object() || item.is_array())
@@ -37,6 +33,24 @@ pub fn apply_defaults(schema: &Value, object: &mut Value) {
             }
         }
         _ => {}
+    }
+}
+
+/// Whether [`apply_defaults`] would change anything.
+pub fn lacks_defaults(schema: &Node, object: &Value) -> bool {
+    match object {
+        Value::Object(fields) => {
+            !schema.preserves_unknown && fields.values().any(Value::is_null)
+                || schema.defaults.iter().any(|(name, _)| !fields.contains_key(&**name))
+                || fields
+                    .iter()
+                    .filter(|(_, field)| field.is_object() || field.is_array())
+                    .any(|(name, field)| schema.field(name).is_some_and(|inner| lacks_defaults(inner, field)))
+        }
+        Value::Array(items) => {
+            schema.items.as_ref().is_some_and(|inner| items.iter().any(|item| lacks_defaults(inner, item)))
+        }
+        _ => false,
     }
 }
 
@@ -66,8 +80,11 @@ mod tests {
             (json!({"weight": 5, "inner": {}}), json!({"weight": 5, "inner": {"deep": true}})),
         ] {
             let mut found = object.clone();
+            let schema = Node::of(&schema);
+            assert_eq!(lacks_defaults(&schema, &object), object != filled, "{object}");
             apply_defaults(&schema, &mut found);
             assert_eq!(found, filled, "{object}");
+            assert!(!lacks_defaults(&schema, &found), "{object}");
         }
     }
 }

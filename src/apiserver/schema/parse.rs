@@ -9,6 +9,8 @@ use std::fmt;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use super::path::Path;
+
 /// JSON or YAML text that cannot be understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -49,24 +51,6 @@ impl<'de> Deserialize<'de> for Document {
         let duplicates = RefCell::new(Vec::new());
         let value = Place { path: &Path::Root, level: 0, duplicates: &duplicates }.deserialize(deserializer)?;
         Ok(Document { value, duplicates: duplicates.into_inner() })
-    }
-}
-
-/// Where in the document we are, as a chain from the leaf to the root, so that nothing is allocated but for a report.
-enum Path<'a> {
-    Root,
-    Field(&'a Path<'a>, &'a str),
-    Item(&'a Path<'a>, usize),
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Path::Root => Ok(()),
-            Path::Field(Path::Root, name) => write!(out, "{name}"),
-            Path::Field(parent, name) => write!(out, "{parent}.{name}"),
-            Path::Item(parent, index) => write!(out, "{parent}[{index}]"),
-        }
     }
 }
 

@@ -2,42 +2,43 @@
 
 use serde_json::Value;
 
-use super::{field_path, of_field, preserves_unknown};
+use super::node::Node;
+use super::path::Path;
 
 /// At most this many paths are named; what is pruned is not bounded.
 const PATHS_MAX: usize = 64;
 
 /// Removes the fields that the schema does not know, and returns their paths, such as `spec.bogus` or
 /// `spec.addresses[0].bogus`.
-pub fn prune(schema: &Value, object: &mut Value) -> Vec<String> {
+pub fn prune(schema: &Node, object: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    walk(schema, object, "", &mut unknown);
+    walk(schema, object, &Path::Root, &mut unknown);
     unknown
 }
 
-fn walk(schema: &Value, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
+fn walk(schema: &Node, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) {
     match value {
         Value::Object(object) => {
-            if preserves_unknown(schema) {
+            if schema.preserves_unknown {
                 return;
             }
             object.retain(|name, _| {
-                let known = of_field(schema, name).is_some();
+                let known = schema.field(name).is_some();
                 if !known && unknown.len() < PATHS_MAX {
-                    unknown.push(field_path(path, name));
+                    unknown.push(Path::Field(path, name).to_string());
                 }
                 known
             });
             for (name, field) in object.iter_mut().filter(|(_, field)| field.is_object() || field.is_array()) {
-                if let Some(inner) = of_field(schema, name) {
-                    walk(inner, field, &field_path(path, name), unknown);
+                if let Some(inner) = schema.field(name) {
+                    walk(inner, field, &Path::Field(path, name), unknown);
                 }
             }
         }
         Value::Array(items) => {
-            let Some(inner) = schema.get("items") else { return };
+            let Some(inner) = &schema.items else { return };
             for (index, item) in items.iter_mut().enumerate().filter(|(_, item)| item.is_object() || item.is_array()) {
-                walk(inner, item, &format!("{path}[{index}]"), unknown);
+                walk(inner, item, &Path::Item(path, index), unknown);
             }
         }
         _ => {}
@@ -63,7 +64,7 @@ mod tests {
             "bogus": 1,
             "spec": {"host": "h", "bogus": {"x": 1}, "to": [{"name": "n", "bogus": 1}], "labels": {"any": "thing"}, "free": {"y": [1]}}
         });
-        assert_eq!(prune(&schema, &mut object), ["bogus", "spec.bogus", "spec.to[0].bogus"]);
+        assert_eq!(prune(&Node::of(&schema), &mut object), ["bogus", "spec.bogus", "spec.to[0].bogus"]);
         assert_eq!(
             object,
             json!({"spec": {"host": "h", "to": [{"name": "n"}], "labels": {"any": "thing"}, "free": {"y": [1]}}})

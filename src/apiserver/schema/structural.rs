@@ -117,7 +117,8 @@ pub(in crate::apiserver) fn without_description(schema: &Value, path: &str, foun
     let inner = schema.get("items").or_else(|| schema.get("additionalProperties")).unwrap_or(schema);
     if let Some(Value::Object(properties)) = inner.get("properties") {
         for (name, property) in properties {
-            without_description(property, &super::field_path(path, name), found);
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            without_description(property, &path, found);
         }
     }
 }

@@ -9,126 +9,147 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::{field_path, of_field};
+use super::node::{List, Node, Type};
+use super::path::Path;
 use crate::apiserver::error::Cause;
 use crate::apiserver::registry::field;
 
 /// More faults than this are not looked for: an answer with thousands helps nobody, and costs much.
 const CAUSES_MAX: usize = 64;
+/// Up to so many items of a list are compared with each other one by one, which takes nothing but comparisons.
+const COMPARED_MAX: usize = 16;
 
 /// The faults of an object against its schema, one for each, in the order of the object.
-pub fn validate(schema: &Value, object: &Value) -> Vec<Cause> {
+pub fn validate(schema: &Node, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
-    walk(schema, object, "", &mut causes);
+    walk(schema, object, &Path::Root, &mut causes);
     causes
 }
 
-fn walk(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn walk(schema: &Node, value: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) {
     if causes.len() >= CAUSES_MAX {
         return;
     }
-    if schema.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)) {
+    if schema.int_or_string {
         if !(value.is_i64() || value.is_u64() || value.is_string()) {
-            causes.push(field::type_invalid(path, value, "integer,string"));
+            causes.push(field::type_invalid(&path.to_string(), value, "integer,string"));
         }
         return;
     }
-    let Some(kind) = schema.get("type").and_then(Value::as_str) else { return };
+    let Some(kind) = schema.kind else { return };
     match (kind, value) {
-        ("object", Value::Object(fields)) => object(schema, fields, path, causes),
-        ("array", Value::Array(items)) => array(schema, items, path, causes),
-        ("string", Value::String(text)) => string(schema, value, text, path, causes),
-        ("integer", Value::Number(number)) if !number.is_f64() => integer(schema, value, path, causes),
-        ("number", Value::Number(_)) => integer(schema, value, path, causes),
-        ("boolean", Value::Bool(_)) => {}
-        _ => causes.push(field::type_invalid(path, value, kind)),
+        (Type::Object, Value::Object(fields)) => object(schema, fields, path, causes),
+        (Type::Array, Value::Array(items)) => array(schema, items, path, causes),
+        (Type::String, Value::String(text)) => string(schema, value, text, path, causes),
+        (Type::Integer, Value::Number(number)) if !number.is_f64() => integer(schema, value, path, causes),
+        (Type::Number, Value::Number(_)) => integer(schema, value, path, causes),
+        (Type::Boolean, Value::Bool(_)) => {}
+        _ => causes.push(field::type_invalid(&path.to_string(), value, kind.as_str())),
     }
 }
 
-fn object(schema: &Value, fields: &Map<String, Value>, path: &str, causes: &mut Vec<Cause>) {
-    for name in strings(schema.get("required")).filter(|name| !fields.contains_key(*name)) {
-        causes.push(field::required(&field_path(path, name), ""));
+fn object(schema: &Node, fields: &Map<String, Value>, path: &Path<'_>, causes: &mut Vec<Cause>) {
+    for name in schema.required.iter().filter(|name| !fields.contains_key(&***name)) {
+        causes.push(field::required(&Path::Field(path, name).to_string(), ""));
     }
-    if let Some(maximum) = bound(schema, "maxProperties")
+    if let Some(maximum) = schema.properties_max
         && fields.len() as u64 > maximum
     {
-        causes.push(field::too_many(path, fields.len(), maximum));
+        causes.push(field::too_many(&path.to_string(), fields.len(), maximum));
     }
     for (name, value) in fields {
-        if let Some(inner) = of_field(schema, name) {
-            walk(inner, value, &field_path(path, name), causes);
+        if let Some(inner) = schema.field(name) {
+            walk(inner, value, &Path::Field(path, name), causes);
         }
     }
 }
 
-fn array(schema: &Value, items: &[Value], path: &str, causes: &mut Vec<Cause>) {
-    if let Some(maximum) = bound(schema, "maxItems")
+fn array(schema: &Node, items: &[Value], path: &Path<'_>, causes: &mut Vec<Cause>) {
+    let (minimum, maximum) = schema.counts;
+    if let Some(maximum) = maximum
         && items.len() as u64 > maximum
     {
         // Then neither each item nor the uniqueness of all is worth the work.
-        causes.push(field::too_many(path, items.len(), maximum));
+        causes.push(field::too_many(&path.to_string(), items.len(), maximum));
         return;
     }
-    if let Some(minimum) = bound(schema, "minItems")
+    if let Some(minimum) = minimum
         && (items.len() as u64) < minimum
     {
-        let value = Value::Array(items.to_vec());
-        causes.push(field::invalid(path, &value, &format!("{path} in body should have at least {minimum} items")));
+        let (path, value) = (path.to_string(), Value::Array(items.to_vec()));
+        causes.push(field::invalid(&path, &value, &format!("{path} in body should have at least {minimum} items")));
     }
-    if let Some(inner) = schema.get("items") {
+    if let Some(inner) = &schema.items {
         for (index, item) in items.iter().enumerate() {
-            walk(inner, item, &format!("{path}[{index}]"), causes);
+            walk(inner, item, &Path::Item(path, index), causes);
         }
     }
     unique_items(schema, items, path, causes);
 }
 
-fn unique_items(schema: &Value, items: &[Value], path: &str, causes: &mut Vec<Cause>) {
+fn unique_items(schema: &Node, items: &[Value], path: &Path<'_>, causes: &mut Vec<Cause>) {
+    if schema.list == List::Atomic || items.len() <= COMPARED_MAX && are_unique(schema, items) {
+        return;
+    }
     let mut seen = HashSet::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
-        let key = match schema.get("x-kubernetes-list-type").and_then(Value::as_str) {
-            Some("set") => item.clone(),
-            Some("map") => match list_map_key(schema, item) {
+        let key = match &schema.list {
+            List::Set => item.clone(),
+            List::Map(_) => match list_map_key(schema, item) {
                 Some(key) => Value::Object(key),
                 None => continue,
             },
-            _ => return,
+            List::Atomic => return,
         };
         if !seen.insert(key.to_string()) && causes.len() < CAUSES_MAX {
-            causes.push(field::duplicate(&format!("{path}[{index}]"), &key));
+            causes.push(field::duplicate(&Path::Item(path, index).to_string(), &key));
         }
     }
 }
 
+/// Whether no two of a few items are the same one.
+fn are_unique(schema: &Node, items: &[Value]) -> bool {
+    let same = |a: &Value, b: &Value| match &schema.list {
+        List::Set => a == b,
+        List::Map(keys) => keys.iter().all(|name| {
+            let (a, b) = (key_field(schema, a, name), key_field(schema, b, name));
+            a.is_some() && a == b
+        }),
+        List::Atomic => false,
+    };
+    items.iter().enumerate().all(|(index, item)| !items[..index].iter().any(|before| same(before, item)))
+}
+
 /// The items of list-maps and list-sets that cannot be told apart, since one is there twice or lacks a key field, in an object
 /// that may lack required fields otherwise.
-pub fn item_faults(schema: &Value, object: &Value) -> Vec<Cause> {
-    fn walk(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
+pub fn item_faults(schema: &Node, object: &Value) -> Vec<Cause> {
+    fn walk(schema: &Node, value: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) {
         match value {
             Value::Object(fields) => {
                 for (name, value) in fields.iter().filter(|(_, value)| value.is_object() || value.is_array()) {
-                    if let Some(inner) = of_field(schema, name) {
-                        walk(inner, value, &field_path(path, name), causes);
+                    if let Some(inner) = schema.field(name) {
+                        walk(inner, value, &Path::Field(path, name), causes);
                     }
                 }
             }
             Value::Array(items) => {
                 unique_items(schema, items, path, causes);
-                let is_map = schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("map");
-                let Some(inner) = schema.get("items") else { return };
+                let Some(inner) = &schema.items else { return };
                 for (index, item) in items.iter().enumerate() {
                     if causes.len() >= CAUSES_MAX {
                         return;
                     }
-                    let path = format!("{path}[{index}]");
-                    if is_map && list_map_key(schema, item).is_none() {
+                    let path = Path::Item(path, index);
+                    if let List::Map(keys) = &schema.list
+                        && list_map_key(schema, item).is_none()
+                    {
                         match item.is_object() {
                             true => causes.extend(
-                                strings(schema.get("x-kubernetes-list-map-keys"))
-                                    .filter(|name| item.get(name).is_none())
-                                    .map(|name| field::required(&field_path(&path, name), "")),
+                                keys.iter()
+                                    .filter(|name| item.get(&***name).is_none())
+                                    .map(|name| field::required(&Path::Field(&path, name).to_string(), "")),
                             ),
-                            false => causes.push(field::type_invalid(&path, item, "object")),
+                            false => causes.push(field::type_invalid(&path.to_string(), item, "object")),
                         }
                     }
                     walk(inner, item, &path, causes);
@@ -138,84 +159,82 @@ pub fn item_faults(schema: &Value, object: &Value) -> Vec<Cause> {
         }
     }
     let mut causes = Vec::new();
-    walk(schema, object, "", &mut causes);
+    walk(schema, object, &Path::Root, &mut causes);
     causes
 }
 
 /// The key fields of an item of a list-map; `None` if one is absent and has no default, which is a fault of its own.
-pub(in crate::apiserver) fn list_map_key(schema: &Value, item: &Value) -> Option<Map<String, Value>> {
-    let defaults = schema.get("items").and_then(|items| items.get("properties"));
-    strings(schema.get("x-kubernetes-list-map-keys"))
-        .map(|name| {
-            let default = || defaults.and_then(|properties| properties.get(name)?.get("default"));
-            let value = item.get(name).filter(|value| !value.is_null()).or_else(default)?;
-            Some((name.to_owned(), value.clone()))
-        })
-        .collect()
+pub(in crate::apiserver) fn list_map_key(schema: &Node, item: &Value) -> Option<Map<String, Value>> {
+    let List::Map(keys) = &schema.list else { return Some(Map::new()) };
+    keys.iter().map(|name| Some((name.to_string(), key_field(schema, item, name)?.clone()))).collect()
 }
 
-fn string(schema: &Value, value: &Value, text: &str, path: &str, causes: &mut Vec<Cause>) {
-    if let Some(Value::Array(allowed)) = schema.get("enum")
+/// A key field of an item of a list-map, or its default.
+pub(in crate::apiserver) fn key_field<'a>(schema: &'a Node, item: &'a Value, name: &str) -> Option<&'a Value> {
+    let default = || schema.items.as_ref()?.default_of(name);
+    item.get(name).filter(|value| !value.is_null()).or_else(default)
+}
+
+fn string(schema: &Node, value: &Value, text: &str, path: &Path<'_>, causes: &mut Vec<Cause>) {
+    if let Some(allowed) = &schema.allowed
         && !allowed.contains(value)
     {
         let allowed: Vec<&str> = allowed.iter().filter_map(Value::as_str).collect();
-        causes.push(field::not_supported(path, value, &allowed));
+        causes.push(field::not_supported(&path.to_string(), value, &allowed));
         return;
     }
-    // OpenAPI counts characters.
+    let (minimum, maximum) = schema.lengths;
+    // OpenAPI counts characters, of which there are no more than octets.
     let length = || text.chars().count() as u64;
-    if let Some(maximum) = bound(schema, "maxLength")
+    if let Some(maximum) = maximum
+        && text.len() as u64 > maximum
         && length() > maximum
     {
-        causes.push(field::too_long(path, maximum));
+        causes.push(field::too_long(&path.to_string(), maximum));
         return;
     }
-    if let Some(minimum) = bound(schema, "minLength")
+    if let Some(minimum) = minimum
         && length() < minimum
     {
+        let path = path.to_string();
         let what = format!("{path} in body should be at least {minimum} chars long");
-        causes.push(field::invalid(path, value, &what));
+        causes.push(field::invalid(&path, value, &what));
     }
-    if schema.get("format").and_then(Value::as_str) == Some("date-time") && text.parse::<Timestamp>().is_err() {
+    if schema.format.as_deref() == Some("date-time") && text.parse::<Timestamp>().is_err() {
+        let path = path.to_string();
         causes.push(field::invalid(
-            path,
+            &path,
             value,
             &format!("{path} in body must be of type date-time, such as \"2026-01-31T12:00:00Z\": {value}"),
         ));
     }
 }
 
-fn integer(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let limit = |name: &str| schema.get(name).and_then(Value::as_f64);
+fn integer(schema: &Node, value: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) {
+    let (minimum, maximum) = schema.numbers;
     let found = value.as_f64().unwrap_or(f64::NAN);
-    if let Some(minimum) = limit("minimum")
+    let mut invalid = |what: &dyn Fn(&str) -> String| {
+        let path = path.to_string();
+        causes.push(field::invalid(&path, value, &what(&path)));
+    };
+    if let Some(minimum) = minimum
         && found < minimum
     {
-        let what = format!("{path} in body should be greater than or equal to {minimum}");
-        causes.push(field::invalid(path, value, &what));
-    } else if let Some(maximum) = limit("maximum")
+        invalid(&|path| format!("{path} in body should be greater than or equal to {minimum}"));
+    } else if let Some(maximum) = maximum
         && found > maximum
     {
-        let what = format!("{path} in body should be less than or equal to {maximum}");
-        causes.push(field::invalid(path, value, &what));
-    } else if let Some(format) = schema.get("format").and_then(Value::as_str) {
+        invalid(&|path| format!("{path} in body should be less than or equal to {maximum}"));
+    } else if let Some(format) = schema.format.as_deref() {
         let fits = match format {
             "int32" => value.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
             "int64" => value.is_i64(),
             _ => true,
         };
         if !fits {
-            causes.push(field::invalid(path, value, &format!("{path} in body must be of type {format}: {value}")));
+            invalid(&|path| format!("{path} in body must be of type {format}: {value}"));
         }
     }
-}
-
-fn bound(schema: &Value, name: &str) -> Option<u64> {
-    schema.get(name).and_then(Value::as_u64)
-}
-
-fn strings(list: Option<&Value>) -> impl Iterator<Item = &str> {
-    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
 #[cfg(test)]
@@ -297,8 +316,10 @@ mod tests {
                 vec!["name: Invalid value: \"null\": name in body must be of type string: \"null\""],
             ),
         ] {
-            let found: Vec<String> =
-                validate(&schema, &object).iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+            let found: Vec<String> = validate(&Node::of(&schema), &object)
+                .iter()
+                .map(|cause| format!("{}: {}", cause.field, cause.message))
+                .collect();
             assert_eq!(found, expected, "{object}");
         }
     }
@@ -307,6 +328,6 @@ mod tests {
     fn a_hostile_object_yields_bounded_causes() {
         let schema = json!({"type": "array", "items": {"type": "string"}});
         let object = Value::Array(vec![json!(1); 100_000]);
-        assert!(validate(&schema, &object).len() <= CAUSES_MAX);
+        assert!(validate(&Node::of(&schema), &object).len() <= CAUSES_MAX);
     }
 }

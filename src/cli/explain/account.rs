@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
 
-use crate::api::v1alpha1::route::{AssignedName, Phase, Route, Trail};
+use crate::api::v1alpha1::route::{AssignedName, MOVE, MOVE_ANNOTATION, Phase, Route, Trail};
 use crate::api::v1alpha1::route_binding::{Explanation, RouteBinding, RouterVerdict, TrailUse};
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Facts, Table};
+use crate::scheduler::explain::{ABOVE_SOFT_CAPACITY, InShort, in_short};
 
 /// What is told of one route. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
@@ -72,6 +73,16 @@ pub(super) struct Now {
     pub(super) message: String,
     /// How many routes it has.
     pub(super) routes: u32,
+}
+
+impl Placement {
+    /// Who made it, and how, in words that follow "but".
+    fn choice(&self) -> String {
+        match self.strategy.as_str() {
+            MOVE => format!("{MOVE_ANNOTATION} named {}", self.router),
+            strategy => format!("{strategy} chose {}", self.router),
+        }
+    }
 }
 
 impl Account {
@@ -147,11 +158,11 @@ impl Account {
             return "whoever placed the route kept no explanation".to_owned();
         };
         let score_of = |name: &str| self.verdict(name).and_then(|verdict| verdict.score);
+        let above =
+            "could have taken the route, but had reached its soft capacity, and others are below their soft capacity";
         match self.verdict(router) {
             Some(verdict) if verdict.eligible => match (&verdict.message, verdict.score, score_of(&placement.router)) {
-                (Some(message), ..) => {
-                    format!("{router} could have taken the route, but had reached its soft capacity, and {message}")
-                }
+                (Some(_), ..) => format!("{router} {above}"),
                 (None, Some(own), Some(best)) if own == best => format!(
                     "{router} was as good as {}, by the score {own}; a tie goes to the first by name",
                     placement.router
@@ -160,10 +171,7 @@ impl Account {
                     "{router} could have taken the route, but {} chose {}, whose score {best} was above {own}",
                     placement.strategy, placement.router
                 ),
-                _ => format!(
-                    "{router} could have taken the route, but {} chose {}",
-                    placement.strategy, placement.router
-                ),
+                _ => format!("{router} could have taken the route, but {}", placement.choice()),
             },
             Some(verdict) => {
                 let reason = verdict.reason.as_deref().unwrap_or("it was filtered out");
@@ -172,12 +180,18 @@ impl Account {
             None if created.is_some_and(|made| placement.placed_at.as_ref().is_some_and(|at| made.0 > at.0)) => {
                 format!("{router} was not there yet when the route was placed")
             }
-            None => format!(
-                "{router} is not among the {} of {} Routers that the explanation kept: others were better, or it \
-                 could not take the route",
-                explanation.routers.len(),
-                explanation.considered
-            ),
+            None => match in_short(explanation, router) {
+                InShort::LeftOut(ABOVE_SOFT_CAPACITY) => format!("{router} {above}"),
+                InShort::LeftOut(reason) => {
+                    format!("{router} could not take the route when it was placed ({reason})")
+                }
+                InShort::Eligible => format!("{router} could have taken the route, but {}", placement.choice()),
+                InShort::Untold => format!(
+                    "{router} is not among those of {} Routers that the explanation had room for: others were better, or it \
+                     could not take the route",
+                    explanation.considered
+                ),
+            },
         }
     }
 
@@ -383,7 +397,7 @@ and 15 more
                 "shard6",
                 at("2024-01-01T00:00:00Z"),
                 Some(cordoned()),
-                "shard6 is not among the 5 of 20 Routers that the explanation kept: others were better, or it could \
+                "shard6 is not among those of 20 Routers that the explanation had room for: others were better, or it could \
                  not take the route; as things are now, it is cordoned",
             ),
             (
@@ -400,6 +414,39 @@ and 15 more
             assert!(account.text(Painter::PLAIN).contains(&format!("why not     {answer}\n")));
         }
         assert!(placed().tells_of("shard5") && !placed().tells_of("shard6"));
+    }
+
+    #[test]
+    fn why_not_one_that_is_told_in_short_or_that_nobody_chose() {
+        let with_classes = |strategy: &str| {
+            let mut account = placed();
+            let placement = account.placement.as_mut().expect("it is placed");
+            strategy.clone_into(&mut placement.strategy);
+            let classes = json!([{"reason": "AboveSoftCapacity", "count": 2, "routers": ["shard4", "shard7"]},
+                {"reason": "Cordoned", "count": 16, "routers": ["shard10..shard19", "shard5..shard6", "shard9"]}]);
+            let explanation = placement.explanation.as_mut().expect("it is explained");
+            explanation.classes = serde_json::from_value(classes).expect("classes");
+            explanation.routers.iter_mut().for_each(|verdict| verdict.score = None);
+            account
+        };
+        for (strategy, router, told) in [
+            ("weighted", "shard6", "shard6 could not take the route when it was placed (Cordoned)"),
+            ("weighted", "shard15", "shard15 could not take the route when it was placed (Cordoned)"),
+            (
+                "weighted",
+                "shard7",
+                "shard7 could have taken the route, but had reached its soft capacity, and others are below their soft \
+                 capacity",
+            ),
+            ("weighted", "shard8", "shard8 could have taken the route, but weighted chose shard1"),
+            ("move", "shard8", "shard8 could have taken the route, but signpost.dev/move-to named shard1"),
+            ("move", "shard3", "shard3 could have taken the route, but signpost.dev/move-to named shard1"),
+        ] {
+            let mut account = with_classes(strategy);
+            account.answer_why_not(router, None, None);
+            let answer = account.why_not.map(|why| why.answer);
+            assert_eq!(answer, Some(format!("{told}; by now it is gone")));
+        }
     }
 
     #[test]

@@ -269,18 +269,10 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
     let before = Capacity::of(forecast);
     let labels = call.platform.labels();
     let forecast = &mut call.platform.forecast;
-    // Of several that drain, only this one is spoken of.
-    let others: Vec<String> = forecast.routers().map(|(router, _)| router.name.clone()).collect();
-    for other in others.iter().filter(|other| *other != name) {
-        forecast.edit_router(other, |router| {
-            if router.state == RouterState::Draining {
-                router.state = RouterState::Cordoned;
-            }
-        });
-    }
     forecast.edit_router(name, |router| router.state = state);
     if state == RouterState::Draining {
-        let steps = forecast.drain(strategy.strategy());
+        // Of several that drain, only this one is spoken of.
+        let steps = forecast.drain_router(name, strategy.strategy());
         let seconds = rate.map(|rate| steps.len() as u64 / u64::from(rate.max(1)));
         match (rate, seconds) {
             (Some(rate), Some(seconds @ 2..)) => {

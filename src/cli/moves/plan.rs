@@ -44,9 +44,12 @@ pub(crate) struct Plan {
     /// How long a former name must not have been asked for before it ends, in seconds; 0: that makes no difference, or is not
     /// known.
     pub(crate) quiet_seconds: u64,
-    /// Routers that routes leave and that are gone already, with the names in their zones.
+    /// Routers that routes leave and that are gone already: no trail is left there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) gone: Vec<String>,
+    /// Of these, each with the Router whose zone that is by now, if there is one.
+    #[serde(skip)]
+    pub(crate) zones_of_gone: Vec<(String, Option<String>)>,
     /// What else there is to say.
     pub(crate) notes: Vec<String>,
 }
@@ -209,30 +212,45 @@ impl Plan {
             let system = |dns: &str| bound.and_then(|bound| names::system_name(&bound.label, dns));
             let name_now = before.get(&key).and_then(|bound| system(&bound.dns));
             let alias = bound.map(|bound| names::alias_name(&bound.label, context.domain));
-            let moves = alias.as_ref().filter(|_| from.is_some());
+            let name_then = system(&placement.dns);
+            // One that goes from a Router that is gone to one with the same zone keeps its name.
+            let leaves = from.as_ref().filter(|_| name_now != name_then);
+            let heir = leaves.filter(|from| forecast.router(from).is_none()).map(|_| {
+                let zone = before.get(&key).map(|bound| bound.dns.as_str());
+                forecast
+                    .routers()
+                    .find(|(router, _)| zone == Some(router.dns.as_str()))
+                    .map(|(router, _)| router.name.clone())
+            });
+            let moves = alias.as_ref().filter(|_| leaves.is_some());
             if let (Some(alias), Some(host)) = (moves, forecast.route(&key).and_then(|route| route.host.clone())) {
                 let computed = || names::record_for_host(&host, alias);
                 let record = context.records.get(&key).cloned().unwrap_or_else(computed);
                 let now = name_now.clone().unwrap_or_default();
                 let left = from.as_deref().unwrap_or("the Router");
-                let otherwise = match forecast.router(left) {
-                    Some(_) => format!(
+                let otherwise = match &heir {
+                    None => format!(
                         "a CNAME of {now} works as long as that leads to the new name: point it at {alias}; addresses \
                          of {left} must be changed"
                     ),
-                    None => format!("a CNAME of {now} leads nowhere then: point it at {alias}, as addresses of {left}"),
+                    Some(None) => {
+                        format!("a CNAME of {now} leads nowhere then: point it at {alias}, as addresses of {left}")
+                    }
+                    Some(Some(heir)) => {
+                        format!("a CNAME of {now} leads to {heir}: point it at {alias}, as addresses of {left}")
+                    }
                 };
                 self.hosts.push(Host { host, namespace: namespace.clone(), name: name.clone(), record, otherwise });
             }
-            if let Some(from) = &from {
+            if let Some(from) = leaves {
                 *users.entry(namespace.clone()).or_default() += 1;
                 let held = forecast.router(from).map(|(router, _)| held_by_caches(router, context.now));
                 caches = caches.max(held.unwrap_or_default());
-                if forecast.router(from).is_none() && !self.gone.contains(from) {
+                if let Some(heir) = heir.filter(|_| !self.gone.contains(from)) {
                     self.gone.push(from.clone());
+                    self.zones_of_gone.push((from.clone(), heir));
                 }
             }
-            let name_then = system(&placement.dns);
             self.moves.push(Move { namespace, name, from, to: placement.router, name_now, name_then, alias });
         }
         self.users.extend(users.into_iter().map(|(namespace, routes)| Users { namespace, routes }));
@@ -319,7 +337,10 @@ impl Plan {
             return text;
         }
         text.push_str("Aliases lead to the new names at once.");
-        let stay = self.moves.iter().any(|one| one.from.as_ref().is_some_and(|from| !self.gone.contains(from)));
+        let leaves_trail = |one: &Move| {
+            one.name_now != one.name_then && one.from.as_ref().is_some_and(|from| !self.gone.contains(from))
+        };
+        let stay = self.moves.iter().any(leaves_trail);
         if stay {
             let _ = match self.trail_seconds {
                 Some(seconds) => {
@@ -342,12 +363,18 @@ impl Plan {
             let _ = write!(text, " caches may hold the old addresses for {}.", span(self.caches_seconds));
         }
         text.push('\n');
-        if !self.gone.is_empty() {
-            let _ = writeln!(
-                text,
-                "{} is gone, and its zone with it: old names there lead nowhere, and nothing but aliases leads on.",
-                self.gone.join(", ")
-            );
+        for (gone, heir) in &self.zones_of_gone {
+            let _ = match heir {
+                None => writeln!(
+                    text,
+                    "{gone} is gone, and its zone with it: old names there lead nowhere, and nothing but aliases leads on."
+                ),
+                Some(heir) => writeln!(
+                    text,
+                    "{gone} is gone, and its zone is that of {heir} by now: old names there have the addresses of {heir}, and \
+                     nothing but aliases leads on."
+                ),
+            };
         }
         if !self.hosts.is_empty() {
             text.push_str(match stay {
@@ -376,6 +403,61 @@ pub(super) fn span(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use serde_json::{Value, json};
+    use tokio::time::Instant;
+
+    /// What is told of one route that leaves a Router which is gone, whose zone was `zone`, for s2.
+    fn left_behind(zone: &str) -> Plan {
+        let mut forecast = Forecast::new("v3.example", Instant::now());
+        let object = |kind: &str, metadata: Value, spec: Value| {
+            json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind,
+            "metadata": metadata, "spec": spec})
+        };
+        for name in ["s2", "s3"] {
+            let spec = json!({"dns": format!("{name}.v3.example"), "addresses": [{"ip": "192.0.2.1"}]});
+            forecast
+                .set_router(serde_json::from_value(object("Router", json!({"name": name}), spec)).expect("a Router"));
+        }
+        let metadata = json!({"namespace": "shop", "name": "web", "uid": "u"});
+        let route = object("Route", metadata.clone(), json!({"host": "www.shop.example"}));
+        forecast.set_route(serde_json::from_value(route).expect("a Route"));
+        let spec = json!({"routeNamespace": "shop", "routeName": "web", "routeUID": "u", "router": "s1", "dns": zone,
+            "label": "shop-web", "strategy": "weighted", "names": []});
+        forecast.set_binding(serde_json::from_value(object("RouteBinding", metadata, spec)).expect("a RouteBinding"));
+        let key = ObjectKey::namespaced("shop", "web");
+        let before = BTreeMap::from([(key.clone(), forecast.bound(&key).expect("it is bound").clone())]);
+        let step = forecast.move_route(&key, "s2").expect("it is there");
+        let records = BTreeMap::new();
+        let context = Context {
+            domain: "v3.example",
+            trail_minimum: Some(Duration::from_secs(3600)),
+            trail_quiet: None,
+            records: &records,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let mut plan = Plan::new("move", true);
+        plan.tell(vec![step], &before, &forecast, &context);
+        plan
+    }
+
+    #[test]
+    fn names_of_a_router_that_is_gone() {
+        let plan = left_behind("s1.v3.example");
+        let told = "s1 is gone, and its zone with it: old names there lead nowhere, and nothing but aliases leads on.";
+        assert!(plan.consequences().contains(told), "{}", plan.consequences());
+        assert!(plan.hosts[0].otherwise.contains("leads nowhere"), "{}", plan.hosts[0].otherwise);
+        let plan = left_behind("s3.v3.example");
+        let told =
+            "s1 is gone, and its zone is that of s3 by now: old names there have the addresses of s3, and nothing";
+        assert!(plan.consequences().contains(told), "{}", plan.consequences());
+        assert!(plan.hosts[0].otherwise.contains("leads to s3"), "{}", plan.hosts[0].otherwise);
+        assert_eq!((plan.gone.as_slice(), plan.users.len()), (&["s1".to_owned()][..], 1));
+        // The same zone: the name is the same, and there is nothing to tell anybody.
+        let plan = left_behind("s2.v3.example");
+        assert_eq!(plan.moves[0].name_now, plan.moves[0].name_then);
+        assert_eq!((plan.consequences().as_str(), plan.users.len(), plan.hosts.len()), ("", 0, 0));
+    }
 
     #[test]
     fn spans_and_tables() {

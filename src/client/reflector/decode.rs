@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 use super::ObjectKey;
+use crate::client::uid::Uid;
 
 /// The events of an open watch.
 pub(super) type Events<K> = BoxStream<'static, kube::Result<WatchEvent<Decoded<K>>>>;
@@ -28,7 +29,7 @@ pub(super) enum Decoded<K> {
 
 pub(super) struct Identity {
     pub(super) key: ObjectKey,
-    pub(super) uid: Box<str>,
+    pub(super) uid: Uid,
     pub(super) version: Box<str>,
 }
 
@@ -41,7 +42,7 @@ impl<K: Resource> Decoded<K> {
         let text = |text: &Option<String>| text.as_deref().unwrap_or_default().to_owned();
         Identity {
             key: ObjectKey { namespace: meta.namespace.clone(), name: text(&meta.name) },
-            uid: text(&meta.uid).into(),
+            uid: Uid::of(meta.uid.as_deref()),
             version: text(&meta.resource_version).into(),
         }
     }

@@ -8,7 +8,6 @@
 //!                                   └──────────── connection ended, silent for too long ───────┘
 //! ```
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +19,8 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::decode::{Decoded, Decoding, Events, Identity, Lenient, Page, Strict, decoded_events};
-use super::{Applied, Change, Entry, ObjectKey, Restart, Resync, Settings, Shared};
+use super::kept::{Entry, Kept, Version};
+use super::{Applied, Change, ObjectKey, Restart, Resync, Settings, Shared};
 use crate::client::backoff::Backoff;
 
 /// A watch that lived for so long before the server ended it is asked for again at once, and soon if it broke.
@@ -59,14 +59,14 @@ enum Phase<K, V> {
 
 /// What a list, complete or not, has shown so far.
 struct Listed<V> {
-    objects: HashMap<ObjectKey, Entry<V>>,
+    objects: Kept<V>,
     /// Objects that are there but did not decode.
     undecoded: Vec<ObjectKey>,
 }
 
 impl<V> Default for Listed<V> {
     fn default() -> Self {
-        Listed { objects: HashMap::new(), undecoded: Vec::new() }
+        Listed { objects: Kept::default(), undecoded: Vec::new() }
     }
 }
 
@@ -381,12 +381,12 @@ where
             Decoded::Good(object) => {
                 // An unchanged object keeps its value, so that a list of what is known already costs little.
                 let known = self.shared.objects().get(&identity.key).and_then(|entry| {
-                    let same = entry.version == identity.version && entry.uid == identity.uid;
-                    same.then(|| Arc::clone(&entry.value))
+                    let same = *entry.version() == Version::new(&identity.version) && *entry.uid() == identity.uid;
+                    same.then(|| Arc::clone(entry.value()))
                 });
                 let value = known.unwrap_or_else(|| Arc::new(self.project(object)));
                 let Identity { key, uid, version } = identity;
-                listed.objects.insert(key, Entry { uid, version, value });
+                listed.objects.insert(Entry::new(&key, uid, &version, value));
             }
             Decoded::Bad { error, .. } => {
                 self.count_undecodable(&identity.key, &error);
@@ -399,26 +399,26 @@ where
         let mut objects = self.shared.objects_mut();
         for key in listed.undecoded {
             if let Some(last_good) = objects.remove(&key) {
-                listed.objects.insert(key, last_good);
+                listed.objects.insert(last_good);
             }
         }
         let mut before = std::mem::replace(&mut *objects, listed.objects);
         let mut applied = Vec::new();
-        for (key, entry) in objects.iter() {
-            let old = before.remove(key);
-            if old.as_ref().is_some_and(|old| Arc::ptr_eq(&old.value, &entry.value)) {
+        for entry in objects.iter() {
+            let old = before.remove_same(entry);
+            if old.as_ref().is_some_and(|old| Arc::ptr_eq(old.value(), entry.value())) {
                 continue;
             }
             applied.push(Applied {
-                key: key.clone(),
-                now: Arc::clone(&entry.value),
-                recreated: old.as_ref().is_some_and(|old| old.uid != entry.uid),
-                before: old.map(|old| old.value),
+                key: entry.key(),
+                now: Arc::clone(entry.value()),
+                recreated: old.as_ref().is_some_and(|old| old.uid() != entry.uid()),
+                before: old.map(|old| Arc::clone(old.value())),
             });
         }
         let total = objects.len();
         drop(objects);
-        let vanished = before.into_iter().map(|(key, entry)| (key, entry.value)).collect();
+        let vanished = before.into_entries().map(|entry| (entry.key(), Arc::clone(entry.value()))).collect();
         {
             let mut state = self.shared.state();
             state.error = None;
@@ -441,28 +441,28 @@ where
             }
         };
         // An object that is known already, or an earlier one, of whatever uid: versions count for all objects together.
+        let version = Version::new(&identity.version);
         let known = |entry: &Entry<V>| {
-            entry.uid == identity.uid && !is_newer(&identity.version, &entry.version)
-                || went_back(&entry.version, &identity.version)
+            *entry.uid() == identity.uid && !version.is_newer_than(entry.version())
+                || entry.version().went_back(&version)
         };
         if self.shared.objects().get(&identity.key).is_some_and(known) {
             return None;
         }
         let now = Arc::new(self.project(object));
         let Identity { key, uid, version } = identity;
-        let old =
-            self.shared.objects_mut().insert(key.clone(), Entry { uid: uid.clone(), version, value: Arc::clone(&now) });
-        let recreated = old.as_ref().is_some_and(|old| old.uid != uid);
-        Some(Change::Applied(Applied { key, now, before: old.map(|old| old.value), recreated }))
+        let old = self.shared.objects_mut().insert(Entry::new(&key, uid.clone(), &version, Arc::clone(&now)));
+        let recreated = old.as_ref().is_some_and(|old| *old.uid() != uid);
+        Some(Change::Applied(Applied { key, now, before: old.map(|old| Arc::clone(old.value())), recreated }))
     }
 
     fn delete(&self, identity: &Identity) -> Option<Change<V>> {
         let mut objects = self.shared.objects_mut();
         // The deletion of an earlier object of this name, told late, must not take the present one.
-        if objects.get(&identity.key).is_none_or(|entry| entry.uid != identity.uid) {
+        if objects.get(&identity.key).is_none_or(|entry| *entry.uid() != identity.uid) {
             return None;
         }
-        let last = objects.remove(&identity.key)?.value;
+        let last = Arc::clone(objects.remove(&identity.key)?.value());
         Some(Change::Deleted { key: identity.key.clone(), last })
     }
 
@@ -534,16 +534,7 @@ fn note_version(known: &mut String, now: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether version `a` is newer than `b`. Where they are no numbers, which the API conventions allow, any difference
-/// counts as newer.
-fn is_newer(a: &str, b: &str) -> bool {
-    match (a.parse::<u64>(), b.parse::<u64>()) {
-        (Ok(a), Ok(b)) => a > b,
-        _ => a != b,
-    }
-}
-
 /// Whether the server is now at a version before the `known` one.
 fn went_back(known: &str, now: &str) -> bool {
-    matches!((known.parse::<u64>(), now.parse::<u64>()), (Ok(known), Ok(now)) if now < known)
+    Version::new(known).went_back(&Version::new(now))
 }

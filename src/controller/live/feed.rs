@@ -133,7 +133,14 @@ impl RouteFeed {
 
     /// When the Route at `key` was seen first; this is told once.
     pub fn take_appeared(&self, key: &ObjectKey) -> Option<Instant> {
-        lock(&self.news).as_mut()?.appeared.remove(key)
+        let mut news = lock(&self.news);
+        let appeared = &mut news.as_mut()?.appeared;
+        let at = appeared.remove(key);
+        if appeared.is_empty() {
+            // After a storm of them the room is given back.
+            *appeared = HashMap::new();
+        }
+        at
     }
 }
 

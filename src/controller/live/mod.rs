@@ -298,7 +298,7 @@ impl Prover {
             subject,
             RouteWrite {
                 key,
-                uid: route.uid.clone(),
+                uid: route.uid.to_string(),
                 generation: route.generation,
                 fresh: route.told.is_nothing().then_some(version),
                 system_name: Some(format!("{}.{}", binding.label, binding.shard)),
@@ -314,7 +314,7 @@ impl Prover {
         self.unheld.remove(&key);
         if let (Some(route), Some(_), false) = (route, binding, held) {
             let statements = route.told.lacks(self.proofs.unheld_saying(), route.generation);
-            let (uid, generation) = (route.uid.clone(), route.generation);
+            let (uid, generation) = (route.uid.to_string(), route.generation);
             let subject = Subject::Unheld(key.clone());
             if !statements.is_empty() && !self.writing.contains(&subject) {
                 self.write(subject, RouteWrite { key, uid, generation, fresh: None, system_name: None, statements });
@@ -388,7 +388,9 @@ impl Prover {
         if written.resolvable.as_ref().is_none_or(|resolvable| !resolvable.is_true) {
             return;
         }
-        let Some(trace) = self.routes.routes.get(key).and_then(|route| Trace::of(&route.uid)) else { return };
+        let Some(trace) = self.routes.routes.get(key).and_then(|route| Trace::of(&route.uid.to_string())) else {
+            return;
+        };
         let Some(since) = self.proofs.known_since(label) else { return };
         let span = trace.step("prove", since.into_std()).with("signpost.route", key.to_string());
         span.with("signpost.label", label).with("signpost.resolvable", "true").end();
@@ -412,7 +414,7 @@ impl Prover {
             }
             let notice = Notice {
                 route: key.clone(),
-                uid: route.uid.clone(),
+                uid: route.uid.to_string(),
                 is_warning: !is_true,
                 reason: if *is_true { good } else { bad },
                 note: if *is_true { message.clone() } else { format!("{reason}: {message}") },

@@ -151,7 +151,11 @@ impl Dirty {
     }
 
     fn pop(&mut self) -> Option<Box<str>> {
-        let label = self.line.pop_front()?;
+        let Some(label) = self.line.pop_front() else {
+            // After a storm of them the room is given back.
+            *self = Dirty::default();
+            return None;
+        };
         self.present.remove(&label);
         Some(label)
     }

@@ -141,7 +141,7 @@ impl AskedRouter {
 
 /// This Router.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", expecting = "an object with the field `router`")]
 pub struct Answer {
     /// Name of one of the Routers asked about.
     pub router: String,
@@ -156,7 +156,12 @@ pub struct Answer {
 impl Answer {
     /// Reads an answer. The error says what is wrong.
     pub fn parse(octets: &[u8]) -> Result<Answer, String> {
-        let mut answer: Answer = serde_json::from_slice(octets).map_err(|error| error.to_string())?;
+        let told = |error: serde_json::Error| {
+            // What reads the answer says it in the words of our language.
+            let words = [("expected i64", "expected a whole number"), ("expected a map", "expected an object")];
+            words.iter().fold(error.to_string(), |text, (theirs, ours)| text.replace(theirs, ours))
+        };
+        let mut answer: Answer = serde_json::from_slice(octets).map_err(told)?;
         answer.reason = answer.reason.as_deref().map(one_line).filter(|reason| !reason.is_empty());
         Ok(answer)
     }
@@ -167,14 +172,23 @@ impl Answer {
     }
 }
 
-/// The text as one line without control characters, cut where it is too long.
+/// The text as one line without what cannot be seen, cut where it is too long.
 fn one_line(text: &str) -> String {
+    let text: String = text.chars().filter(|character| !is_unseen(*character)).collect();
     let words: Vec<&str> = text.split(|character: char| character.is_whitespace() || character.is_control()).collect();
     let line = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(REASON_CHARACTERS_MAX) {
         Some((end, _)) => format!("{}…", line[..end].trim_end()),
         None => line,
     }
+}
+
+/// Whether a character takes no room, or changes the direction of others: with those a text reads as something else than it is
+/// (Unicode TR 36 §2.4). The two joiners stay, which words of some languages need.
+fn is_unseen(character: char) -> bool {
+    matches!(character,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 #[cfg(test)]
@@ -224,11 +238,21 @@ mod tests {
                 Ok(("a", Some("it is near"), Some(5)))
             }),
             (r#"{"router":"a","reason":"\n"}"#, Ok(("a", None, None))),
+            (r#"{"router":"a","reason":"\u202e\u200e"}"#, Ok(("a", None, None))),
+            (r#"{"router":"a","reason":"near\u202e it\u2066s\u200b a\u2069 \ufeffb"}"#, {
+                Ok(("a", Some("near its a b"), None))
+            }),
+            (r#""a""#, Err("invalid type: string \"a\", expected an object with the field `router` at")),
+            ("[]", Err("expected an object with the field `router`")),
             ("", Err("EOF")),
             ("shard1", Err("expected value")),
             (r#"{"router":7}"#, Err("invalid type")),
             (r#"{"reason":"x"}"#, Err("missing field `router`")),
-            (r#"{"router":"a","scores":{"a":0.5}}"#, Err("invalid type")),
+            (
+                r#"{"router":"a","scores":{"a":0.5}}"#,
+                Err("invalid type: floating point `0.5`, expected a whole number"),
+            ),
+            (r#"{"router":"a","scores":7}"#, Err("invalid type: integer `7`, expected an object")),
             (r#"{"router":"a"} x"#, Err("trailing")),
         ] {
             let answer = Answer::parse(text.as_bytes());

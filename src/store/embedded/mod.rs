@@ -23,7 +23,9 @@ use tokio::sync::{Semaphore, oneshot};
 use self::tables::Reader;
 use self::writer::{Job, Writer};
 use super::feed::{self, Committed, Feed, History};
-use super::{Error, Event, HISTORY_REVISIONS_MIN, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn};
+use super::{
+    EXPIRING_MAX, Error, Event, HISTORY_REVISIONS_MIN, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn,
+};
 
 /// The format of the file that this version writes, and the newest it reads.
 pub const FORMAT: u64 = 1;
@@ -47,6 +49,8 @@ pub struct Options {
     /// How much of the file is kept in memory, in octets. Reads of objects come from the watch cache above, so this is
     /// mainly for the upper levels of the trees.
     pub cache_octets: usize,
+    /// How many writes with a time to live are kept, or a few more. Beyond, those end that would end first.
+    pub expiring_max: u64,
     /// History older than this is forgotten, at this interval; `None` keeps all until someone calls `compact`.
     pub history: Option<Duration>,
     /// How many revisions are kept in any case.
@@ -61,7 +65,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            cache_octets: 64 * 1024 * 1024,
+            cache_octets: 16 * 1024 * 1024,
+            expiring_max: EXPIRING_MAX,
             history: Some(Duration::from_secs(300)),
             history_revisions_min: HISTORY_REVISIONS_MIN,
             now: SystemTime::now,

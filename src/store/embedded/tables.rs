@@ -17,8 +17,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use redb::{
-    AccessGuard, Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition,
-    WriteTransaction,
+    AccessGuard, Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata as _,
+    TableDefinition, WriteTransaction,
 };
 
 use super::{FORMAT, OpenError};
@@ -387,18 +387,28 @@ impl<'t> WriteTables<'t> {
         Ok(self.meta.get("compacted")?.map_or(FIRST, |value| value.value()))
     }
 
-    /// Deletions of the keys whose time has passed, from at most `limit` entries, which are taken away with that; `None`
-    /// if there was no such entry. A key that was written again since has another deadline, or none.
+    /// How many writes with a time to live there are more than `most`.
+    pub(in crate::store) fn expiring_over(&self, most: u64) -> std::result::Result<u64, redb::Error> {
+        Ok(self.expiry.len()?.saturating_sub(most))
+    }
+
+    /// Deletions of the keys whose time has passed, and of the `over` ones that would end first, from at most `limit`
+    /// entries, which are taken away with that; `None` if there was no such entry. A key that was written again since has
+    /// another deadline, or none.
     pub(in crate::store) fn expired(
         &mut self,
         now: SystemTime,
+        over: u64,
         limit: usize,
     ) -> std::result::Result<Option<Vec<Write>>, redb::Error> {
         let until = milliseconds(now, Duration::ZERO);
         let mut due = Vec::new();
-        for entry in self.expiry.range(..(until + 1, ""))?.take(limit) {
+        for (entry, nth) in self.expiry.iter()?.zip(0..).take(limit) {
             let (deadline, revision) = entry?;
             let (milliseconds, key) = deadline.value();
+            if milliseconds > until && nth >= over {
+                break;
+            }
             due.push((milliseconds, String::from(key), revision.value()));
         }
         if due.is_empty() {

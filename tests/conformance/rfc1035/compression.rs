@@ -200,3 +200,82 @@ fn names_share_the_owners_labels() {
          an mail.b.z.test. MX 2 b.z.test.",
     );
 }
+
+/// A label of 60 octets, beginning with this one.
+fn long(first: char) -> String {
+    format!("{first}{}", "o".repeat(59))
+}
+
+/// Asks without EDNS, so with room for 512 octets: the head of the response.
+#[track_caller]
+fn head(stage: &Stage, question: &str) -> String {
+    let response = stage.ask(&format!("{question} noedns"));
+    assert!(response.len() <= 512, "{} octets", response.len());
+    lines(&response)[0].clone()
+}
+
+/// What a name server's name shares with the question below the cut is written once, if nothing else makes it fit.
+#[test]
+fn a_referral_is_not_cut_for_a_name_that_stands_in_the_question() {
+    let servers: String = "abcde"
+        .chars()
+        .map(|first| format!("sub NS {0}.sub\n {0}.sub A 192.0.2.1\n out CNAME x.{0}.sub\n", long(first)))
+        .take(5)
+        .collect();
+    let stage = Stage::with("z.test.", &servers.replace("out CNAME x.b", "in CNAME x.b"));
+    assert_eq!(head(&stage, &format!("x.{}.sub.z.test. A", long('f'))), "NOERROR tc");
+    for server in "abcde".chars() {
+        let owner = long(server);
+        let response = stage.ask(&format!("x.{}.sub.Z.test. A noedns", owner.to_ascii_uppercase()));
+        let found: Vec<String> = lines(&response).iter().map(|line| line.to_ascii_lowercase()).collect();
+        assert_eq!((found.len(), &*found[0]), (11, "noerror"));
+        for (at, server) in "abcde".chars().enumerate() {
+            let server = long(server);
+            assert_eq!(found[1 + at], format!("ns sub.z.test. ns {server}.sub.z.test."));
+            assert_eq!(found[6 + at], format!("ar {server}.sub.z.test. a 192.0.2.1"));
+        }
+    }
+}
+
+/// Names made of a wildcard share with their owner what no record of the zone could.
+#[test]
+fn an_answer_from_a_wildcard_is_not_cut_for_a_name_that_stands_in_the_question() {
+    let exchanges: String = "abcdef".chars().map(|first| format!("*.w MX 10 {}.w\n", long(first))).collect();
+    let stage = Stage::with("z.test.", &exchanges);
+    assert_eq!(head(&stage, &format!("{}.w.z.test. MX", long('g'))), "NOERROR aa tc");
+    stage.check(
+        &format!("{}.w.z.test. MX noedns", long('c')),
+        &"abcdef".chars().fold("NOERROR aa".to_owned(), |lines, first| {
+            format!("{lines}\nan {}.w.z.test. MX 10 {}.w.z.test.", long('c'), long(first))
+        }),
+    );
+}
+
+/// Aliases of one domain, some of them made by a DNAME: what all share is written once before the chain is cut.
+#[test]
+fn a_chain_is_not_cut_for_what_its_names_share() {
+    let domain = long('d');
+    let text = format!(
+        "x0 CNAME x1.{domain}\n x1.{domain} CNAME x2.{domain}\n x2.{domain} CNAME x3.{domain}
+         x3.{domain} CNAME x4.{domain}\n x4.{domain} CNAME x5.{domain}\n x5.{domain} CNAME a.b.d
+         d DNAME {domain}\n a.b.{domain} MX 10 mx.x5.{domain}\n a.b.{domain} MX 20 mx.elsewhere.
+         mx.x5.{domain} A 192.0.2.1"
+    );
+    let stage = Stage::with("z.test.", &text);
+    let chain: String =
+        (1..5).map(|at| format!("an x{at}.{domain}.z.test. CNAME x{}.{domain}.z.test.\n", at + 1)).collect();
+    let expected = format!(
+        "NOERROR aa
+         an x0.z.test. CNAME x1.{domain}.z.test.
+         {chain}
+         an x5.{domain}.z.test. CNAME a.b.d.z.test.
+         an d.z.test. DNAME {domain}.z.test.
+         an a.b.d.z.test. CNAME a.b.{domain}.z.test.
+         an a.b.{domain}.z.test. MX 10 mx.x5.{domain}.z.test.
+         an a.b.{domain}.z.test. MX 20 mx.elsewhere.
+         ar mx.x5.{domain}.z.test. A 192.0.2.1"
+    );
+    stage.check("x0.z.test. MX noedns", &expected);
+    stage.check("x0.z.test. MX", &expected);
+    assert!(stage.ask("x0.z.test. MX").len() > 512, "as stored it is too long");
+}

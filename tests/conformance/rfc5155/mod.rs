@@ -2,6 +2,8 @@
 
 use signpost::zone::check::check;
 
+use signpost::zone::{Contents, Zone};
+
 use crate::conformance::stage::{Stage, contents, lines};
 
 /// A zone with a whole chain of NSEC records, signed, and these lines.
@@ -61,4 +63,49 @@ fn section_3_a_dname_at_the_apex_of_a_hashed_zone() {
     assert_eq!(redirected[..2], ["NOERROR aa", "an example.org. DNAME example.net."]);
     let absent = lines(&stage.ask("example.org. A do"));
     assert!(absent.iter().any(|line| line.starts_with("ns ") && line.ends_with(" NSEC3")), "{absent:?}");
+}
+
+/// §7.2.8: of a name that is the owner of NSEC3 records and of nothing else the server acts "as if the owner name of the NSEC3 RR
+/// did not exist", whichever chain is in use: here what is left of one in a zone that came to have NSEC records.
+#[test]
+fn section_7_2_8_leftover_hashes_are_no_names() {
+    let (first, second) = ("0".repeat(32), "v".repeat(32));
+    let left =
+        format!("{first} NSEC3 0 {second}\n{first} RRSIG NSEC3\n{second} NSEC3 0 {first}\n{second} RRSIG NSEC3\n");
+    // The apex's NSEC record covers the name as well as the wildcard.
+    for (text, proofs) in [(text(&left), 1), (format!("@ SOA ns.elsewhere. admin\n@ NS ns.elsewhere.\n{left}"), 0)] {
+        let contents = contents("z.test.", &text);
+        let zone = Zone::build(&contents).expect("a zone of a test");
+        assert_eq!(records_of(&zone.contents()), records_of(&contents), "nothing is lost");
+        let stage = Stage::new([zone]);
+        for qtype in ["A", "NSEC3", "RRSIG", "ANY"] {
+            let response = lines(&stage.ask(&format!("{first}.z.test. {qtype} do")));
+            let found = response.iter().filter(|line| line.starts_with("ns ") && line.contains(". NSEC ")).count();
+            assert_eq!((&*response[0], found), ("NXDOMAIN aa", proofs), "{qtype}: {response:?}");
+        }
+    }
+}
+
+/// The same where a wildcard covers the name, and where the hash has other records, too.
+#[test]
+fn section_7_2_8_leftover_hashes_beside_other_records() {
+    let (first, second) = ("0".repeat(32), "v".repeat(32));
+    let stage = Stage::with(
+        "z.test.",
+        &format!("* A 192.0.2.1\n{first} NSEC3 0 {second}\n{second} NSEC3 0 {first}\n{second} A 192.0.2.2\n"),
+    );
+    stage.check(&format!("{first}.z.test. A"), &format!("NOERROR aa\n an {first}.z.test. A 192.0.2.1"));
+    stage.check(&format!("{second}.z.test. A"), &format!("NOERROR aa\n an {second}.z.test. A 192.0.2.2"));
+    assert_eq!(lines(&stage.ask(&format!("{second}.z.test. NSEC3"))).len(), 2, "its SOA alone");
+}
+
+/// All records, in an order of their own.
+fn records_of(contents: &Contents) -> Vec<String> {
+    let mut records: Vec<String> = contents
+        .owners()
+        .flat_map(|(owner, rrsets)| rrsets.iter().map(move |rrset| (owner, rrset)))
+        .flat_map(|(owner, rrset)| rrset.rdata.iter().map(move |rdata| format!("{owner} {} {rdata:?}", rrset.rtype)))
+        .collect();
+    records.sort();
+    records
 }

@@ -52,6 +52,22 @@ fn a_name_that_becomes_too_long() {
     assert_eq!(answer.len(), 2, "the DNAME explains it: {answer:?}");
 }
 
+/// RFC 4035 §3.1.3.3: what came from a wildcard on the way is proved here, too.
+#[test]
+fn a_name_that_becomes_too_long_after_a_wildcard() {
+    let label = "x".repeat(63);
+    let stage = Stage::with(
+        "z.test.",
+        &format!(
+            "@ NSEC d\n @ RRSIG NSEC\n d DNAME {label}.{label}.{label}.elsewhere.\n d RRSIG DNAME\n d NSEC *.w\n d RRSIG NSEC
+             *.w CNAME {label}.d\n *.w RRSIG CNAME\n *.w NSEC @\n *.w RRSIG NSEC"
+        ),
+    );
+    let answer = lines(&stage.ask("a.w.z.test. A do"));
+    assert_eq!(answer[0], "YXDOMAIN aa");
+    assert_eq!(answer[answer.len() - 2..], ["ns *.w.z.test. NSEC z.test.", "ns *.w.z.test. RRSIG NSEC"], "{answer:?}");
+}
+
 #[test]
 fn loops_end() {
     let stage = Stage::with("z.test.", "d DNAME d.d\n e DNAME f\n f DNAME e");

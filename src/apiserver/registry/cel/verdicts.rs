@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::fixture::{NOW, check_create, check_update, context};
 use super::super::{crd, known, metadata};
 use crate::api::names;
-use crate::apiserver::schema;
+use crate::apiserver::schema::{self, Node};
 
 /// A kind, the stored object's spec and status if it is an update, the new one's, and whether it is good. All are named as
 /// [`object`] says unless they bring metadata.
@@ -40,18 +40,19 @@ fn object(kind: &str, mut parts: Value) -> Value {
 /// A cluster does not fill in what our server fills in beyond the schema's defaults (a Router's `dns`), so that is done.
 fn faults_in_cluster(kind: &str, old: Option<&Value>, new: &Value, broken: &mut BTreeSet<String>) -> Vec<String> {
     let (kind, definition) = (known(kind), definition(kind));
+    let schema = Node::of(&definition);
     let context = context();
     let mut new = new.clone();
     let old = old.cloned().map(|mut old| {
-        schema::apply_defaults(&definition, &mut old);
+        schema::apply_defaults(&schema, &mut old);
         old
     });
     match &old {
         None => kind.rules.prepare_create(&context, &mut new),
         Some(old) => kind.rules.prepare_update(&context, old, &mut new),
     }
-    schema::apply_defaults(&definition, &mut new);
-    let mut found: Vec<String> = schema::validate(&definition, &new)
+    schema::apply_defaults(&schema, &mut new);
+    let mut found: Vec<String> = schema::validate(&schema, &new)
         .into_iter()
         .chain(metadata::validate(kind, old.as_ref(), &new))
         .map(|cause| format!("{}: {}", cause.field, cause.message))
@@ -176,7 +177,9 @@ fn structural(schema: &Value, path: &str, faults: &mut Vec<String>) {
         faults.push(format!("{path}: both properties and additionalProperties"));
     }
     if let Some(default) = fields.get("default") {
-        faults.extend(schema::validate(schema, default).iter().map(|cause| format!("{path}: default {cause:?}")));
+        faults.extend(
+            schema::validate(&Node::of(schema), default).iter().map(|cause| format!("{path}: default {cause:?}")),
+        );
     }
     for key in schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         let item = &schema["items"];

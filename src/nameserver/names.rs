@@ -1,0 +1,179 @@
+//! Names in a response: reading them through pointers, and writing each as short as it goes (RFC 1035 §4.1.4).
+//!
+//! Stored names bring their pointers along (see [`crate::zone::compression`]): answering is a copy, and nothing is searched
+//! for. What a name shares with the question below the cut, or with another RRset, is missed that way. A response that had no
+//! room is therefore written a second time with a table of all names in it, before a client is sent to a stream.
+
+use crate::wire::build::{Full, Writer};
+use crate::wire::name::NAME_OCTETS_MAX;
+use crate::zone::qname::Qname;
+
+/// Offsets that a pointer cannot say (RFC 1035 §4.1.4: 14 bits).
+pub(super) const POINTER_END: usize = 0x4000;
+/// The bits that tell a pointer from a label.
+pub(super) const POINTER: u16 = 0xc000;
+
+/// Places for suffixes of names: more than a message of 1232 octets has, if each of its records names another host.
+const SLOTS: usize = 256;
+/// Places where one suffix may be, one after another. Whose are all taken is not found again, and written out.
+const PROBES: usize = 4;
+
+/// Where the names of one message stand, with all their suffixes. Names differing only in case are the same to it, as they
+/// are to every reader (RFC 4343 §3); the case is then that of the first one.
+pub(super) struct Names {
+    /// Offsets in the message; zero, where no name stands: free.
+    slots: [u16; SLOTS],
+    /// The name being looked for.
+    name: Qname,
+    /// Where the name that is being looked up in the zone stands.
+    pub(super) current: usize,
+}
+
+impl Names {
+    /// The names of a message that has nothing but the question, whose name is at `question_at`.
+    pub(super) fn new(message: &[u8], question_at: usize) -> Self {
+        let mut names = Names { slots: [0; SLOTS], name: Qname::new(), current: question_at };
+        let mut octets = [0; NAME_OCTETS_MAX];
+        if let Some(name) = expand(message, question_at, &mut octets) {
+            names.name.read(name);
+            names.note(question_at, names.name.labels());
+        }
+        names
+    }
+
+    /// Writes `name`, its longest suffix that stands in the message already as a pointer.
+    pub(super) fn put(&mut self, writer: &mut Writer<'_>, name: &[u8]) -> Result<(), Full> {
+        self.name.read(name);
+        let at = writer.position();
+        let labels = self.name.labels();
+        let found = (0..labels).find_map(|skipped| Some((skipped, self.find(writer.written(), skipped)?)));
+        let (plain, pointer) = found.map_or((labels, None), |(skipped, at)| (skipped, Some(at)));
+        writer.put(&name[..self.name.start(plain)])?;
+        match pointer {
+            Some(at) => writer.put_u16(POINTER | at)?,
+            None => writer.put(&[0])?,
+        }
+        self.note(at, plain);
+        Ok(())
+    }
+
+    /// Forgets names at `position` and after it, which were taken out of the message again.
+    pub(super) fn forget(&mut self, position: usize) {
+        self.slots.iter_mut().filter(|slot| usize::from(**slot) >= position).for_each(|slot| *slot = 0);
+    }
+
+    /// Remembers the first `suffixes` suffixes of the name being looked for, which was written at `at`.
+    fn note(&mut self, at: usize, suffixes: usize) {
+        for skipped in 0..suffixes {
+            let offset = at + self.name.start(skipped);
+            let probes = Self::probes(self.name.hash(skipped));
+            if let Some(free) = probes.into_iter().find(|slot| self.slots[*slot] == 0)
+                && offset < POINTER_END
+            {
+                self.slots[free] = offset as u16;
+            }
+        }
+    }
+
+    /// Where in the message the name being looked for stands without its first `skipped` labels.
+    fn find(&self, message: &[u8], skipped: usize) -> Option<u16> {
+        let suffix = self.name.suffix(skipped);
+        let is_there = |at: &u16| {
+            let mut octets = [0; NAME_OCTETS_MAX];
+            *at != 0
+                && expand(message, usize::from(*at), &mut octets).is_some_and(|name| name.eq_ignore_ascii_case(suffix))
+        };
+        Self::probes(self.name.hash(skipped)).map(|slot| self.slots[slot]).into_iter().find(is_there)
+    }
+
+    fn probes(hash: u64) -> [usize; PROBES] {
+        std::array::from_fn(|probe| (hash as usize).wrapping_add(probe) % SLOTS)
+    }
+}
+
+/// The name at `at` in a message of ours, its pointers followed; `None` if it is too long.
+pub(super) fn expand<'o>(message: &[u8], mut at: usize, octets: &'o mut [u8; NAME_OCTETS_MAX]) -> Option<&'o [u8]> {
+    let mut length = 0;
+    // What we wrote points backwards only; the bound is for the reader of this line.
+    for _ in 0..2 * NAME_OCTETS_MAX {
+        let label = usize::from(*message.get(at)?);
+        if label >= 0xc0 {
+            at = (label & 0x3f) << 8 | usize::from(*message.get(at + 1)?);
+            continue;
+        }
+        octets.get_mut(length..length + label + 1)?.copy_from_slice(message.get(at..at + label + 1)?);
+        length += label + 1;
+        if label == 0 {
+            return Some(&octets[..length]);
+        }
+        at += label + 1;
+    }
+    None
+}
+
+/// What follows the name at `at` in a message of ours.
+pub(super) fn after(message: &[u8], mut at: usize) -> usize {
+    while message[at] != 0 && message[at] < 0xc0 {
+        at += usize::from(message[at]) + 1;
+    }
+    at + if message[at] == 0 { 1 } else { 2 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Name;
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("a name of a test")
+    }
+
+    /// A message of these names alone, the first one's octets at offset 12; where each of the others ends.
+    fn message(texts: &[&str], octets: &mut [u8]) -> (usize, Vec<usize>) {
+        let mut writer = Writer::new(octets, usize::MAX);
+        writer.put(&[0; 12]).expect("there is room");
+        writer.put(name(texts[0]).as_wire()).expect("there is room");
+        let mut names = Names::new(writer.written(), 12);
+        let mut lengths = Vec::new();
+        for text in &texts[1..] {
+            let start = writer.position();
+            names.put(&mut writer, name(text).as_wire()).expect("there is room");
+            lengths.push(writer.position() - start);
+            let mut octets = [0; NAME_OCTETS_MAX];
+            let found = expand(writer.written(), start, &mut octets).expect("a name");
+            assert!(found.eq_ignore_ascii_case(name(text).as_wire()), "{text}");
+            assert_eq!(after(writer.written(), start), writer.position());
+        }
+        (writer.position(), lengths)
+    }
+
+    #[test]
+    fn each_suffix_is_written_once() {
+        let mut octets = [0; 512];
+        let texts = ["www.N1.example.", "n1.example.", "a.n1.EXAMPLE.", "b.a.n1.example.", "a.test.", "b.a.test.", "."];
+        assert_eq!(message(&texts, &mut octets).1, [2, 4, 4, 8, 4, 1]);
+    }
+
+    #[test]
+    fn more_names_than_places() {
+        let texts: Vec<String> = (0..2_000).map(|number| format!("n{number}.x{number}.test.")).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        message(&texts, &mut vec![0; 65_535]);
+    }
+
+    #[test]
+    fn what_was_taken_out_is_not_pointed_to() {
+        let mut octets = [0; 512];
+        let mut writer = Writer::new(&mut octets, 512);
+        writer.put(b"............\x01q\x00").expect("there is room");
+        let mut names = Names::new(writer.written(), 12);
+        let start = writer.position();
+        names.put(&mut writer, name("a.test.").as_wire()).expect("there is room");
+        writer.rewind(start);
+        names.forget(start);
+        writer.put(b"\x01a\x04test\x00").expect("there is room");
+        let again = writer.position();
+        names.put(&mut writer, name("a.test.").as_wire()).expect("there is room");
+        assert_eq!(writer.position() - again, 8);
+    }
+}

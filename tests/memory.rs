@@ -1,0 +1,189 @@
+//! What the process keeps of each object: the API server's cache, and a mirror of one of the control loops.
+//!
+//! The allocator of this test program counts the octets that are allocated. They are compared before and after, with many
+//! objects, so that what there is once hardly counts. A bound here is a tenth above what was measured.
+
+#![allow(unsafe_code, reason = "an allocator that counts is a global allocator, which is unsafe by its trait")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use signpost::api::identity::{GROUP_MASTERS, Identity};
+use signpost::api::v1alpha1::route::Route;
+use signpost::apiserver::auth::Authenticator;
+use signpost::apiserver::auth::tokens::Tokens;
+use signpost::apiserver::object::encode;
+use signpost::apiserver::watch_cache::WatchCache;
+use signpost::apiserver::{ApiServer, Settings, registry};
+use signpost::client::reflector::{self, reflect};
+use signpost::store::{Engine, Key, Store, TXN_OPERATIONS_MAX, Txn, Write};
+use tokio_util::sync::CancellationToken;
+
+const OBJECTS: usize = 8_192;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+static ALLOCATED: AtomicI64 = AtomicI64::new(0);
+
+struct Counting;
+
+fn count(octets: usize, sign: i64) {
+    ALLOCATED.fetch_add(sign * i64::try_from(octets).expect("no allocation is so large"), Ordering::Relaxed);
+}
+
+// SAFETY: every call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size(), 1);
+        // SAFETY: the caller's promises are those of this function.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, octets: usize) -> *mut u8 {
+        count(layout.size(), -1);
+        count(octets, 1);
+        // SAFETY: as above; `pointer` came from `System`, as all do.
+        unsafe { System.realloc(pointer, layout, octets) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(layout.size(), -1);
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Two tests at a time would count one another's memory.
+#[test]
+fn an_object_takes_little_memory() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let store = Arc::new(Engine::memory());
+        fill(&store).await;
+        in_the_cache(&store).await;
+        in_a_mirror(&store).await;
+    });
+}
+
+async fn in_the_cache(store: &Engine) {
+    let cache = WatchCache::new();
+    let stop = CancellationToken::new();
+    let before = ALLOCATED.load(Ordering::Relaxed);
+    let filled = async {
+        assert!(cache.reaches(1, PATIENCE).await);
+        stop.cancel();
+    };
+    tokio::join!(cache.run(store, &stop), filled);
+    let taken = each(before);
+    let kind = registry::find_kind("Route").expect("a kind");
+    let object = cache.shelf(kind).get("default/route-7").expect("it was written");
+    let json: Value = serde_json::from_slice(&object.json()).expect("JSON");
+    assert_eq!(json["status"], route(7)["status"]);
+    println!("a Route of {} octets takes {taken} in the cache", object.json().len());
+    assert!(taken < 560, "a Route of {} octets takes {taken} in the cache", object.json().len());
+}
+
+async fn in_a_mirror(store: &Arc<Engine>) {
+    let authenticator = Arc::new(Authenticator::new(Tokens::parse("").expect("no tokens")));
+    let server = ApiServer::new(Arc::clone(store), Settings { domain: "example.org".into(), authenticator });
+    let stop = CancellationToken::new();
+    let running = tokio::spawn({
+        let (server, stop) = (server.clone(), stop.clone());
+        async move { server.run(stop).await }
+    });
+    server.ready().await;
+    let identity = Identity { user: "mirror".into(), groups: vec![GROUP_MASTERS.into()] };
+    let client = signpost::client::in_process(server.router(), identity);
+    // What there is once for all requests is there after the first mirror.
+    let (first, mut changes) = reflect(client.clone(), reflector::Settings::default(), |_: Route| ());
+    drop(changes.next().await);
+    let before = ALLOCATED.load(Ordering::Relaxed);
+    let (second, mut more) = reflect(client, reflector::Settings::default(), |_: Route| ());
+    drop(more.next().await);
+    let taken = each(before);
+    assert_eq!((first.len(), second.len()), (OBJECTS, OBJECTS));
+    println!("a Route takes {taken} octets in a mirror that keeps nothing of it");
+    assert!(taken < 175, "a Route takes {taken} octets in a mirror that keeps nothing of it");
+    stop.cancel();
+    tokio::time::timeout(PATIENCE, running).await.expect("it stops").expect("in good order");
+}
+
+fn each(before: i64) -> i64 {
+    (ALLOCATED.load(Ordering::Relaxed) - before) / i64::try_from(OBJECTS).expect("few")
+}
+
+async fn fill(store: &Engine) {
+    let kind = registry::find_kind("Route").expect("a kind");
+    let put = |number: usize| Write::Put {
+        key: Key(format!("{}default/route-{number}", kind.key_prefix).into()),
+        value: encode(&route(number)).into(),
+        ttl: None,
+    };
+    for first in (0..OBJECTS).step_by(TXN_OPERATIONS_MAX) {
+        let writes = (first..first + TXN_OPERATIONS_MAX).map(put).collect();
+        store.commit(Txn { expect: Vec::new(), writes }).await.expect("room enough");
+    }
+}
+
+/// A Route with its names, as the platform has left it.
+fn route(number: usize) -> Value {
+    let name = format!("route-{number}");
+    let (shard, alias) = (format!("default-{name}.shard1.example.org"), format!("default-{name}.routes.example.org"));
+    let time = format!("2026-01-01T{:02}:{:02}:{:02}Z", number / 3600, number / 60 % 60, number % 60);
+    let uid = format!("{:08x}-0000-4000-8000-{:012x}", number * 2_654_435_761 % (1 << 32), number * 6_364_136_223_846);
+    let condition = |kind: &str, message: String| {
+        json!({
+            "type": kind, "status": "True", "reason": kind, "message": message, "lastTransitionTime": time,
+            "observedGeneration": 1,
+        })
+    };
+    let condition_fields = json!({
+        ".": {}, "f:lastTransitionTime": {}, "f:message": {}, "f:observedGeneration": {}, "f:reason": {}, "f:status": {},
+        "f:type": {},
+    });
+    let serials = format!("serials {} and {}", 1_795_328_633 + number, 1_795_328_634 + number);
+    json!({
+        "apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+        "metadata": {
+            "name": name, "namespace": "default", "uid": uid, "generation": 1, "creationTimestamp": time,
+            "managedFields": [
+                {
+                    "apiVersion": "signpost.dev/v1alpha1", "fieldsType": "FieldsV1", "manager": "kubectl-create",
+                    "operation": "Update", "time": time, "fieldsV1": {"f:spec": {".": {}, "f:to": {".": {}, "f:name": {}}}},
+                },
+                {
+                    "apiVersion": "signpost.dev/v1alpha1", "fieldsType": "FieldsV1", "manager": "signpost",
+                    "operation": "Update", "subresource": "status", "time": time,
+                    "fieldsV1": {"f:status": {
+                        "f:canonicalName": {}, "f:dns": {}, "f:phase": {}, "f:router": {}, "f:observedGeneration": {},
+                        "f:conditions": {
+                            ".": {}, "k:{\"type\":\"Admitted\"}": condition_fields,
+                            "k:{\"type\":\"Published\"}": condition_fields,
+                            "k:{\"type\":\"Resolvable\"}": condition_fields,
+                            "k:{\"type\":\"Scheduled\"}": condition_fields,
+                        },
+                    }},
+                },
+            ],
+        },
+        "spec": {"to": {"kind": "Service", "name": "application"}},
+        "status": {
+            "canonicalName": alias, "dns": shard, "observedGeneration": 1, "phase": "scheduled", "router": "shard1",
+            "names": [{"name": shard, "type": "system"}, {"name": alias, "type": "alias"}],
+            "conditions": [
+                condition("Admitted", "the route holds its names".to_owned()),
+                condition("Scheduled", "round-robin chose shard1 among 4 eligible of 4 Routers".to_owned()),
+                condition("Published", format!("shard1.example.org and routes.example.org hold them with {serials}")),
+                condition(
+                    "Resolvable",
+                    format!("{shard} and {alias} are answered right by ns1.example.org with {serials}; checked at {time}"),
+                ),
+            ],
+        },
+    })
+}
