@@ -215,7 +215,7 @@ impl World {
         let any = !writes.is_empty();
         for write in writes {
             let (name, outcome) = self.write(write);
-            let outcome = if lost { Outcome::Failed("no answer".to_owned()) } else { outcome };
+            let outcome = if lost { no_answer() } else { outcome };
             let apex = name.parse().expect("an apex");
             self.leaders[who].ledger.take(Event::Written(apex, outcome), self.now);
         }
@@ -458,6 +458,10 @@ impl World {
         }
         Ok(())
     }
+}
+
+fn no_answer() -> Outcome {
+    Outcome::Failed { error: "no answer".to_owned(), is_refused: false }
 }
 
 fn empty_spec() -> signpost::api::v1alpha1::zone::ZoneSpec {

@@ -22,7 +22,7 @@ use signpost::compiler::Settings;
 use signpost::controller::apexes::Apexes;
 use signpost::controller::brake::Reporter;
 use signpost::controller::static_zones::{self, StaticZones};
-use signpost::controller::zone::hold::Held;
+use signpost::controller::zone::hold::{Decided, Held};
 use signpost::controller::zone::status::Status;
 use signpost::controller::{ledger, zone};
 use signpost::store::memory::Memory;
@@ -285,7 +285,7 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     until("the loss is held", || !server.status.held().is_empty() && server.wildcard("other").is_some()).await;
     assert_eq!(server.wildcard("shard1"), Some(vec![1]));
     let before = server.db.get(&name("v3.example.")).and_then(|zone| zone.serial()).expect("a serial");
-    let approval = |held: Held| (held.id, Decision::Approve);
+    let approval = |held: Held| (held.id, Decided { decision: Decision::Approve, set: held.set });
     server.status.set_decisions(server.status.held().into_iter().map(approval).collect());
     until("the loss is approved", || server.wildcard("shard1").is_none() && server.status.held().is_empty()).await;
     until("the parent follows", || !server.is_delegated("shard1")).await;
@@ -393,7 +393,8 @@ async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_tells_is_not() {
     until("the edit counts", || server.wildcard("shard1") == Some(vec![7])).await;
     until("one is left", || server.status.held().first().is_some_and(|held| held.count == 1)).await;
     // What was said of both counts for both alone.
-    server.status.set_decisions([(held[0].id.clone(), Decision::Approve)].into());
+    let approval = Decided { decision: Decision::Approve, set: held[0].set.clone() };
+    server.status.set_decisions([(held[0].id.clone(), approval)].into());
     other.set_addresses("shard1", &["192.0.2.8"]).await;
     until("the loop goes on", || server.wildcard("shard1") == Some(vec![8])).await;
     assert_eq!(server.wildcard("shard2"), Some(vec![1]));
@@ -480,4 +481,25 @@ async fn a_hold_is_told_to_the_api_and_decided_there() {
     for server in [one, two] {
         server.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn routers_that_no_name_leads_to_are_deleted_together() {
+    let platform = Platform::start().await;
+    let names: Vec<String> = (1..=8).map(|number| format!("shard{number}")).collect();
+    for router in &names {
+        platform.create_router(router, &["192.0.2.1"]).await;
+    }
+    platform.bind("app", "shard8").await;
+    let server = NameServer::start(platform.client(USER_NAME_SERVER), None, apexes());
+    until("ready", || server.db.is_ready() && server.has_alias("app")).await;
+    until("all are served", || names.iter().all(|router| server.wildcard(router).is_some())).await;
+    // Seven of eight within a moment: from the fifth on they would be held, if a name led to them.
+    for router in &names[..7] {
+        platform.delete_router(router).await;
+    }
+    until("they are gone", || names[..7].iter().all(|router| server.wildcard(router).is_none())).await;
+    assert_eq!(server.status.held(), []);
+    assert!(server.has_alias("app") && server.wildcard("shard8").is_some());
+    server.stop().await;
 }

@@ -185,6 +185,9 @@ pub enum HostError {
     /// A label holds something other than letters, digits, dashes, and an underscore at its start, or a dash at an end.
     #[error("labels must be letters, digits and inner dashes, with at most a leading underscore")]
     LabelCharacters,
+    /// An underscore in the name of a zone.
+    #[error("must hold no underscore: a zone of the platform is an object of that name, which Kubernetes would refuse")]
+    Underscore,
     /// A character outside ASCII.
     #[error("must be ASCII; write an internationalized name as its A-label, such as xn--bcher-kva.example")]
     NotAscii,
@@ -223,7 +226,14 @@ pub fn check_host(host: &str) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Checks a domain such as a Router's `dns`: one label or more, no asterisk, no dot at the end, at most 253 octets.
+/// Checks the name of a zone of the platform, as its domain and a Router's `dns`: a domain without underscores. The ledger of
+/// serials has an object of each zone's name, and names of objects hold none.
+pub fn check_zone(domain: &str) -> Result<(), HostError> {
+    check_domain(domain)?;
+    if domain.contains('_') { Err(HostError::Underscore) } else { Ok(()) }
+}
+
+/// Checks a domain: one label or more, no asterisk, no dot at the end, at most 253 octets.
 pub fn check_domain(domain: &str) -> Result<(), HostError> {
     match domain {
         "" => return Err(HostError::Empty),
@@ -343,6 +353,19 @@ mod tests {
             ("www.xn--example-.example", Err(HostError::LabelCharacters)),
         ] {
             assert_eq!(check_host(host), verdict, "{host}");
+        }
+    }
+
+    #[test]
+    fn zones_have_no_underscore() {
+        for (domain, verdict) in [
+            ("shard1.v3.example", Ok(())),
+            ("test", Ok(())),
+            ("_s.v3.example", Err(HostError::Underscore)),
+            ("s.under_score.example", Err(HostError::LabelCharacters)),
+            ("*.v3.example", Err(HostError::Asterisk)),
+        ] {
+            assert_eq!(check_zone(domain), verdict, "{domain}");
         }
     }
 

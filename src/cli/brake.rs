@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgMatches, Command};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde::Serialize;
@@ -13,8 +13,10 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
 use super::{Exit, note};
-use crate::api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeKind, BrakeSpec, Decision};
+use crate::api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeKind, Decision};
 
+/// For how long a hold is to have been the same before it can be approved: the time it takes to read what it holds.
+const QUIET: SignedDuration = SignedDuration::from_secs(5);
 /// Most names of a hold in a row of the table.
 const NAMES_SHOWN: usize = 3;
 /// What is added when the API does not answer.
@@ -29,7 +31,10 @@ pub(super) fn command() -> Command {
         .args(access::arguments());
     let approve = Command::new("approve")
         .about("Says that a loss is meant: the objects are no longer served")
-        .after_help("It counts for the name servers that hold at this moment, and for these objects alone.")
+        .after_help(
+            "It counts for the name servers that hold at this moment, and for these objects alone. While more go missing, \
+             it is refused: what \"signpost brake list\" showed is no longer what is held.",
+        )
         .arg(id())
         .args(access::arguments());
     let reject = Command::new("reject")
@@ -84,9 +89,8 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
 /// What is held, in a line for commands that show what the API's objects come to; nothing if nothing is.
 pub(super) fn line(brakes: &[Brake]) -> Option<String> {
     let held = brakes.iter().map(|brake| {
-        let BrakeSpec { kind, objects, known, decision, .. } = &brake.spec;
-        let decided = decision.map_or("undecided", Decision::word);
-        format!("{objects} of {known} {}s ({decided})", kind.word())
+        let decided = brake.spec.decision.filter(|_| !brake.is_undecided()).map_or("undecided", Decision::word);
+        format!("{} of {} {}s ({decided})", brake.objects(), brake.known(), brake.spec.kind.word())
     });
     let held: Vec<String> = held.collect();
     (!held.is_empty()).then(|| {
@@ -137,26 +141,25 @@ struct HolderRow {
 
 impl Row {
     fn new(brake: Brake) -> Row {
+        let holder = |holder: &BrakeHolder| HolderRow {
+            decided: brake.is_decided_for(holder),
+            server: holder.server.clone(),
+            host: holder.host.clone(),
+            since: holder.since.clone(),
+        };
+        let holders = brake.status.iter().flat_map(|status| &status.holders).map(holder).collect();
+        let (objects, known, names) = (brake.objects(), brake.known(), brake.names().to_vec());
         let spec = brake.spec;
-        let decides = |holder: &BrakeHolder| {
-            spec.decision.is_some() && brake.metadata.generation.is_some_and(|now| now > holder.generation)
-        };
-        let holder = |holder: BrakeHolder| HolderRow {
-            decided: decides(&holder),
-            server: holder.server,
-            host: holder.host,
-            since: holder.since,
-        };
         Row {
             id: brake.metadata.name.unwrap_or_default(),
             kind: spec.kind,
-            objects: spec.objects,
-            known: spec.known,
+            objects,
+            known,
             cause: spec.cause,
-            names: spec.names,
+            names,
             decision: spec.decision,
             decided_at: spec.decided_at,
-            holders: brake.status.unwrap_or_default().holders.into_iter().map(holder).collect(),
+            holders,
         }
     }
 
@@ -194,11 +197,26 @@ fn table(rows: &[Row], painter: Painter) -> String {
     table.text(painter)
 }
 
+/// Whether what is held was not the same for long enough that someone can have seen it.
+fn is_changing(brake: &Brake, now: Timestamp) -> bool {
+    let mut holders = brake.status.iter().flat_map(|status| &status.holders);
+    holders.any(|holder| {
+        holder.changed_at.as_ref().is_some_and(|at| at.0 > holder.since.0 && now.duration_since(at.0) < QUIET)
+    })
+}
+
 async fn decide(access: &Access, id: &str, decision: Decision) -> Result<String, String> {
     let told = |error: kube::Error| format!("{}; {WITHOUT_API}", access.unanswered(error));
     let api: Api<Brake> = Api::all(access.client.clone());
     let brake = api.get_opt(id).await.map_err(told)?;
     let brake = brake.ok_or_else(|| format!("nothing is held under {id:?}; \"signpost brake list\" shows what is"))?;
+    if decision == Decision::Approve && is_changing(&brake, Timestamp::now()) {
+        let (objects, kind) = (brake.objects(), brake.spec.kind.word());
+        return Err(format!(
+            "{id} changes still, and holds {objects} {kind}s by now: wait until it is quiet, see \"signpost brake list\", \
+             and approve what that shows"
+        ));
+    }
     // The set that was shown, or none: were the object made anew since, its uid would be another one.
     let patch = json!({
         "metadata": {"uid": brake.metadata.uid},
@@ -256,5 +274,29 @@ mod tests {
         let json: serde_json::Value = serde_json::to_value(&rows).expect("JSON");
         assert_eq!(json[1]["holders"][1], json!({"server": "ns1", "since": "2026-01-01T00:00:00Z", "decided": false}));
         assert_eq!((&json[0]["type"], &json[0]["decision"]), (&json!("Router"), &json!(null)));
+    }
+
+    #[test]
+    fn a_hold_that_has_grown_tells_what_it_holds_now_and_is_not_approved_unseen() {
+        let brake = |changed: &str| -> Brake {
+            let holder =
+                json!({"server": "ns", "since": "2026-01-01T00:00:00Z", "generation": 1, "changedAt": changed});
+            serde_json::from_value(json!({
+                "apiVersion": "signpost.dev/v1alpha1", "kind": "Brake", "metadata": {"name": "routers-1", "generation": 1},
+                "spec": {"type": "Router", "objects": 1, "known": 9, "cause": "burst", "names": ["a"]},
+                "status": {"holders": [holder], "objects": 649, "known": 655, "names": ["a", "b"]},
+            }))
+            .expect("a Brake")
+        };
+        let row = Row::new(brake("2026-01-01T00:01:00Z"));
+        assert_eq!((row.objects, row.known, row.names.len()), (649, 655, 2));
+        let line = line(&[brake("2026-01-01T00:01:00Z")]).expect("it is held");
+        assert!(line.contains("649 of 655 Routers (undecided)"), "{line}");
+        let now = "2026-01-01T00:01:02Z".parse().expect("a time");
+        for (changed, changes) in
+            [("2026-01-01T00:01:00Z", true), ("2026-01-01T00:00:50Z", false), ("2026-01-01T00:00:00Z", false)]
+        {
+            assert_eq!(is_changing(&brake(changed), now), changes, "{changed}");
+        }
     }
 }

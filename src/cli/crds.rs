@@ -11,7 +11,7 @@ pub(super) fn command() -> Command {
         .long("domain")
         .value_name("NAME")
         .value_parser(|text: &str| {
-            names::check_domain(text).map(|()| text.to_ascii_lowercase()).map_err(|error| error.to_string())
+            names::check_zone(text).map(|()| text.to_ascii_lowercase()).map_err(|error| error.to_string())
         })
         .help("The platform's domain, for the rules that depend on it; without it they are left out");
     Command::new("crds")

@@ -12,7 +12,7 @@ use super::digest::Digest;
 use super::index::{ByKey, ByLabel, Index};
 use super::inputs::{BindingInput, RouterInput};
 use super::parent::Delegations;
-use super::settings::Settings;
+use super::settings::{Settings, text_of};
 use super::trails::{AllTrails, Changed, Trails};
 use super::verdict::{Object, Verdict};
 use crate::wire::Name;
@@ -302,6 +302,13 @@ impl Platform {
     /// The Router that serves `apex`.
     pub fn shard(&self, apex: &Name) -> Option<&Arc<RouterInput>> {
         self.served.get(apex)
+    }
+
+    /// Whether no name leads to the shard of `router`: no Route is on it, and of none that has left is there a trail.
+    pub fn is_vacant(&self, router: &RouterInput) -> bool {
+        let shard = text_of(&router.apex);
+        self.trails(&router.apex).is_empty()
+            && !self.bindings.values().any(|binding| binding.shard.eq_ignore_ascii_case(&shard))
     }
 
     /// The trails in the zone `apex`.

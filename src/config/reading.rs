@@ -5,10 +5,9 @@ use std::net::SocketAddr;
 
 use super::layers::{Given, Layer};
 use super::value::{
-    api_name, api_silence, audit_policy, cookie_mode, cookie_secret, domain_name, duration, lame_duck, limit_mode,
-    listen_address, log_format, log_level, metrics_zones, name_server, number, one_in, path, query_log_clients,
-    query_log_format, role, server_address, server_id, service, switch, timeout, trace_endpoint, verify_server,
-    workers,
+    api_name, api_silence, audit_policy, cookie_mode, cookie_secret, duration, lame_duck, limit_mode, listen_address,
+    log_format, log_level, metrics_zones, name_server, number, one_in, path, query_log_clients, query_log_format, role,
+    server_address, server_id, service, switch, timeout, trace_endpoint, verify_server, workers, zone_name,
 };
 use super::{
     AdminTls, Error, Errors, QueryLog, Role, Settings, Strategy, Tcp, Tracing, Verify, Webhook, jwt, strategy,
@@ -29,7 +28,7 @@ const EXEMPT_MAX: usize = 256;
 /// What the texts mean.
 pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
     let mut reader = Reader { layer, errors: Vec::new() };
-    let domain = reader.one("domain", "v3.rhcloud.com", domain_name);
+    let domain = reader.one("domain", "v3.rhcloud.com", zone_name);
     let mut roles = reader.list("roles", &["api", "scheduler", "dns", "admin"], role);
     roles.sort();
     roles.dedup();

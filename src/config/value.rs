@@ -130,6 +130,13 @@ pub(super) fn metrics_zones(text: &str) -> Result<usize, String> {
     }
 }
 
+/// The platform's domain.
+pub(super) fn zone_name(text: &str) -> Result<String, String> {
+    let name = domain_name(text)?;
+    names::check_zone(&name).map_err(|error| error.to_string())?;
+    Ok(name)
+}
+
 pub(super) fn domain_name(text: &str) -> Result<String, String> {
     let plain = text.strip_suffix('.').unwrap_or(text);
     names::check_domain(plain).map_err(|error| error.to_string())?;

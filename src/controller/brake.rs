@@ -1,10 +1,11 @@
 //! Tells the API what this name server holds back, and hears what was decided of it.
 //!
-//! Each hold is a [`Brake`], named by the hold's ID, which all name servers that hold the same set share. A name server
-//! creates it if it is not there, enters itself among its holders, and leaves when it holds no more; the last one to leave
-//! deletes it, and with it what was decided. So a decision ends with the accident it was made for: if the very same objects
-//! go missing again a month later, someone is asked again. For the same reason a decision counts only for those who had
-//! entered before it was made, which the object's generation tells without comparing clocks.
+//! Each hold is a [`Brake`], named by the hold's ID, which all name servers share that began to hold the same. A name server
+//! creates it if it is not there, enters itself among its holders with what it holds, enters anew when that changes, and
+//! leaves when it holds no more; the last one to leave deletes it, and with it what was decided. So a decision ends with the
+//! accident it was made for: if the very same objects go missing again a month later, someone is asked again. For the same
+//! reason a decision counts only for those who had entered before it was made, which the object's generation tells without
+//! comparing clocks, and only while they hold what they had told by then.
 //!
 //! Name servers may create and delete Brakes and write their status, and may not decide. While the API is away nothing of
 //! this works, and nothing of it is needed: what is held stays served, and the log and `/metrics` tell of it.
@@ -21,7 +22,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::zone::hold::{Decisions, Held};
+use super::zone::hold::{Decided, Decisions, Held};
 use super::zone::status::Status;
 use crate::api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeSpec, HELD};
 use crate::client::backoff::Backoff;
@@ -30,6 +31,8 @@ use crate::client::status::{Statement, state, update_status};
 
 /// How often all is compared when nothing happens.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// The least time between two rounds of writes: a hold may grow many times a second.
+const PACE: Duration = Duration::from_secs(1);
 /// How long one write may take.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Waits after failures, the first and the longest.
@@ -60,7 +63,7 @@ struct Writer {
 enum Step {
     /// There is no such Brake yet.
     Create(Held),
-    /// We are not among its holders.
+    /// We are not among its holders, or have told something else.
     Enter(Held),
     /// We are, and hold it no more.
     Leave(String),
@@ -85,13 +88,14 @@ impl Reporter {
     pub async fn run(mut self, stop: CancellationToken) {
         let mut held = self.status.watch_held();
         let mut backoff = Backoff::new(RETRY[0], RETRY[1]);
-        let mut not_before = Instant::now();
+        let (mut not_before, mut waits) = (Instant::now(), false);
         let writer = self.writer.clone();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 _ = self.changes.next() => {}
                 Ok(()) = held.changed() => {}
+                () = tokio::time::sleep_until(not_before), if waits => {}
                 () = tokio::time::sleep(LOOK_AGAIN) => {}
             }
             while self.changes.next().now_or_never().is_some() {}
@@ -101,8 +105,12 @@ impl Reporter {
             let (brakes, held) = (self.known(), held.borrow_and_update().clone());
             self.status.set_decisions(decided(&held, &brakes, &writer.server));
             let steps = steps(&held, &brakes, &writer.server, self.status.is_synced(), Timestamp::now());
-            if Instant::now() < not_before {
+            waits = !steps.is_empty() && Instant::now() < not_before;
+            if waits {
                 continue;
+            }
+            if !steps.is_empty() {
+                not_before = Instant::now() + PACE;
             }
             for step in steps {
                 let done = tokio::select! {
@@ -164,18 +172,28 @@ impl Writer {
     async fn enter(&self, held: &Held) -> kube::Result<()> {
         let change = |brake: &Brake| {
             let mut status = brake.status.clone().unwrap_or_default();
-            if status.holders.iter().any(|holder| holder.server == self.server) {
+            let now = Timestamp::now();
+            let before = status.holders.iter().position(|holder| holder.server == self.server);
+            let before = before.map(|at| status.holders.remove(at));
+            if before.as_ref().is_some_and(|before| has_told(before, held)) {
                 return None;
             }
-            let now = Timestamp::now();
             status.holders.push(BrakeHolder {
                 server: self.server.clone(),
                 host: self.host.clone(),
-                since: Time(now),
+                since: before.map_or(Time(now), |before| before.since),
                 generation: brake.metadata.generation.unwrap_or(0),
+                objects: Some(number(held.count)),
+                set: Some(held.set.clone()),
+                changed_at: Some(Time(now)),
             });
             state(&mut status.conditions, &statement(held), brake.metadata.generation, now);
-            Some(json!({"holders": status.holders, "conditions": status.conditions}))
+            let objects = status.holders.iter().filter_map(|holder| holder.objects).max();
+            let known = status.known.max(Some(number(held.known)));
+            Some(json!({
+                "holders": status.holders, "conditions": status.conditions,
+                "objects": objects, "known": known, "names": held.names,
+            }))
         };
         update_status(&self.api, &held.id, change).await.map(drop)
     }
@@ -194,13 +212,12 @@ impl Writer {
 
 /// The Brake of a hold.
 fn brake(held: &Held) -> Brake {
-    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     Brake::new(
         &held.id,
         BrakeSpec {
             kind: held.kind,
-            objects: count(held.count),
-            known: count(held.known),
+            objects: number(held.count),
+            known: number(held.known),
             cause: held.cause,
             names: held.names.clone(),
             decision: None,
@@ -209,13 +226,18 @@ fn brake(held: &Held) -> Brake {
     )
 }
 
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
 fn statement(held: &Held) -> Statement {
     let Held { count, known, .. } = held;
     let kind = held.kind.word();
     let (reason, message) = match held.cause {
         BrakeCause::List => ("MissingFromList", format!("a full list lacks {count} of {known} objects of kind {kind}")),
         BrakeCause::Burst => {
-            ("BurstOfDeletions", format!("{count} of {known} objects of kind {kind} were deleted within a minute"))
+            let message = format!("{count} of {known} objects of kind {kind} were deleted, too many in a short time");
+            ("BurstOfDeletions", message)
         }
     };
     Statement { kind: HELD, is_true: true, reason, message: format!("{message}; they are served on") }
@@ -229,16 +251,22 @@ fn entry<'a>(brake: &'a Brake, server: &str) -> Option<&'a BrakeHolder> {
     brake.status.as_ref()?.holders.iter().find(|holder| holder.server == server)
 }
 
+/// Whether what a name server has told is what is held.
+fn has_told(entry: &BrakeHolder, held: &Held) -> bool {
+    entry.set.as_ref() == Some(&held.set)
+}
+
 fn find<'a>(brakes: &'a [Arc<Brake>], id: &str) -> Option<&'a Arc<Brake>> {
     brakes.iter().find(|brake| brake.metadata.name.as_deref() == Some(id))
 }
 
-/// What was decided of what is held, after `server` had entered.
+/// What was decided of what is held, after `server` had entered with it.
 fn decided(held: &[Held], brakes: &[Arc<Brake>], server: &str) -> Decisions {
     let decision = |held: &Held| {
         let brake = find(brakes, &held.id)?;
-        let entered = entry(brake, server)?.generation;
-        brake.spec.decision.filter(|_| brake.metadata.generation.is_some_and(|generation| generation > entered))
+        let entry = entry(brake, server).filter(|entry| has_told(entry, held) && brake.is_decided_for(entry))?;
+        let set = entry.set.clone()?;
+        brake.spec.decision.map(|decision| Decided { decision, set })
     };
     held.iter().filter_map(|held| Some((held.id.clone(), decision(held)?))).collect()
 }
@@ -249,8 +277,8 @@ fn steps(held: &[Held], brakes: &[Arc<Brake>], server: &str, synced: bool, now: 
     for held in held {
         match find(brakes, &held.id) {
             None => steps.push(Step::Create(held.clone())),
-            Some(brake) if entry(brake, server).is_none() => steps.push(Step::Enter(held.clone())),
-            Some(_) => {}
+            Some(brake) if entry(brake, server).is_some_and(|entry| has_told(entry, held)) => {}
+            Some(_) => steps.push(Step::Enter(held.clone())),
         }
     }
     for brake in brakes {
@@ -277,6 +305,7 @@ mod tests {
     fn held(id: &str) -> Held {
         Held {
             id: id.to_owned(),
+            set: "s3".to_owned(),
             kind: BrakeKind::Router,
             cause: BrakeCause::List,
             count: 3,
@@ -297,6 +326,9 @@ mod tests {
             host: None,
             since: Time(at(0)),
             generation: *generation,
+            objects: Some(3),
+            set: Some("s3".to_owned()),
+            changed_at: None,
         };
         brake.status = Some(BrakeStatus { holders: holders.iter().map(holder).collect(), ..BrakeStatus::default() });
         Arc::new(brake)
@@ -324,6 +356,9 @@ mod tests {
             let holds: Vec<Held> = holds.into_iter().map(held).collect();
             assert_eq!(steps(&holds, &brakes, "me", synced, at(1000)), expected, "{brakes:?}");
         }
+        let grown = Held { set: "s4".to_owned(), count: 4, ..held("x") };
+        let brakes = [known("x", 1, 1, None, &[("me", 1)])];
+        assert_eq!(steps(std::slice::from_ref(&grown), &brakes, "me", true, at(1000)), [Step::Enter(grown)]);
     }
 
     #[test]
@@ -338,7 +373,11 @@ mod tests {
             (known("y", 1, 2, approve, &[("me", 1)]), false),
         ] {
             let decisions = decided(&[held("x")], std::slice::from_ref(&brake), "me");
-            assert_eq!(decisions.get("x") == Some(&Decision::Approve), counts, "{brake:?}");
+            let decided = Decided { decision: Decision::Approve, set: "s3".to_owned() };
+            assert_eq!(decisions.get("x") == Some(&decided), counts, "{brake:?}");
         }
+        // More is held than was told when it was said.
+        let grown = Held { set: "s4".to_owned(), count: 4, ..held("x") };
+        assert!(decided(&[grown], &[known("x", 1, 2, approve, &[("me", 1)])], "me").is_empty());
     }
 }

@@ -57,8 +57,10 @@ pub const WRITE_INTERVAL: Duration = Duration::from_millis(25);
 pub const SERIAL_STRIDE: u32 = 8;
 /// Most writes under way at once.
 const WRITES_MAX: usize = 64;
-/// How long after a write failed it is tried again.
+/// How long after a write failed it is tried again; if the API refuses it, each time twice as long, up to the longest.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
+/// See [`RETRY_AFTER`]: an object that the API refuses will be refused again.
+const RETRY_LONGEST: Duration = Duration::from_secs(60);
 /// Most events that one batch takes in before it writes.
 const BATCH_MAX: usize = 4096;
 
@@ -208,8 +210,26 @@ pub enum Event {
 pub enum Outcome {
     /// The zone's object is this now; `None`: it is gone.
     Is(Option<Box<Zone>>),
-    /// It failed, and why.
-    Failed(String),
+    /// It failed.
+    Failed {
+        /// Why.
+        error: String,
+        /// Whether the API has refused the object, and will again.
+        is_refused: bool,
+    },
+}
+
+impl Outcome {
+    fn failed(error: &kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => {
+                // Too many requests, or not its own fault: that passes.
+                let is_refused = (400..500).contains(&status.code) && status.code != 429;
+                Outcome::Failed { error: status.message.clone(), is_refused }
+            }
+            error => Outcome::Failed { error: error.to_string(), is_refused: false },
+        }
+    }
 }
 
 /// A write to be done.
@@ -254,12 +274,12 @@ async fn carry_out(api: Api<Zone>, write: Write) -> (Name, Outcome) {
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
             match api.get_opt(&ledger_name(&apex)).await {
                 Ok(zone) => Outcome::Is(zone.map(Box::new)),
-                Err(error) => Outcome::Failed(error.to_string()),
+                Err(error) => Outcome::failed(&error),
             }
         }
-        Err(error) => Outcome::Failed(error.to_string()),
+        Err(error) => Outcome::failed(&error),
     };
-    if let Outcome::Failed(error) = &outcome {
+    if let Outcome::Failed { error, .. } = &outcome {
         tracing::warn!(zone = %apex, %error, "the zone's serial could not be written; trying again");
     }
     (apex, outcome)
@@ -310,6 +330,8 @@ struct Known {
     zone: Option<Zone>,
     under_way: bool,
     written: Option<Instant>,
+    /// How often the API has refused it one time after the other, and when it may be tried again.
+    failed: Option<(u32, Instant)>,
     /// The newest serial ever seen here: a Zone that someone deletes comes back with a newer one.
     last: Option<Serial>,
 }
@@ -372,16 +394,28 @@ impl Ledger {
             Event::Written(apex, outcome) => {
                 let known = self.known.entry(apex.clone()).or_default();
                 known.under_way = false;
+                let failures = known.failed.take().map_or(0, |(refusals, _)| refusals);
                 // What changed meanwhile was left for now.
                 self.dirty.insert(apex.clone());
                 match outcome {
                     Outcome::Is(zone) => {
                         known.written = Some(now);
+                        if failures > 0 {
+                            self.feed.tell(|news| drop(news.refused.insert(apex.clone(), None)));
+                        }
                         self.learn(apex, zone.map(|zone| *zone));
                     }
-                    Outcome::Failed(_) => {
+                    Outcome::Failed { error, is_refused } => {
+                        let refusals = if is_refused { failures } else { 0 };
+                        let wait = RETRY_AFTER.saturating_mul(1_u32.checked_shl(refusals).unwrap_or(u32::MAX));
+                        let at = now + wait.min(RETRY_LONGEST);
+                        known.failed = Some((refusals + u32::from(is_refused), at));
                         self.dirty.remove(&apex);
-                        self.later.insert((now + RETRY_AFTER, apex));
+                        if let Some(shard) = self.shards.get(&apex).filter(|_| is_refused) {
+                            let router = Arc::clone(&shard.router);
+                            self.feed.tell(|news| drop(news.refused.insert(apex.clone(), Some((router, error)))));
+                        }
+                        self.later.insert((at, apex));
                     }
                 }
             }
@@ -493,6 +527,10 @@ impl Ledger {
         let known = self.known.entry(apex.clone()).or_default();
         if known.under_way {
             // Its end comes as an event, and makes the zone dirty again.
+            return None;
+        }
+        if let Some((_, at)) = known.failed.filter(|(_, at)| *at > now) {
+            self.later.insert((at, apex));
             return None;
         }
         let Some((kind, router, digest)) = wanted else {
@@ -618,6 +656,49 @@ fn read_version(version: &ZoneVersion) -> Option<(Serial, Digest)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_api_refuses_is_tried_ever_more_rarely_and_told() {
+        let settings = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
+        let feed: Arc<ZoneFeed> = Arc::default();
+        let mut ledger = Ledger::new(&settings.expect("good settings"), BaseSerial::None, Arc::clone(&feed));
+        let applied = |ttl: u32| {
+            let router = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+                "metadata": {"name": "s"}, "spec": {"ttl": ttl, "addresses": [{"ip": "192.0.2.1"}]}});
+            let router = serde_json::from_value(router).expect("a Router");
+            let input = RouterInput::read(&router, "v3.example", &mut Vec::new()).map(Arc::new);
+            let key = reflector::ObjectKey { namespace: None, name: "s".to_owned() };
+            let now = Arc::new(input);
+            Event::Router(Change::Applied(reflector::Applied { key, now, before: None, recreated: false }))
+        };
+        let apex: Name = "s.v3.example.".parse().expect("a name");
+        let mut now = Instant::now();
+        ledger.take(applied(60), now);
+        ledger.set_synced();
+        let tries = |ledger: &mut Ledger, now| {
+            let writes = ledger.due(now, 1_795_262_400, 16);
+            writes
+                .iter()
+                .filter(|write| matches!(write, Write::Create(zone) if apex_of(zone).as_ref() == Some(&apex)))
+                .count()
+        };
+        assert_eq!(tries(&mut ledger, now), 1);
+        let refused = || Outcome::Failed { error: "metadata.name: Invalid value".to_owned(), is_refused: true };
+        for (seconds, ttl) in [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0].into_iter().zip(100..) {
+            ledger.take(Event::Written(apex.clone(), refused()), now);
+            // Something changes meanwhile: the zone is looked at, and waits on.
+            ledger.take(applied(ttl), now);
+            assert_eq!(tries(&mut ledger, now + Duration::from_secs_f64(seconds - 0.01)), 0, "{seconds}");
+            now += Duration::from_secs_f64(seconds);
+            assert_eq!(tries(&mut ledger, now), 1, "{seconds}");
+        }
+        let told = feed.take().refused;
+        assert!(
+            matches!(&told[&apex], Some((router, error)) if &*router.name == "s" && error.contains("metadata.name"))
+        );
+        ledger.take(Event::Written(apex.clone(), Outcome::Is(None)), now);
+        assert!(feed.take().refused[&apex].is_none());
+    }
 
     #[test]
     fn the_first_serial_of_the_parent_zone() {

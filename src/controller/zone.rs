@@ -207,16 +207,16 @@ struct Run {
     brake_share: watch::Receiver<u32>,
     publishing: Publishing,
     decisions: watch::Receiver<Arc<Decisions>>,
-    /// What the log was told of holds, and when.
-    told_held: (Vec<(String, Option<Decision>)>, Instant),
+    /// What the log was told of holds, with how many objects each had then, and when.
+    told_held: (Vec<(String, Option<Decision>, usize)>, Instant),
     /// When what is held is looked for again, and how long was waited for that.
     looking_again: Option<(Instant, Duration)>,
     /// What was told to the log already.
     told: HashSet<Verdict>,
     /// What the last-good state says is held.
-    kept_holds: HashSet<(BrakeKind, Box<str>)>,
-    /// The sums of that.
-    kept_sums: (Digest, Digest),
+    kept_holds: HashSet<(BrakeKind, Box<str>, Digest)>,
+    /// The sums of that, and what the holds are named by.
+    kept_sums: [(Digest, Digest); 2],
     /// Names on their way into the zones, of Routes that are traced.
     walks: Walks,
     /// Changes of objects for the last-good state.
@@ -276,14 +276,14 @@ impl Run {
         zones.set_files(run.apexes.files());
         let output = zones.resume(unix_now());
         let (routers, bindings) = zones.platform().counts();
-        for (kind, name) in &loaded.held {
-            match kind {
-                BrakeKind::Router => run.routers.resume([name.clone()], routers),
-                BrakeKind::RouteBinding => run.bindings.resume([name.clone()], bindings),
-            }
-        }
-        run.kept_sums = (run.routers.keys().0, run.bindings.keys().0);
-        run.kept_holds = loaded.held.into_iter().collect();
+        let of = |kind| loaded.held.iter().filter(move |(of, ..)| *of == kind);
+        let keys = |kind| of(kind).map(|(_, name, _)| name.clone());
+        let named = |kind| of(kind).find_map(|(.., named)| *named);
+        run.routers.resume(keys(BrakeKind::Router), named(BrakeKind::Router), routers);
+        run.bindings.resume(keys(BrakeKind::RouteBinding), named(BrakeKind::RouteBinding), bindings);
+        let kept = |(kind, name, named): (_, _, Option<Digest>)| (kind, name, named.unwrap_or_default());
+        run.kept_holds = loaded.held.into_iter().map(kept).collect();
+        run.kept_sums = [(run.routers.keys().0, run.routers.keys().1), (run.bindings.keys().0, run.bindings.keys().1)];
         run.zones = Some(zones);
         run.carry_out(output);
         run.set_ready();
@@ -505,9 +505,14 @@ impl Run {
         let (losses, others) = sort_out(&change, &is_loss, names);
         // What is there again is not missing, in this very list.
         others.keys().for_each(|name| self.routers.release(name));
+        // Nobody misses a Router that no name leads to: signpost itself may have said that it can be deleted.
+        let is_missed = |name: &str| {
+            let platform = zones.platform();
+            platform.router(name).is_some_and(|router| !platform.is_vacant(router))
+        };
         let believed = match change {
             Change::Resynced(_) => self.routers.judge_list(known, losses),
-            _ => told(&mut self.routers, known, losses),
+            _ => told(&mut self.routers, known, losses, is_missed),
         };
         each(change, |_, read| self.tell_of(read.map(|read| &read.verdicts[..]).unwrap_or_default()));
         believed.into_iter().chain(others).for_each(|(name, router)| self.set_router(&name, router));
@@ -527,7 +532,7 @@ impl Run {
         }
         let believed = match change {
             Change::Resynced(_) => self.bindings.judge_list(known, losses),
-            _ => told(&mut self.bindings, known, losses),
+            _ => told(&mut self.bindings, known, losses, |_| true),
         };
         each(change, |_, read| self.tell_of(read.map(|read| &read.verdicts[..]).unwrap_or_default()));
         believed.into_iter().chain(others).for_each(|(key, binding)| self.set_binding(&key, binding));
@@ -582,17 +587,20 @@ impl Run {
 
     /// Brings what is held to the last-good state, so that a restart lets nothing of it pass.
     fn keep_holds(&mut self) {
-        let (routers, router_names) = self.routers.keys();
-        let (bindings, binding_keys) = self.bindings.keys();
-        if self.state.is_none() || self.kept_sums == (routers, bindings) {
+        let (routers, routers_hold, router_names) = self.routers.keys();
+        let (bindings, bindings_hold, binding_keys) = self.bindings.keys();
+        let sums = [(routers, routers_hold), (bindings, bindings_hold)];
+        if self.state.is_none() || self.kept_sums == sums {
             return;
         }
-        let names = router_names.map(|name| (BrakeKind::Router, name.into()));
-        let held: HashSet<_> = names.chain(binding_keys.map(|key| (BrakeKind::RouteBinding, key.into()))).collect();
+        let names = router_names.map(|name| (BrakeKind::Router, name.into(), routers_hold));
+        let keys = binding_keys.map(|key| (BrakeKind::RouteBinding, key.into(), bindings_hold));
+        let held: HashSet<_> = names.chain(keys).collect();
         let (before, journal) = (&self.kept_holds, &mut self.journal);
-        journal.extend(held.difference(before).map(|(kind, name)| record::held(*kind, name, true)));
-        journal.extend(before.difference(&held).map(|(kind, name)| record::held(*kind, name, false)));
-        (self.kept_holds, self.kept_sums) = (held, (routers, bindings));
+        // First what goes: an object may have come from one hold to another.
+        journal.extend(before.difference(&held).map(|(kind, name, _)| record::held(*kind, name, None)));
+        journal.extend(held.difference(before).map(|(kind, name, hold)| record::held(*kind, name, Some(*hold))));
+        (self.kept_holds, self.kept_sums) = (held, sums);
     }
 
     /// Has what is held looked for in another list, soon and then ever more rarely: a list that lacked objects by mistake is
@@ -618,18 +626,24 @@ impl Run {
         self.looking_again = Some((now + wait, wait));
     }
 
-    /// Tells the log what is held: when that changes, and again and again while nobody has decided.
+    /// Tells the log what is held: when that begins or is decided, each time that it has doubled, and again and again while
+    /// nobody has decided.
     fn tell_held(&mut self) {
         let held = self.status.held();
-        let ids: Vec<(String, Option<Decision>)> = held.iter().map(|held| (held.id.clone(), held.decision)).collect();
+        let told: Vec<_> = held.iter().map(|held| (held.id.clone(), held.decision, held.count)).collect();
         let waits = held.iter().any(|held| held.decision.is_none());
-        if ids == self.told_held.0 && !(waits && self.told_held.1.elapsed() >= HELD_TOLD_AGAIN) {
+        let (before, at) = &self.told_held;
+        let is_told = |(now, before): (&(String, _, usize), &(String, _, usize))| {
+            (&now.0, now.1) == (&before.0, before.1) && now.2 < before.2.saturating_mul(2)
+        };
+        let all_told = told.len() == before.len() && told.iter().zip(before).all(is_told);
+        if all_told && !(waits && at.elapsed() >= HELD_TOLD_AGAIN) {
             return;
         }
         if held.is_empty() {
             tracing::info!("nothing is held any more");
         }
-        for Held { id, kind, cause, count, known, names, decision } in &held {
+        for Held { id, kind, cause, count, known, names, decision, .. } in &held {
             let (kind, names) = (kind.word(), names.join(" "));
             if *decision == Some(Decision::Reject) {
                 tracing::info!(%id, kind, count, "the loss was rejected; what is missing stays served");
@@ -649,7 +663,7 @@ impl Run {
                  or reject)"
             );
         }
-        self.told_held = (ids, Instant::now());
+        self.told_held = (told, Instant::now());
     }
 
     fn tell_of(&mut self, verdicts: &[Verdict]) {
@@ -703,10 +717,17 @@ fn sort_out<V>(
     now.into_iter().partition(|(key, value)| is_loss(key, value))
 }
 
-/// Those losses that a watch has told and that are believed.
-fn told<V>(hold: &mut Hold<V>, known: usize, losses: Losses<V>) -> Losses<V> {
+/// Those losses that a watch has told and that are believed: of what nobody misses all, and of the rest what `hold` lets pass.
+fn told<V>(hold: &mut Hold<V>, known: usize, losses: Losses<V>, is_missed: impl Fn(&str) -> bool) -> Losses<V> {
     let now = Instant::now();
-    losses.into_iter().filter(|(key, value)| hold.judge_told(known, key, value.clone(), now)).collect()
+    let mut is_believed = |key: &str, value: &Option<Arc<V>>| {
+        if is_missed(key) {
+            return hold.judge_told(known, key, value.clone(), now);
+        }
+        hold.release(key);
+        true
+    };
+    losses.into_iter().filter(|(key, value)| is_believed(key, value)).collect()
 }
 
 /// Passes on each object that a change tells of: its value, or `None` if it was deleted. What a list shows as vanished is

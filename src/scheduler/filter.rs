@@ -115,8 +115,9 @@ impl Rejection {
 pub enum OverQuota {
     /// It has as many as it may.
     #[error(
-        "the namespace has {placed} routes with a Router, and its annotation {annotation} allows {quota}; the route is placed \
+        "the namespace has {routes} with a Router, and its annotation {annotation} allows {quota}; the route is placed \
          when one of them goes or more are allowed",
+        routes = if *.placed == 1 { "1 route".to_owned() } else { format!("{} routes", .placed) },
         annotation = QUOTA_ANNOTATION
     )]
     Exceeded {

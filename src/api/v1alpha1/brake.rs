@@ -12,7 +12,7 @@ pub const NAMES_MAX: usize = 20;
 
 /// A Brake stands for objects that are missing all at once, in a way that looks like an accident, and that the name servers
 /// go on serving. They create it when they begin to hold, and it goes when none of them holds any more. Its name is made
-/// from the missing objects, so that it stands for exactly these.
+/// from the objects that were missing then. While more go missing, or some come back, the status tells what is held now.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "signpost.dev",
@@ -30,19 +30,20 @@ pub struct BrakeSpec {
     /// Kind of the missing objects.
     #[serde(rename = "type")]
     pub kind: BrakeKind,
-    /// How many are held.
+    /// How many were held when it began; `status.objects` tells how many are now.
     pub objects: u32,
-    /// How many of this kind were known when the hold began, those that are held included.
+    /// How many of this kind were known when it began, those that were held included.
     pub known: u32,
     /// How they came to be missing: `list`, a full list of the API did not hold them (or, of a Router, held it without an
     /// active address); `burst`, too many were deleted one after another within a minute.
     pub cause: BrakeCause,
-    /// The first of them by name, at most 20: a Router's name, or `<namespace>/<name>` of a RouteBinding.
+    /// The first of these by name, at most 20: a Router's name, or `<namespace>/<name>` of a RouteBinding.
     #[serde(default)]
     #[schemars(length(max = 20), extend("x-kubernetes-list-type" = "atomic"))]
     pub names: Vec<String>,
     /// What an administrator says: `approve`, they may go; `reject`, they stay served, and the brake rings no alarm until
-    /// the set of missing objects changes. It counts for the name servers that held when it was said.
+    /// the set of missing objects changes. It counts for the name servers that held when it was said, and for what they told
+    /// by then that they hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
     /// When that was said. Setting it anew says it again, to name servers that began to hold later.
@@ -107,6 +108,16 @@ pub struct BrakeStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["server"]))]
     pub holders: Vec<BrakeHolder>,
+    /// How many objects are held now, by the name server that holds most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objects: Option<u32>,
+    /// How many of this kind were known at once, at most, since the hold began; those that are held are among them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known: Option<u32>,
+    /// The first of what is held now by name, at most 20, as the name server tells that wrote last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20), extend("x-kubernetes-list-type" = "atomic"))]
+    pub names: Vec<String>,
     /// What is true of the hold at the moment: `Held`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
@@ -126,6 +137,47 @@ pub struct BrakeHolder {
     pub host: Option<String>,
     /// Since when it holds.
     pub since: Time,
-    /// The `metadata.generation` of the Brake when it began: what is decided later counts for it.
+    /// The `metadata.generation` of the Brake when it told what it holds: what is decided later counts for it.
     pub generation: i64,
+    /// How many objects it holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objects: Option<u32>,
+    /// Which objects these are, in a word that differs when they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub set: Option<String>,
+    /// When they came to be these: later than `since` if the hold has grown or shrunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<Time>,
+}
+
+impl Brake {
+    /// How many objects are held, as far as is told.
+    pub fn objects(&self) -> u32 {
+        self.status.as_ref().and_then(|status| status.objects).unwrap_or(self.spec.objects)
+    }
+
+    /// How many were known at once, at most, since the hold began.
+    pub fn known(&self) -> u32 {
+        self.status.as_ref().and_then(|status| status.known).unwrap_or(self.spec.known)
+    }
+
+    /// The first of what is held, by name.
+    pub fn names(&self) -> &[String] {
+        match &self.status {
+            Some(status) if status.objects.is_some() => &status.names,
+            _ => &self.spec.names,
+        }
+    }
+
+    /// Whether what was decided counts for `holder`: it told what it holds before that.
+    pub fn is_decided_for(&self, holder: &BrakeHolder) -> bool {
+        self.spec.decision.is_some() && self.metadata.generation.is_some_and(|now| now > holder.generation)
+    }
+
+    /// Whether a name server waits for a decision.
+    pub fn is_undecided(&self) -> bool {
+        let mut holders = self.status.iter().flat_map(|status| &status.holders);
+        self.spec.decision.is_none() || holders.any(|holder| !self.is_decided_for(holder))
+    }
 }

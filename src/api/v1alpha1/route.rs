@@ -156,7 +156,7 @@ pub struct RouteStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// What is true of the Route at the moment: `Scheduled`, `Admitted`, `HostProven`, `Published`, `Resolvable`, `MovePending`,
-    /// `TrailBlocked`.
+    /// `TrailBlocked`, `SelectorMismatch`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -15,7 +15,7 @@ use crate::apiserver::audit::Made;
 use crate::apiserver::engine;
 use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::negotiate::{self, Offer};
-use crate::apiserver::registry::{Operation, find};
+use crate::apiserver::registry::{Kind, Operation, find};
 use crate::apiserver::request::WriteOptions;
 use crate::apiserver::table::Include;
 use crate::store::{Key, Revision};
@@ -70,7 +70,8 @@ pub(crate) async fn create_object(writer: &Writer<'_>, mut object: Value, manage
     if let Some(namespace) = writer.namespace {
         meta.insert("namespace".to_owned(), namespace.into());
     }
-    let warnings = finalizer_warnings(&object);
+    let mut warnings = finalizer_warnings(&object);
+    warnings.extend(drop_read_status(writer.kind, &mut object));
     if name.is_empty() && base.is_empty() {
         let cause = Cause::required("metadata.name", "name or generateName is required");
         return Err(ApiError::invalid(writer.kind, "", vec![cause]));
@@ -81,6 +82,7 @@ pub(crate) async fn create_object(writer: &Writer<'_>, mut object: Value, manage
     };
     written.warnings.extend(warnings);
     written.warnings.extend(writer.warnings(&written.object));
+    written.warnings.extend(writer.warning_of_hosts(&written.object).await);
     trace(writer, &written, began);
     Ok(written)
 }
@@ -172,6 +174,17 @@ fn generated(base: &str) -> String {
     name
 }
 
+/// Takes off the status of an object that was read from an API, as it is in a file that `kubectl get -o yaml` has written: such
+/// a file is no wish to set the status, and `kubectl replace --force` has deleted the object by the time it creates it. Where
+/// a kind refuses a status at create, that is told.
+fn drop_read_status(kind: &Kind, object: &mut Value) -> Option<String> {
+    // Only a server gives one.
+    let was_read = object["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty());
+    let status = object.as_object_mut().filter(|_| was_read && kind.has_status)?.remove("status")?;
+    let causes = kind.rules.validate_sent_status(None, &status);
+    (!causes.is_empty()).then(|| "status was dropped: only a RouteBinding sets it".to_owned())
+}
+
 fn finalizer_warnings(object: &Value) -> Vec<String> {
     let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let known = ["orphan", "foregroundDeletion", "kubernetes"];
@@ -189,6 +202,24 @@ fn finalizer_warnings(object: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::v1alpha1::VERSION;
+    use serde_json::json;
+
+    #[test]
+    fn the_status_of_a_copy_is_no_wish() {
+        let routes = find(GROUP, VERSION, "routes").expect("routes are served");
+        let route = |uid: &str, status: Value| json!({"kind": "Route", "metadata": {"name": "r", "uid": uid}, "spec": {}, "status": status});
+        for (uid, status, left, told) in [
+            ("u1", json!({"phase": "scheduled", "dns": "x.test"}), false, true),
+            ("u1", json!({}), false, false),
+            // Written by hand: the kind refuses it.
+            ("", json!({"phase": "scheduled"}), true, false),
+        ] {
+            let mut object = route(uid, status.clone());
+            let warning = drop_read_status(routes, &mut object);
+            assert_eq!((object.get("status").is_some(), warning.is_some()), (left, told), "{uid} {status}");
+        }
+    }
 
     #[test]
     fn generated_names() {

@@ -134,6 +134,16 @@ impl<'a> Writer<'a> {
         told
     }
 
+    /// What the sender of a new Router should know of the hosts of others.
+    pub(crate) async fn warning_of_hosts(&self, object: &Object) -> Option<String> {
+        if self.kind.kind != "Router" {
+            return None;
+        }
+        let (router, reader) = (respond::as_tree(self.kind, object), CacheReader { server: self.server });
+        // The Router is there, whatever comes of this.
+        registry::router::taken_hosts(&router, &self.server.domain, &reader).await.ok().flatten()
+    }
+
     fn context(&self) -> Context<'_> {
         Context {
             identity: self.identity,

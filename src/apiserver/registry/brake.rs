@@ -9,7 +9,7 @@ use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::error::Cause;
 use crate::apiserver::schema::Schema;
 
-/// What a Brake stands for: it cannot be changed, so that a decision on it never lets more pass than was shown.
+/// How a Brake began. What has become of it is told in its status by name servers, who may not decide.
 const FIXED: [&str; 5] = ["type", "objects", "known", "cause", "names"];
 
 pub(super) fn kind() -> Kind {
@@ -46,14 +46,14 @@ const COLUMNS: &[Column] = &[
         kind: "integer",
         priority: 0,
         description: "How many are held.",
-        cell: |object, _| columns::at(object, "spec.objects"),
+        cell: |object, _| now(object, "objects"),
     },
     Column {
         name: "Known",
         kind: "integer",
         priority: 0,
         description: "How many of this kind were known.",
-        cell: |object, _| columns::at(object, "spec.known"),
+        cell: |object, _| now(object, "known"),
     },
     Column {
         name: "Cause",
@@ -86,11 +86,17 @@ const COLUMNS: &[Column] = &[
         priority: 1,
         description: "The first of the missing objects.",
         cell: |object, _| {
-            let names = object["spec"]["names"].as_array().into_iter().flatten();
-            columns::list(names.filter_map(Value::as_str), 3)
+            let names = now(object, "names");
+            columns::list(names.as_array().into_iter().flatten().filter_map(Value::as_str), 3)
         },
     },
 ];
+
+/// What is held now; what was when it began, until a name server has entered.
+fn now(object: &Value, field: &str) -> Value {
+    let part = if object["status"]["objects"].is_null() { "spec" } else { "status" };
+    object[part].get(field).cloned().unwrap_or(Value::Null)
+}
 
 struct Brakes;
 

@@ -117,7 +117,8 @@ fn domain_pattern(prefix: &str, repeat: char) -> String {
 }
 
 fn router(domain: Option<&str>) -> Vec<Rule> {
-    let lower = domain_pattern("", '*').replace("A-Za-z", "a-z");
+    // Without underscores: see `names::check_zone`.
+    let lower = format!(r"^{LABEL}(\.{LABEL})*$").replace("A-Za-z", "a-z");
     let mut rules = vec![
         rule(
             "spec.dns",

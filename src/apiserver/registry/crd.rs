@@ -90,8 +90,8 @@ pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
             domain,
             &[
                 ("Type", "string", ".spec.type", 0),
-                ("Objects", "integer", ".spec.objects", 0),
-                ("Known", "integer", ".spec.known", 0),
+                ("Objects", "integer", ".status.objects", 0),
+                ("Known", "integer", ".status.known", 0),
                 ("Cause", "string", ".spec.cause", 0),
                 ("Decision", "string", ".spec.decision", 0),
                 AGE,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::columns::{self, AGE};
 use super::{Column, Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
 use crate::api::names::{self, HostError, takes_names_of};
-use crate::api::v1alpha1::route::{MOVE_ANNOTATION, RESOLVABLE, Route, SCHEDULED};
+use crate::api::v1alpha1::route::{ADMITTED, MOVE_ANNOTATION, RESOLVABLE, Route, SCHEDULED};
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::auth::rules::{self, Access};
 use crate::apiserver::error::{ApiError, Cause};
@@ -72,8 +72,11 @@ const COLUMNS: &[Column] = &[
         name: "Live",
         kind: "string",
         priority: 0,
-        description: "Whether every name server was asked for its name and answered right.",
-        cell: |object, _| columns::condition(object, RESOLVABLE, "status"),
+        description: "Whether every name server was asked for its name and answered right, and it may have its host.",
+        cell: |object, _| match is_refused(object) {
+            true => Value::from("False"),
+            false => columns::condition(object, RESOLVABLE, "status"),
+        },
     },
     AGE,
     Column {
@@ -100,10 +103,18 @@ const COLUMNS: &[Column] = &[
         name: "Reason",
         kind: "string",
         priority: 1,
-        description: "Why it is scheduled or not, in one word.",
-        cell: |object, _| columns::condition(object, SCHEDULED, "reason"),
+        description: "Why it is scheduled or not, or must not have its host, in one word.",
+        cell: |object, _| {
+            let kind = if is_refused(object) { ADMITTED } else { SCHEDULED };
+            columns::condition(object, kind, "reason")
+        },
     },
 ];
+
+/// Whether it must not have its host, or must not any more.
+fn is_refused(route: &Value) -> bool {
+    columns::condition(route, ADMITTED, "status") == "False"
+}
 
 struct Routes;
 
@@ -505,6 +516,25 @@ mod tests {
             }
             let found = check_update("Route", &old, new);
             assert_eq!(found.is_empty(), good, "{spec} {found:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_must_not_have_its_host_does_not_look_healthy() {
+        let cell = |object: &Value, name: &str| {
+            let column = COLUMNS.iter().find(|column| column.name == name).expect("a column");
+            (column.cell)(object, 0)
+        };
+        let mut route = scheduled(json!({"host": "www.shop.test"}));
+        for (admitted, live, reason) in
+            [(("True", "Admitted"), "True", "Bound"), (("False", "OwnershipUnproven"), "False", "OwnershipUnproven")]
+        {
+            route["status"]["conditions"] = json!([
+                {"type": "Scheduled", "status": "True", "reason": "Bound"},
+                {"type": "Admitted", "status": admitted.0, "reason": admitted.1},
+                {"type": "Resolvable", "status": "True", "reason": "Resolvable"},
+            ]);
+            assert_eq!((cell(&route, "Live"), cell(&route, "Reason")), (json!(live), json!(reason)));
         }
     }
 

@@ -220,7 +220,7 @@ fn keep_ttl_horizon(context: &Context<'_>, old: &Value, new: &mut Value) {
 fn dns_fault(context: &Context<'_>, value: &Value) -> Option<Cause> {
     let (dns, domain) = (value.as_str()?, context.domain);
     let alias_zone = names::alias_zone(domain);
-    let what = if let Err(error) = names::check_domain(dns).and_then(|()| names::check_a_labels(dns)) {
+    let what = if let Err(error) = names::check_zone(dns).and_then(|()| names::check_a_labels(dns)) {
         error.to_string()
     } else if dns.bytes().any(|octet| octet.is_ascii_uppercase()) {
         format!("must be in lower case, {:?}", dns.to_ascii_lowercase())
@@ -376,6 +376,31 @@ async fn overlap(object: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
         return Err(ApiError::invalid(super::known("Router"), name, vec![cause]));
     }
     Ok(())
+}
+
+/// Warns of custom hosts of Routes that lie in the zone of a new Router. None is below the platform's `domain`, where most zones
+/// are.
+pub async fn taken_hosts(router: &Value, domain: &str, reader: &dyn Reader) -> Result<Option<String>, ApiError> {
+    const TOLD_MAX: usize = 4;
+    let dns = router["spec"]["dns"].as_str().unwrap_or_default();
+    if dns.is_empty() || is_at_or_below(dns, domain) {
+        return Ok(None);
+    }
+    let lies = |host: &str| is_at_or_below(host.strip_prefix("*.").unwrap_or(host), dns);
+    let claims = reader.matching("NameClaim", "spec.value", &lies).await?;
+    let held = claims.iter().map(|claim| &claim["spec"]);
+    let held = held.filter(|spec| spec["type"] == "host" && spec["releasedAt"].is_null());
+    let mut hosts: Vec<&str> = held.filter_map(|spec| spec["value"].as_str()).collect();
+    hosts.sort_unstable();
+    let more = hosts.len().saturating_sub(TOLD_MAX);
+    let told = hosts[..hosts.len() - more].join(", ");
+    Ok((!hosts.is_empty()).then(|| {
+        let and = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!(
+            "spec.dns: the zone {dns} takes custom hosts of routes: {told}{and}; their own DNS is not asked any more, and the \
+             routes say HostInZone"
+        )
+    }))
 }
 
 /// Refuses to delete a Router with routes, unless the sender knows how many are lost.
@@ -663,6 +688,33 @@ mod tests {
                 Ok(writes) => assert_eq!(told(&writes), [("zones", Some("7"), &Effect::Put(json!({})))]),
                 Err(error) => assert_eq!((error.code, error.causes[0].field.as_str()), (422, "spec.dns")),
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn hosts_that_a_new_zone_takes_are_told() {
+        let claim = |kind: &str, value: &str, released: Value| {
+            json!({"kind": "NameClaim", "metadata": {"name": value}, "spec": {"type": kind, "value": value,
+                "releasedAt": released}})
+        };
+        let objects = Objects::new(vec![
+            claim("host", "*.shop.test", Value::Null),
+            claim("host", "www.shop.test", Value::Null),
+            claim("host", "old.shop.test", json!("2026-01-01T00:00:00Z")),
+            claim("host", "notshop.test", Value::Null),
+            claim("label", "shop", Value::Null),
+        ]);
+        for (dns, told) in [
+            ("shop.test", Some("takes custom hosts of routes: *.shop.test, www.shop.test; ")),
+            ("www.shop.test", Some("takes custom hosts of routes: www.shop.test; ")),
+            ("old.shop.test", None),
+            ("shop", None),
+            ("s1.v3.example", None),
+        ] {
+            let router = json!({"spec": {"dns": dns}});
+            let found = taken_hosts(&router, "v3.example", &objects).await.unwrap();
+            assert_eq!(found.is_some(), told.is_some(), "{dns} {found:?}");
+            assert!(found.is_none_or(|found| found.contains(told.unwrap_or_default())), "{dns}");
         }
     }
 

@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use serde::Serialize;
 
 use super::warnings::{self, NAMED, summed};
-use crate::api::v1alpha1::brake::{Brake, BrakeSpec};
+use crate::api::v1alpha1::brake::Brake;
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::router::{Router, RouterState};
 use crate::api::v1alpha1::zone::{Zone, ZoneKind};
@@ -276,10 +276,9 @@ impl Report {
             ("Brakes", brakes.is_some()),
         ];
         self.not_read = read.into_iter().filter(|(_, is_read)| !is_read).map(|(what, _)| what).collect();
-        for brake in brakes.iter().flatten().filter(|brake| brake.spec.decision.is_none()) {
-            let BrakeSpec { kind, objects, known, .. } = &brake.spec;
+        for brake in brakes.iter().flatten().filter(|brake| brake.is_undecided()) {
+            let (kind, objects, known) = (brake.spec.kind.word(), brake.objects(), brake.known());
             let id = brake.metadata.name.as_deref().unwrap_or_default();
-            let kind = kind.word();
             warnings.push(format!(
                 "the brake holds {objects} of {known} objects of the kind {kind}: signpost brake approve {id}, or reject"
             ));

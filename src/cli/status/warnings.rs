@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use crate::api::v1alpha1::route::{MOVE_PENDING, PUBLISHED, RESOLVABLE, Route};
+use crate::api::v1alpha1::route::{ADMITTED, MOVE_PENDING, PUBLISHED, RESOLVABLE, Route};
 use crate::api::v1alpha1::router::{ACCEPTED, ADDRESSES_HEALTHY, Router, ZONE_PUBLISHED};
 
 /// How many objects a warning names, and how many Routers have a warning of their own for one thing.
@@ -62,6 +62,9 @@ pub(super) fn of_routes(routes: &[Route], routers: Option<&BTreeSet<&str>>) -> V
         let says = |kind: &str, word: &str| {
             status.conditions.iter().find(|condition| condition.type_ == kind && condition.status == word)
         };
+        if let Some(said) = says(ADMITTED, "False") {
+            add(1, format!("not admitted any more, {}", said.reason));
+        }
         match (says(PUBLISHED, "False"), says(RESOLVABLE, "False")) {
             (Some(said), _) => add(1, format!("not published, {}", said.reason)),
             (None, Some(said)) => add(2, format!("not resolvable, {}", said.reason)),

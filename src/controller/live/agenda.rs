@@ -3,13 +3,14 @@
 //! There are two agendas: of what something waits for, and of what is only looked at again. The first goes first, so that a
 //! great many zones to be looked at hold up no new route.
 
+use std::ops::Bound;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::check::{Check, Expected, Fault, PROBE_LABEL, Probe};
+use super::check::{Check, Expected, Fault, PROBE_LABEL, Probe, WhenOld};
 use super::proofs::{Agenda, IDLE_MAX, Proofs, SERVERS_MAX, Zone, shard_of, system_name};
-use super::standing::{Effect, State};
+use super::standing::{Effect, PATIENCE, RETRY_LONGEST, State};
 use crate::compiler::settings::text_of;
 use crate::wire::Name;
 use crate::zone::Serial;
@@ -19,6 +20,11 @@ const EXPLICIT_AT_A_TIME: usize = 8;
 /// The least time between two checks of a server and a zone that are right: under steady change one check proves all that has
 /// come meanwhile.
 const GAP: Duration = Duration::from_millis(20);
+
+/// Aliases that one check asks for of a server that stays at an old version, each by its name.
+const OLD_AT_A_TIME: usize = 32;
+/// Routes among which these are looked for: many may be proven of this server and wait for another.
+const OLD_LOOKED_AT: usize = 1024;
 
 /// A check to be carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,8 +57,8 @@ impl Proofs {
         };
         let (_, apex, server) = agenda.pop_first().expect("it was there");
         let job = match apex == *self.settings.alias_apex() {
-            true => self.alias_job(server),
-            false => self.shard_job(&apex, server, random),
+            true => self.alias_job(server, now),
+            false => self.shard_job(&apex, server, now, random),
         };
         let zone = self.zone_mut(&apex)?;
         zone.due[server] = None;
@@ -60,7 +66,8 @@ impl Proofs {
         job
     }
 
-    fn shard_job(&mut self, apex: &Name, server: usize, random: u64) -> Option<Job> {
+    fn shard_job(&mut self, apex: &Name, server: usize, now: Instant, random: u64) -> Option<Job> {
+        let is_held = self.brake_of(apex).is_some();
         let shard = self.shards.get_mut(apex)?;
         let bit = 1_u64 << server;
         let routes = &self.routes;
@@ -89,14 +96,24 @@ impl Proofs {
         {
             probes.push(Probe { expected: shard.expectation.of(&name).clone(), name });
         }
-        let check = Check { apex: apex.clone(), serial: shard.zone.serial, probes };
+        let when_old = match shard.zone.standings[server].stays_at(now) {
+            None => WhenOld::Stop,
+            Some(_) if is_held => WhenOld::Ask,
+            Some(_) => WhenOld::AskForAll,
+        };
+        let check = Check { apex: apex.clone(), serial: shard.zone.serial, probes, when_old };
         Some(Job { server, check, epoch: shard.zone.epoch, labels })
     }
 
-    fn alias_job(&mut self, server: usize) -> Option<Job> {
+    fn alias_job(&mut self, server: usize, now: Instant) -> Option<Job> {
         let bit = 1_u64 << (server + SERVERS_MAX);
         let wants = |label: &str| self.routes.get(label).is_some_and(|route| route.to_ask & bit != 0);
-        let labels: Vec<Box<str>> = self.asking.iter().filter(|label| wants(label)).take(IDLE_MAX).cloned().collect();
+        let mut labels: Vec<Box<str>> =
+            self.asking.iter().filter(|label| wants(label)).take(IDLE_MAX).cloned().collect();
+        let stays_at = self.alias.standings[server].stays_at(now);
+        if let Some(found) = stays_at {
+            self.add_behind(&mut labels, server, found);
+        }
         // Under steady change a server is always a little behind: what has waited longest is what it must have.
         let waiting = self.waiting.iter().filter_map(|label| Some(self.routes.get(label)?.serial));
         let oldest = waiting.reduce(|a, b| if a.is_after(b) { b } else { a });
@@ -112,8 +129,36 @@ impl Proofs {
             let name = self.settings.alias_apex().prepend(label.as_bytes()).ok()?;
             Some(Probe { name, expected: Expected::Alias(system_name(&self.routes.get(label)?.binding)) })
         });
-        let check = Check { apex: self.settings.alias_apex().clone(), serial, probes: probes.collect() };
+        let probes = probes.collect();
+        let when_old = if stays_at.is_some() { WhenOld::Ask } else { WhenOld::Stop };
+        let check = Check { apex: self.settings.alias_apex().clone(), serial, probes, when_old };
         Some(Job { server, check, epoch: self.alias.epoch, labels })
+    }
+
+    /// Adds routes that the version `found`, at which the server stays, may not have, and that it has not shown to have: first
+    /// those that wait, then some of those that were told of already, in turn.
+    fn add_behind(&mut self, labels: &mut Vec<Box<str>>, server: usize, found: Serial) {
+        let lacks = |label: &str| {
+            let needs = self.routes.get(label).is_some_and(|route| route.serial.is_after(found));
+            needs && self.shown.get(label).is_none_or(|shown| !shown.contains_key(&server))
+        };
+        let waiting = self.waiting.iter().filter(|label| lacks(label)).take(OLD_AT_A_TIME);
+        let after = (Bound::Excluded(&*self.behind_turn), Bound::Unbounded);
+        let up_to = (Bound::Unbounded, Bound::Included(&*self.behind_turn));
+        let told = self.behind.range::<str, _>(after).chain(self.behind.range::<str, _>(up_to)).take(OLD_LOOKED_AT);
+        let mut last = None;
+        let told = told.inspect(|label| last = Some((*label).clone())).filter(|label| lacks(label));
+        for label in waiting.chain(told) {
+            if labels.len() >= OLD_AT_A_TIME {
+                break;
+            }
+            if !labels.contains(label) {
+                labels.push(label.clone());
+            }
+        }
+        if let Some(last) = last {
+            self.behind_turn = last;
+        }
     }
 
     /// A check has ended; `random` is a number of chance.
@@ -122,13 +167,21 @@ impl Proofs {
         let (server, interval) = (*server, self.interval);
         let is_alias = *apex == *self.settings.alias_apex();
         let is_right = result.is_ok();
+        let old = match &result {
+            Err(Fault::OldSerial { found, shown, .. }) => Some((*found, *shown)),
+            _ => None,
+        };
         let Some(zone) = self.zone_mut(apex) else { return };
         let standing = &mut zone.standings[server];
         standing.under_way = false;
         if zone.epoch != *epoch {
             return self.schedule(apex, server, true, now);
         }
-        let effect = standing.note(result, now);
+        let showed_all = standing.shows_all();
+        let mut effect = standing.note(result, now);
+        if !is_alias && standing.shows_all() != showed_all {
+            effect = Effect::Large;
+        }
         let mut wait = standing.next_wait(interval);
         let is_urgent = standing.is_failing();
         if !is_urgent {
@@ -137,15 +190,28 @@ impl Proofs {
         }
         self.schedule(apex, server, is_urgent, now + wait);
         let bit = 1_u64 << if is_alias { server + SERVERS_MAX } else { server };
-        if is_right {
-            for label in labels {
-                if let Some(route) = self.routes.get_mut(label) {
-                    route.to_ask &= !bit;
-                    if route.to_ask == 0 {
-                        self.asking.remove(label);
-                    }
-                }
+        let (mut is_news, mut is_early) = (false, false);
+        for (at, label) in labels.iter().enumerate() {
+            let Some(route) = self.routes.get_mut(label) else { continue };
+            if !is_right && !old.is_some_and(|(_, shown)| shown.has(at)) {
+                is_early |= old.is_some() && now < route.since + PATIENCE * 2;
+                continue;
             }
+            route.to_ask &= !bit;
+            if route.to_ask == 0 {
+                self.asking.remove(label);
+            }
+            if let Some((found, _)) = old.filter(|_| is_alias) {
+                self.shown.entry(label.clone()).or_default().insert(server, found);
+                self.dirty.push(label);
+                is_news = true;
+            }
+        }
+        if is_news {
+            // There may be more of them.
+            self.schedule(apex, server, true, now + GAP);
+        } else if is_early {
+            self.schedule(apex, server, true, now + RETRY_LONGEST);
         }
         if !is_alias {
             self.changed_shards.insert(apex.clone());

@@ -1,7 +1,9 @@
 //! One check: what one name server says of one zone, compared with what it must say.
 //!
 //! First the zone's SOA is asked for, then the names: so the names' answers are at least as new as the serial. A serial
-//! that is too old ends the check, since nothing more is known of what the server should answer.
+//! that is too old ends the check at first: a moment later it will not be. Of a server whose serial stays too old, as where the
+//! brake holds back what was deleted, the names are asked for nevertheless ([`WhenOld`]): what it answers for a name is proof
+//! of that name.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -19,8 +21,52 @@ pub struct Check {
     pub apex: Name,
     /// The least serial that the server should have.
     pub serial: Serial,
-    /// Names of the zone.
+    /// Names of the zone, at most [`PROBES_MAX`].
     pub probes: Vec<Probe>,
+    /// What is done when its serial is older.
+    pub when_old: WhenOld,
+}
+
+/// Most names that one check asks for.
+pub const PROBES_MAX: usize = 64;
+
+/// What a check does when the server has an older version of the zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenOld {
+    /// It ends.
+    Stop,
+    /// It asks for the names. All their addresses have to be in the answers: some of them may be those of before.
+    AskForAll,
+    /// It asks for the names as ever: a Brake is known to be why the serial is old.
+    Ask,
+}
+
+/// Which names of a check are answered as they should be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Shown {
+    right: u64,
+    asked: u32,
+}
+
+impl Shown {
+    /// Of what was asked for, in the order of the check's probes.
+    pub fn new(right: impl IntoIterator<Item = bool>) -> Self {
+        let note = |shown: Shown, is_right| Shown {
+            right: shown.right | u64::from(is_right) << shown.asked,
+            asked: shown.asked + 1,
+        };
+        right.into_iter().take(PROBES_MAX).fold(Shown::default(), note)
+    }
+
+    /// Whether the probe at that place is.
+    pub fn has(self, at: usize) -> bool {
+        at < PROBES_MAX && self.right & (1 << at) != 0
+    }
+
+    /// Whether something was asked for, and all of it is.
+    pub fn is_all(self) -> bool {
+        self.asked > 0 && self.right.count_ones() == self.asked
+    }
 }
 
 /// A name with what must be answered for it.
@@ -70,8 +116,13 @@ pub enum Fault {
         found: Serial,
         /// The version that is needed at least.
         needed: Serial,
+        /// Which names it answers right all the same.
+        shown: Shown,
     },
 }
+
+/// The reason of [`Fault::OldSerial`].
+pub const OLD_SERIAL: &str = "OldSerial";
 
 impl Fault {
     /// Why, in one word, as a condition's reason.
@@ -81,7 +132,7 @@ impl Fault {
             Fault::Error { .. } => "ErrorAnswer",
             Fault::NotAuthoritative(_) => "NotAuthoritative",
             Fault::WrongAnswer { .. } => "WrongAnswer",
-            Fault::OldSerial { .. } => "OldSerial",
+            Fault::OldSerial { .. } => OLD_SERIAL,
         }
     }
 
@@ -130,18 +181,28 @@ pub async fn carry_out(server: SocketAddr, check: &Check, patience: Duration) ->
     let reply = ask(server, &question, patience).await.map_err(Fault::NotAnswering)?;
     let found = serial(&question, &reply)?;
     if found != check.serial && !found.is_after(check.serial) {
-        return Err(Fault::OldSerial { found, needed: check.serial });
+        let probes = if check.when_old == WhenOld::Stop { &[][..] } else { &check.probes[..] };
+        let asked = probes.iter().map(|probe| ask_for(server, probe, check.when_old, patience));
+        let shown = futures::future::join_all(asked).await.iter().map(Result::is_ok).collect::<Vec<_>>();
+        return Err(Fault::OldSerial { found, needed: check.serial, shown: Shown::new(shown) });
     }
-    let questions = check.probes.iter().flat_map(|probe| {
-        let ask_one = move |rtype| async move {
-            let question = Question { name: probe.name.clone(), rtype };
-            let reply = ask(server, &question, patience).await.map_err(Fault::NotAnswering)?;
-            judge(&question, &probe.expected, &reply)
-        };
-        probe.expected.types().iter().copied().map(ask_one)
-    });
-    futures::future::try_join_all(questions).await?;
+    let asked = check.probes.iter().map(|probe| ask_for(server, probe, WhenOld::Ask, patience));
+    futures::future::try_join_all(asked).await?;
     Ok(found)
+}
+
+/// Asks for one name.
+async fn ask_for(server: SocketAddr, probe: &Probe, when_old: WhenOld, patience: Duration) -> Result<(), Fault> {
+    let questions = probe.expected.types().iter().copied().map(|rtype| async move {
+        let question = Question { name: probe.name.clone(), rtype };
+        let reply = ask(server, &question, patience).await.map_err(Fault::NotAnswering)?;
+        judge(&question, &probe.expected, &reply)?;
+        match when_old == WhenOld::AskForAll && !has_all(&probe.expected, rtype, &reply) {
+            true => Err(wrong(&question, &reply)),
+            false => Ok(()),
+        }
+    });
+    futures::future::try_join_all(questions).await.map(drop)
 }
 
 impl Check {
@@ -188,6 +249,13 @@ pub fn judge(question: &Question, expected: &Expected, reply: &Reply) -> Result<
         }
     };
     if right && of_name { Ok(()) } else { Err(wrong(question, reply)) }
+}
+
+/// Whether a right answer has all addresses of its type, not just some.
+fn has_all(expected: &Expected, rtype: RecordType, reply: &Reply) -> bool {
+    let Expected::Addresses(addresses) = expected else { return true };
+    let mut of_type = addresses.iter().filter(|address| address.is_ipv6() == (rtype == RecordType::AAAA));
+    of_type.all(|address| reply.answers.iter().any(|record| record.data == Data::Address(*address)))
 }
 
 /// Whether the answer is one of an authority, and no error.
@@ -294,6 +362,7 @@ mod tests {
         let check = Check {
             apex: name("s.example."),
             serial: Serial(7),
+            when_old: WhenOld::Stop,
             probes: vec![
                 Probe {
                     name: name("x.s.example."),
@@ -336,8 +405,44 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn of_a_server_that_stays_old_the_names_are_asked_for() {
+        let soa = || vec![Say::Records(vec![Data::Soa(Serial(6))])];
+        let of = async |a: &str, when_old| {
+            let a = says(a);
+            let server = FakeServer::start(move |question, _| match question.rtype {
+                RecordType::SOA => soa(),
+                RecordType::A => a.clone(),
+                RecordType::CNAME => vec![Say::Records(vec![Data::Alias(name("z.example."))])],
+                _ => says(""),
+            })
+            .await;
+            let to = Expected::Addresses(addresses("192.0.2.1 192.0.2.2").into());
+            let probes = vec![
+                Probe { name: name("x.s.example."), expected: to },
+                Probe { name: name("y.s.example."), expected: Expected::Alias(name("z.example.")) },
+                Probe { name: name("w.s.example."), expected: Expected::Alias(name("elsewhere.example.")) },
+            ];
+            let check = Check { apex: name("s.example."), serial: Serial(7), probes, when_old };
+            match carry_out(server.address, &check, Duration::from_millis(200)).await {
+                Err(Fault::OldSerial { found: Serial(6), needed: Serial(7), shown }) => {
+                    [0, 1, 2].map(|at| shown.has(at))
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(of("192.0.2.1 192.0.2.2", WhenOld::Stop).await, [false; 3]);
+        assert_eq!(of("192.0.2.1 192.0.2.2", WhenOld::AskForAll).await, [true, true, false]);
+        // One address of two may be all there was before, unless it is known why the serial is old.
+        assert_eq!(of("192.0.2.1", WhenOld::AskForAll).await, [false, true, false]);
+        assert_eq!(of("192.0.2.1", WhenOld::Ask).await, [true, true, false]);
+        assert_eq!(of("192.0.2.9", WhenOld::Ask).await, [false, true, false]);
+        let all = Shown::new([true; 64]);
+        assert!(all.is_all() && all.has(63) && !all.has(64) && !Shown::default().is_all());
+    }
+
+    #[tokio::test]
     async fn nobody_is_asked_at_an_address_of_examples() {
-        let check = Check { apex: name("s.example."), serial: Serial(7), probes: Vec::new() };
+        let check = Check { apex: name("s.example."), serial: Serial(7), probes: Vec::new(), when_old: WhenOld::Stop };
         for address in ["192.0.2.53:53", "198.51.100.1:53", "203.0.113.9:53", "[2001:db8::53]:53", "[3fff::1]:53"] {
             let address = address.parse().expect("an address");
             let found = carry_out(address, &check, Duration::from_secs(60)).await;

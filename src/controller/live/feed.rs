@@ -31,6 +31,8 @@ pub struct ZoneNews {
     pub aliases: HashMap<Box<str>, Option<AliasNews>>,
     /// The newest serial of the alias zone.
     pub alias_serial: Option<Serial>,
+    /// Zones whose serials the API refuses to have written, with their Routers and why; `None`: it does no more.
+    pub refused: HashMap<Name, Option<(Arc<RouterInput>, String)>>,
 }
 
 /// A shard's zone, whose contents have a serial.

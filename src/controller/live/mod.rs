@@ -12,7 +12,7 @@
 //! The loop runs where the ledger does: only in the process that leads. It adds one write to the way of a new Route, and a
 //! few questions a second, whatever the number of Routes: [`proofs`] says why that is enough.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,9 +29,11 @@ use self::proofs::{Proofs, Server};
 use self::standing::PATIENCE;
 use self::write::{RouteWrite, Written};
 use super::route::{BindingView, RouteView};
+use crate::api::names::is_at_or_below;
+use crate::api::v1alpha1::brake::{Brake, BrakeKind};
 use crate::client::backoff::random;
 use crate::client::events::{Events, Notice, Reporter};
-use crate::client::reflector::{ObjectKey, Store};
+use crate::client::reflector::{self, ObjectKey, Store, reflect};
 use crate::client::status::Statement;
 use crate::compiler;
 use crate::compiler::inputs::binding_key;
@@ -69,6 +71,8 @@ const QUESTIONS_PER_SECOND: u32 = 500;
 const EVENTS_PER_SECOND: u32 = 20;
 /// Routes judged in a row before anything else is looked at.
 const JUDGED_IN_A_ROW: usize = 1024;
+/// The longest wait of the mirror of Brakes: the kind may be missing in a cluster that has older definitions.
+const MIRROR_WAIT_LONGEST: Duration = Duration::from_secs(60);
 /// How long a write may take.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long after a write failed it is tried again.
@@ -109,6 +113,11 @@ pub async fn run(
 ) {
     let reporter =
         Reporter { controller: "signpost.dev/verifier", action: "Verifying", instance: settings.instance.clone() };
+    let mirroring = reflector::Settings { backoff_longest: MIRROR_WAIT_LONGEST, ..reflector::Settings::default() };
+    let (brakes, mut brake_changes) = reflect(client.clone(), mirroring, |brake: Brake| {
+        let is_held = brake.status.as_ref().is_some_and(|status| !status.holders.is_empty());
+        is_held.then_some(brake.spec.kind)
+    });
     let (events, recording) = Events::new(client.clone(), reporter, metrics.events.clone());
     // It ends with this loop.
     let mut beside = JoinSet::new();
@@ -141,6 +150,7 @@ pub async fn run(
             () = stop.cancelled() => break,
             () = prover.zones.wait() => {}
             () = prover.routes.feed.wait() => {}
+            _ = brake_changes.next() => prover.proofs.take_brakes(held_by(&brakes)),
             Some(landed) = prover.checks.join_next() => prover.on_checked(landed),
             Some(landed) = prover.writes.join_next() => prover.on_written(landed),
             () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
@@ -165,7 +175,7 @@ struct Prover {
     /// Bound Routes whose names are in no zone, as far as is known, and since when.
     unheld: HashMap<ObjectKey, Instant>,
     /// What was written of each Router.
-    routers: HashMap<String, (Statement, Serial)>,
+    routers: HashMap<String, (Statement, Option<Serial>)>,
     writing: HashSet<Subject>,
     /// Labels that were judged while their Route was being written.
     again: HashSet<Box<str>>,
@@ -189,7 +199,14 @@ enum Subject {
 impl Prover {
     fn take_news(&mut self) {
         let now = Instant::now();
-        self.proofs.take(self.zones.take(), now);
+        let news = self.zones.take();
+        // A zone elsewhere may take hosts of routes, or let go of them; one of the platform's domain holds none.
+        let comes_or_goes = |(apex, shard): (&Name, &Option<_>)| {
+            self.proofs.is_other_elsewhere(apex, shard.is_some()).then(|| apex.clone())
+        };
+        let elsewhere: Vec<Name> = news.shards.iter().filter_map(comes_or_goes).collect();
+        self.proofs.take(news, now);
+        self.look_at_hosts_in(&elsewhere);
         for key in self.routes.feed.take() {
             let bound = self.routes.routes.get(&key).is_some_and(|route| route.bound);
             let binding = self.routes.bindings.get(&key).filter(|_| bound);
@@ -201,6 +218,22 @@ impl Prover {
                 }
                 Some(_) => drop(self.unheld.entry(key).or_insert(now)),
                 None => drop(self.unheld.remove(&key)),
+            }
+        }
+    }
+
+    /// Has the Routes judged whose own hosts lie in one of these zones.
+    fn look_at_hosts_in(&mut self, zones: &[Name]) {
+        if zones.is_empty() {
+            return;
+        }
+        let zones: Vec<String> = zones.iter().map(check::text).collect();
+        for (key, route) in self.routes.routes.all() {
+            let lies = |host: &str| zones.iter().any(|zone| is_at_or_below(host, zone));
+            if route.host.as_deref().is_some_and(lies)
+                && let Some(binding) = self.routes.bindings.get(&key)
+            {
+                self.proofs.look_at(&binding.label.to_ascii_lowercase());
             }
         }
     }
@@ -425,6 +458,11 @@ impl Prover {
         let checks = checks.map(|at| at.max(self.questions.opens_at(now)));
         [unheld, looks, checks].into_iter().flatten().min()
     }
+}
+
+/// The Brakes that name servers have entered.
+fn held_by(brakes: &Store<Option<BrakeKind>>) -> BTreeMap<String, BrakeKind> {
+    brakes.all().into_iter().filter_map(|(key, kind)| Some((key.name, (*kind)?))).collect()
 }
 
 fn namespace(key: &ObjectKey) -> &str {

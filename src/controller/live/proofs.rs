@@ -6,6 +6,10 @@
 //! of the alias zone holds all that were in it. So a check is one of a server and a *zone*, and proves all names that wait for
 //! it. While few wait, as on an idle system, they are themselves the names that are asked for; else it is the wildcard by a
 //! name of chance, and one alias. Names that a Router's `records` name have answers of their own, and are always asked for.
+//!
+//! A server may stay at an old version while it answers right: where the brake holds back what was deleted, its zones are not
+//! what the ledger counts, and it serves what is new under serials of its own. There each alias is asked for by its name,
+//! some at a time, and is proven by the answer, from the version on in which it was seen.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
@@ -14,9 +18,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::check::OLD_SERIAL;
 use super::feed::{AliasNews, ShardNews, ZoneNews};
 use super::shard::Expectation;
 use super::standing::{PATIENCE, Standing};
+use super::verdict::BRAKE_HELD;
+use crate::api::v1alpha1::brake::BrakeKind;
 use crate::compiler::Settings;
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::wire::Name;
@@ -72,6 +79,16 @@ pub struct Proofs {
     /// Checks that see whether all still is as it was.
     pub(super) periodic: Agenda,
     pub(super) dirty: Dirty,
+    /// Aliases that servers which stay at an old version have shown, each with that version.
+    pub(super) shown: HashMap<Box<str>, BTreeMap<usize, Serial>>,
+    /// Routes that were told that a server has an old version.
+    pub(super) behind: BTreeSet<Box<str>>,
+    /// The one of them that was looked at last.
+    pub(super) behind_turn: Box<str>,
+    /// Zones whose serials cannot be written: their Routers, and why.
+    pub(super) refused: HashMap<Name, (Box<str>, String)>,
+    /// What the brake holds, by the names of the Brakes.
+    brakes: BTreeMap<String, BrakeKind>,
     later: BTreeSet<(Instant, Box<str>)>,
     pub(super) changed_shards: HashSet<Name>,
     counts: BTreeMap<&'static str, usize>,
@@ -166,11 +183,21 @@ impl Proofs {
             urgent: Agenda::new(),
             periodic: Agenda::new(),
             dirty: Dirty::default(),
+            shown: HashMap::new(),
+            behind: BTreeSet::new(),
+            behind_turn: Box::default(),
+            refused: HashMap::new(),
+            brakes: BTreeMap::new(),
             later: BTreeSet::new(),
             changed_shards: HashSet::new(),
             counts: BTreeMap::new(),
             epochs: 0,
         }
+    }
+
+    /// Whether a shard's zone outside the platform's domain comes, or goes, when it `is_there`.
+    pub fn is_other_elsewhere(&self, apex: &Name, is_there: bool) -> bool {
+        !apex.is_below(self.settings.domain()) && self.shards.contains_key(apex) != is_there
     }
 
     /// The server at that place in the list.
@@ -188,10 +215,37 @@ impl Proofs {
         self.routes.get(label).map(|route| route.since)
     }
 
+    /// Takes what the brake holds.
+    pub fn take_brakes(&mut self, brakes: BTreeMap<String, BrakeKind>) {
+        if self.brakes == brakes {
+            return;
+        }
+        self.brakes = brakes;
+        self.behind.iter().for_each(|label| self.dirty.push(label));
+        let is_failing = |shard: &Shard| shard.zone.standings.iter().any(Standing::is_failing);
+        let failing = self.shards.iter().filter(|(_, shard)| is_failing(shard)).map(|(apex, _)| apex.clone());
+        self.changed_shards.extend(failing);
+    }
+
+    /// The Brake by which the zone may be older than the ledger says: bindings are in the alias zone, and in their shards while
+    /// trails lead there; a Router in its shard.
+    pub(super) fn brake_of(&self, apex: &Name) -> Option<&str> {
+        let is_alias = *apex == *self.settings.alias_apex();
+        let mut brakes = self.brakes.iter().filter(|(_, kind)| !is_alias || **kind == BrakeKind::RouteBinding);
+        brakes.next().map(|(name, _)| name.as_str())
+    }
+
     /// Takes what the ledger told.
     pub fn take(&mut self, news: ZoneNews, now: Instant) {
         for (apex, shard) in news.shards {
             self.take_shard(apex, shard, now);
+        }
+        for (apex, refused) in news.refused {
+            match refused {
+                Some((router, error)) => drop(self.refused.insert(apex.clone(), (router.name.clone(), error))),
+                None => drop(self.refused.remove(&apex)),
+            }
+            self.changed_shards.insert(apex);
         }
         if let Some(serial) = news.alias_serial {
             self.alias.serial = serial;
@@ -206,6 +260,7 @@ impl Proofs {
 
     fn take_shard(&mut self, apex: Name, news: Option<ShardNews>, now: Instant) {
         let Some(ShardNews { router, serial }) = news else {
+            self.refused.remove(&apex);
             if let Some(gone) = self.shards.remove(&apex) {
                 self.unschedule(&apex, &gone.zone);
                 self.look_at_zone(&apex);
@@ -315,6 +370,8 @@ impl Proofs {
         self.count(Some(route.reason.unwrap_or(PENDING)), None);
         self.waiting.remove(label);
         self.asking.remove(label);
+        self.behind.remove(label);
+        self.shown.remove(label);
         if let Some(shard) = self.shards.get_mut(&shard_of(&route.binding)) {
             shard.explicit.remove(label);
         }
@@ -391,6 +448,10 @@ impl Proofs {
             return;
         };
         let before = route.reason.replace(reason).unwrap_or(PENDING);
+        match reason {
+            OLD_SERIAL | BRAKE_HELD => drop(self.behind.insert(label.into())),
+            _ => drop(self.behind.remove(label)),
+        }
         self.waiting.remove(label);
         self.sample = Some(label.into());
         self.count(Some(before), Some(reason));

@@ -1,5 +1,6 @@
 //! Proofs played through without sockets and clocks: what is asked, how often, and what is said of it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,11 +9,12 @@ use tokio::time::Instant;
 
 use super::agenda::Job;
 use super::ask::AskError;
-use super::check::{Expected, Fault};
+use super::check::{Expected, Fault, Shown, WhenOld};
 use super::feed::{AliasNews, ShardNews, ZoneNews};
 use super::proofs::{Proofs, Server};
 use super::standing::PATIENCE;
 use super::verdict::Saying;
+use crate::api::v1alpha1::brake::BrakeKind;
 use crate::compiler::Settings;
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::wire::Name;
@@ -136,6 +138,20 @@ fn silent() -> Fault {
     Fault::NotAnswering(AskError::Silent(Duration::from_secs(1)))
 }
 
+/// A server that has an older version, and answers right for some names of it, if it is asked.
+fn old(job: &Job, found: Serial, is_shown: impl Fn(&str) -> bool) -> Fault {
+    let names = job.check.probes.iter().map(|probe| is_shown(&super::check::text(&probe.name)));
+    let shown = match job.check.when_old {
+        WhenOld::Stop => Shown::default(),
+        _ => Shown::new(names),
+    };
+    Fault::OldSerial { found, needed: job.check.serial, shown }
+}
+
+fn is_alias(job: &Job) -> bool {
+    job.check.apex.to_string().starts_with("routes")
+}
+
 fn addresses() -> serde_json::Value {
     serde_json::json!({"addresses": [{"ip": "192.0.2.1"}]})
 }
@@ -199,10 +215,10 @@ fn a_server_that_lags_under_steady_change_still_proves() {
         }
         // It always has the version before the newest one.
         world.run(Duration::from_millis(25), |job| {
-            let has = if job.check.apex.to_string().starts_with("routes") { Serial(newest - 1) } else { Serial(7) };
+            let has = if is_alias(job) { Serial(newest - 1) } else { Serial(7) };
             match has == job.check.serial || has.is_after(job.check.serial) {
                 true => Ok(has),
-                false => Err(Fault::OldSerial { found: has, needed: job.check.serial }),
+                false => Err(old(job, has, |_| true)),
             }
         });
     }
@@ -210,7 +226,7 @@ fn a_server_that_lags_under_steady_change_still_proves() {
     assert!(pending <= 20, "{pending} routes of 2,000 are not proven");
     assert_eq!(world.proofs.reasons()["Resolvable"], 2000 - pending, "and none has failed");
     world.run(PATIENCE, |job| match job.check.serial == Serial(newest) {
-        true => Err(Fault::OldSerial { found: Serial(newest - 1), needed: Serial(newest) }),
+        true => Err(old(job, Serial(newest - 1), |_| false)),
         false => Ok(job.check.serial),
     });
     let last = format!("app{}-1", newest - 100);
@@ -221,6 +237,135 @@ fn a_server_that_lags_under_steady_change_still_proves() {
         format!("ns1.v3.example (127.0.0.1:5301) has routes.v3.example under a serial older than {newest}")
     );
     assert_eq!(world.reason("app0-1"), Some("Resolvable"), "older versions are there");
+}
+
+#[test]
+fn while_the_brake_holds_a_name_is_proven_by_its_answer() {
+    let mut world = World::new(Some(1));
+    world.shard("s", addresses(), 7);
+    world.alias("before", "s", 9);
+    world.run(Duration::ZERO, right);
+    // From now on the server holds back what was deleted: what is new comes under serials of its own.
+    let held = |lost: &'static str| {
+        move |job: &Job| match is_alias(job) {
+            true => Err(old(job, Serial(10), |name| !name.starts_with(lost))),
+            false => right(job),
+        }
+    };
+    world.proofs.take_brakes([("routebindings-1".to_owned(), BrakeKind::RouteBinding)].into());
+    world.alias("app", "s", 100);
+    world.run(Duration::from_millis(500), held("none"));
+    assert_eq!(world.reason("app"), None, "in doubt nothing more than the serial is asked for");
+    world.run(PATIENCE, held("none"));
+    let (reason, message) = world.resolvable("app").expect("it is known");
+    assert_eq!(reason, "Resolvable");
+    assert!(message.contains("with serials 7 and 10"), "{message}");
+    assert_eq!(world.reason("before"), Some("Resolvable"));
+    // One that is not answered is not proven, and says by what.
+    world.alias("lost", "s", 108);
+    world.run(PATIENCE / 2, held("lost"));
+    assert_eq!(world.reason("lost"), None);
+    world.run(PATIENCE, held("lost"));
+    let (reason, message) = world.resolvable("lost").expect("it is known");
+    assert_eq!(reason, "BrakeHeld");
+    assert!(message.contains("while Brake routebindings-1 holds back what was deleted"), "{message}");
+    world.run(Duration::from_secs(6), held("none"));
+    assert_eq!(world.reason("lost"), Some("Resolvable"));
+    // Many are asked for by their names, some at a time, and each once.
+    world.jobs.clear();
+    (0..1000).for_each(|number| world.alias(&format!("app{number}"), "s", 116));
+    world.run(PATIENCE, held("none"));
+    assert_eq!(world.proofs.reasons()["Resolvable"], 1003);
+    let questions: usize = world.jobs.iter().map(|job| job.check.questions()).sum();
+    assert!(questions < 1300, "{questions} questions for 1,000 routes");
+    // A server that goes is told, and so is what is the matter with one that has no Brake.
+    world.run(INTERVAL, |_| Err(silent()));
+    assert_eq!((world.reason("app"), world.reason("before")), (Some("NotAnswering"), Some("NotAnswering")));
+    world.run(Duration::from_secs(6), held("none"));
+    world.alias("last", "s", 124);
+    world.run(PATIENCE, held("last"));
+    assert_eq!((world.reason("app"), world.reason("last")), (Some("Resolvable"), Some("BrakeHeld")));
+    world.proofs.take_brakes(BTreeMap::new());
+    world.judge();
+    assert_eq!(world.reason("last"), Some("OldSerial"));
+    // The brake lets go: the ledger's serial is what proves again.
+    world.run(Duration::from_secs(6), right);
+    assert_eq!(world.proofs.reasons()["Resolvable"], 1004);
+}
+
+#[test]
+fn a_shard_that_stays_old_is_proven_by_its_answers() {
+    let apex: Name = "s.v3.example.".parse().expect("a name");
+    let stays = |is_right: bool| {
+        move |job: &Job| match is_alias(job) {
+            true => right(job),
+            false => Err(old(job, Serial(7), |_| is_right)),
+        }
+    };
+    let mut world = World::new(Some(1));
+    world.shard("s", addresses(), 7);
+    world.alias("app", "s", 9);
+    world.run(Duration::ZERO, right);
+    let records = serde_json::json!({"addresses": [{"ip": "192.0.2.1"}], "records": ["@ TXT new"]});
+    world.shard("s", records, 8);
+    world.run(PATIENCE * 2, stays(true));
+    assert_eq!(world.reason("app"), Some("Resolvable"));
+    // A zone has more than addresses: without a Brake its version counts.
+    let zone =
+        |world: &World| world.proofs.router_saying(&apex).map(|(_, told, _)| (told.is_true, told.reason, told.message));
+    let (is_true, reason, _) = zone(&world).expect("it is known");
+    assert_eq!((is_true, reason), (false, "OldSerial"));
+    world.proofs.take_brakes([("routers-1".to_owned(), BrakeKind::Router)].into());
+    assert_eq!(world.proofs.pop_changed_shard(), Some(apex.clone()));
+    let (is_true, reason, message) = zone(&world).expect("it is known");
+    assert!(is_true && reason == "Published" && message.contains("Brake routers-1"), "{reason} {message}");
+    world.run(PATIENCE * 3, stays(false));
+    assert_eq!(world.reason("app"), Some("BrakeHeld"));
+    assert_eq!(zone(&world).map(|(is_true, reason, _)| (is_true, reason)), Some((false, "BrakeHeld")));
+    world.run(PATIENCE * 3, right);
+    assert_eq!(world.reason("app"), Some("Resolvable"));
+}
+
+#[test]
+fn a_zone_that_takes_a_host_is_told() {
+    let mut world = World::new(Some(1));
+    world.shard("s", addresses(), 7);
+    world.alias("app", "s", 9);
+    world.run(Duration::ZERO, right);
+    let told = |world: &World, host: &str| {
+        let saying = world.proofs.saying("app", Some(host), world.now, Timestamp::UNIX_EPOCH);
+        saying.resolvable.map(|statement| (statement.reason, statement.message))
+    };
+    let reason = |world: &World, host: &str| told(world, host).map(|(reason, _)| reason);
+    assert_eq!(reason(&world, "*.shop.test"), Some("Resolvable"));
+    world.shard("shop", serde_json::json!({"dns": "shop.test", "addresses": [{"ip": "192.0.2.1"}]}), 7);
+    for (host, expected) in [
+        ("*.shop.test", "HostInZone"),
+        ("www.SHOP.test", "HostInZone"),
+        ("shop.test", "HostInZone"),
+        ("notshop.test", "Resolvable"),
+        ("*.test", "Resolvable"),
+    ] {
+        assert_eq!(reason(&world, host), Some(expected), "{host}");
+    }
+    let (_, message) = told(&world, "*.shop.test").expect("it is known");
+    assert!(message.starts_with("*.shop.test lies in shop.test, which is the zone of Router shop now"), "{message}");
+}
+
+#[test]
+fn a_serial_that_the_api_refuses_is_told() {
+    let mut world = World::new(Some(1));
+    world.shard("s", addresses(), 7);
+    let apex: Name = "s.v3.example.".parse().expect("a name");
+    let router = Arc::clone(&world.proofs.shards[&apex].router);
+    for (refused, expected) in [(Some((router, "no such name".to_owned())), Some("SerialRefused")), (None, None)] {
+        let mut news = ZoneNews::default();
+        news.refused.insert(apex.clone(), refused);
+        while world.proofs.pop_changed_shard().is_some() {}
+        world.proofs.take(news, world.now);
+        assert_eq!(world.proofs.pop_changed_shard(), Some(apex.clone()));
+        assert_eq!(world.proofs.router_saying(&apex).map(|(_, statement, _)| statement.reason), expected);
+    }
 }
 
 #[test]
@@ -243,7 +388,7 @@ fn a_silent_server_is_named_when_that_is_sure_and_forgiven_at_once() {
     assert_eq!(found, ("NotAnswering", "ns2.v3.example (127.0.0.1:5302) does not answer".to_owned()));
     let apex: Name = "s.v3.example.".parse().expect("a name");
     let (router, statement, serial) = world.proofs.router_saying(&apex).expect("it is known");
-    assert_eq!((router.as_str(), statement.reason, serial), ("s", "NotAnswering", Serial(7)));
+    assert_eq!((router.as_str(), statement.reason, serial), ("s", "NotAnswering", Some(Serial(7))));
     // A new route is told so at once.
     world.alias("late", "s", 10);
     world.run(Duration::from_millis(50), second_is_gone);

@@ -21,7 +21,7 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 /// The wait after a first failure; each further one is twice as long, up to [`RETRY_LONGEST`].
 const RETRY_FIRST: Duration = Duration::from_millis(2);
 /// The longest wait while it is in doubt.
-const RETRY_LONGEST: Duration = Duration::from_millis(250);
+pub const RETRY_LONGEST: Duration = Duration::from_millis(250);
 /// The longest wait between checks of what has failed.
 const FAILED_RETRY: Duration = Duration::from_secs(5);
 
@@ -79,6 +79,30 @@ impl Standing {
         }
     }
 
+    /// The version that the server has, if that has been too old for so long that it may stay so: from then on names are asked
+    /// for nevertheless.
+    pub fn stays_at(&self, now: Instant) -> Option<Serial> {
+        match &self.failing {
+            Some(Failing { fault: Fault::OldSerial { found, .. }, since, .. }) if *since + PATIENCE / 2 <= now => {
+                Some(*found)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it has an older version for good, which answers all the same as the zone of now.
+    pub fn shows_all(&self) -> bool {
+        matches!(&self.failing, Some(Failing { fault: Fault::OldSerial { shown, .. }, settled: true, .. }) if shown.is_all())
+    }
+
+    /// The version that it has, as far as is known.
+    pub fn serial(&self) -> Option<Serial> {
+        match &self.failing {
+            Some(Failing { fault: Fault::OldSerial { found, .. }, .. }) => Some(*found),
+            _ => self.proven,
+        }
+    }
+
     /// The zone is to have another version: what is known of it counts no more. `are_other`: its names lead elsewhere by it.
     pub fn forget(&mut self, are_other: bool) {
         self.proven = None;
@@ -126,11 +150,6 @@ impl Standing {
         }
     }
 
-    /// The version that it was right with last.
-    pub fn proven(&self) -> Option<Serial> {
-        self.proven
-    }
-
     /// Whether the last check failed.
     pub fn is_failing(&self) -> bool {
         self.failing.is_some()
@@ -141,13 +160,14 @@ impl Standing {
 mod tests {
     use super::*;
     use crate::controller::live::ask::AskError;
+    use crate::controller::live::check::Shown;
 
     fn silent() -> Fault {
         Fault::NotAnswering(AskError::Silent(PATIENCE))
     }
 
     fn old(found: u32) -> Fault {
-        Fault::OldSerial { found: Serial(found), needed: Serial(9) }
+        Fault::OldSerial { found: Serial(found), needed: Serial(9), shown: Shown::default() }
     }
 
     #[test]

@@ -9,6 +9,9 @@
 //! | | `NoActiveAddress` | the names are answered with no address, since the Router has no active one |
 //! | | `NoNameServer` | no name server is listed that could be asked |
 //! | | a [`Fault::reason`] | a listed name server does not answer as it must |
+//! | | `HostInZone` | a Router has come with a zone in which the Route's own host lies |
+//! | | `BrakeHeld` | as `OldSerial`, while a Brake holds back what was deleted |
+//! | | `Pending` | that there was no zone was told, and is over; the name servers are being asked |
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
@@ -17,7 +20,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tokio::time::Instant;
 
 use super::check::{Fault, text};
-use super::proofs::{Proofs, RouteState, Server, shard_of, system_name};
+use super::proofs::{PENDING, Proofs, RouteState, Server, Zone, shard_of, system_name};
 use super::standing::{PATIENCE, State};
 use crate::api::v1alpha1::route::{PUBLISHED, RESOLVABLE};
 use crate::api::v1alpha1::router::ZONE_PUBLISHED;
@@ -26,6 +29,8 @@ use crate::compiler::settings::text_of;
 use crate::wire::Name;
 use crate::zone::Serial;
 
+/// The reason where a name is not proven and a Brake keeps the zone as it was.
+pub const BRAKE_HELD: &str = "BrakeHeld";
 /// Servers that a message names; of more it tells how many.
 const SERVERS_TOLD_MAX: usize = 4;
 
@@ -48,6 +53,8 @@ pub struct Told {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Heard {
     is_true: bool,
+    /// Whether it says that no zone holds the names.
+    is_unpublished: bool,
     generation: Option<i64>,
     /// Hash of reason and message.
     text: u64,
@@ -59,7 +66,8 @@ impl Told {
         let heard = |kind: &str| {
             let condition = conditions.iter().find(|condition| condition.type_ == kind)?;
             let (is_true, generation) = (condition.status == "True", condition.observed_generation);
-            Some(Heard { is_true, generation, text: hash(&condition.reason, &condition.message) })
+            let is_unpublished = condition.reason == NOT_PUBLISHED;
+            Some(Heard { is_true, is_unpublished, generation, text: hash(&condition.reason, &condition.message) })
         };
         Told { published: heard(PUBLISHED), resolvable: heard(RESOLVABLE) }
     }
@@ -75,8 +83,15 @@ impl Told {
     }
 
     /// What of `saying` a Route of this generation does not say. A good verdict that stands is not told anew because it was
-    /// reached anew.
-    pub fn lacks(&self, saying: Saying, generation: Option<i64>) -> Vec<Statement> {
+    /// reached anew. Where nothing is to be said of `Resolvable` yet, what was said of it stands, unless that is that the names
+    /// were in no zone, which they are in again.
+    pub fn lacks(&self, mut saying: Saying, generation: Option<i64>) -> Vec<Statement> {
+        let is_published = saying.published.as_ref().is_some_and(|published| published.is_true);
+        if is_published && saying.resolvable.is_none() && self.resolvable.is_some_and(|heard| heard.is_unpublished) {
+            let message = "not known yet: the names are in their zones again, and the name servers are being asked";
+            saying.resolvable =
+                Some(Statement { kind: RESOLVABLE, is_true: false, reason: PENDING, message: message.to_owned() });
+        }
         let is_told = |heard: Option<Heard>, statement: &Statement| {
             let same_text = |heard: &Heard| heard.text == hash(statement.reason, &statement.message);
             heard.is_some_and(|heard| {
@@ -124,13 +139,20 @@ impl Proofs {
         if !self.asks {
             return Saying { published: Some(published), resolvable: None };
         }
-        let resolvable = self.resolvable(route, &apex, host, at);
+        let resolvable = self.resolvable((label, route), &apex, host, (late, at));
         // Both are told at once, unless that takes too long.
         let published = (resolvable.is_some() || late).then_some(published);
         Saying { published, resolvable }
     }
 
-    fn resolvable(&self, route: &RouteState, apex: &Name, host: Option<&str>, at: Timestamp) -> Option<Statement> {
+    /// `late`: the route has been there for so long that all servers should have its name; `at`: the time.
+    fn resolvable(
+        &self,
+        (label, route): (&str, &RouteState),
+        apex: &Name,
+        host: Option<&str>,
+        (late, at): (bool, Timestamp),
+    ) -> Option<Statement> {
         let no = |reason, message| Some(Statement { kind: RESOLVABLE, is_true: false, reason, message });
         let shard = self.shards.get(apex)?;
         let name = system_name(&route.binding);
@@ -141,14 +163,22 @@ impl Proofs {
             let message = format!("Router {} has no active address, so that the name leads nowhere", shard.router.name);
             return no("NoActiveAddress", message);
         }
+        if let Some(message) = host.and_then(|host| self.taken_by_zone(host)) {
+            return no("HostInZone", message);
+        }
         let alias_apex = self.settings.alias_apex();
         let mut failures = Vec::new();
         for (index, server) in self.servers.iter().enumerate() {
-            let zones = [(&shard.zone, apex, shard.zone.serial), (&self.alias, alias_apex, route.serial)];
+            let states = [
+                (shard_state(&shard.zone, index), apex, shard.zone.serial),
+                (self.alias_state(label, route, index), alias_apex, route.serial),
+            ];
             let mut failed = false;
-            for (zone, apex, need) in zones {
-                match zone.standings[index].state(need) {
+            for (state, apex, need) in states {
+                match state {
                     State::Right => {}
+                    // Where the brake holds, what is new comes a moment later, under a serial that says nothing of it.
+                    State::Failed(Fault::OldSerial { .. }) if !late => return None,
                     State::Unknown => return None,
                     // One fault of a server is enough.
                     State::Failed(_) if failed => {}
@@ -163,11 +193,11 @@ impl Proofs {
             }
         }
         if let Some(first) = failures.first() {
-            return no(first.fault.reason(), told(&failures));
+            return no(self.reason(first), self.told(&failures));
         }
         let alias = alias_apex.prepend(route.binding.label.as_bytes()).ok()?;
         let servers = self.servers.iter().enumerate().map(|(index, server)| {
-            let serial = |zone: &super::proofs::Zone| zone.standings[index].proven().unwrap_or(zone.serial);
+            let serial = |zone: &Zone| zone.standings[index].serial().unwrap_or(zone.serial);
             format!("{server} with serials {} and {}", serial(&shard.zone), serial(&self.alias))
         });
         let mut message = format!(
@@ -183,13 +213,23 @@ impl Proofs {
         Some(Statement { kind: RESOLVABLE, is_true: true, reason: "Resolvable", message })
     }
 
-    /// What is to be said of the Router of the shard `apex`: its name, the statement, and the zone's serial. `None`: nothing
-    /// yet.
-    pub fn router_saying(&self, apex: &Name) -> Option<(String, Statement, Serial)> {
+    /// What is to be said of the Router of the shard `apex`: its name, the statement, and the zone's serial if that is known.
+    /// `None`: nothing yet.
+    pub fn router_saying(&self, apex: &Name) -> Option<(String, Statement, Option<Serial>)> {
+        if let Some((router, error)) = self.refused.get(apex) {
+            let message = format!(
+                "the API refuses to have the serial of {} written, so that each name server serves it under serials of its \
+                 own: {error}",
+                text(apex)
+            );
+            let statement = Statement { kind: ZONE_PUBLISHED, is_true: false, reason: "SerialRefused", message };
+            return Some((router.to_string(), statement, None));
+        }
         let shard = self.shards.get(apex)?;
         let serial = shard.zone.serial;
         let say = |is_true, reason, message| {
-            Some((shard.router.name.to_string(), Statement { kind: ZONE_PUBLISHED, is_true, reason, message }, serial))
+            let statement = Statement { kind: ZONE_PUBLISHED, is_true, reason, message };
+            Some((shard.router.name.to_string(), statement, Some(serial)))
         };
         let zone = text(apex);
         if !self.asks {
@@ -200,20 +240,81 @@ impl Proofs {
             return say(false, "NoNameServer", NO_NAME_SERVER.to_owned());
         }
         let mut failures = Vec::new();
+        let brake = self.brake_of(apex);
+        let mut old = false;
         for (index, server) in self.servers.iter().enumerate() {
-            match shard.zone.standings[index].state(serial) {
+            let standing = &shard.zone.standings[index];
+            match standing.state(serial) {
                 State::Right => {}
                 State::Unknown => return None,
+                // Where no Brake is known, the version is what is asked for: a zone has more than addresses.
+                State::Failed(_) if brake.is_some() && standing.shows_all() => old = true,
                 State::Failed(fault) => failures.push(Failure { server, fault, apex, need: serial }),
             }
         }
-        match failures.first() {
-            Some(first) => say(false, first.fault.reason(), told(&failures)),
-            None => {
-                let servers = list(self.servers.iter().map(Server::to_string), self.servers.len(), ", ");
-                say(true, "Published", format!("{servers} answer for {zone} from serial {serial} on"))
-            }
+        if let Some(first) = failures.first() {
+            return say(false, self.reason(first), self.told(&failures));
         }
+        let servers = list(self.servers.iter().map(Server::to_string), self.servers.len(), ", ");
+        let message = match brake.filter(|_| old) {
+            None => format!("{servers} answer for {zone} from serial {serial} on"),
+            Some(brake) => format!(
+                "{servers} answer for {zone} as the Router says, under an older serial than {serial} while Brake {brake} \
+                 holds back what was deleted"
+            ),
+        };
+        say(true, "Published", message)
+    }
+
+    /// How a server stands with a route's alias: by the zone's version, or by what it has shown.
+    fn alias_state(&self, label: &str, route: &RouteState, index: usize) -> State<'_> {
+        let standing = &self.alias.standings[index];
+        let shown = self.shown.get(label).and_then(|shown| shown.get(&index));
+        match standing.state(route.serial) {
+            State::Right => State::Right,
+            state => match shown.map(|serial| standing.state(*serial)) {
+                Some(State::Right) => State::Right,
+                _ => state,
+            },
+        }
+    }
+
+    /// Why nobody reaches a Route by its own host: a Router came with a zone in which the host lies.
+    fn taken_by_zone(&self, host: &str) -> Option<String> {
+        let name: Name = host.strip_prefix("*.").unwrap_or(host).parse().ok()?;
+        let mut above = std::iter::successors(Some(name), Name::parent);
+        let (apex, shard) = above.find_map(|apex| self.shards.get_key_value(&apex))?;
+        let (zone, router) = (text(apex), &shard.router.name);
+        Some(format!(
+            "{host} lies in {zone}, which is the zone of Router {router} now: its own DNS is not asked any more; give the \
+             Router another zone, or the route another host"
+        ))
+    }
+
+    fn reason(&self, failure: &Failure<'_>) -> &'static str {
+        match failure.fault {
+            Fault::OldSerial { .. } if self.brake_of(failure.apex).is_some() => BRAKE_HELD,
+            fault => fault.reason(),
+        }
+    }
+
+    fn told(&self, failures: &[Failure<'_>]) -> String {
+        let one = |failure: &Failure<'_>| {
+            let Failure { server, fault, apex, need } = failure;
+            match (fault, self.brake_of(apex)) {
+                // Not under which: that may change at every look, and this is written to each Route of the zone.
+                (Fault::OldSerial { .. }, None) => {
+                    format!("{server} has {} under a serial older than {need}", text(apex))
+                }
+                (Fault::OldSerial { .. }, Some(brake)) => format!(
+                    "{server} has {} under a serial older than {need}, while Brake {brake} holds back what was deleted, and \
+                     has not answered for the name as it should",
+                    text(apex)
+                ),
+                (fault, _) => format!("{server} {fault}"),
+            }
+        };
+        list(failures.iter().map(one), failures.len(), "; ")
     }
 
     /// What is to be said of a Route whose alias is not in the alias zone.
@@ -223,24 +324,20 @@ impl Proofs {
     }
 }
 
+/// How a server stands with a shard's zone: by its version, or by what it answers for good under an older one.
+fn shard_state(zone: &Zone, index: usize) -> State<'_> {
+    let standing = &zone.standings[index];
+    if standing.shows_all() { State::Right } else { standing.state(zone.serial) }
+}
+
+/// The reason where no zone holds the names.
+const NOT_PUBLISHED: &str = "NotPublished";
 const NO_NAME_SERVER: &str =
     "no name server is listed with an address to ask: set nameserver or verify-server in the configuration";
 
 fn not_published(message: &str, asks: bool) -> Saying {
-    let say = |kind| Statement { kind, is_true: false, reason: "NotPublished", message: message.to_owned() };
+    let say = |kind| Statement { kind, is_true: false, reason: NOT_PUBLISHED, message: message.to_owned() };
     Saying { published: Some(say(PUBLISHED)), resolvable: asks.then(|| say(RESOLVABLE)) }
-}
-
-fn told(failures: &[Failure<'_>]) -> String {
-    let one = |failure: &Failure<'_>| {
-        let Failure { server, fault, apex, need } = failure;
-        match fault {
-            // Not under which: that may change at every look, and this is written to each Route of the zone.
-            Fault::OldSerial { .. } => format!("{server} has {} under a serial older than {need}", text(apex)),
-            fault => format!("{server} {fault}"),
-        }
-    };
-    list(failures.iter().map(one), failures.len(), "; ")
 }
 
 fn list(items: impl Iterator<Item = String>, count: usize, separator: &str) -> String {
@@ -249,4 +346,33 @@ fn list(items: impl Iterator<Item = String>, count: usize, separator: &str) -> S
         told.push(format!("and {more} more"));
     }
     told.join(separator)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    #[test]
+    fn a_zone_that_is_there_again_is_told_at_once() {
+        let condition = |kind: &str, reason: &str| Condition {
+            type_: kind.to_owned(),
+            status: "False".to_owned(),
+            reason: reason.to_owned(),
+            message: "there is no zone s.v3.example: no Router has it".to_owned(),
+            observed_generation: Some(1),
+            last_transition_time: Time(Timestamp::UNIX_EPOCH),
+        };
+        let published = Statement { kind: PUBLISHED, is_true: true, reason: "Published", message: "m".to_owned() };
+        for (reason, expected) in [
+            (NOT_PUBLISHED, vec![(PUBLISHED, "Published"), (RESOLVABLE, PENDING)]),
+            // What was found out about servers stands until something else is.
+            ("NotAnswering", vec![(PUBLISHED, "Published")]),
+        ] {
+            let told = Told::of(&[condition(PUBLISHED, NOT_PUBLISHED), condition(RESOLVABLE, reason)]);
+            let saying = Saying { published: Some(published.clone()), resolvable: None };
+            let found = told.lacks(saying, Some(1));
+            assert_eq!(found.iter().map(|one| (one.kind, one.reason)).collect::<Vec<_>>(), expected, "{reason}");
+        }
+    }
 }

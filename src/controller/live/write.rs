@@ -131,13 +131,20 @@ enum Operand<'a> {
 }
 
 /// Writes the condition and the serial of a Router's zone.
-pub async fn router(client: &kube::Client, name: &str, statement: &Statement, serial: Serial) -> kube::Result<()> {
+pub async fn router(
+    client: &kube::Client,
+    name: &str,
+    statement: &Statement,
+    serial: Option<Serial>,
+) -> kube::Result<()> {
     let routers: Api<Router> = Api::all(client.clone());
     let change = |router: &Router| {
         let status = router.status.clone().unwrap_or_default();
         let mut conditions = status.conditions;
         let changed = state(&mut conditions, statement, router.metadata.generation, Timestamp::now());
-        (changed || status.serial != Some(serial.0)).then(|| json!({"conditions": conditions, "serial": serial.0}))
+        // A serial that was known stays.
+        let serial = serial.map(|serial| serial.0).or(status.serial);
+        (changed || status.serial != serial).then(|| json!({"conditions": conditions, "serial": serial}))
     };
     update_status(&routers, name, change).await?;
     Ok(())

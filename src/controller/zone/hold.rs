@@ -17,8 +17,13 @@
 //! routes: that several changes of them were meant *and* missed is rarer than that the list is wrong. RouteBindings come and
 //! go all day, so that some are always missing from a list after a time of silence: there the share decides.
 //!
-//! What is held has an ID made from the missing objects and from nothing else: two name servers that hold the same name it
-//! alike, and a decision on it can never be one on more or other objects than were shown.
+//! A watch that tells of a Router that has no route and no trail is believed whatever else goes: no name leads to it, and
+//! the Router's own condition `Drained` may have said that it can be deleted.
+//!
+//! What is held has an ID made from the objects that were missing when it began (of a burst: from the first one that was held)
+//! and from nothing else, so that two name servers that hold the same name it alike. A hold that grows keeps its ID; what was
+//! said of it counts for the very set of objects that it was said of ([`Held::set`]), so that a decision can never be one on
+//! more or other objects than were shown.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -44,12 +49,21 @@ pub struct Hold<V> {
     held: BTreeMap<Box<str>, Option<Arc<V>>>,
     /// Sum of a digest for each that is held.
     sum: Digest,
-    /// When it began, how, and how many objects were known then.
-    began: Option<(BrakeCause, usize)>,
+    began: Option<Began>,
     /// When the losses of the last minute were told by a watch, and whether they were believed.
     told: VecDeque<(Instant, bool)>,
     /// How many of these were believed.
     believed: usize,
+}
+
+/// How a hold began, and what has become of it.
+#[derive(Debug, Clone, Copy)]
+struct Began {
+    cause: BrakeCause,
+    /// The most objects that were known at once since then, those that are held included.
+    known: usize,
+    /// What the ID is made from.
+    name: Digest,
 }
 
 /// From when on losses of one kind are held.
@@ -92,24 +106,35 @@ impl Rules {
 /// A loss that is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// Its name: the same for the same objects, on every name server and after every restart.
+    /// Its name, as long as it lasts: the same on every name server that began to hold the same, and after every restart.
     pub id: String,
+    /// What it holds now, in a word that differs when the objects do.
+    pub set: String,
     /// Kind of the objects.
     pub kind: BrakeKind,
     /// How they came to be missing.
     pub cause: BrakeCause,
     /// How many are held.
     pub count: usize,
-    /// How many were known when it began.
+    /// How many were known at once, at most, since it began; those that are held are among them.
     pub known: usize,
     /// The first of them by name, at most [`NAMES_MAX`].
     pub names: Vec<String>,
-    /// What was said of it.
+    /// What was said of this set.
     pub decision: Option<Decision>,
 }
 
+/// What was said of a hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decided {
+    /// That.
+    pub decision: Decision,
+    /// The [`Held::set`] that it was said of.
+    pub set: String,
+}
+
 /// What was said of holds, by ID.
-pub type Decisions = HashMap<String, Decision>;
+pub type Decisions = HashMap<String, Decided>;
 
 /// What missing objects come to: the value of each, `None` for one that is gone.
 pub type Losses<V> = BTreeMap<Box<str>, Option<Arc<V>>>;
@@ -130,10 +155,14 @@ impl<V> Hold<V> {
     pub fn judge_list(&mut self, known: usize, losses: Losses<V>) -> Losses<V> {
         let all = losses.len() + self.held.keys().filter(|key| !losses.contains_key(*key)).count();
         let doubted = self.rules.doubts_list(all, known);
+        let begins = self.began.is_none();
         let (held, believed): (Losses<V>, Losses<V>) =
             losses.into_iter().partition(|(key, _)| doubted || self.held.contains_key(key));
         for (key, value) in held {
             self.hold(key, value, BrakeCause::List, known);
+        }
+        if begins {
+            self.name_by(None);
         }
         believed
     }
@@ -160,20 +189,32 @@ impl<V> Hold<V> {
     }
 
     fn hold(&mut self, key: Box<str>, value: Option<Arc<V>>, cause: BrakeCause, known: usize) {
-        self.release(&key);
-        self.began.get_or_insert((cause, known));
         self.sum = self.sum.plus(part(&key, value.is_none()));
-        self.held.insert(key, value);
+        if let Some(before) = self.held.insert(key.clone(), value) {
+            self.sum = self.sum.minus(part(&key, before.is_none()));
+        }
+        let began = self.began.get_or_insert(Began { cause, known, name: self.sum });
+        began.known = began.known.max(known);
     }
 
-    /// What was held before a restart is held on, `known` being there: a list that still lacks it is no news.
-    pub fn resume(&mut self, keys: impl IntoIterator<Item = Box<str>>, known: usize) {
+    /// Names what has just begun: as it was named before, or by all that is held.
+    fn name_by(&mut self, name: Option<Digest>) {
+        if let Some(began) = &mut self.began {
+            began.name = name.unwrap_or(self.sum);
+        }
+    }
+
+    /// What was held before a restart, under the name `name` ([`Self::keys`]), is held on, `known` being there: a list that
+    /// still lacks it is no news.
+    pub fn resume(&mut self, keys: impl IntoIterator<Item = Box<str>>, name: Option<Digest>, known: usize) {
         keys.into_iter().for_each(|key| self.hold(key, None, BrakeCause::List, known));
+        self.name_by(name);
     }
 
-    /// What is held, by name, with a sum that differs when it does.
-    pub fn keys(&self) -> (Digest, impl Iterator<Item = &str>) {
-        (self.sum, self.held.keys().map(|key| &**key))
+    /// What is held, by name, with a sum that differs when it does and with what the ID is made from.
+    pub fn keys(&self) -> (Digest, Digest, impl Iterator<Item = &str>) {
+        let name = self.began.map_or_else(Digest::default, |began| began.name);
+        (self.sum, name, self.held.keys().map(|key| &**key))
     }
 
     /// An object was seen whole again.
@@ -189,17 +230,19 @@ impl<V> Hold<V> {
 
     /// What is held, and what was said of it.
     pub fn held(&self, decisions: &Decisions) -> Option<Held> {
-        let (cause, known) = self.began?;
+        let Began { cause, known, name } = self.began?;
         let kind = self.rules.kind;
-        let id = format!("{}s-{:016x}", kind.word().to_ascii_lowercase(), (self.sum.0 >> 64) as u64);
+        let id = format!("{}s-{}", kind.word().to_ascii_lowercase(), word(name));
+        let set = word(self.sum);
         Some(Held {
             kind,
             cause,
             count: self.held.len(),
             known,
             names: self.held.keys().take(NAMES_MAX).map(|key| key.to_string()).collect(),
-            decision: decisions.get(&id).copied(),
+            decision: decisions.get(&id).filter(|decided| decided.set == set).map(|decided| decided.decision),
             id,
+            set,
         })
     }
 
@@ -211,6 +254,10 @@ impl<V> Hold<V> {
         (self.sum, self.began) = (Digest::default(), None);
         std::mem::take(&mut self.held)
     }
+}
+
+fn word(digest: Digest) -> String {
+    format!("{:016x}", (digest.0 >> 64) as u64)
 }
 
 /// What one object adds to the sum that an ID is made from.
@@ -228,7 +275,7 @@ mod tests {
 
     fn approval(hold: &Hold<()>) -> Decisions {
         let held = hold.held(&Decisions::new());
-        held.map(|held| (held.id, Decision::Approve)).into_iter().collect()
+        held.map(|held| (held.id, Decided { decision: Decision::Approve, set: held.set })).into_iter().collect()
     }
 
     #[test]
@@ -301,26 +348,36 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_of_the_set_and_a_decision_of_the_id() {
+    fn an_id_is_of_the_hold_and_a_decision_of_the_set() {
         let of = |known, range| {
             let mut hold: Hold<()> = Hold::new(Rules::routers(25));
             hold.judge_list(known, losses(range));
             hold
         };
         let id = |hold: &Hold<()>| hold.held(&Decisions::new()).map(|held| held.id);
+        let set = |hold: &Hold<()>| hold.held(&Decisions::new()).map(|held| held.set);
         // The same set is the same, whatever else was known and in whatever order it came to be.
         let mut grown = of(9, 0..2);
+        assert_eq!((id(&grown), set(&grown)), (id(&of(3, 0..2)), set(&of(3, 0..2))));
+        assert_ne!(id(&grown), id(&of(3, 1..3)));
         let old = approval(&grown);
         assert!(grown.judge_list(9, losses(2..3)).is_empty());
-        assert_eq!(id(&grown), id(&of(3, 0..3)));
-        assert_ne!(id(&grown), id(&of(3, 1..4)));
-        // More is missing than what was approved: nothing passes.
+        assert_eq!((id(&grown), set(&grown)), (id(&of(9, 0..2)), set(&of(9, 0..3))), "one that grows keeps its ID");
+        // More is missing than what was approved: nothing passes, and it has to be said again.
         assert!(grown.approved(&old).is_empty());
+        assert_eq!(grown.held(&old).map(|held| held.decision), Some(None));
+        assert_eq!(grown.clone().approved(&approval(&grown)).len(), 3);
+        // A restart changes neither.
+        let mut restarted = Hold::new(Rules::routers(25));
+        let (_, name, keys) = grown.keys();
+        restarted.resume(keys.map(Into::into), Some(name), 9);
+        assert_eq!((id(&restarted), set(&restarted)), (id(&grown), set(&grown)));
         // What comes back makes the set another one, and in the end none.
         grown.release("o002");
-        assert_eq!(id(&grown), id(&of(9, 0..2)));
+        assert_eq!(set(&grown), set(&of(9, 0..2)));
         assert_eq!(grown.clone().approved(&old).len(), 2);
-        let rejection: Decisions = old.keys().map(|id| (id.clone(), Decision::Reject)).collect();
+        let reject = |held: Held| (held.id, Decided { decision: Decision::Reject, set: held.set });
+        let rejection: Decisions = grown.held(&Decisions::new()).map(reject).into_iter().collect();
         assert!(grown.approved(&rejection).is_empty());
         assert_eq!(grown.held(&rejection).and_then(|held| held.decision), Some(Decision::Reject));
         grown.release("o000");
@@ -331,6 +388,29 @@ mod tests {
         emptied.judge_list(9, [("o000".into(), Some(Arc::new(())))].into());
         assert_ne!(id(&emptied), id(&of(9, 0..1)));
         assert_eq!(id(&emptied).map(|id| id.len()), Some("routers-".len() + 16));
+    }
+
+    #[test]
+    fn a_burst_that_grows_is_one_hold_with_figures_that_agree() {
+        let mut hold: Hold<()> = Hold::new(Rules::routers(25));
+        let start = Instant::now();
+        let mut ids = std::collections::BTreeSet::new();
+        // Routers are made and deleted all the while: nine at first, and many more later.
+        for number in 0..640 {
+            hold.judge_told(
+                9 + number,
+                &format!("o{number:03}"),
+                None,
+                start + Duration::from_millis(100) * number as u32,
+            );
+            if let Some(Held { id, count, known, .. }) = hold.held(&Decisions::new()) {
+                ids.insert(id);
+                assert!(count <= known, "{count} of {known}");
+            }
+        }
+        assert_eq!(ids.len(), 1);
+        let held = hold.held(&Decisions::new()).expect("a burst is held");
+        assert!(held.count > 400 && held.known >= 648, "{held:?}");
     }
 
     #[test]

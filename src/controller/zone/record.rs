@@ -44,8 +44,8 @@ pub struct Loaded {
     pub published: NameMap<Published>,
     /// Zones as they were served, each as [`stored`] wrote it.
     pub zones: Vec<(Name, Box<[u8]>)>,
-    /// Objects whose loss is held.
-    pub held: Vec<(BrakeKind, Box<str>)>,
+    /// Objects whose loss is held, with what their hold is named by.
+    pub held: Vec<(BrakeKind, Box<str>, Option<Digest>)>,
 }
 
 /// The entry of the platform's domain.
@@ -118,9 +118,10 @@ pub fn zone(apex: &Name, published: Option<&Published>, zone: Option<&Zone>) -> 
     (key(ZONE, apex.to_lowercase().as_wire()), value)
 }
 
-/// The change to the entry of an object whose loss is held, or is not any more.
-pub fn held(kind: BrakeKind, name: &str, is_held: bool) -> Change {
-    (key(HELD, &[&[kind_letter(kind)], name.as_bytes()].concat()), is_held.then(Vec::new))
+/// The change to the entry of an object whose loss is held, by a hold that is named by `hold`; `None`: it is held no more.
+pub fn held(kind: BrakeKind, name: &str, hold: Option<Digest>) -> Change {
+    let value = hold.map(|hold| hold.0.to_le_bytes().to_vec());
+    (key(HELD, &[&[kind_letter(kind)], name.as_bytes()].concat()), value)
 }
 
 fn kind_letter(kind: BrakeKind) -> u8 {
@@ -165,7 +166,12 @@ pub fn load(live: Live<'_>) -> Option<Loaded> {
             HELD => {
                 let (letter, name) = name.split_first()?;
                 let kind = BrakeKind::ALL.into_iter().find(|kind| kind_letter(*kind) == *letter)?;
-                loaded.held.push((kind, text(name)?));
+                // States of before holds kept their names have nothing here.
+                let named = match fields.0 {
+                    [] => None,
+                    octets => Some(Digest(u128::from_le_bytes(octets.try_into().ok()?))),
+                };
+                loaded.held.push((kind, text(name)?, named));
             }
             _ => return None,
         }
@@ -334,8 +340,8 @@ mod tests {
             binding("ns/r", Some(&binding_in)),
             zone(&name("V3.example."), Some(&published), None),
             zone(&name("Shard1.v3.example."), Some(&published), Some(&image)),
-            held(BrakeKind::Router, "shard9", true),
-            held(BrakeKind::RouteBinding, "ns/gone", true),
+            held(BrakeKind::Router, "shard9", Some(Digest(9 << 64))),
+            held(BrakeKind::RouteBinding, "ns/gone", Some(Digest(7))),
             (domain_key, Some(domain_value)),
         ];
         let live: Live<'_> =
@@ -349,7 +355,12 @@ mod tests {
         assert_eq!(loaded.published, NameMap::from_iter(apexes));
         let mut held = loaded.held.clone();
         held.sort_by(|a, b| a.1.cmp(&b.1));
-        assert_eq!(held, [(BrakeKind::RouteBinding, "ns/gone".into()), (BrakeKind::Router, "shard9".into())]);
+        let named = |digest| Some(Digest(digest));
+        let expected = [
+            (BrakeKind::RouteBinding, "ns/gone".into(), named(7)),
+            (BrakeKind::Router, "shard9".into(), named(9 << 64)),
+        ];
+        assert_eq!(held, expected);
         let [(apex, octets)] = &loaded.zones[..] else { panic!("{} zones", loaded.zones.len()) };
         let zone = stored::restore(octets).expect("it was stored");
         assert_eq!((apex, zone.contents()), (&name("shard1.v3.example."), contents));

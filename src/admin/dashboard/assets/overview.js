@@ -104,12 +104,14 @@ function attention(overview, routers, lease, brakes, samples, state, rights) {
   for (const {
     metadata: { name },
     spec,
+    status,
   } of brakes) {
+    const held = status?.objects === undefined ? spec : status;
     found.push([
       spec.decision ? "warn" : "bad",
       "Brake ",
       h("a", { href: shownAt(path.brake(name)) }, name),
-      `: ${plural(spec.objects, spec.type)} of ${count(spec.known)} missing, still served`,
+      `: ${plural(held.objects, spec.type)} of ${count(held.known)} missing, still served`,
       spec.decision
         ? `; said: ${spec.decision}`
         : [

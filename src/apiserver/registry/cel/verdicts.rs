@@ -220,7 +220,8 @@ fn routers() -> Vec<Case> {
     for (dns, good) in [
         ("s1.v3.example", true),
         ("shards.elsewhere.test", true),
-        ("_s.elsewhere.test", true),
+        ("_s.elsewhere.test", false),
+        ("s._s.elsewhere.test", false),
         ("xn--bcher-kva.test", true),
         ("test", true),
         (&long, true),
