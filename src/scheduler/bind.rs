@@ -211,7 +211,7 @@ impl Binder {
         let Some(binding) = self.binding(plan, &label, term.fencing()) else { return Ok(None) };
         match write::create(&self.client, plan.key.namespace.as_deref(), &binding).await {
             Ok(()) => Ok(Some(Outcome::Bound { label })),
-            Err(kube::Error::Api(_)) => Ok(None),
+            Err(kube::Error::Api(status)) if !is_fenced(&status) => Ok(None),
             Err(error) => Err(error),
         }
     }
