@@ -279,7 +279,7 @@ fn while_the_brake_holds_a_name_is_proven_by_its_answer() {
     let questions: usize = world.jobs.iter().map(|job| job.check.questions()).sum();
     assert!(questions < 1300, "{questions} questions for 1,000 routes");
     // A server that goes is told, and so is what is the matter with one that has no Brake.
-    world.run(INTERVAL, |_| Err(silent()));
+    world.run(INTERVAL * 2, |_| Err(silent()));
     assert_eq!((world.reason("app"), world.reason("before")), (Some("NotAnswering"), Some("NotAnswering")));
     world.run(Duration::from_secs(6), held("none"));
     world.alias("last", "s", 124);
