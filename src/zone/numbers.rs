@@ -92,7 +92,7 @@ impl Numbers {
 /// Which zones come first.
 fn rank(zone: &Zone) -> (usize, usize, &[u8]) {
     let apex = zone.apex_octets();
-    (zone.apex_labels().into(), apex.len(), apex)
+    (zone.apex_labels(), apex.len(), apex)
 }
 
 #[cfg(test)]
