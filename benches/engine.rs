@@ -136,7 +136,13 @@ fn query(owner: &str, qtype: RecordType) -> Vec<u8> {
 }
 
 fn peer(random: u32) -> Peer {
-    Peer { address: SocketAddr::from(([192, 0, 2, 53], 4000)), transport: Transport::Udp, now: 1_800_000_000, random }
+    Peer {
+        address: SocketAddr::from(([192, 0, 2, 53], 4000)),
+        transport: Transport::Udp,
+        now: 1_800_000_000,
+        random,
+        keepalive: None,
+    }
 }
 
 fn single(db: &ZoneDb, queries: &[Vec<u8>], iterations: u64) -> Duration {

@@ -513,15 +513,18 @@ fn includes() {
     let file: Arc<Path> = Path::new("example.org.zone").into();
     let mut read =
         |text: &str| read_zone(format!("{HEAD}{text}").as_bytes(), &file, Some(name("example.org.")), &mut files);
-    // Origin and TTL of an include stay inside, and its owner does not become ours.
-    let good = read("$include hosts sub\na A 192.0.2.4\n$INCLUDE hosts ; here\n A 192.0.2.5\n").contents.unwrap();
+    // The origin of an include stays inside, and its owner does not become ours; its TTL holds from there on.
+    let good = read("o A 192.0.2.6\n$include hosts sub\na A 192.0.2.4\n$INCLUDE hosts ; here\n A 192.0.2.5\n")
+        .contents
+        .unwrap();
     let lines: Vec<_> = records(&good).into_iter().filter(|line| !HEAD_RECORDS.contains(&line.as_str())).collect();
     assert_eq!(
         lines,
         [
-            "a.example.org. 300 A 192.0.2.4",
-            "a.example.org. 300 A 192.0.2.5",
+            "a.example.org. 60 A 192.0.2.4",
+            "a.example.org. 60 A 192.0.2.5",
             "h.deep.example.org. 60 A 192.0.2.2",
+            "o.example.org. 300 A 192.0.2.6",
             "h.deep.sub.example.org. 60 A 192.0.2.2",
         ]
     );

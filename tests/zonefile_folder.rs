@@ -180,6 +180,71 @@ fn two_files_with_one_apex() {
     assert_eq!(f.scan(), ["c.zone refused (x.example.) 1:1 apex-taken, keeps c.example."]);
 }
 
+/// Which zones nobody gives, though files name them: whatever the order of the files, and of what becomes of them.
+#[test]
+fn unserved_is_what_only_broken_files_name() {
+    let mut f = Fixture::new();
+    let broken = |apex: &str| zone_text(apex, "192.0.2");
+    let unserved = |f: &mut Fixture| {
+        f.scan();
+        let mut apexes: Vec<String> = f.folder.unserved().map(|(apex, _)| apex.to_string()).collect();
+        apexes.sort_unstable();
+        (apexes, f.folder.broken_count())
+    };
+    f.write("a.zone", &broken("first.example."));
+    f.zone("b.zone", "first.example.", "192.0.2.1");
+    f.zone("c.zone", "second.example.", "192.0.2.1");
+    f.write("d.zone", &broken("second.example."));
+    f.zone("e.zone", "second.example.", "192.0.2.2");
+    f.write("g.zone", &broken("third.example."));
+    f.write("h.zone", &broken("third.example."));
+    assert_eq!(unserved(&mut f), (vec!["third.example.".to_owned(); 2], 4));
+    fs::remove_file(f.dir.path().join("g.zone")).unwrap();
+    fs::remove_file(f.dir.path().join("b.zone")).unwrap();
+    f.write("h.zone", &broken("fourth.example."));
+    assert_eq!(unserved(&mut f), (vec!["first.example.".to_owned(), "fourth.example.".to_owned()], 3));
+    // The second good file takes the place of the first.
+    fs::remove_file(f.dir.path().join("c.zone")).unwrap();
+    f.zone("a.zone", "first.example.", "192.0.2.1");
+    f.zone("h.zone", "fifth.example.", "192.0.2.1");
+    assert_eq!(unserved(&mut f), (vec![], 1));
+    // What was good once is served.
+    f.write("h.zone", &broken("fifth.example."));
+    assert_eq!(unserved(&mut f), (vec![], 1));
+}
+
+#[test]
+fn what_is_not_whole_stays_as_it_was() {
+    let mut f = Fixture::new();
+    let including = |serial: u8| format!("$TTL 60\n@ SOA ns1 admin {serial} 2 3 4 60\n@ NS ns1\n$INCLUDE hosts\n");
+    f.zone("a.example.zone", "a.example.", "192.0.2.1");
+    f.write("b.example.zone", &including(1));
+    f.write("hosts", "ns1 A 192.0.2.1\n");
+    f.scan();
+    let scan = |f: &mut Fixture, unfinished: &str| {
+        let mut served = Vec::new();
+        let is_whole = |path: &Path, _: Option<&_>, _: &_| !path.ends_with(unfinished);
+        let note = |change| {
+            if let Change::Serve { apex, .. } = change {
+                served.push(apex.to_string());
+            }
+        };
+        let tally = f.folder.rescan_whole(is_whole, |_| (), note).unwrap();
+        (served, tally.unfinished)
+    };
+    let of = |served: &[&str], unfinished: usize| (served.iter().map(ToString::to_string).collect(), unfinished);
+    f.zone("a.example.zone", "a.example.", "192.0.2.2");
+    f.zone("c.example.zone", "c.example.", "192.0.2.2");
+    f.write("hosts", "ns1 A 192.0.2.2\n");
+    assert_eq!(scan(&mut f, "a.example.zone"), of(&["b.example.", "c.example."], 1));
+    assert_eq!(scan(&mut f, "hosts"), of(&["a.example."], 0), "it is as it was read");
+    f.write("hosts", "ns1 A 192.0.2.3\n");
+    f.write("b.example.zone", &including(2));
+    f.zone("d.example.zone", "d.example.", "192.0.2.2");
+    assert_eq!(scan(&mut f, "hosts"), of(&["d.example."], 1));
+    assert_eq!(scan(&mut f, "none"), of(&["b.example."], 0));
+}
+
 #[test]
 fn the_conflict_names_both_files() {
     let mut f = Fixture::new();

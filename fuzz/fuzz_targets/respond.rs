@@ -29,7 +29,7 @@ fn holds(query: &[u8], transport: Transport, limit: usize) {
     let stats = Stats::new();
     let context = Context { snapshot: &SNAPSHOT, settings: &settings, stats: &stats, limiter: None };
     let address = ([192, 0, 2, 53], 4000).into();
-    let peer = Peer { address, transport, now: 1_800_000_000, random: query.len() as u32 };
+    let peer = Peer { address, transport, now: 1_800_000_000, random: query.len() as u32, keepalive: Some(300) };
     let mut buffer = vec![0; 65535];
     let mut response = Response::new(&mut buffer);
     if respond(&context, query, &peer, &mut response) == Outcome::Drop {

@@ -4,7 +4,11 @@
 //! apexes its files serve, and the loop of the objects keeps off these. A file wins, being an act of whoever runs this very
 //! name server; its Router gets a verdict that names the file. Two apexes are the platform's own: the file of the platform's
 //! domain is no zone but the base of the parent zone, and a file for the alias zone is refused.
+//!
+//! An apex whose only files have errors is nobody's: it answers SERVFAIL where there is nothing else to answer from, and a
+//! zone of the platform takes its place.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,7 +20,6 @@ use crate::zone::image::Unavailable;
 use crate::zone::{Contents, Zone, ZoneDb, db};
 
 /// The register.
-#[derive(Debug)]
 pub struct Apexes {
     /// The platform's domain and alias zone; `None` on a name server of zone files alone.
     platform: Option<(Name, Name)>,
@@ -24,9 +27,11 @@ pub struct Apexes {
     changed: watch::Sender<()>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     files: NameMap<PathBuf>,
+    /// What stands for the zones of broken files, as long as nothing better is there.
+    broken: NameMap<Arc<Zone>>,
     base: Option<Arc<Contents>>,
 }
 
@@ -82,23 +87,59 @@ impl Apexes {
             state.files.insert(zone.apex().clone(), path);
             changes.push(db::Change::Publish(zone));
         }
+        if changes.is_empty() {
+            return;
+        }
         db.apply(changes);
         drop(state);
         self.changed.send_replace(());
     }
 
-    /// The files of these apexes are gone. Where the platform is served too, its loop takes the zones away, or puts its own
-    /// in their place, so that no name is without a zone in between.
-    pub fn remove_files<'a>(&self, apexes: impl IntoIterator<Item = &'a Name>, db: &ZoneDb) {
+    /// No file gives the zones at `withdrawn` any more, and those at `broken` are the ones whose files have errors and never
+    /// gave a zone. Where the platform is served too, its loop takes the withdrawn zones away, or puts its own in their place,
+    /// so that no name is without a zone in between. Returns those of `broken` that something else serves.
+    pub fn settle_files(&self, withdrawn: &[Name], broken: &[Name], db: &ZoneDb) -> Vec<Name> {
         let mut state = self.state();
-        for apex in apexes {
-            let was = state.files.remove(apex);
-            if self.platform.is_none() && was.is_some() {
-                db.remove(apex);
+        let mut changes = Vec::new();
+        let former = std::mem::take(&mut state.broken);
+        let is_former =
+            |apex: &Name, zone: &Arc<Zone>| former.get(apex).is_some_and(|former| Arc::ptr_eq(former, zone));
+        let mut served = Vec::new();
+        let mut released = false;
+        for apex in withdrawn {
+            released |= state.files.remove(apex).is_some();
+        }
+        let withdrawn: HashSet<&Name> = withdrawn.iter().collect();
+        for apex in broken {
+            if state.files.contains_key(apex) || state.broken.contains_key(apex) {
+                continue;
+            }
+            let unavailable = || Arc::new(Zone::unavailable(apex.clone(), Unavailable::NotLoaded));
+            let placeholder = former.get(apex).cloned().unwrap_or_else(unavailable);
+            match db.get(apex) {
+                Some(zone) if zone.why_unavailable().is_some() => {}
+                Some(_) if !withdrawn.contains(apex) => served.push(apex.clone()),
+                // A withdrawn file's zone is none to go on with; the platform's loop takes it away.
+                Some(_) if self.platform.is_some() => {}
+                _ => changes.push(db::Change::Publish(placeholder.clone())),
+            }
+            state.broken.insert(apex.clone(), placeholder);
+        }
+        for apex in former.keys().chain(withdrawn.iter().copied()) {
+            let Some(zone) = db.get(apex) else { continue };
+            let is_ours = is_former(apex, &zone) || self.platform.is_none();
+            if is_ours && !state.broken.contains_key(apex) && !state.files.contains_key(apex) {
+                changes.push(db::Change::Remove(apex.clone()));
             }
         }
+        if !changes.is_empty() {
+            db.apply(changes);
+        }
         drop(state);
-        self.changed.send_replace(());
+        if released {
+            self.changed.send_replace(());
+        }
+        served
     }
 
     /// The base of the parent zone has changed, or is gone.
@@ -133,9 +174,11 @@ impl Apexes {
                 }
             }
         }
-        db.apply(changes.into_iter().filter(|change| match change {
-            db::Change::Publish(zone) => !state.files.contains_key(zone.apex()),
-            db::Change::Remove(apex) => !state.files.contains_key(apex),
+        db.apply(changes.into_iter().filter_map(|change| match &change {
+            db::Change::Publish(zone) => (!state.files.contains_key(zone.apex())).then_some(change),
+            db::Change::Remove(apex) if state.files.contains_key(apex) => None,
+            // A broken file still names the zone: it is not there, and not unknown either.
+            db::Change::Remove(apex) => Some(state.broken.get(apex).cloned().map_or(change, db::Change::Publish)),
         }));
     }
 

@@ -5,6 +5,7 @@ pub mod asked;
 pub mod export;
 pub mod static_zones;
 pub mod zone;
+mod zone_watch;
 
 pub mod brake;
 pub mod health;

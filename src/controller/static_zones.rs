@@ -1,9 +1,10 @@
 //! Static zones: the master files of the zones folder, served as they are and reloaded when they change.
 //!
-//! [`StaticZones::load`] reads the folder, and [`run`] reads again what changed: when asked to (SIGHUP), and when the system
-//! tells of a change in the folder. A file with an error keeps its last good version in service, or, if it never had one,
-//! makes its zone answer SERVFAIL: the zone is known, its contents are not, and "no such name" would be a lie. Each finding
-//! is logged once as `file:line:column`.
+//! [`StaticZones::load`] reads the folder, and [`run`] reads again what changed: when asked to (SIGHUP), when the system tells
+//! of a change in the folder, and every few seconds, since the system does not tell of all that a zone is read from. A file
+//! with an error keeps its last good version in service, or, if it never had one and nothing else gives its zone, makes that
+//! answer SERVFAIL: the zone is known, its contents are not, and "no such name" would be a lie. Each finding is logged once
+//! as `file:line:column`.
 //!
 //! With the platform's zones beside them, the file of the platform's domain is the base of the parent zone instead of a
 //! zone, and [`Apexes`] settles who serves what.
@@ -14,15 +15,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use notify::{RecursiveMode, Watcher};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::apexes::{Apexes, Placed};
+use super::zone_watch::{Watch, Writes};
 use crate::wire::Name;
-use crate::zone::image::Unavailable;
 use crate::zone::{Contents, Zone, ZoneDb};
-use crate::zonefile::folder::{Change, Folder, Tally};
+use crate::zonefile::folder::{Change, Folder, Stamp, Tally};
 use crate::zonefile::{Finding, Severity};
 
 /// How long a change of the folder must be the last one before it is read: an editor's or an unpacker's writes come
@@ -30,6 +31,12 @@ use crate::zonefile::{Finding, Severity};
 const QUIET: Duration = Duration::from_millis(100);
 /// The longest wait for quiet, where files change all the time.
 const QUIET_LONGEST: Duration = Duration::from_secs(2);
+/// How long after a look at the folder the next one follows, though nothing was told of: the system does not tell of files in
+/// other folders, behind links or on other machines.
+const LOOK: Duration = Duration::from_secs(5);
+/// How much longer than the look itself the wait for the next one is at least, so that looks at very many files take one
+/// hundredth of a processor.
+const LOOK_SHARE: u32 = 100;
 /// Zones that are published in one step at most, while many are loaded: enough to make a step cheap, few enough that they
 /// answer soon and take little memory twice.
 const PUBLISH_CHUNK: usize = 4096;
@@ -45,14 +52,20 @@ pub struct Loaded {
     pub withdrawn: usize,
     /// Files as they were.
     pub unchanged: usize,
+    /// Files that are being written and stay as they were until they are whole.
+    pub unfinished: usize,
     /// Zones served, as of now.
     pub zones: usize,
 }
 
 impl Loaded {
     fn of(tally: Tally, zones: usize) -> Self {
-        let Tally { served, refused, withdrawn, unchanged } = tally;
-        Loaded { served, refused, withdrawn, unchanged, zones }
+        let Tally { served, refused, withdrawn, unchanged, unfinished } = tally;
+        Loaded { served, refused, withdrawn, unchanged, unfinished, zones }
+    }
+
+    fn is_change(&self) -> bool {
+        self.served + self.refused + self.withdrawn > 0
     }
 }
 
@@ -72,8 +85,6 @@ pub struct StaticZones {
     folder: Folder,
     db: Arc<ZoneDb>,
     apexes: Arc<Apexes>,
-    /// Zones that never had a good version.
-    broken: std::collections::HashMap<Arc<Path>, Name>,
 }
 
 /// Counts for metrics.
@@ -90,14 +101,19 @@ impl Status {
         self.zones.load(Ordering::Relaxed)
     }
 
-    /// How many zone files have errors and never had a good version.
+    /// How many zone files have errors and give no zone.
     pub fn broken(&self) -> usize {
         self.broken.load(Ordering::Relaxed)
     }
 
-    /// How often the folder was read.
+    /// How often the folder was read because of a change or a wish.
     pub fn reloads(&self) -> usize {
         self.reloads.load(Ordering::Relaxed)
+    }
+
+    fn see(&self, folder: &Folder) {
+        self.zones.store(folder.zone_count(), Ordering::Relaxed);
+        self.broken.store(folder.broken_count(), Ordering::Relaxed);
     }
 }
 
@@ -114,13 +130,21 @@ impl StaticZones {
     /// The zones of `folder`, none of them read yet.
     pub fn new(folder: &Path, db: Arc<ZoneDb>, apexes: Arc<Apexes>) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        StaticZones { folder: Folder::new(folder, threads), db, apexes, broken: std::collections::HashMap::new() }
+        StaticZones { folder: Folder::new(folder, threads), db, apexes }
     }
 
     /// Reads what changed since the last time, at first everything. It blocks: on a large folder for as long as the disk
     /// takes.
     pub fn load(&mut self) -> Result<Loaded, FolderError> {
-        let StaticZones { folder, db, apexes, broken } = self;
+        self.load_whole(|_, _, _| true)
+    }
+
+    /// [`Self::load`] without the files that are not whole yet.
+    fn load_whole(
+        &mut self,
+        is_whole: impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool + Sync,
+    ) -> Result<Loaded, FolderError> {
+        let StaticZones { folder, db, apexes } = self;
         let make = |contents: Contents| match apexes.place(contents.apex()) {
             Placed::Base => Made::Base(Arc::new(contents)),
             Placed::Refused => Made::Aliases,
@@ -130,9 +154,9 @@ impl StaticZones {
             },
         };
         let mut ready: Vec<(Arc<Zone>, PathBuf)> = Vec::new();
-        let result = folder.rescan(make, |change| match change {
+        let (mut refused, mut withdrawn) = (Vec::new(), Vec::new());
+        let result = folder.rescan_whole(is_whole, make, |change| match change {
             Change::Serve { path, zone, findings, .. } => {
-                broken.remove(&path);
                 log(&findings);
                 match zone {
                     Made::Zone(zone) => ready.push((zone, path.to_path_buf())),
@@ -149,50 +173,43 @@ impl StaticZones {
             }
             Change::Refuse { path, apex, last_good, findings } => {
                 log(&findings);
-                match (last_good, apex) {
-                    (Some(zone), _) => tracing::error!(
-                        file = %path.display(), %zone,
-                        "the zone file has errors; the zone stays as it was"
-                    ),
-                    // Another file gives the zone: it is served.
-                    (None, Some(zone)) if apexes.file_of(&zone).is_some_and(|file| *file != *path) => {
-                        tracing::error!(file = %path.display(), %zone, "the zone is that of another file, which stays");
+                match last_good {
+                    Some(zone) => {
+                        tracing::error!(file = %path.display(), %zone, "the zone file has errors; the zone stays as it was");
                     }
-                    (None, Some(zone)) if apexes.place(&zone) == Placed::Served => {
-                        tracing::error!(file = %path.display(), %zone, "the zone file has errors; the zone answers SERVFAIL");
-                        let unavailable = Zone::unavailable(zone.clone(), Unavailable::NotLoaded);
-                        ready.push((Arc::new(unavailable), path.to_path_buf()));
-                        broken.insert(path, zone);
-                    }
-                    (None, _) => tracing::error!(file = %path.display(), "the zone file has errors and is not used"),
+                    None => refused.push((path, apex)),
                 }
             }
-            Change::Withdraw { apex, .. } => {
-                apexes.publish_files(ready.drain(..), db);
-                match apexes.place(&apex) {
-                    Placed::Served => apexes.remove_files([&apex], db),
-                    Placed::Base => apexes.set_base(None),
-                    Placed::Refused => {}
-                }
-                tracing::info!(zone = %apex, "the zone has no file any more");
-            }
+            Change::Withdraw { apex, .. } => withdrawn.push(apex),
         });
         apexes.publish_files(ready.drain(..), db);
         let tally = result.map_err(|source| FolderError { path: folder.path().to_owned(), source })?;
-        self.forget_vanished();
-        Ok(Loaded::of(tally, self.folder.zone_count()))
-    }
-
-    /// A broken file that is gone gives its zone up: that is no change of a zone that was served.
-    fn forget_vanished(&mut self) {
-        let StaticZones { folder, apexes, db, broken } = self;
-        broken.retain(|path, apex| {
-            let holds = path.exists();
-            if !holds && folder.file_of(apex).is_none() {
-                apexes.remove_files([&*apex], db);
+        for apex in &withdrawn {
+            if apexes.place(apex) == Placed::Base {
+                apexes.set_base(None);
             }
-            holds
-        });
+            tracing::info!(zone = %apex, "the zone has no file any more");
+        }
+        // Only now is it known which zones no file gives.
+        let unserved = folder.unserved().map(|(apex, _)| apex).filter(|apex| apexes.place(apex) == Placed::Served);
+        let unserved: Vec<Name> = unserved.cloned().collect();
+        let served_else = apexes.settle_files(&withdrawn, &unserved, db);
+        for (path, apex) in refused {
+            let file = path.display();
+            match apex {
+                Some(zone) if folder.file_of(&zone).is_some() => {
+                    tracing::error!(%file, %zone, "the zone file is not used; the zone is that of another file, which stays");
+                }
+                Some(zone) if served_else.contains(&zone) => {
+                    tracing::error!(%file, %zone, "the zone file has errors; the zone made from the API's objects stays");
+                }
+                Some(zone) if apexes.place(&zone) == Placed::Served => {
+                    tracing::error!(%file, %zone, "the zone file has errors; the zone answers SERVFAIL");
+                }
+                _ => tracing::error!(%file, "the zone file has errors and is not used"),
+            }
+        }
+        Ok(Loaded::of(tally, folder.zone_count()))
     }
 }
 
@@ -227,76 +244,85 @@ async fn follow(
     stop: CancellationToken,
 ) {
     let (changed, mut changes) = mpsc::channel(1);
-    // It watches for as long as it lives.
-    let _watcher = watch(zones.folder.path(), changed);
-    status.zones.store(zones.folder.zone_count(), Ordering::Relaxed);
-    status.broken.store(zones.broken.len(), Ordering::Relaxed);
+    let mut watch = Watch::new(zones.folder.path(), changed);
+    status.see(&zones.folder);
     let mut zones = Some(zones);
+    let mut told = None;
+    // What changed before the watch was set is found then.
+    let mut next_look = Instant::now() + LOOK;
     loop {
-        let answer = tokio::select! {
+        let call = tokio::select! {
             () = stop.cancelled() => return,
             Some(()) = changes.recv() => {
                 settle(&mut changes).await;
-                None
+                Call::Changes
             }
-            Some(answer) = requests.recv() => Some(answer),
+            Some(answer) = requests.recv() => Call::Wish(answer),
+            () = tokio::time::sleep_until(next_look) => Call::Look,
         };
+        watch.renew();
+        let begun = Instant::now();
         let mut reading = zones.take().expect("it comes back from every reading");
+        let writes = watch.writes();
+        let is_wish = matches!(call, Call::Wish(_));
         let read = tokio::task::spawn_blocking(move || {
-            let loaded = reading.load();
+            // Who asks knows that the files are whole.
+            let loaded = if is_wish { reading.load() } else { read_whole(&mut reading, &writes) };
             (reading, loaded)
         });
         let Ok((read, loaded)) = read.await else {
             // The runtime is shutting down, or reading panicked, which is told by then.
             return;
         };
+        next_look = Instant::now()
+            + match &loaded {
+                Ok(loaded) if loaded.unfinished > 0 => LOOK,
+                _ => LOOK.max(begun.elapsed() * LOOK_SHARE),
+            };
+        let error = loaded.as_ref().err().map(ToString::to_string);
         match &loaded {
-            Ok(loaded) if loaded.served + loaded.refused + loaded.withdrawn > 0 => {
+            Ok(loaded) if loaded.is_change() => {
                 let Loaded { served, refused, withdrawn, zones, .. } = loaded;
                 tracing::info!(served, refused, withdrawn, zones, "the zones folder was read");
             }
-            Ok(_) => {}
-            Err(error) => tracing::error!("{error}"),
+            // Looks go on, and say the same once.
+            Err(error) if is_wish || told != Some(error.to_string()) => tracing::error!("{error}"),
+            _ => {}
         }
-        status.zones.store(read.folder.zone_count(), Ordering::Relaxed);
-        status.broken.store(read.broken.len(), Ordering::Relaxed);
-        status.reloads.fetch_add(1, Ordering::Relaxed);
+        told = error;
+        status.see(&read.folder);
+        if !matches!(call, Call::Look) || loaded.as_ref().is_ok_and(Loaded::is_change) {
+            status.reloads.fetch_add(1, Ordering::Relaxed);
+        }
         zones = Some(read);
-        if let Some(answer) = answer {
+        if let Call::Wish(answer) = call {
             // Who asked may have gone.
             let _ = answer.send(loaded);
         }
     }
 }
 
-/// Waits until the folder is quiet, but not for ever.
-async fn settle(changes: &mut mpsc::Receiver<()>) {
-    let longest = tokio::time::Instant::now() + QUIET_LONGEST;
-    while tokio::time::Instant::now() < longest {
-        if tokio::time::timeout(QUIET, changes.recv()).await.is_err() {
-            return;
-        }
-    }
+/// Why the folder is read.
+enum Call {
+    /// The system tells of a change.
+    Changes,
+    /// Somebody asks for it, and waits for the answer.
+    Wish(oneshot::Sender<Result<Loaded, FolderError>>),
+    /// It is time to look whether there is a change that nobody told of.
+    Look,
 }
 
-/// Watches the folder. Where the system cannot, the reason is logged, and reading again is left to SIGHUP.
-fn watch(folder: &Path, changed: mpsc::Sender<()>) -> Option<impl Watcher + use<>> {
-    let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // Reading the folder is an event, too, and would never end.
-        if event.is_ok_and(|event| !event.kind.is_access()) {
-            // One that is in the channel already stands for this one as well.
-            let _ = changed.try_send(());
-        }
-    });
-    let watching = watcher.and_then(|mut watcher| {
-        watcher.watch(folder, RecursiveMode::NonRecursive)?;
-        Ok(watcher)
-    });
-    match watching {
-        Ok(watcher) => Some(watcher),
-        Err(error) => {
-            tracing::warn!(folder = %folder.display(), %error, "changes of the zones folder are not noticed; send SIGHUP to reload");
-            None
+fn read_whole(zones: &mut StaticZones, writes: &Writes) -> Result<Loaded, FolderError> {
+    writes.forget_old();
+    zones.load_whole(|path, before, now| writes.is_whole(path, before, now))
+}
+
+/// Waits until the folder is quiet, but not for ever.
+async fn settle(changes: &mut mpsc::Receiver<()>) {
+    let longest = Instant::now() + QUIET_LONGEST;
+    while Instant::now() < longest {
+        if tokio::time::timeout(QUIET, changes.recv()).await.is_err() {
+            return;
         }
     }
 }

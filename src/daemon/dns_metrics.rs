@@ -89,8 +89,12 @@ impl Collector for DnsMetrics {
         if let Some(files) = &self.files {
             page.gauge("zone_files", "Zones that files give", &[(vec![], files.zones() as i64)])?;
             let broken = [(vec![], files.broken() as i64)];
-            page.gauge("zone_files_broken", "Zone files with errors that never had a good version", &broken)?;
-            page.counter("zone_file_reads", "Readings of the zones folder", &[(vec![], files.reloads() as u64)])?;
+            page.gauge("zone_files_broken", "Zone files with errors that give no zone", &broken)?;
+            page.counter(
+                "zone_file_reads",
+                "Readings of the zones folder, but for looks that find nothing new",
+                &[(vec![], files.reloads() as u64)],
+            )?;
         }
         match &self.status {
             Some(status) => synced(&mut page, status),

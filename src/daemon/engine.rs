@@ -95,8 +95,6 @@ impl Origin {
         nameserver::Settings {
             nsid: id.map(|id| id.as_bytes().into()),
             server_id: id.map(Into::into),
-            // In units of 100 ms.
-            keepalive: Some(u16::try_from(settings.tcp.idle.as_millis() / 100).unwrap_or(u16::MAX)),
             query_log: settings.query_log.every,
             stale: self.stale,
             sightings: settings.metrics_unbound_names > 0 && settings.dns_follows_api(),

@@ -384,8 +384,17 @@ fn put_additional(
         } else {
             (find_target(ask.zone, &target), target_owner(written, &target, message))
         };
-        // What lies at or below a cut is the other zone's to tell.
-        let Some(node) = node.filter(|node| node.flags() & (flag::OCCLUDED | flag::CUT) == 0) else { continue };
+        let Some(node) = node else { continue };
+        if node.flags() & (flag::OCCLUDED | flag::CUT) != 0 {
+            // What lies at or below a cut is the other zone's to tell; but the address of one of our own name servers is glue,
+            // without which whoever asks for them might not reach it. Knot and NSD add it, too.
+            if records.rtype() == RecordType::NS {
+                for rtype in [RecordType::A, RecordType::AAAA] {
+                    let _ = put_glue(ask, owner, &node, rtype, message);
+                }
+            }
+            continue;
+        }
         // RFC 9460 §4.1: also the SVCB records of targets.
         let service = (is_service && !target.is_owner).then_some(records.rtype());
         for rtype in [RecordType::A, RecordType::AAAA].into_iter().chain(service) {
@@ -411,15 +420,31 @@ fn put_address(
     rtype: RecordType,
     message: &mut Message<'_, '_>,
 ) -> Result<(), Full> {
+    put_glue(ask, owner, node, rtype, message)?;
+    if ask.dnssec
+        && let Some(records) = node.get(rtype)
+        && records.count() > 0
+        && records.signature_count() > 0
+    {
+        // RFC 4035 §3.1.1: where there is no room, the RRset may stay without its signatures.
+        let _ = message.put_signatures(Section::Additional, owner, &records);
+    }
+    Ok(())
+}
+
+/// Writes an RRset of the additional section without signatures: glue has none (RFC 4035 §2.2).
+fn put_glue(
+    ask: &Ask<'_>,
+    owner: Owner<'_>,
+    node: &Node<'_>,
+    rtype: RecordType,
+    message: &mut Message<'_, '_>,
+) -> Result<(), Full> {
     let Some(records) = node.get(rtype).filter(|records| records.count() > 0) else { return Ok(()) };
     if records.stride() > 0 && rtype != RecordType::SVCB && rtype != RecordType::HTTPS {
         message.put_rotated(Section::Additional, owner, &records, ask.random)?;
     } else {
         message.put(Section::Additional, owner, &records)?;
-    }
-    if ask.dnssec && records.signature_count() > 0 {
-        // RFC 4035 §3.1.1: where there is no room, the RRset may stay without its signatures.
-        let _ = message.put_signatures(Section::Additional, owner, &records);
     }
     Ok(())
 }

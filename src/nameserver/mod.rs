@@ -78,6 +78,9 @@ pub struct Peer {
     pub now: u64,
     /// A random number of this query's own; it decides the rotation.
     pub random: u32,
+    /// How long its connection may be silent as things are, told to stream clients that ask for it (RFC 7828), in units of
+    /// 100 ms; `None`: not told.
+    pub keepalive: Option<u16>,
 }
 
 /// What to do with the response.

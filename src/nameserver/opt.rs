@@ -38,7 +38,7 @@ impl<'s> Opt<'s> {
             cookie,
             payload_octets_max: settings.udp_payload_max.max(512),
             nsid: nsid.map(|nsid| &nsid[..nsid.len().min(NSID_OCTETS_MAX)]),
-            keepalive: if edns.keepalive && is_stream { settings.keepalive } else { None },
+            keepalive: if edns.keepalive && is_stream { peer.keepalive } else { None },
             pads: edns.padding && is_encrypted,
         }
     }

@@ -19,8 +19,6 @@ pub struct Settings {
     pub version: Option<Box<str>>,
     /// Text of `id.server. CH TXT` and `hostname.bind. CH TXT` (RFC 4892); `None`: REFUSED.
     pub server_id: Option<Box<str>>,
-    /// Idle time told to stream clients that ask for it (RFC 7828), in units of 100 ms; `None`: not told.
-    pub keepalive: Option<u16>,
     /// How cookies are made and checked; `None`: they are not answered.
     pub cookies: Option<Cookies>,
     /// How many answers a network of clients gets over UDP; `None`: all.
@@ -46,7 +44,6 @@ impl Default for Settings {
             nsid: None,
             version: None,
             server_id: None,
-            keepalive: None,
             cookies: None,
             rate_limit: None,
             stale: false,

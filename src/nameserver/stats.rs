@@ -374,7 +374,13 @@ mod tests {
     use crate::nameserver::Transport;
 
     fn peer(transport: Transport) -> Peer {
-        Peer { address: "[2001:db8::1]:4000".parse().expect("an address"), transport, now: 0, random: 0 }
+        Peer {
+            address: "[2001:db8::1]:4000".parse().expect("an address"),
+            transport,
+            now: 0,
+            random: 0,
+            keepalive: None,
+        }
     }
 
     #[test]

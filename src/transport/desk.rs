@@ -118,16 +118,18 @@ impl Desk {
         }
     }
 
-    /// Answers one message of a stream into `buffer`; returns the length of the response, `None` if there is none.
+    /// Answers one message of a stream into `buffer`; returns the length of the response, `None` if there is none. `idle` is
+    /// how long the connection may be silent, if that is to be told.
     pub(super) fn answer_one(
         &mut self,
         query: &[u8],
-        address: SocketAddr,
-        transport: Transport,
+        (address, transport, idle): (SocketAddr, Transport, Option<Duration>),
         now: u64,
         buffer: &mut [u8],
     ) -> Option<usize> {
-        let peer = Peer { address, transport, now, random: self.random.next() };
+        // In units of 100 ms.
+        let keepalive = idle.map(|idle| u16::try_from(idle.as_millis() / 100).unwrap_or(u16::MAX));
+        let peer = Peer { address, transport, now, random: self.random.next(), keepalive };
         let settings = self.settings.load();
         let context = Context { snapshot: self.zones.snapshot(), settings, stats: &self.stats, limiter: None };
         let mut response = Response::new(buffer);

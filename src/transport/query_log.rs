@@ -97,7 +97,7 @@ mod tests {
         let (mut sampler, mut tap) = Sampler::new();
         let snapshot = ZoneDb::new().snapshot();
         let address = "192.0.2.1:4000".parse().expect("an address");
-        let peer = Peer { address, transport: Transport::Udp, now: 0, random: 0 };
+        let peer = Peer { address, transport: Transport::Udp, now: 0, random: 0, keepalive: None };
         for second in 0..RING_RECORDS as u64 + 3 {
             let response = Response::new(&mut []);
             sampler.log(b"short", &peer, Duration::from_secs(second), (Outcome::Drop, &response), &snapshot);

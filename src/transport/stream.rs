@@ -38,7 +38,7 @@ pub struct Limits {
     /// Connections at once of one client: an IPv4 address, or a /56 of IPv6, which is what one site has.
     pub connections_per_client_max: usize,
     /// How long a connection may be silent between messages. A tenth of it when three quarters of the connections are
-    /// taken (RFC 7766 §6.2.3 lets a server vary it). Tell the same to clients: `nameserver::Settings::keepalive`.
+    /// taken (RFC 7766 §6.2.3 lets a server vary it). Clients that ask are told what holds for them (RFC 7828).
     pub idle: Duration,
     /// How long a message may take from its first octet to its last.
     pub read: Duration,
@@ -332,6 +332,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
 
     /// Turns whole messages of `input`, which came at `moment`, into answers in `output`; returns how many there were.
     fn answer(&mut self, moment: std::time::Instant) -> (u64, Answered) {
+        let idle = Some(self.idle());
         let Connection { service, input, output, peer, transport, .. } = self;
         let mut messages = 0;
         let answered = service.desks.with(self.desk, |place| {
@@ -347,7 +348,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 }
                 let Some(query) = input.get(2..2 + length) else { return Answered::All };
                 messages += 1;
-                let answer = place.desk.answer_one(query, *peer, *transport, now, &mut place.buffer);
+                let answer = place.desk.answer_one(query, (*peer, *transport, idle), now, &mut place.buffer);
                 // What deserves no answer, such as a response, comes from nobody who is here to ask.
                 let Some(octets) = answer.filter(|octets| (1..=MESSAGE_OCTETS_MAX).contains(octets)) else {
                     return Answered::UpToFault;

@@ -192,7 +192,7 @@ impl Worker {
         for (number, datagram) in batch.each().enumerate() {
             slots[number] = datagram.slot;
             let random = desk.random.next();
-            let peer = Peer { address: datagram.source, transport: Transport::Udp, now, random };
+            let peer = Peer { address: datagram.source, transport: Transport::Udp, now, random, keepalive: None };
             exchanges.push(Exchange::new(datagram.query, peer, datagram.reply));
         }
         desk.answer_batch(&mut exchanges);

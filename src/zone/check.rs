@@ -7,6 +7,7 @@
 
 mod code;
 mod digest;
+mod records;
 mod report;
 mod signed;
 mod verify;
@@ -84,6 +85,7 @@ pub fn examine(zone: &Contents, options: &Options<'_>) -> Report {
                 check_targets(&view, owner, rrsets, &mut report);
                 signed::check_owner(&view, owner, rrsets, &mut report);
                 check_cut(&view, owner, rrsets, &mut report);
+                records::check(owner, rrsets, &mut report);
                 above = Above::of(&view, owner, rrsets);
             }
             Above::Cut(cut) => check_below_cut(&view, cut, owner, rrsets, &mut report),
@@ -449,14 +451,6 @@ fn check_cut(view: &View<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Repor
         if rtype == RecordType::DS && !cut {
             push(Code::DsWithoutNs, format_args!("a DS at {owner}, which is not delegated here"));
         }
-        if rtype == RecordType::DS
-            && let Some((kind, found, expected)) = rrset.rdata.iter().find_map(|data| wrong_digest(data))
-        {
-            push(
-                Code::DsDigest,
-                format_args!("a DS of {owner} has a digest of {found} octets; one of type {kind} has {expected}"),
-            );
-        }
         let own = matches!(
             rtype,
             RecordType::NS
@@ -485,19 +479,6 @@ fn check_below_cut(view: &View<'_>, cut: &Name, owner: &Name, rrsets: &[Rrset], 
 
 fn is_glue(view: &View<'_>, owner: &Name, rtype: RecordType) -> bool {
     matches!(rtype, RecordType::A | RecordType::AAAA) && view.servers.contains(owner)
-}
-
-/// Digest type, length and right length of a DS whose digest is too short or too long.
-fn wrong_digest(ds: &[u8]) -> Option<(u8, usize, usize)> {
-    let &kind = ds.get(3)?;
-    let found = ds.len() - 4;
-    let expected = match kind {
-        1 => 20,
-        2 | 3 => 32,
-        4 => 48,
-        _ => return None,
-    };
-    (found != expected).then_some((kind, found, expected))
 }
 
 fn has(rrsets: &[Rrset], rtype: RecordType) -> bool {

@@ -7,7 +7,11 @@
 //!
 //! Symbolic links are followed, hidden names skipped: that is how Kubernetes mounts a ConfigMap (`a.zone → ..data/a.zone`,
 //! `..data → ..2024…`), where an update swaps the middle link. A file that cannot be read or has errors is refused, and
-//! what it last gave stays served. Two files with one apex: who has it keeps it, the other is refused.
+//! what it last gave stays served. Two files with one apex: who has it keeps it, the other is refused. A zone that refused
+//! files name and no file gives is [`Folder::unserved`], whatever the order in which its files came, changed and went.
+//!
+//! A file that is being written is not read: half a zone says of the other half that it does not exist. The folder cannot
+//! know by itself, so [`Folder::rescan_whole`] asks of each file that it finds changed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hasher};
@@ -83,7 +87,8 @@ pub enum Change<T> {
         path: Arc<Path>,
         /// Which zone it seems meant for: the owner of its SOA, else its name.
         apex: Option<Name>,
-        /// The zone that this file gave before, and that stays served.
+        /// The zone that this file gave before, and that stays served. Without one, what becomes of the zone that it seems
+        /// meant for is known at the end of the scan: another file may give it, see [`Folder::file_of`].
         last_good: Option<Name>,
         /// Why, with at least one error.
         findings: Vec<Finding>,
@@ -108,6 +113,8 @@ pub struct Tally {
     pub withdrawn: usize,
     /// As they were at the scan before.
     pub unchanged: usize,
+    /// Being written, and therefore as they were.
+    pub unfinished: usize,
 }
 
 /// A folder of zone files, and what the last scan knew of it.
@@ -128,6 +135,8 @@ struct Known {
     state: State,
     /// The zone that it gives: its own or its last good one.
     gives: Option<Name>,
+    /// The zone that it seems meant for and does not give, having errors.
+    fails: Option<Name>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,10 +176,32 @@ impl Folder {
         self.holders.get(apex).map(AsRef::as_ref)
     }
 
+    /// The zones that files with errors seem meant for and that no file gives, each with such a file.
+    pub fn unserved(&self) -> impl Iterator<Item = (&Name, &Arc<Path>)> {
+        let fails = self.files.iter().filter_map(|(path, known)| known.fails.as_ref().map(|apex| (apex, path)));
+        fails.filter(|(apex, _)| !self.holders.contains_key(*apex))
+    }
+
+    /// How many files have errors and give no zone.
+    pub fn broken_count(&self) -> usize {
+        self.files.values().filter(|known| known.state == State::Refused && known.gives.is_none()).count()
+    }
+
     /// Looks for changes since the last scan and hands each to `change`, in the order of the file names. If the folder
     /// itself cannot be listed, nothing changes.
     pub fn rescan<T: Send>(
         &mut self,
+        make: impl Fn(Contents) -> T + Sync,
+        change: impl FnMut(Change<T>),
+    ) -> io::Result<Tally> {
+        self.rescan_whole(|_, _, _| true, make, change)
+    }
+
+    /// [`Self::rescan`], but what is not whole yet stays as it is, to be looked at in the next scan. `is_whole` is asked of
+    /// each zone file or included file that is new or different: its path, how it was and how it is.
+    pub fn rescan_whole<T: Send>(
+        &mut self,
+        is_whole: impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool + Sync,
         make: impl Fn(Contents) -> T + Sync,
         mut change: impl FnMut(Change<T>),
     ) -> io::Result<Tally> {
@@ -181,20 +212,29 @@ impl Folder {
         in_order(
             threads,
             &listed,
-            |path| files.get(path).is_none_or(|known| known.is_stale(path)),
-            |path, is_stale| {
-                if is_stale {
-                    stale.push(path.clone());
-                }
+            |path| match files.get(path) {
+                Some(known) if !known.is_stale(path) => Look::Same,
+                // It is looked at again when it is read; this spares reading it.
+                known if !own_is_whole(path, known, &is_whole) => Look::Unfinished,
+                _ => Look::Stale,
+            },
+            |path, look| match look {
+                Look::Same => scan.tally.unchanged += 1,
+                Look::Unfinished => scan.tally.unfinished += 1,
+                Look::Stale => stale.push(path.clone()),
             },
         );
-        scan.tally.unchanged = listed.len() - stale.len();
         in_order(
             threads,
             &stale,
             |path| load(&folder, path, &make),
             |path, loaded| {
-                self.apply(path, loaded, &mut scan, &mut change);
+                let known = self.files.get(path);
+                if own_is_whole(path, known, &is_whole) && includes_are_whole(&loaded.sources, known, &is_whole) {
+                    self.apply(path, loaded, &mut scan, &mut change);
+                } else {
+                    scan.tally.unfinished += 1;
+                }
             },
         );
         self.settle(&mut scan, &mut change);
@@ -318,6 +358,7 @@ impl Folder {
             suspect: loaded.suspect,
             state: State::Served,
             gives: Some(apex.clone()),
+            fails: None,
         };
         let gave = self.files.insert(path.clone(), known).and_then(|before| before.gives);
         if let Some(gave) = gave.filter(|gave| *gave != apex) {
@@ -341,7 +382,9 @@ impl Folder {
         let last_good = before.and_then(|known| known.gives.clone());
         // A contended file is looked at in every scan, but reported once.
         let reported = before.is_some_and(|known| known.state == state && known.sources.same_content(&loaded.sources));
-        let known = Known { sources: loaded.sources, suspect: loaded.suspect, state, gives: last_good.clone() };
+        // A zone that another file gives has one already, and when that goes this file is read again.
+        let fails = loaded.apex.clone().filter(|_| state == State::Refused && last_good.is_none());
+        let known = Known { sources: loaded.sources, suspect: loaded.suspect, state, gives: last_good.clone(), fails };
         self.files.insert(path.clone(), known);
         if reported {
             scan.tally.unchanged += 1;
@@ -350,6 +393,35 @@ impl Folder {
         scan.tally.refused += 1;
         change(Change::Refuse { path: path.clone(), apex: loaded.apex, last_good, findings: loaded.findings });
     }
+}
+
+/// What a first look at a file says.
+enum Look {
+    Same,
+    Stale,
+    Unfinished,
+}
+
+/// Whether a zone file is as it was, or whole.
+fn own_is_whole(path: &Path, known: Option<&Known>, is_whole: &impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool) -> bool {
+    let before = known.and_then(|known| known.sources.own.as_ref());
+    Stamp::of_path(path).is_none_or(|now| before == Some(&now) || is_whole(path, before, &now))
+}
+
+/// Whether the files that were included are as they were, or whole.
+fn includes_are_whole(
+    sources: &Sources,
+    known: Option<&Known>,
+    is_whole: &impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool,
+) -> bool {
+    sources.includes.iter().all(|(path, now)| {
+        let Some(now) = now else { return true };
+        let before = known.and_then(|known| {
+            let at = known.sources.includes.binary_search_by(|(known, _)| known.cmp(path)).ok()?;
+            known.sources.includes[at].1.as_ref()
+        });
+        before == Some(now) || is_whole(path, before, now)
+    })
 }
 
 /// What one scan gathers on its way.

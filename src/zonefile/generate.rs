@@ -141,17 +141,22 @@ fn push_number(modifier: &[u8], number: u32, out: &mut Vec<u8>) -> Result<(), &'
         "o" => format!("{value:0width$o}"),
         "x" => format!("{value:0width$x}"),
         "X" => format!("{value:0width$X}"),
-        // The width counts digits and dots.
-        "n" => reversed(&format!("{value:0digits$x}", digits = width.div_ceil(2))),
-        "N" => reversed(&format!("{value:0digits$X}", digits = width.div_ceil(2))),
+        "n" => reversed(&format!("{value:0digits$x}", digits = width.div_ceil(2)), width),
+        "N" => reversed(&format!("{value:0digits$X}", digits = width.div_ceil(2)), width),
         _ => return Err(FORM),
     };
     out.extend_from_slice(text.as_bytes());
     Ok(())
 }
 
-fn reversed(digits: &str) -> String {
-    digits.chars().rev().map(String::from).collect::<Vec<_>>().join(".")
+/// Digits from the last to the first with dots between them. The width counts both, so an even one that is not exceeded ends
+/// with a dot, as BIND has it: what follows is a label of its own.
+fn reversed(digits: &str, width: usize) -> String {
+    let mut text = digits.chars().rev().map(String::from).collect::<Vec<_>>().join(".");
+    if text.len() < width {
+        text.push('.');
+    }
+    text
 }
 
 #[cfg(test)]
@@ -170,6 +175,15 @@ mod tests {
             ("h${0,0,X}", 255, Ok("hFF")),
             ("h${0,3,o}", 8, Ok("h010")),
             ("${0,7,n}", 0x12, Ok("2.1.0.0")),
+            ("${0,8,n}x", 17, Ok("1.1.0.0.x")),
+            ("${0,6,n}x", 17, Ok("1.1.0.x")),
+            ("${0,4,n}x", 17, Ok("1.1.x")),
+            ("${0,3,n}x", 17, Ok("1.1x")),
+            ("${0,2,N}x", 0xab, Ok("B.Ax")),
+            ("${0,2,n}x", 0, Ok("0.x")),
+            ("${0,1,n}", 0, Ok("0")),
+            ("${0,0,n}x", 17, Ok("1.1x")),
+            ("${0,0,n}", 0, Ok("0")),
             (r"a\$b", 7, Ok(r"a\$b")),
             ("a$$b", 7, Ok("a$b")),
             ("${-8}", 7, Err("a number plus its offset is below zero")),

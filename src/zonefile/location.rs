@@ -10,6 +10,9 @@ const EQUATOR: u32 = 1 << 31;
 /// Where altitudes count from: 100,000 m below the reference spheroid, in centimetres.
 const ALTITUDE_ZERO: i64 = 10_000_000;
 
+/// The longest length that RFC 1876 §3 allows, in centimetres.
+const LENGTH_MAX: u64 = 9_000_000_000;
+
 /// Reads a location up to the end of the entry and appends its 16 octets.
 pub(super) fn read(scanner: &mut Scanner<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
     let latitude = read_angle(scanner, 90, *b"NS")?;
@@ -23,7 +26,7 @@ pub(super) fn read(scanner: &mut Scanner<'_>, out: &mut Vec<u8>) -> Result<(), F
     for size in &mut sizes {
         let Some(word) = scanner.word()? else { break };
         *size = centimetres(word.raw)
-            .and_then(|length| u64::try_from(length).ok())
+            .and_then(|length| u64::try_from(length).ok().filter(|length| *length <= LENGTH_MAX))
             .and_then(digit_and_power)
             .ok_or_else(|| expected_but(&word, "a length in metres from 0.00 to 90000000.00", "rdata"))?;
     }
@@ -134,7 +137,7 @@ fn centimetres(text: &[u8]) -> Option<i64> {
 fn decimal(text: &[u8], places: usize) -> Option<u64> {
     let point = text.iter().position(|octet| *octet == b'.').unwrap_or(text.len());
     let fraction = text.get(point + 1..).unwrap_or(&[]);
-    if fraction.len() > places || !fraction.iter().all(u8::is_ascii_digit) || (point + 1 == text.len()) {
+    if fraction.len() > places || !fraction.iter().all(u8::is_ascii_digit) {
         return None;
     }
     let mut value = whole(&text[..point], u64::MAX)?;
@@ -168,6 +171,8 @@ mod tests {
             ("42 21 54 N 71 06 18 W -24m 30m", "42 21 54.000 N 71 6 18.000 W -24.00m 30.00m 10000.00m 10.00m"),
             ("1 N 1 E +10m", "1 0 0.000 N 1 0 0.000 E 10.00m 1.00m 10000.00m 10.00m"),
             ("90 S 180 W 0", "90 0 0.000 S 180 0 0.000 W 0.00m 1.00m 10000.00m 10.00m"),
+            // A point without digits after it, as BIND, Knot and NSD take it.
+            ("1 2 3. N 1 E 1.m 2.", "1 2 3.000 N 1 0 0.000 E 1.00m 2.00m 10000.00m 10.00m"),
             (
                 "0 0 0.5 n 0 E 42849672.95m 90000000m",
                 "0 0 0.500 N 0 0 0.000 E 42849672.95m 90000000.00m 10000.00m 10.00m",
@@ -189,6 +194,10 @@ mod tests {
             "1 N 1 N 0",
             "1 N 1 E",
             "1 N 1 E 1x",
+            "1 N 1 E .m",
+            "1 N 1 E 1..m",
+            "1 N 1 E 1m 90000000.01m",
+            "1 N 1 E 1m 99999999m",
             "1 N 1 E +-1m",
             "1 N 1 E -+1m",
         ] {

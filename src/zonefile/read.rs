@@ -1,8 +1,9 @@
 //! The reader of master files (RFC 1035 §5, RFC 2308 §4, RFC 3597 §5).
 //!
 //! [`read_zone`] reads a zone and checks it; [`read_records`] reads records that are part of something else. Both go on
-//! after a mistake, with the next entry, so that one run shows all. State that a file changes (origin, default TTL,
-//! current owner) is that of its scope; an included file gets a copy, so nothing leaks out of it.
+//! after a mistake, with the next entry, so that one run shows all. State that a file changes is that of its scope. An
+//! included file gets a copy: its origin (RFC 1035 §5.1) and, as for BIND and NSD, its current owner end with it, while the
+//! TTLs that it states hold for what comes after it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -344,7 +345,10 @@ impl<'i, S: Sink> Reader<'i, S> {
                 None => scope.origin.clone(),
             };
             expect_end(scanner)?;
-            self.include(&file, Scope { origin, ..scope.clone() })?;
+            let mut inner = Scope { origin, ..scope.clone() };
+            self.include(&file, &mut inner)?;
+            // RFC 2308 §4: a $TTL holds for "all RRs appearing after the directive".
+            (scope.default_ttl, scope.stated_ttl) = (inner.default_ttl, inner.stated_ttl);
         } else if directive.raw.eq_ignore_ascii_case(b"$GENERATE") {
             let range = generate::Range::parse(&need("a range start-stop after $GENERATE")?)?;
             let owner = need("an owner after the range")?;
@@ -356,7 +360,7 @@ impl<'i, S: Sink> Reader<'i, S> {
         Ok(())
     }
 
-    fn include(&mut self, word: &Word<'_>, mut scope: Scope) -> Result<(), Fault> {
+    fn include(&mut self, word: &Word<'_>, scope: &mut Scope) -> Result<(), Fault> {
         let fault = |message: String| Fault::new(word.at, "include", message);
         if self.open.len() > INCLUDE_DEPTH_MAX {
             let message =
@@ -383,7 +387,7 @@ impl<'i, S: Sink> Reader<'i, S> {
         self.file = self.files.len() as u32;
         self.files.push(path);
         self.open.push(self.file);
-        self.read_file(&text, &mut scope);
+        self.read_file(&text, scope);
         self.open.pop();
         self.file = outer;
         Ok(())

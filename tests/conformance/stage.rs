@@ -107,7 +107,7 @@ impl Stage {
         db.publish_many(zones);
         db.set_ready();
         let address: SocketAddr = "192.0.2.53:4000".parse().expect("an address");
-        let peer = Peer { address, transport: Transport::Udp, now: 1_800_000_000, random: 0 };
+        let peer = Peer { address, transport: Transport::Udp, now: 1_800_000_000, random: 0, keepalive: None };
         Stage { db, settings: Settings::default(), stats: Stats::new(), limiter: None, peer }
     }
 

@@ -31,3 +31,4 @@ mod tracing;
 mod unbound;
 mod unready;
 mod users;
+mod zone_files;

@@ -2,10 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use signpost::nameserver::Settings;
 
 use crate::support::{A, PATIENCE, Server, TXT, ask, check, query, query_with_option, shard, udp_client};
 
@@ -233,17 +230,26 @@ fn a_thousand_idle_connections_do_not_disturb() {
 
 #[test]
 fn keepalive_is_told_to_who_asks() {
-    let server = Server::start();
-    let mut stream = connect(&server);
+    let server = Server::with(|config| {
+        (config.streams.connections_max, config.streams.idle) = (4, Duration::from_secs(20));
+    });
     // RFC 7828: option 11, two octets, in units of 100 ms.
-    let mut told = |id| {
-        stream.write_all(&framed(&query_with_option(id, "app.shard.example", 11))).unwrap();
-        let answer = receive(&mut stream).expect("an answer");
-        answer.windows(6).any(|octets| octets == [0, 11, 0, 2, 0, 100])
+    let told = |stream: &mut TcpStream, query: &[u8]| {
+        stream.write_all(&framed(query)).unwrap();
+        let answer = receive(stream).expect("an answer");
+        answer.windows(6).find(|octets| octets[..4] == [0, 11, 0, 2]).map(|octets| octets[5])
     };
-    assert!(!told(1));
-    server.settings.store(Arc::new(Settings { keepalive: Some(100), ..Settings::default() }));
-    assert!(told(2));
+    let asks = |id| query_with_option(id, "app.shard.example", 11);
+    let mut stream = connect(&server);
+    assert_eq!(told(&mut stream, &query(1, "app.shard.example", A)), None);
+    assert_eq!(told(&mut stream, &asks(2)), Some(200));
+    // A connection that is crowded may be silent for a tenth of that, and is told so.
+    let mut others: Vec<_> = (0..3).map(|_| connect(&server)).collect();
+    others.iter_mut().for_each(|stream| ask_on(stream, 1, 4));
+    assert_eq!(told(&mut stream, &asks(3)), Some(20));
+    let silent = Instant::now();
+    assert_eq!(receive(&mut stream), None);
+    assert!(silent.elapsed() < Duration::from_secs(15), "{:?}", silent.elapsed());
 }
 
 #[test]

@@ -195,7 +195,7 @@ mod tests {
         db.set_ready();
         let (snapshot, settings, stats) = (db.snapshot(), Settings::default(), Stats::new());
         let address = client.parse().expect("an address");
-        let peer = Peer { address, transport: Transport::Udp, now: 0, random: 0 };
+        let peer = Peer { address, transport: Transport::Udp, now: 0, random: 0, keepalive: None };
         let mut buffer = [0; 1232];
         let mut response = Response::new(&mut buffer);
         let context = Context { snapshot: &snapshot, settings: &settings, stats: &stats, limiter: None };

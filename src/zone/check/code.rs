@@ -93,6 +93,8 @@ codes! {
     ZonemdSerial "zonemd-serial" Warning "A ZONEMD is of another serial than the SOA's (RFC 8976 §4).",
     ZonemdUnchecked "zonemd-unchecked" Note "A ZONEMD of a scheme or hash that is not verified here.",
     DsDigest "ds-digest" Warning "A DS whose digest has not the length of its type.",
+    SshfpDigest "sshfp-digest" Warning "An SSHFP whose fingerprint has not the length of its type.",
+    TypeObsolete "type-obsolete" Warning "Records of a type that is no more.",
 }
 
 /// Which further records of the zone could make a finding go away.
@@ -136,7 +138,9 @@ impl Code {
             | Code::RrsigLabels
             | Code::RrsigUnchecked
             | Code::Nsec3Iterations
-            | Code::DsDigest => Cure::Nothing,
+            | Code::DsDigest
+            | Code::SshfpDigest
+            | Code::TypeObsolete => Cure::Nothing,
             Code::BelowCut if !matches!(rtype, Some(T::A | T::AAAA)) => Cure::Nothing,
             // A name server's address is glue.
             Code::BelowCut | Code::DsWithoutNs | Code::NsMissing | Code::NsAddressUnused => Cure::Types(&[T::NS]),

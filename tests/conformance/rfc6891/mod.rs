@@ -207,7 +207,7 @@ fn section_6_1_3_an_unknown_version_with_any_opcode() {
 #[test]
 fn trap_58_keepalive_on_plain_and_encrypted_streams_only() {
     let mut stage = stage();
-    stage.settings.keepalive = Some(300);
+    stage.peer.keepalive = Some(300);
     let asks = with_options(r"\000\011\000\000");
     for (transport, answered) in [
         (Transport::Udp, false),

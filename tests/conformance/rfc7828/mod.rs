@@ -11,7 +11,7 @@ const KEEPALIVE: u16 = 11;
 #[test]
 fn section_3_3_1_a_client_has_no_timeout_to_tell_and_over_udp_it_is_ignored() {
     let mut stage = Stage::with("z.test.", "* A 192.0.2.1");
-    stage.settings.keepalive = Some(300);
+    stage.peer.keepalive = Some(300);
     for data in [&b"\x01"[..], b"\x01\x2c", b"\0\0\0"] {
         let message = query_with_option("a.z.test. A", KEEPALIVE, data);
         for (transport, head) in

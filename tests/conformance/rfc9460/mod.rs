@@ -61,6 +61,24 @@ fn addresses_of_name_servers() {
          ar ns1.z.test. A 192.0.2.1
          ar ns1.z.test. AAAA 2001:db8::1",
     );
+    // Glue of the zone's own servers; of others that lie below a cut nothing is told.
+    let stage = Stage::with(
+        "z.test.",
+        "@ NS ns2.sib\n @ NS self\n @ MX 1 ns2.sib\n sib NS ns.sib\n ns.sib A 192.0.2.2\n ns2.sib A 192.0.2.3\n \
+         self NS self\n self AAAA 2001:db8::4",
+    );
+    stage.check_all(&[
+        (
+            "z.test. NS",
+            "NOERROR aa
+             an z.test. NS ns.elsewhere.
+             an z.test. NS ns2.sib.z.test.
+             an z.test. NS self.z.test.
+             ar ns2.sib.z.test. A 192.0.2.3
+             ar self.z.test. AAAA 2001:db8::4",
+        ),
+        ("z.test. MX", "NOERROR aa\n an z.test. MX 1 ns2.sib.z.test."),
+    ]);
 }
 
 /// A target of `.` is the owner (§2.5.2), which under a wildcard is the name asked for; and targets may be covered by one.

@@ -1,0 +1,80 @@
+//! Records that are wrong by themselves: a digest of another length than its kind has, and types that are no more.
+
+use std::fmt;
+
+use super::code::Code;
+use super::report::Reporter;
+use crate::wire::{Name, RecordType};
+use crate::zone::rrset::Rrset;
+
+/// Checks the records of one owner.
+pub(super) fn check(owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
+    for Rrset { rtype, rdata, .. } in rrsets {
+        let mut push = |code, message: fmt::Arguments<'_>| report.push(code, owner, Some(*rtype), message);
+        match *rtype {
+            RecordType::DS => {
+                if let Some(Digest { kind, found, expected }) = rdata.iter().find_map(|data| wrong_ds(data)) {
+                    push(
+                        Code::DsDigest,
+                        format_args!(
+                            "a DS of {owner} has a digest of {found} octets; one of type {kind} has {expected}"
+                        ),
+                    );
+                }
+            }
+            RecordType::SSHFP => {
+                if let Some(Digest { kind, found, expected }) = rdata.iter().find_map(|data| wrong_sshfp(data)) {
+                    push(
+                        Code::SshfpDigest,
+                        format_args!(
+                            "an SSHFP of {owner} has a fingerprint of {found} octets; one of type {kind} has {expected}"
+                        ),
+                    );
+                }
+            }
+            RecordType::MD | RecordType::MF => push(
+                Code::TypeObsolete,
+                format_args!(
+                    "{rtype} records are obsolete (RFC 973, RFC 1035 §3.3.4 f.), and BIND refuses them: use MX"
+                ),
+            ),
+            _ => {}
+        }
+    }
+}
+
+/// A digest that is too short or too long.
+struct Digest {
+    kind: u8,
+    found: usize,
+    expected: usize,
+}
+
+impl Digest {
+    fn wrong(kind: u8, found: usize, expected: usize) -> Option<Digest> {
+        (found != expected).then_some(Digest { kind, found, expected })
+    }
+}
+
+/// Of a DS: by digest type (RFC 4034 §5.1, RFC 4509, RFC 5933, RFC 6605).
+fn wrong_ds(data: &[u8]) -> Option<Digest> {
+    let (&[_, _, _, kind], digest) = data.split_first_chunk::<4>()?;
+    let expected = match kind {
+        1 => 20,
+        2 | 3 => 32,
+        4 => 48,
+        _ => return None,
+    };
+    Digest::wrong(kind, digest.len(), expected)
+}
+
+/// Of an SSHFP: by fingerprint type (RFC 4255 §3.1.2, RFC 6594 §2).
+fn wrong_sshfp(data: &[u8]) -> Option<Digest> {
+    let (&[_, kind], fingerprint) = data.split_first_chunk::<2>()?;
+    let expected = match kind {
+        1 => 20,
+        2 => 32,
+        _ => return None,
+    };
+    Digest::wrong(kind, fingerprint.len(), expected)
+}
