@@ -35,8 +35,7 @@ async fn a_restored_store_holds_one_revision_and_moves_on() {
             }
         }
     });
-    commit(&store, vec![], vec![put("/event", "brief", Some(Duration::from_millis(300))), put("/m", "kept", None)])
-        .await;
+    commit(&store, vec![], vec![put("/event", "brief", Some(Duration::from_secs(5))), put("/m", "kept", None)]).await;
     let mut file = Vec::new();
     let at = tokio::task::block_in_place(|| backup(&store, &mut file)).unwrap();
     writing.await.unwrap();

@@ -1,7 +1,7 @@
 //! An object as the cache holds it: its JSON as it is served, and beside it the little that lists and watches ask for.
 //!
 //! A parsed JSON tree of a one-KiB Route takes more than ten KiB, so no tree is kept. What is kept is the serialization,
-//! which most answers copy as it is, and what selectors, the garbage collector and preconditions look at ([`facts`]).
+//! which most answers copy as it is, and what selectors, the garbage collector and preconditions look at (`facts`).
 //! Objects of a kind are alike, so those at rest keep their serialization as what sets it apart from another one's
 //! ([`sample`]): a tenth of its length.
 //!

@@ -41,9 +41,14 @@ fn a_second_server_does_not_share_the_port() {
 #[test]
 fn one_bad_address_of_many_leaves_none_open() {
     let elsewhere: SocketAddr = "192.0.2.77:5300".parse().unwrap();
-    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let config = Config { addresses: vec![port, elsewhere], ..Config::default() };
-    let error = bind(&config).err().expect("not here");
+    // A port that is free for UDP may be somebody else's for TCP, on a machine where more is going on.
+    let refused = (0..16).find_map(|_| {
+        let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let config = Config { addresses: vec![port, elsewhere], ..Config::default() };
+        let error = bind(&config).err().expect("not here");
+        (!matches!(error, BindError::InUse { .. })).then_some((port, error))
+    });
+    let (port, error) = refused.expect("one of many ports is free");
     assert!(matches!(error, BindError::NotHere { address } if address == elsewhere), "{error}");
     drop(UdpSocket::bind(port).expect("free again"));
 }

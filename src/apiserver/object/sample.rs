@@ -51,7 +51,7 @@ impl Packed {
 pub struct Sampler(Mutex<Option<(Arc<Sample>, usize)>>);
 
 impl Sampler {
-    /// The sample for `text`: that of the texts before it, or after [`TEXTS_A_SAMPLE`] of them the text itself.
+    /// The sample for `text`: that of the texts before it, or after `TEXTS_A_SAMPLE` of them the text itself.
     pub fn sample(&self, text: impl FnOnce() -> Bytes) -> Arc<Sample> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *state {
