@@ -7,8 +7,8 @@
 //!
 //! On the ordinary way that is two writes a route: one claim and one binding. Our own server makes the claim in the
 //! transaction that makes the binding, if nobody ever had the label: then it is one write. That is tried with our own server
-//! alone; another one would take the binding and leave the label to anybody. Whatever that write is refused for, the
-//! way by two writes comes next, and finds out.
+//! alone; another one would take the binding and leave the label to anybody. Whatever that write is refused for but a fencing
+//! number, the way by two writes comes next, and finds out.
 
 use std::sync::Arc;
 use std::time::Duration;
