@@ -50,6 +50,7 @@ pub mod standing;
 
 pub mod agenda;
 pub mod verdict;
+mod waiting;
 
 pub mod ask;
 pub mod check;

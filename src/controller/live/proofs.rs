@@ -24,6 +24,7 @@ use super::routes::{RouteState, RouteStates};
 use super::shard::Expectation;
 use super::standing::{PATIENCE, Standing};
 use super::verdict::BRAKE_HELD;
+use super::waiting::Waiting;
 use crate::api::v1alpha1::brake::BrakeKind;
 use crate::compiler::Settings;
 use crate::compiler::inputs::{BindingInput, RouterInput};
@@ -68,7 +69,7 @@ pub struct Proofs {
     /// By label.
     pub(super) routes: RouteStates,
     /// Routes that nothing can be said of yet.
-    pub(super) waiting: HashSet<Box<str>>,
+    pub(super) waiting: Waiting,
     /// When the newest routes came, as many as may come on an idle system.
     arrivals: VecDeque<Instant>,
     /// Routes whose own names are to be asked for.
@@ -157,13 +158,13 @@ impl Proofs {
         servers.truncate(SERVERS_MAX);
         Proofs {
             alias: Zone::new(servers.len(), Serial(0), 0),
+            waiting: Waiting::new(servers.len()),
             settings,
             servers: servers.into_boxed_slice(),
             asks,
             interval,
             shards: HashMap::new(),
             routes: RouteStates::default(),
-            waiting: HashSet::new(),
             arrivals: VecDeque::new(),
             asking: BTreeSet::new(),
             sample: None,
@@ -315,9 +316,9 @@ impl Proofs {
             (false, false) => 0,
         };
         self.count(None, Some(PENDING));
+        self.waiting.insert(&label, &binding.shard, serial);
         self.routes.insert(RouteState { binding, serial, since: now, to_ask, reason: None });
         self.dirty.push(&label);
-        self.waiting.insert(label.clone());
         if ask {
             self.asking.insert(label);
         }
@@ -355,7 +356,7 @@ impl Proofs {
     fn forget(&mut self, label: &str) {
         let Some(route) = self.routes.remove(label) else { return };
         self.count(Some(route.reason.unwrap_or(PENDING)), None);
-        self.waiting.remove(label);
+        self.waiting.remove(label, &route.binding.shard, route.serial);
         self.asking.remove(label);
         self.behind.remove(label);
         self.shown.remove(label);
@@ -430,16 +431,16 @@ impl Proofs {
         let Some(reason) = reason else {
             // What was said before stands until there is something else to say.
             if route.reason.is_none() {
-                self.waiting.insert(label.into());
+                self.waiting.insert(label, &route.binding.shard, route.serial);
             }
             return;
         };
         let before = route.reason.replace(reason).unwrap_or(PENDING);
+        self.waiting.remove(label, &route.binding.shard, route.serial);
         match reason {
             OLD_SERIAL | BRAKE_HELD => drop(self.behind.insert(label.into())),
             _ => drop(self.behind.remove(label)),
         }
-        self.waiting.remove(label);
         self.sample = Some(label.into());
         self.count(Some(before), Some(reason));
     }
