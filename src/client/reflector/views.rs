@@ -103,6 +103,8 @@ impl<V: Send + Sync + 'static> View<V> {
         let (slot, synced) = (self.slot, Arc::new(watch::Sender::new(false)));
         let part = Part { hub: Arc::clone(&self.hub), slot, synced: Arc::clone(&synced), of: PhantomData };
         let reader = Hub::join(&self.hub);
+        let (hub, id) = (Arc::clone(&self.hub), reader.id);
+        let is_behind = move || hub.bell.has_more(id);
         let stream = poll_fn(move |context| {
             reader.hub.poll(reader.id, context).map(|change| {
                 if matches!(*change, Change::Resynced(_)) {
@@ -111,7 +113,7 @@ impl<V: Send + Sync + 'static> View<V> {
                 Some(seen(&change, slot))
             })
         });
-        (Store { table: Arc::new(part) }, Changes { stream: stream.boxed() })
+        (Store { table: Arc::new(part) }, Changes { stream: stream.boxed(), is_behind: Some(Box::new(is_behind)) })
     }
 }
 
@@ -264,6 +266,11 @@ impl Bell {
     fn has_room(&self) -> bool {
         let readers = lock(&self.0);
         readers.is_open && !readers.is_held_up
+    }
+
+    /// Whether anything is in the line of the reader `id`.
+    fn has_more(&self, id: u64) -> bool {
+        lock(&self.0).lines.get(&id).is_some_and(|line| !line.changes.is_empty())
     }
 
     /// The first in the line of the reader `id`; if there is none, `waker` is woken when there is.
@@ -432,6 +439,7 @@ mod tests {
         assert!(prompt.0.is_synced() && !late.0.is_synced(), "only one has been told");
         let mut told: Vec<u64> = std::iter::from_fn(|| next(&mut prompt.1)).flatten().collect();
         assert_eq!(told.len(), LINE_MAX - 1, "with the list the other's line is full");
+        assert!(late.1.is_behind() && !prompt.1.is_behind());
         assert_eq!(next(&mut late.1), Some(None));
         assert!(late.0.is_synced());
         let mut heard: Vec<u64> = std::iter::from_fn(|| next(&mut late.1)).flatten().collect();
