@@ -482,7 +482,7 @@ fn add_side_write(txn: &mut Txn, write: SideWrite) -> Result<(), ApiError> {
 
 impl Written {
     /// The answer to the client.
-    pub(crate) fn respond(self, kind: &Kind, format: Format, include: Include) -> Response {
+    pub(crate) fn respond(self, kind: &'static Kind, format: Format, include: Include) -> Response {
         let mut response = respond::object(self.status, kind, format, include, &self.object);
         respond::warn(&mut response, &self.warnings);
         response

@@ -25,6 +25,7 @@ pub mod crd;
 pub mod field;
 pub mod labels;
 pub mod metadata;
+pub mod selectable;
 pub mod turnstile;
 
 #[cfg(test)]
@@ -36,6 +37,8 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use self::columns::Columns;
+use self::selectable::Selectable;
 use self::turnstile::Turnstile;
 use super::apply;
 use super::error::{ApiError, Cause};
@@ -68,9 +71,9 @@ pub struct Kind {
     /// Structural OpenAPI v3 schema of the whole object, with defaults and descriptions.
     pub schema: Arc<Schema>,
     /// Table columns after `Name`. Where one of them is itself called `Name` (events, as in Kubernetes), none is put first.
-    pub columns: &'static [Column],
+    pub columns: Columns,
     /// Field selectors beside `metadata.name` and `metadata.namespace`, as dotted paths.
-    pub selectable_fields: &'static [&'static str],
+    pub selectable_fields: Selectable,
     /// How long objects live (events).
     pub time_to_live: Option<std::time::Duration>,
     /// For a kind that is another view of a stored kind (events): how the two are made from each other.
@@ -79,8 +82,8 @@ pub struct Kind {
     pub rules: &'static dyn Rules,
 }
 
-/// A second representation of objects that are stored as another kind. Rules, schema, columns and selectors of the view
-/// speak of the view's representation.
+/// A second representation of objects that are stored as another kind. Rules, schema and selectors of the view speak of the
+/// view's representation, columns of the stored one.
 #[derive(Clone, Copy)]
 pub struct View {
     /// From the stored representation to this one.
@@ -141,33 +144,13 @@ impl Kind {
         if !declared {
             return None;
         }
-        let found = Self::path_of(path).split('.').try_fold(object, |value, segment| value.get(segment));
+        let found = selectable::path_of(path).split('.').try_fold(object, |value, segment| value.get(segment));
         Some(match found {
             None | Some(Value::Null) => String::new(),
             Some(Value::String(text)) => text.clone(),
             Some(other) => other.to_string(),
         })
     }
-
-    /// Where the value of a field that can be selected by lies.
-    pub(super) fn path_of(field: &str) -> &str {
-        // `kubectl get events --field-selector source=kubelet` means the component, as it always did.
-        if field == "source" { "source.component" } else { field }
-    }
-}
-
-/// A column of `kubectl get`.
-pub struct Column {
-    /// Heading.
-    pub name: &'static str,
-    /// `string`, `integer`, `date` or `boolean`.
-    pub kind: &'static str,
-    /// 0 is always shown, 1 with `-o wide`.
-    pub priority: u8,
-    /// For `kubectl explain` and tools.
-    pub description: &'static str,
-    /// The cell of an object; `Value::Null` prints blank. `now` is for ages, in seconds since the epoch.
-    pub cell: fn(object: &Value, now: i64) -> Value,
 }
 
 /// What a rule may know of the request.
@@ -386,8 +369,8 @@ mod tests {
             for object in
                 [serde_json::json!({}), Value::Null, serde_json::json!({"spec": [], "status": 1, "metadata": "x"})]
             {
-                for column in kind.columns {
-                    let _ = (column.cell)(&object, 0);
+                for column in kind.columns.iter() {
+                    let _ = kind.columns.cell_of(column.name, &object, 0);
                 }
             }
         }
