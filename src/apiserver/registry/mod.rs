@@ -43,6 +43,7 @@ use self::turnstile::Turnstile;
 use super::apply;
 use super::error::{ApiError, Cause};
 use super::handlers::write::whole_seconds;
+use super::request::is_built_in;
 use super::schema::{self, Schema};
 use crate::api::identity::Identity;
 
@@ -272,21 +273,32 @@ impl SideWrite {
     }
 }
 
-/// A new object that a rule of another kind makes, judged as one that a client sends; its metadata are set.
+/// A new object that a rule of another kind makes, judged as one that a client sends.
 fn made(context: &Context<'_>, kind: &'static Kind, mut object: Value) -> Result<Value, ApiError> {
-    object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
-    object["metadata"]["creationTimestamp"] = whole_seconds(context.now).into();
-    object["metadata"]["generation"] = 1.into();
-    kind.rules.prepare_create(context, &mut object);
-    apply::track_update(kind, None, &mut object, context.manager, None, context.now);
-    schema::apply_defaults(&kind.schema, &mut object);
-    let mut causes = schema::validate(&kind.schema, &object);
-    causes.extend(metadata::validate(kind, None, &object));
-    causes.extend(kind.rules.validate_create(context, &object));
+    let causes = complete(context, kind, &mut object, false);
     match causes.is_empty() {
         true => Ok(object),
         false => Err(ApiError::invalid(kind, object["metadata"]["name"].as_str().unwrap_or_default(), causes)),
     }
+}
+
+/// Sets what the server sets on a new object, fills in defaults, and says what is wrong with it. `is_tracked` says that its
+/// field sets are made already.
+pub(crate) fn complete(context: &Context<'_>, kind: &'static Kind, object: &mut Value, is_tracked: bool) -> Vec<Cause> {
+    object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
+    object["metadata"]["creationTimestamp"] = whole_seconds(context.now).into();
+    if !is_built_in(kind) {
+        object["metadata"]["generation"] = 1.into();
+    }
+    kind.rules.prepare_create(context, object);
+    if !is_tracked {
+        apply::track_update(kind, None, object, context.manager, None, context.now);
+    }
+    schema::apply_defaults(&kind.schema, object);
+    let mut causes = schema::validate(&kind.schema, object);
+    causes.extend(metadata::validate(kind, None, object));
+    causes.extend(kind.rules.validate_create(context, object));
+    causes
 }
 
 /// What is particular to a kind. All objects are whole: `apiVersion`, `kind`, `metadata`, and so on; defaults of the schema
