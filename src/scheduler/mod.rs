@@ -50,6 +50,7 @@ use self::rebind::{Cause, Leaving};
 use self::report::{Report, Reporter};
 use self::snapshot::Snapshot;
 use self::strategy::StrategyName;
+use self::waking::Waking;
 use self::webhook::ASKED_AT_A_TIME;
 use self::webhook::rest::Rest;
 use crate::api::names::{is_at_or_below, other_label, takes_names_of};
@@ -85,6 +86,7 @@ pub mod report;
 pub mod snapshot;
 pub mod strategy;
 mod trace;
+mod waking;
 pub mod webhook;
 
 /// Decisions in a row before events are looked at again: 256 take well under a millisecond.
@@ -157,6 +159,8 @@ pub struct Scheduler {
     routers: Store<RouterFacts>,
     snapshot: Snapshot,
     queue: Queue,
+    /// Which of the routes that wait are to be looked at again.
+    waking: Waking,
     chooser: InUse,
     /// Whether the webhook is asked, if that is what chooses.
     rest: Rest,
@@ -255,6 +259,7 @@ impl Scheduler {
         let binder = Binder { client: client.clone(), server: Arc::default(), domain, quiet: settings.quiet };
         Scheduler {
             queue: Queue::new(settings.waits.clone()),
+            waking: Waking::default(),
             drain: Drain::new(settings.drain_rate, settings.concurrency),
             trail_turns: BTreeSet::new(),
             chooser: InUse::new(&settings.chooser, &metrics),
@@ -322,7 +327,8 @@ impl Scheduler {
             self.metrics.leading(self.term.is_some());
             self.release_drained();
             self.turn_trails(&mut under_way);
-            let more = self.schedule_some(&mut under_way, &events);
+            let more_wait = self.wake_some();
+            let more = self.schedule_some(&mut under_way, &events) || more_wait;
             self.write_reports(&mut writes);
             self.metrics.depths(self.queue.depths());
             self.metrics.drain(self.drain.depths());
@@ -519,8 +525,7 @@ impl Scheduler {
         self.rest = Rest::default();
         // The routes asked about come back to the queue as their questions end.
         under_way.questions.abort_all();
-        let woken = self.queue.wake(|_| true);
-        self.metrics.woken.inc_by(woken as u64);
+        self.waking.for_any();
     }
 
     fn on_landed(&mut self, landed: Result<(task::Id, Finished), JoinError>, events: &Events) {
