@@ -4,12 +4,14 @@
 //! The bar is 100 µs. Among the Routers are some that are cordoned, some that select other routes and some above their soft
 //! capacity, as on a real platform; a case with Routers that all fit stands beside it, which is the dearest for the strategies.
 
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
 use signpost::client::reflector::ObjectKey;
+use signpost::client::slim::Labels;
 use signpost::client::uid::Uid;
 use signpost::scheduler::decision::decide;
 use signpost::scheduler::facts::{BindingFacts, NamespaceFacts, RouteFacts, RouterFacts};
@@ -60,7 +62,7 @@ impl Bench {
         }
         for number in 0..BINDINGS {
             // Uneven, so that scores differ.
-            let router = name_of(number * number % 7919 % ROUTERS);
+            let router = name_of(number * number % 7919 % ROUTERS).into();
             let binding = BindingFacts { router, turn: number as u64 + 1, ..BindingFacts::default() };
             snapshot.bound(&ObjectKey::namespaced("old", &format!("route{number}")), &binding);
         }
@@ -68,7 +70,7 @@ impl Bench {
         for number in 0..WAITING {
             queue.push(ObjectKey::namespaced("shop", &format!("web{number}")));
         }
-        let labels = [("app".to_owned(), "web".to_owned())].into();
+        let labels = Labels::from(BTreeMap::from([("app".to_owned(), "web".to_owned())]));
         let route = RouteFacts { uid: Uid::new("u"), labels, ..RouteFacts::default() };
         Bench { snapshot, queue, route, namespace: NamespaceFacts::default() }
     }
