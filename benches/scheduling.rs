@@ -5,7 +5,7 @@
 //! capacity, as on a real platform; a case with Routers that all fit stands beside it, which is the dearest for the strategies.
 //! Last comes what a new Router costs while 100,000 routes wait for one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
 use signpost::client::reflector::ObjectKey;
+use signpost::client::slim::Labels;
 use signpost::client::uid::Uid;
 use signpost::scheduler::decision::decide;
 use signpost::scheduler::facts::{BindingFacts, NamespaceFacts, RouteFacts, RouterFacts};
@@ -63,7 +64,7 @@ impl Bench {
         }
         for number in 0..BINDINGS {
             // Uneven, so that scores differ.
-            let router = name_of(number * number % 7919 % ROUTERS);
+            let router = name_of(number * number % 7919 % ROUTERS).into();
             let binding = BindingFacts { router, turn: number as u64 + 1, ..BindingFacts::default() };
             snapshot.bound(&ObjectKey::namespaced("old", &format!("route{number}")), &binding);
         }
@@ -71,7 +72,7 @@ impl Bench {
         for number in 0..WAITING {
             queue.push(ObjectKey::namespaced("shop", &format!("web{number}")));
         }
-        let labels = [("app".to_owned(), "web".to_owned())].into();
+        let labels = Labels::from(BTreeMap::from([("app".to_owned(), "web".to_owned())]));
         let route = RouteFacts { uid: Uid::new("u"), labels, ..RouteFacts::default() };
         Bench { snapshot, queue, route, namespace: NamespaceFacts::default() }
     }
@@ -99,7 +100,8 @@ fn waking(_: &mut Criterion) {
     let key = |number: usize| ObjectKey::namespaced("shop", &format!("web{}", number * 7919 % WAITING));
     let route = |number: usize| {
         let tier = if number.is_multiple_of(2) { "gold" } else { "silver" };
-        RouteFacts { labels: [("tier".to_owned(), tier.to_owned())].into(), ..RouteFacts::default() }
+        let labels = Labels::from(BTreeMap::from([("tier".to_owned(), tier.to_owned())]));
+        RouteFacts { labels, ..RouteFacts::default() }
     };
     let routes: HashMap<ObjectKey, Arc<RouteFacts>> =
         (0..WAITING).map(|number| (key(number), Arc::new(route(number)))).collect();

@@ -72,7 +72,13 @@ pub fn cpu() -> std::io::Result<()> {
         let all = all.chain([guarded, plain.clone(), plain.without_df()]);
         rows.extend(all.map(|row| Row { peers, ..row }.labelled(&format!("{} peers", peers.count()))));
     }
+    rows.retain(|row| is_wanted(&row.label));
     costs(&rows).map(|_| ())
+}
+
+/// Whether the row is among those that `PEERS_ROWS` names, each by a part of its label; without it all are.
+fn is_wanted(label: &str) -> bool {
+    std::env::var("PEERS_ROWS").map_or(true, |parts| parts.split(';').any(|part| label.contains(part)))
 }
 
 /// Processor time a query with few zones and with many.

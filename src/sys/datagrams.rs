@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::memory::Memory;
-use super::trains::{Plan, Replies};
+use super::trains::{CARS_MIN, Plan, Replies};
 
 /// How many datagrams one call receives or sends at most. At 32 the cost of the call itself is already down to a few
 /// nanoseconds each; more than 64 would only add to the latency of the first.
@@ -228,7 +228,7 @@ impl Batch {
     /// whether it does. Use the batch with this socket only.
     pub fn couple(&mut self, socket: BorrowedFd<'_>) -> bool {
         let known = knows_trains(socket);
-        self.plan = known.then(|| Box::new(Plan::new()));
+        self.plan = known.then(|| Box::new(Plan::new(CARS_MIN)));
         known
     }
 
@@ -247,7 +247,7 @@ impl Batch {
             }
             Some(mut plan) => {
                 // Where nothing goes together, what was queued is sent as it is.
-                let together = plan.make(self.queued, self) < self.queued;
+                let together = plan.try_to_make(self.queued, self);
                 let refused = together && self.send_trains(socket, &plan, &mut report);
                 if !together {
                     self.send_each(socket, 0..self.queued, &mut report);
@@ -681,19 +681,19 @@ mod tests {
                 let octets = |client: usize, number: u8| {
                     vec![client as u8 ^ number ^ round; [20, 31, 20, 1_232, 1_400][usize::from(number % 5)]]
                 };
-                for number in 0..10 {
+                for number in 0..20 {
                     for (who, client) in clients.iter().enumerate() {
-                        client.send_to(&octets(who, number), asked[usize::from(number / 5)]).unwrap();
+                        client.send_to(&octets(who, number), asked[usize::from(number / 10)]).unwrap();
                     }
                 }
-                let sent = echo(&mut batch, &server, 30);
-                assert_eq!((sent.sent, sent.failed), (30, 0), "{bound}");
+                let sent = echo(&mut batch, &server, 60);
+                assert_eq!((sent.sent, sent.failed), (60, 0), "{bound}");
                 assert!(sent.trains > 0, "{bound}");
                 for (who, client) in clients.iter().enumerate() {
-                    let mut expected: Vec<_> = (0..10).map(|number| octets(who, number)).collect();
+                    let mut expected: Vec<_> = (0..20).map(|number| octets(who, number)).collect();
                     expected.sort();
-                    let from = if asked[0] == asked[1] { [10, 0] } else { [5, 5] };
-                    assert_eq!(gather(client, asked, 10), (expected, from), "{bound}");
+                    let from = if asked[0] == asked[1] { [20, 0] } else { [10, 10] };
+                    assert_eq!(gather(client, asked, 20), (expected, from), "{bound}");
                 }
             }
             assert!(batch.is_coupled());
@@ -734,13 +734,13 @@ mod tests {
         if !batch.couple(server.as_fd()) {
             return;
         }
-        (0..4u8).for_each(|number| assert!(client.send_to(&[number], there).is_ok()));
-        assert_eq!(batch.receive(server.as_fd(), Wait::ForOne).unwrap(), 4);
-        (0..4).for_each(|slot| batch.queue(slot, 1));
+        (0..8u8).for_each(|number| assert!(client.send_to(&[number], there).is_ok()));
+        assert_eq!(batch.receive(server.as_fd(), Wait::ForOne).unwrap(), 8);
+        (0..8).for_each(|slot| batch.queue(slot, 1));
         // Port 0 is nowhere, and EINVAL: a query can claim to come from there.
-        (0..2).for_each(|slot| batch.sources.get_mut(slot).sin6_port = 0);
+        (0..4).for_each(|slot| batch.sources.get_mut(slot).sin6_port = 0);
         let sent = batch.send(server.as_fd());
-        assert_eq!(sent, Sent { sent: 2, failed: 2, trains: 1, ..Sent::default() });
+        assert_eq!(sent, Sent { sent: 4, failed: 4, trains: 1, ..Sent::default() });
         assert!(batch.is_coupled());
     }
 
@@ -757,14 +757,14 @@ mod tests {
             if coupled && !batch.couple(server.as_fd()) {
                 return;
             }
-            for octets in [1_233, 30, 1_232, 30] {
+            for octets in [1_233, 30, 1_232, 30, 30, 30] {
                 client.send_to(&[7; QUERY_OCTETS_MAX][..octets], there).unwrap();
             }
-            assert_eq!(batch.receive(server.as_fd(), Wait::ForOne).unwrap(), 4);
+            assert_eq!(batch.receive(server.as_fd(), Wait::ForOne).unwrap(), 6);
             let lengths: Vec<_> = batch.each().map(|datagram| (datagram.slot, datagram.query.len())).collect();
             lengths.iter().for_each(|(slot, octets)| batch.queue(*slot, *octets));
             let sent = batch.send(server.as_fd());
-            let expected = Sent { sent: 3, failed: 1, too_large: 1, trains: usize::from(coupled) };
+            let expected = Sent { sent: 5, failed: 1, too_large: 1, trains: usize::from(coupled) };
             assert_eq!(sent, expected, "coupled: {coupled}");
             assert_eq!(batch.is_coupled(), coupled);
         }
@@ -793,16 +793,16 @@ mod tests {
         assert!((0..1_000).any(|number| fill(number) == 0), "it is never full");
         for coupled in [false, true] {
             let mut batch = Batch::new();
-            batch.plan = coupled.then(|| Box::new(Plan::new()));
-            // One goes, two would go together if there were room, and one more would find room.
-            for client in [&idle, &full, &full, &idle] {
+            batch.plan = coupled.then(|| Box::new(Plan::new(CARS_MIN)));
+            // One goes, four would go together if there were room, and one more would find room.
+            for client in [&idle, &full, &full, &full, &full, &idle] {
                 client.send_to_addr(&[3; 8], &there).unwrap();
             }
-            assert_eq!(batch.receive(server.as_fd(), Wait::No).unwrap(), 4);
-            (0..4).for_each(|slot| batch.queue(slot, if slot == 3 { 7 } else { 8 }));
+            assert_eq!(batch.receive(server.as_fd(), Wait::No).unwrap(), 6);
+            (0..6).for_each(|slot| batch.queue(slot, if slot == 5 { 7 } else { 8 }));
             assert_eq!(
                 batch.send(server.as_fd()),
-                Sent { sent: 1, failed: 3, ..Sent::default() },
+                Sent { sent: 1, failed: 5, ..Sent::default() },
                 "coupled: {coupled}"
             );
             assert_eq!(idle.recv(&mut [0; 9]).unwrap(), 8);

@@ -115,8 +115,7 @@ impl Proofs {
             self.add_behind(&mut labels, server, found);
         }
         // Under steady change a server is always a little behind: what has waited longest is what it must have.
-        let waiting = self.waiting.iter().filter_map(|label| Some(self.routes.get(label)?.serial));
-        let oldest = waiting.reduce(|a, b| if a.is_after(b) { b } else { a });
+        let oldest = self.waiting.oldest();
         let asked = labels.iter().filter_map(|label| Some(self.routes.get(label)?.serial));
         let serial = asked.fold(oldest.unwrap_or(self.alias.serial), |a, b| if b.is_after(a) { b } else { a });
         if self.sample.is_none() {
@@ -171,17 +170,20 @@ impl Proofs {
             Err(Fault::OldSerial { found, shown, .. }) => Some((*found, *shown)),
             _ => None,
         };
+        let found = result.as_ref().ok().copied().or(old.map(|(found, _)| found));
         let Some(zone) = self.zone_mut(apex) else { return };
+        let serial = zone.serial;
         let standing = &mut zone.standings[server];
         standing.under_way = false;
         if zone.epoch != *epoch {
             return self.schedule(apex, server, true, now);
         }
-        let showed_all = standing.shows_all();
+        let (was_right, showed_all) = (standing.state(serial) == State::Right, standing.shows_all());
         let mut effect = standing.note(result, now);
         if !is_alias && standing.shows_all() != showed_all {
             effect = Effect::Large;
         }
+        let has_become_right = !was_right && standing.state(serial) == State::Right;
         let mut wait = standing.next_wait(interval);
         let is_urgent = standing.is_failing();
         if !is_urgent {
@@ -201,9 +203,9 @@ impl Proofs {
             if route.to_ask == 0 {
                 self.asking.remove(label);
             }
+            self.dirty.push(label);
             if let Some((found, _)) = old.filter(|_| is_alias) {
                 self.shown.entry(label.clone()).or_default().insert(server, found);
-                self.dirty.push(label);
                 is_news = true;
             }
         }
@@ -213,29 +215,29 @@ impl Proofs {
         } else if is_early {
             self.schedule(apex, server, true, now + RETRY_LONGEST);
         }
+        let zone = text_of(apex);
         if !is_alias {
             self.changed_shards.insert(apex.clone());
+        }
+        // Of what this check was too early for it says nothing new.
+        match found {
+            Some(found) if is_alias => self.waiting.reach(server, found).for_each(|label| self.dirty.push(label)),
+            None if is_alias => self.waiting.doubt(server),
+            _ if has_become_right => self.waiting.of_shard(&zone).for_each(|label| self.dirty.push(label)),
+            _ => {}
         }
         if effect == Effect::Large {
             return self.look_at_zone(apex);
         }
-        let mut more = false;
-        let zone = text_of(apex);
-        for label in &self.waiting {
-            let Some(route) = self.routes.get(label) else { continue };
-            if !is_alias && *route.binding.shard != *zone {
-                continue;
-            }
-            let reached = !is_alias || self.alias.standings[server].state(route.serial) == State::Right;
-            let has_more = is_right && (route.to_ask & bit != 0 || !reached);
-            more |= has_more;
-            // Of one that this check was too early for it says nothing new.
-            if reached || !is_right {
-                self.dirty.push(label);
-            }
-        }
         // What has come while the check was under way was no part of it.
-        if more {
+        let explicit = self.shards.get(apex).into_iter().flat_map(|shard| &shard.explicit);
+        let is_left = |label: &Box<str>| {
+            let Some(route) = self.routes.get(label) else { return false };
+            let is_here = is_alias || *route.binding.shard == *zone;
+            is_here && route.to_ask & bit != 0 && self.waiting.contains(label, &route.binding.shard)
+        };
+        let is_behind = is_alias && found.is_some_and(|found| self.waiting.needs_after(found));
+        if is_right && (is_behind || self.asking.iter().chain(explicit).any(is_left)) {
             self.schedule_soon(apex, server, now);
         }
     }

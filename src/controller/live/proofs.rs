@@ -20,9 +20,11 @@ use tokio::time::Instant;
 
 use super::check::OLD_SERIAL;
 use super::feed::{AliasNews, ShardNews, ZoneNews};
+use super::routes::{RouteState, RouteStates};
 use super::shard::Expectation;
 use super::standing::{PATIENCE, Standing};
 use super::verdict::BRAKE_HELD;
+use super::waiting::Waiting;
 use crate::api::v1alpha1::brake::BrakeKind;
 use crate::compiler::Settings;
 use crate::compiler::inputs::{BindingInput, RouterInput};
@@ -65,9 +67,9 @@ pub struct Proofs {
     pub(super) alias: Zone,
     pub(super) shards: HashMap<Name, Shard>,
     /// By label.
-    pub(super) routes: HashMap<Box<str>, RouteState>,
+    pub(super) routes: RouteStates,
     /// Routes that nothing can be said of yet.
-    pub(super) waiting: HashSet<Box<str>>,
+    pub(super) waiting: Waiting,
     /// When the newest routes came, as many as may come on an idle system.
     arrivals: VecDeque<Instant>,
     /// Routes whose own names are to be asked for.
@@ -119,20 +121,6 @@ pub(super) struct Shard {
     pub turn: usize,
 }
 
-/// A route's names.
-#[derive(Debug)]
-pub(super) struct RouteState {
-    pub binding: Arc<BindingInput>,
-    /// The version of the alias zone that it appeared in.
-    pub serial: Serial,
-    /// Since when that is known.
-    pub since: Instant,
-    /// Servers to be asked for its own names: below [`SERVERS_MAX`] about the shard, above about the alias.
-    pub to_ask: u64,
-    /// Why it is resolvable or not, as far as that is known.
-    pub reason: Option<&'static str>,
-}
-
 pub(super) type Agenda = BTreeSet<(Instant, Name, usize)>;
 
 /// Routes to be judged, each once, in the order in which they came.
@@ -170,13 +158,13 @@ impl Proofs {
         servers.truncate(SERVERS_MAX);
         Proofs {
             alias: Zone::new(servers.len(), Serial(0), 0),
+            waiting: Waiting::new(servers.len()),
             settings,
             servers: servers.into_boxed_slice(),
             asks,
             interval,
             shards: HashMap::new(),
-            routes: HashMap::new(),
-            waiting: HashSet::new(),
+            routes: RouteStates::default(),
             arrivals: VecDeque::new(),
             asking: BTreeSet::new(),
             sample: None,
@@ -328,9 +316,9 @@ impl Proofs {
             (false, false) => 0,
         };
         self.count(None, Some(PENDING));
-        self.routes.insert(label.clone(), RouteState { binding, serial, since: now, to_ask, reason: None });
+        self.waiting.insert(&label, &binding.shard, serial);
+        self.routes.insert(RouteState { binding, serial, since: now, to_ask, reason: None });
         self.dirty.push(&label);
-        self.waiting.insert(label.clone());
         if ask {
             self.asking.insert(label);
         }
@@ -368,7 +356,7 @@ impl Proofs {
     fn forget(&mut self, label: &str) {
         let Some(route) = self.routes.remove(label) else { return };
         self.count(Some(route.reason.unwrap_or(PENDING)), None);
-        self.waiting.remove(label);
+        self.waiting.remove(label, &route.binding.shard, route.serial);
         self.asking.remove(label);
         self.behind.remove(label);
         self.shown.remove(label);
@@ -408,7 +396,7 @@ impl Proofs {
     pub(super) fn look_at_zone(&mut self, apex: &Name) {
         let is_alias = *apex == *self.settings.alias_apex();
         let text = crate::compiler::settings::text_of(apex);
-        for (label, route) in &self.routes {
+        for (label, route) in self.routes.iter() {
             if is_alias || *route.binding.shard == *text {
                 self.dirty.push(label);
             }
@@ -443,16 +431,16 @@ impl Proofs {
         let Some(reason) = reason else {
             // What was said before stands until there is something else to say.
             if route.reason.is_none() {
-                self.waiting.insert(label.into());
+                self.waiting.insert(label, &route.binding.shard, route.serial);
             }
             return;
         };
         let before = route.reason.replace(reason).unwrap_or(PENDING);
+        self.waiting.remove(label, &route.binding.shard, route.serial);
         match reason {
             OLD_SERIAL | BRAKE_HELD => drop(self.behind.insert(label.into())),
             _ => drop(self.behind.remove(label)),
         }
-        self.waiting.remove(label);
         self.sample = Some(label.into());
         self.count(Some(before), Some(reason));
     }

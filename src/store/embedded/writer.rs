@@ -28,10 +28,15 @@ use crate::sys::files;
 /// throughput: at 256 the fsync is less than a tenth of the group's time.
 pub(super) const GROUP_MAX: usize = 256;
 
-/// How long a group waits for more that holds less than the one before it. A commit costs some 0.3 ms of
+/// How long a group waits for more that holds less than the one before it, at a time and in all. A commit costs some 0.3 ms of
 /// processor time whatever is in it, so at a thousand writes a second groups that only gather while the disk syncs spend most
 /// of a processor on commits. A writer alone never waits; several wait so much longer for their answers.
 const LINGER: Duration = Duration::from_micros(500);
+
+/// How often it waits so at most, and after a group of how many once more. Where many write, each waits for the others anyway.
+const LINGERS_MAX: usize = 4;
+/// See [`LINGERS_MAX`].
+const LINGER_MORE_AT: usize = 4;
 
 /// How many revisions one commit forgets at most, so that writers behind it wait for milliseconds, not seconds.
 const COMPACT_REVISIONS_MAX: usize = 1_000;
@@ -122,10 +127,13 @@ impl Writer {
         }
     }
 
-    /// Puts what waits into a group; and, if that is less than the group before held, what comes within [`LINGER`].
+    /// Puts what waits into a group; and, as long as that is less than the group before held, what comes within [`LINGER`].
     fn gather(&mut self, group: &mut Vec<Job>, jobs: &Receiver<Job>) {
         take(group, jobs);
-        if group.len() < self.gathered {
+        for _ in 0..LINGERS_MAX.min(1 + self.gathered / LINGER_MORE_AT) {
+            if group.len() >= self.gathered {
+                break;
+            }
             // Asleep, and not at the queue: who sends something there wakes nobody.
             std::thread::sleep(LINGER);
             take(group, jobs);
