@@ -50,6 +50,7 @@ use self::rebind::{Cause, Leaving};
 use self::report::{Report, Reporter};
 use self::snapshot::Snapshot;
 use self::strategy::StrategyName;
+use self::waking::Waking;
 use self::webhook::ASKED_AT_A_TIME;
 use self::webhook::rest::Rest;
 use crate::api::names::{is_at_or_below, other_label, takes_names_of};
@@ -85,6 +86,7 @@ pub mod report;
 pub mod snapshot;
 pub mod strategy;
 mod trace;
+mod waking;
 pub mod webhook;
 
 /// Decisions in a row before events are looked at again: 256 take well under a millisecond.
@@ -157,6 +159,8 @@ pub struct Scheduler {
     routers: Store<RouterFacts>,
     snapshot: Snapshot,
     queue: Queue,
+    /// Which of the routes that wait are to be looked at again.
+    waking: Waking,
     chooser: InUse,
     /// Whether the webhook is asked, if that is what chooses.
     rest: Rest,
@@ -281,6 +285,7 @@ impl Scheduler {
         let binder = Binder { client: client.clone(), server: Arc::default(), domain, quiet: settings.quiet };
         Scheduler {
             queue: Queue::new(settings.waits.clone()),
+            waking: Waking::default(),
             drain: Drain::new(settings.drain_rate, settings.concurrency),
             trail_turns: BTreeSet::new(),
             chooser: InUse::new(&settings.chooser, &metrics),
@@ -348,7 +353,8 @@ impl Scheduler {
             self.metrics.leading(self.term.is_some());
             self.release_drained();
             self.turn_trails(&mut under_way);
-            let more = self.schedule_some(&mut under_way, &events);
+            let more_wait = self.wake_some();
+            let more = self.schedule_some(&mut under_way, &events) || more_wait;
             self.write_reports(&mut writes);
             self.metrics.depths(self.queue.depths());
             self.metrics.drain(self.drain.depths());
@@ -391,9 +397,9 @@ impl Scheduler {
             return false;
         }
         let Some(term) = self.term.clone().filter(Term::is_current) else { return false };
+        self.queue.fetch(ASKED_AT_A_TIME.saturating_sub(under_way.questions.len()));
         for _ in 0..DECISIONS_IN_A_ROW {
-            let asked_enough = under_way.questions.len() >= ASKED_AT_A_TIME;
-            if under_way.attempts.len() >= self.settings.concurrency || asked_enough {
+            if under_way.attempts.len() >= self.settings.concurrency {
                 return false;
             }
             let Some(key) = self.queue.pop() else { return false };
@@ -471,6 +477,11 @@ impl Scheduler {
 
     /// Has a Router chosen, now or beside the loop.
     fn place(&mut self, subject: Subject, term: &Term, under_way: &mut UnderWay, events: &Events) {
+        let must_ask =
+            matches!(self.chooser, InUse::Webhook(_)) && subject.asked().is_none() && !self.rest.is_resting();
+        if must_ask && under_way.questions.len() >= ASKED_AT_A_TIME {
+            return self.queue.set_aside(&subject.key);
+        }
         self.reserve_host(&subject);
         if let Some(to) = subject.asked() {
             let decided = self.timed(|all| decide_asked(&subject.wish(), &all.snapshot, to));
@@ -547,8 +558,7 @@ impl Scheduler {
         self.rest = Rest::default();
         // The routes asked about come back to the queue as their questions end.
         under_way.questions.abort_all();
-        let woken = self.queue.wake(|_| true);
-        self.metrics.woken.inc_by(woken as u64);
+        self.waking.for_any();
     }
 
     fn on_landed(&mut self, landed: Result<(task::Id, Finished), JoinError>, events: &Events) {

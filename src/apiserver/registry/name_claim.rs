@@ -13,9 +13,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::columns::{self, AGE, text_at};
+use super::columns::{self, AGE, Cell, Column, Columns};
+use super::selectable::Selectable;
 use super::turnstile::Turnstile;
-use super::{Column, Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
+use super::{Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
 use crate::api::names;
 use crate::api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_LABEL, Holder, NameClaim};
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
@@ -35,8 +36,14 @@ pub(super) fn kind() -> Kind {
         has_status: false,
         key_prefix: "/signpost.dev/nameclaims/",
         schema: Schema::new(crd::schema_of::<NameClaim>()),
-        columns: COLUMNS,
-        selectable_fields: &["spec.type", "spec.value", "spec.holder.namespace", "spec.holder.name", "spec.holder.uid"],
+        columns: Columns::new(COLUMNS),
+        selectable_fields: Selectable::new(&[
+            "spec.type",
+            "spec.value",
+            "spec.holder.namespace",
+            "spec.holder.name",
+            "spec.holder.uid",
+        ]),
         time_to_live: None,
         view: None,
         rules: &NameClaims,
@@ -49,23 +56,26 @@ const COLUMNS: &[Column] = &[
         kind: "string",
         priority: 0,
         description: "What is claimed: a `label` or a `host`.",
-        cell: |object, _| columns::at(object, "spec.type"),
+        reads: &["spec.type"],
+        cell: columns::shown,
     },
     Column {
         name: "Value",
         kind: "string",
         priority: 0,
         description: "The label or the host.",
-        cell: |object, _| columns::at(object, "spec.value"),
+        reads: &["spec.value"],
+        cell: columns::shown,
     },
     Column {
         name: "Holder",
         kind: "string",
         priority: 0,
         description: "The Route that holds the name, or held it last.",
-        cell: |object, _| match (text_at(object, "spec.holder.namespace"), text_at(object, "spec.holder.name")) {
-            (Some(namespace), Some(name)) => Value::from(format!("{namespace}/{name}")),
-            _ => Value::Null,
+        reads: &["spec.holder.namespace", "spec.holder.name"],
+        cell: |read, _| match (read[0].text(), read[1].text()) {
+            (Some(namespace), Some(name)) => Cell::text(format!("{namespace}/{name}")),
+            _ => Cell::Blank,
         },
     },
     Column {
@@ -73,7 +83,8 @@ const COLUMNS: &[Column] = &[
         kind: "date",
         priority: 0,
         description: "Time since the holder let the name go.",
-        cell: |object, now| columns::since(text_at(object, "spec.releasedAt"), now),
+        reads: &["spec.releasedAt"],
+        cell: |read, now| columns::since(read[0], now),
     },
     AGE,
     Column {
@@ -81,14 +92,16 @@ const COLUMNS: &[Column] = &[
         kind: "string",
         priority: 1,
         description: "Until when only a Route of the same namespace and name can have the name again.",
-        cell: |object, _| columns::at(object, "spec.quarantineUntil"),
+        reads: &["spec.quarantineUntil"],
+        cell: columns::shown,
     },
     Column {
         name: "Holder UID",
         kind: "string",
         priority: 1,
         description: "The Route's uid.",
-        cell: |object, _| columns::at(object, "spec.holder.uid"),
+        reads: &["spec.holder.uid"],
+        cell: columns::shown,
     },
 ];
 
@@ -137,11 +150,19 @@ impl Rules for NameClaims {
 
     fn before_commit<'a>(
         &'a self,
-        _context: &'a Context<'a>,
+        context: &'a Context<'a>,
         operation: Operation<'a>,
         reader: &'a dyn Reader,
     ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
         Box::pin(async move {
+            if let Operation::Update { old, new } = operation
+                && is_released(new)
+                && !context.identity.is_of_the_platform()
+            {
+                // To let go of a name is to delete the claim on it, but for the quarantine. The platform's own loops let go of
+                // what its Route uses no more.
+                guard_delete(old, reader).await?;
+            }
             match operation {
                 Operation::Create(claim) if holds_host(claim) => guard_overlap(claim, reader).await,
                 Operation::Update { old, new }
@@ -173,7 +194,11 @@ pub(super) fn of_label(context: &Context<'_>, label: &str, holder: &Holder) -> R
 }
 
 fn holds_host(claim: &Value) -> bool {
-    claim["spec"]["type"] == "host" && claim["spec"]["releasedAt"].is_null()
+    claim["spec"]["type"] == "host" && !is_released(claim)
+}
+
+fn is_released(claim: &Value) -> bool {
+    !claim["spec"]["releasedAt"].is_null()
 }
 
 fn namespace_of(claim: &Value) -> &Value {
@@ -264,7 +289,7 @@ fn takeover_fault(now: Timestamp, before: &Value, after: &Value) -> Option<Cause
 /// A claim that is held goes only with its Route: else two Routes could have one name.
 async fn guard_delete(claim: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let spec = &claim["spec"];
-    if !spec["releasedAt"].is_null() {
+    if is_released(claim) {
         return Ok(());
     }
     let (namespace, name) = (spec["holder"]["namespace"].as_str(), spec["holder"]["name"].as_str().unwrap_or_default());
@@ -281,6 +306,7 @@ async fn guard_delete(claim: &Value, reader: &dyn Reader) -> Result<(), ApiError
 mod tests {
     use super::super::fixture::{NOW, Objects, check_create, check_update, context};
     use super::*;
+    use crate::api::identity::{Identity, USER_CONTROLLER};
 
     fn claim(name: &str, kind: &str, value: &str, more: Value) -> Value {
         let mut spec = json!({"type": kind, "value": value, "since": NOW,
@@ -412,7 +438,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_held_claim_is_not_deleted() {
+    async fn a_held_claim_is_not_deleted_nor_released() {
         let route = |uid: &str| json!({"kind": "Route", "metadata": {"name": "r", "namespace": "n", "uid": uid}});
         let held = claim("n-r", "label", "n-r", json!({}));
         let released = claim("n-r", "label", "n-r", json!({"releasedAt": NOW}));
@@ -424,8 +450,14 @@ mod tests {
         ] {
             let (context, options) = (context(), json!({}));
             let operation = Operation::Delete { old, options: &options };
-            let found = NameClaims.before_commit(&context, operation, &Objects::new(objects)).await;
+            let objects = Objects::new(objects);
+            let found = NameClaims.before_commit(&context, operation, &objects).await;
             assert_eq!(found.is_ok(), good, "{old}");
+            let update = Operation::Update { old, new: &released };
+            assert_eq!(NameClaims.before_commit(&context, update, &objects).await.is_ok(), good, "{old}");
+            let controller = Identity::user(USER_CONTROLLER);
+            let context = Context { identity: &controller, ..context };
+            assert!(NameClaims.before_commit(&context, update, &objects).await.is_ok(), "{old}");
         }
     }
 }
