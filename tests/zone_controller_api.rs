@@ -293,14 +293,23 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     assert!(after.is_after(before), "{after} after {before}");
     server.stop().await;
 
-    // A damaged state is moved aside and told, and nothing else happens.
+    // A damaged state is moved aside and told, wherever the damage is; nothing is said until the API was heard, and then
+    // nothing is held of what the state had.
     let file = state.join("last-good");
-    let mut octets = std::fs::read(&file).expect("the state");
-    octets[20] ^= 1;
-    std::fs::write(&file, octets).expect("damaged");
+    let whole = std::fs::read(&file).expect("the state");
+    for at in [20, whole.len() / 2, whole.len() - 1] {
+        let mut octets = whole.clone();
+        octets[at] ^= 1;
+        std::fs::write(&file, octets).expect("damaged");
+        let unheard = NameServer::start(nowhere(), Some(&state), apexes());
+        until("the damage is told", || unheard.status.is_last_good_refused()).await;
+        assert!(state.join("last-good.damaged").exists(), "{at}");
+        assert!(!unheard.db.is_ready() && !unheard.status.is_ready(), "{at}");
+        unheard.stop().await;
+    }
     let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state), apexes());
     until("ready", || server.db.is_ready() && server.wildcard("other").is_some()).await;
-    assert!(state.join("last-good.damaged").exists());
+    assert!(server.status.held().is_empty() && server.wildcard("shard1").is_none());
     server.stop().await;
 }
 

@@ -254,11 +254,15 @@ impl Run {
         };
         let Some(directory) = state else { return Ok(run) };
         let current = run.current_settings();
-        let (state, Opened { loaded, problem }) = LastGood::open(&directory, &current.domain_text())?;
+        let (state, Opened { loaded, problem, aside }) = LastGood::open(&directory, &current.domain_text())?;
         run.status.set_last_good(state.failing());
         run.state = Some(state);
         if let Some(problem) = problem {
             tracing::error!("last-good state: {problem}");
+        }
+        if aside.is_some() {
+            run.status.set_last_good_refused();
+            tracing::error!("without a last-good state the platform's names are SERVFAIL until the API was heard");
         }
         let Some(mut loaded) = loaded else { return Ok(run) };
         let restored = Restored::take(&mut loaded, &current);

@@ -328,6 +328,8 @@ async fn ready_when_published(status: Arc<Status>, check: Check, stop: Cancellat
             })
             .collect();
         if !why.is_empty() {
+            let damaged = status.is_last_good_refused().then(|| "the last-good state could not be used".to_owned());
+            let why: Vec<String> = damaged.into_iter().chain(why).collect();
             check.missing(why.join("; "));
         }
         tokio::select! {

@@ -50,8 +50,10 @@ pub struct LastGood {
 pub struct Opened {
     /// The state; `None` if there is none that can be used.
     pub loaded: Option<Loaded>,
-    /// What is wrong with a file that could not be used, and where it was moved to; for the operator.
+    /// What is wrong with the file; for the operator.
     pub problem: Option<String>,
+    /// Where a file that could not be used was moved to.
+    pub aside: Option<PathBuf>,
 }
 
 /// Why there can be no state at all.
@@ -88,7 +90,7 @@ impl LastGood {
                 Err(error) => {
                     let aside = move_aside(&path).map_err(fault)?;
                     let message = format!("{}: {error}; it was moved to {}", path.display(), aside.display());
-                    opened.problem = Some(message);
+                    (opened.problem, opened.aside) = (Some(message), Some(aside));
                 }
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -311,7 +313,10 @@ impl Writer {
             Some(value) => drop(live.insert(entry.key, value)),
             None => drop(live.remove(entry.key)),
         });
-        found.map_err(io::Error::other)?;
+        let found = found.map_err(io::Error::other)?;
+        if found.good_octets != self.good_octets {
+            return Err(io::Error::other("it is not as long as what was written to it"));
+        }
         let mut anew = journal::Writer::with_header();
         for (key, value) in live {
             anew.put(Entry { key, value: Some(value) });
@@ -394,6 +399,18 @@ mod tests {
         assert_eq!((serial(&opened, &apex), serial(&opened, &gone)), (Some(99_999), None));
         state.write(vec![record::zone(&apex, Some(&published(100_000)), None)]);
         drop(state);
+
+        // A flipped bit in what was appended is no torn end: nothing older than what was served is taken for it.
+        let whole = fs::read(&path).expect("it is there");
+        let mut damaged = whole.clone();
+        *damaged.last_mut().expect("not empty") ^= 1;
+        fs::write(&path, damaged).expect("written");
+        let (state, opened) = LastGood::open(folder.path(), "v3.example").expect("usable");
+        let aside = folder.path().join("last-good.damaged");
+        assert!(opened.loaded.is_none() && opened.problem.expect("told").contains("damaged at octet"));
+        assert!(opened.aside.as_ref() == Some(&aside) && aside.exists());
+        drop(state);
+        fs::write(&path, whole).expect("written");
 
         // Half a frame at the end, as a crash leaves one, is cut off and told, and what follows is read again.
         let mut torn = fs::read(&path).expect("it is there");

@@ -21,6 +21,7 @@ pub struct Status {
     held: watch::Sender<Vec<Held>>,
     decisions: watch::Sender<Arc<Decisions>>,
     last_good_failing: OnceLock<Arc<AtomicBool>>,
+    last_good_refused: AtomicBool,
 }
 
 #[derive(Default)]
@@ -41,6 +42,7 @@ impl Default for Status {
             held: watch::Sender::default(),
             decisions: watch::Sender::default(),
             last_good_failing: OnceLock::new(),
+            last_good_refused: AtomicBool::new(false),
         }
     }
 }
@@ -75,6 +77,11 @@ impl Status {
     /// Whether there is a last-good state on disk that cannot be written.
     pub fn is_last_good_failing(&self) -> bool {
         self.last_good_failing.get().is_some_and(|failing| failing.load(Ordering::Relaxed))
+    }
+
+    /// Whether the last-good state found at the start was damaged, or not one of this platform, and moved aside.
+    pub fn is_last_good_refused(&self) -> bool {
+        self.last_good_refused.load(Ordering::Relaxed)
     }
 
     /// Counts since the start.
@@ -125,6 +132,10 @@ impl Status {
     pub(super) fn set_last_good(&self, failing: Arc<AtomicBool>) {
         // As for the mirrors: one loop over one status.
         let _ = self.last_good_failing.set(failing);
+    }
+
+    pub(super) fn set_last_good_refused(&self) {
+        self.last_good_refused.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn set_ready(&self) {
