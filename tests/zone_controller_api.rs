@@ -63,7 +63,7 @@ impl Platform {
         let base = tokio::sync::watch::channel(Some(ledger::BaseSerial::None)).1;
         let told = tokio::sync::watch::channel(None).1;
         let client = platform.client(USER_CONTROLLER);
-        tokio::spawn(ledger::run(client, settings(), base, told, Arc::default(), stop));
+        tokio::spawn(ledger::run(client, settings(), None, base, told, Arc::default(), stop));
         platform
     }
 
@@ -149,7 +149,16 @@ impl NameServer {
         let publishing = zone::metrics::Publishing::default();
         let asked = Arc::default();
         let status_of = status.clone();
-        let options = zone::Options { settings, state, apexes, brake_share, status: status_of, asked, publishing };
+        let options = zone::Options {
+            settings,
+            state,
+            former_domain: None,
+            apexes,
+            brake_share,
+            status: status_of,
+            asked,
+            publishing,
+        };
         let running = zone::run(client, db.clone(), options, stop.clone());
         let task = tokio::spawn(async move { running.await.expect("its state directory is usable") });
         NameServer { db, status, stop, task, _settings: sender }

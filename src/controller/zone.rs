@@ -31,6 +31,7 @@ use self::walks::Walks;
 use self::zones::{Output, Zones};
 use super::apexes::Apexes;
 use super::asked::register::{Register, Shown, shown};
+use super::domain::{self, Domains, OtherDomain};
 use super::shared;
 use crate::api::v1alpha1::brake::{BrakeCause, BrakeKind, Decision};
 use crate::api::v1alpha1::route_binding::RouteBinding;
@@ -75,6 +76,8 @@ pub struct Options {
     pub settings: watch::Receiver<Arc<Settings>>,
     /// The directory of the last-good state; `None`: none is kept, as where the API is in the same process.
     pub state: Option<PathBuf>,
+    /// The domain that the platform had before, if that was changed.
+    pub former_domain: Option<String>,
     /// The register of who serves what, shared with the loop of the zone files, which has loaded them by now.
     pub apexes: Arc<Apexes>,
     /// How many of a hundred RouteBindings may be missing from a list, and of any kind be deleted in a burst, before that is
@@ -95,12 +98,19 @@ pub async fn run(
     options: Options,
     stop: CancellationToken,
 ) -> Result<(), StateError> {
-    let mut sources = Sources::new(client, &options);
-    let mut run = Run::start(db, options)?;
+    let mut sources = Sources::new(client.clone(), &options);
+    let domains = Domains { domain: options.settings.borrow().domain_text(), former: options.former_domain.clone() };
+    let status = options.status.clone();
+    let started = Run::start(db, options, &domains);
+    let mut run = started.inspect_err(|error| status.set_hindrance(Some(error.to_string())))?;
     if run.zones.is_none() {
         tokio::select! {
             () = run.gather(&mut sources) => {}
             () = stop.cancelled() => return Ok(()),
+        }
+        let tell = |other: Option<&OtherDomain>| status.set_hindrance(other.map(ToString::to_string));
+        if !run.is_in_ledger && !domain::agreed(&client, &domains, &stop, tell).await {
+            return Ok(());
         }
     }
     run.follow(&mut sources, &stop).await;
@@ -202,6 +212,8 @@ struct Run {
     settings: watch::Receiver<Arc<Settings>>,
     state: Option<LastGood>,
     zones: Option<Zones>,
+    /// Whether the ledger had our parent zone when all was listed.
+    is_in_ledger: bool,
     routers: Hold<RouterInput>,
     bindings: Hold<BindingInput>,
     brake_share: watch::Receiver<u32>,
@@ -227,8 +239,8 @@ struct Run {
 
 impl Run {
     /// Serves the last-good state, if there is one.
-    fn start(db: Arc<ZoneDb>, options: Options) -> Result<Run, StateError> {
-        let Options { settings, state, apexes, brake_share, status, asked, publishing } = options;
+    fn start(db: Arc<ZoneDb>, options: Options, domains: &Domains) -> Result<Run, StateError> {
+        let Options { settings, state, former_domain: _, apexes, brake_share, status, asked, publishing } = options;
         let share = *brake_share.borrow();
         let mut run = Run {
             decisions: status.decisions(),
@@ -240,6 +252,7 @@ impl Run {
             settings,
             state: None,
             zones: None,
+            is_in_ledger: false,
             routers: Hold::new(Rules::routers(share)),
             bindings: Hold::new(Rules::bindings(share)),
             brake_share,
@@ -254,7 +267,7 @@ impl Run {
         };
         let Some(directory) = state else { return Ok(run) };
         let current = run.current_settings();
-        let (state, Opened { loaded, problem, aside }) = LastGood::open(&directory, &current.domain_text())?;
+        let (state, Opened { loaded, problem, aside }) = LastGood::open(&directory, domains)?;
         run.status.set_last_good(state.failing());
         run.state = Some(state);
         if let Some(problem) = problem {
@@ -262,6 +275,7 @@ impl Run {
         }
         if aside.is_some() {
             run.status.set_last_good_refused();
+            run.status.set_hindrance(Some("the last-good state could not be used".to_owned()));
             tracing::error!("without a last-good state the platform's names are SERVFAIL until the API was heard");
         }
         let Some(mut loaded) = loaded else { return Ok(run) };
@@ -369,6 +383,7 @@ impl Run {
         }
         let mut zones = Zones::with_platform(platform, self.current_settings(), NameMap::default(), Instant::now());
         zones.set_files(self.apexes.files());
+        self.is_in_ledger = ledger.contains_key(self.settings.borrow().domain());
         for (apex, versions) in ledger {
             zones.set_ledger(&apex, versions);
         }

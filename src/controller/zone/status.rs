@@ -22,6 +22,7 @@ pub struct Status {
     decisions: watch::Sender<Arc<Decisions>>,
     last_good_failing: OnceLock<Arc<AtomicBool>>,
     last_good_refused: AtomicBool,
+    hindrance: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
@@ -43,6 +44,7 @@ impl Default for Status {
             decisions: watch::Sender::default(),
             last_good_failing: OnceLock::new(),
             last_good_refused: AtomicBool::new(false),
+            hindrance: Mutex::default(),
         }
     }
 }
@@ -82,6 +84,11 @@ impl Status {
     /// Whether the last-good state found at the start was damaged, or not one of this platform, and moved aside.
     pub fn is_last_good_refused(&self) -> bool {
         self.last_good_refused.load(Ordering::Relaxed)
+    }
+
+    /// What is in the way of being ready, beside what the mirrors lack.
+    pub fn hindrance(&self) -> Option<String> {
+        self.hindrance.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Counts since the start.
@@ -136,6 +143,10 @@ impl Status {
 
     pub(super) fn set_last_good_refused(&self) {
         self.last_good_refused.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_hindrance(&self, hindrance: Option<String>) {
+        *self.hindrance.lock().unwrap_or_else(PoisonError::into_inner) = hindrance;
     }
 
     pub(super) fn set_ready(&self) {
