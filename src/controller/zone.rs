@@ -517,6 +517,8 @@ impl Run {
             let before = zones.platform().router(name);
             before.is_some_and(|before| match now {
                 None => true,
+                // One of that name with another zone takes the place of nothing.
+                Some(now) if now.apex != before.apex => true,
                 Some(now) => before.answering().next().is_some() && now.answering().next().is_none(),
             })
         };
@@ -529,9 +531,13 @@ impl Run {
             let platform = zones.platform();
             platform.router(name).is_some_and(|router| !platform.is_vacant(router))
         };
+        let is_same = |now: &RouterInput| {
+            let before = zones.platform().router(&now.name);
+            before.is_some_and(|before| before.apex == now.apex)
+        };
         let believed = match change {
             Change::Resynced(_) => self.routers.judge_list(known, losses),
-            _ => told(&mut self.routers, known, losses, is_missed),
+            _ => told(&mut self.routers, known, losses, is_missed, is_same),
         };
         each(change, |_, read| self.tell_of(read.map(|read| &read.verdicts[..]).unwrap_or_default()));
         believed.into_iter().chain(others).for_each(|(name, router)| self.set_router(&name, router));
@@ -541,8 +547,11 @@ impl Run {
         self.asked.take(&change, |read| &read.trails);
         let Some(zones) = &self.zones else { return };
         let known = zones.platform().counts().1;
-        let is_loss =
-            |key: &str, now: &Option<Arc<BindingInput>>| now.is_none() && zones.platform().binding(key).is_some();
+        // One with another label is another alias; one with another shard has moved.
+        let is_loss = |key: &str, now: &Option<Arc<BindingInput>>| {
+            let before = zones.platform().binding(key);
+            before.is_some_and(|before| now.as_ref().is_none_or(|now| now.label != before.label))
+        };
         let keys = || zones.platform().bindings().map(|binding| binding.key.clone()).collect();
         let (losses, others) = sort_out(&change, &is_loss, keys);
         others.keys().for_each(|key| self.bindings.release(key));
@@ -551,7 +560,7 @@ impl Run {
         }
         let believed = match change {
             Change::Resynced(_) => self.bindings.judge_list(known, losses),
-            _ => told(&mut self.bindings, known, losses, |_| true),
+            _ => told(&mut self.bindings, known, losses, |_| true, |_| false),
         };
         each(change, |_, read| self.tell_of(read.map(|read| &read.verdicts[..]).unwrap_or_default()));
         believed.into_iter().chain(others).for_each(|(key, binding)| self.set_binding(&key, binding));
@@ -737,14 +746,21 @@ fn sort_out<V>(
 }
 
 /// Those losses that a watch has told and that are believed: of what nobody misses all, and of the rest what `hold` lets pass.
-fn told<V>(hold: &mut Hold<V>, known: usize, losses: Losses<V>, is_missed: impl Fn(&str) -> bool) -> Losses<V> {
+/// `is_same` tells an object that has the names of the one that is missed from another one that was given its name.
+fn told<V>(
+    hold: &mut Hold<V>,
+    known: usize,
+    losses: Losses<V>,
+    is_missed: impl Fn(&str) -> bool,
+    is_same: impl Fn(&V) -> bool,
+) -> Losses<V> {
     let now = Instant::now();
     let mut is_believed = |key: &str, value: &Option<Arc<V>>| {
-        if is_missed(key) {
-            return hold.judge_told(known, key, value.clone(), now);
+        if !is_missed(key) {
+            hold.release(key);
+            return true;
         }
-        hold.release(key);
-        true
+        !hold.keeps(key, value, &is_same) && hold.judge_told(known, key, value.clone(), now)
     };
     losses.into_iter().filter(|(key, value)| is_believed(key, value)).collect()
 }

@@ -34,8 +34,8 @@ pub struct BrakeSpec {
     pub objects: u32,
     /// How many of this kind were known when it began, those that were held included.
     pub known: u32,
-    /// How they came to be missing: `list`, a full list of the API did not hold them (or, of a Router, held it without an
-    /// active address); `burst`, too many were deleted one after another within a minute.
+    /// How they came to be missing: `list`, a full list of the API did not hold them (or held a Router without an active
+    /// address or with another zone, or a RouteBinding with another label); `burst`, too many were deleted one after another within a minute.
     pub cause: BrakeCause,
     /// The first of these by name, at most 20: a Router's name, or `<namespace>/<name>` of a RouteBinding.
     #[serde(default)]
