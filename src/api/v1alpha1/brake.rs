@@ -1,6 +1,7 @@
 //! A Brake: a loss of objects that the name servers hold back until someone says what is meant.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,11 @@ use serde::{Deserialize, Serialize};
 pub const HELD: &str = "Held";
 /// Most names in `spec.names`.
 pub const NAMES_MAX: usize = 20;
+
+/// How often a name server says that it still holds.
+pub const HEARD_EVERY: SignedDuration = SignedDuration::from_mins(1);
+/// After so long a silence a name server counts as gone. It is long for clocks that differ, and for an API that is away.
+pub const SILENCE_MAX: SignedDuration = SignedDuration::from_mins(10);
 
 /// A Brake stands for objects that are missing all at once, in a way that looks like an accident, and that the name servers
 /// go on serving. They create it when they begin to hold, and it goes when none of them holds any more. Its name is made
@@ -149,6 +155,23 @@ pub struct BrakeHolder {
     /// When they came to be these: later than `since` if the hold has grown or shrunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<Time>,
+    /// When it was last heard to hold, which it says every minute. One that has said nothing for ten minutes is taken off by
+    /// the others, and holds no more in the eyes of anyone; should it come back, it enters anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_at: Option<Time>,
+}
+
+impl BrakeHolder {
+    /// When it was last heard.
+    pub fn heard(&self) -> Timestamp {
+        let told = [&self.heard_at, &self.changed_at].into_iter().flatten().map(|time| time.0);
+        told.fold(self.since.0, Timestamp::max)
+    }
+
+    /// For how long it has been silent.
+    pub fn silence(&self, now: Timestamp) -> SignedDuration {
+        now.duration_since(self.heard()).max(SignedDuration::ZERO)
+    }
 }
 
 impl Brake {
