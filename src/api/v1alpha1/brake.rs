@@ -198,6 +198,14 @@ impl Brake {
         self.spec.decision.is_some() && self.metadata.generation.is_some_and(|now| now > holder.generation)
     }
 
+    /// How many RouteBindings name servers serve on by it, whatever else is in the API: what they lead to must stay, until it is
+    /// decided that they may go.
+    pub fn bindings_served_on(&self) -> u32 {
+        let is_held = self.status.as_ref().is_some_and(|status| !status.holders.is_empty());
+        let stays = self.is_undecided() || self.spec.decision == Some(Decision::Reject);
+        if self.spec.kind == BrakeKind::RouteBinding && is_held && stays { self.objects() } else { 0 }
+    }
+
     /// Whether a name server waits for a decision.
     pub fn is_undecided(&self) -> bool {
         let mut holders = self.status.iter().flat_map(|status| &status.holders);
