@@ -1,4 +1,4 @@
-//! What the process keeps of each object: the API server's cache, and a mirror of one of the control loops.
+//! What the process keeps of each object: the API server's cache, a mirror, and all that the control loops see of a Route.
 //!
 //! The allocator of this test program counts the octets that are allocated. They are compared before and after, with many
 //! objects, so that what there is once hardly counts. A bound here is a tenth above what was measured.
@@ -12,13 +12,19 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use signpost::api::identity::{GROUP_MASTERS, Identity};
+use signpost::api::v1alpha1::name_claim::NameClaim;
 use signpost::api::v1alpha1::route::Route;
+use signpost::api::v1alpha1::route_binding::RouteBinding;
 use signpost::apiserver::auth::Authenticator;
 use signpost::apiserver::auth::tokens::Tokens;
 use signpost::apiserver::object::encode;
 use signpost::apiserver::watch_cache::WatchCache;
 use signpost::apiserver::{ApiServer, Settings, registry};
-use signpost::client::reflector::{self, reflect};
+use signpost::client::reflector::{self, Mirrors, reflect};
+use signpost::controller::claim::ClaimView;
+use signpost::controller::read;
+use signpost::controller::route::{BindingView, RouteView};
+use signpost::scheduler::facts::{BindingFacts, RouteFacts};
 use signpost::store::{Engine, Key, Store, TXN_OPERATIONS_MAX, Txn, Write};
 use tokio_util::sync::CancellationToken;
 
@@ -66,7 +72,7 @@ fn an_object_takes_little_memory() {
         let store = Arc::new(Engine::memory());
         fill(&store).await;
         in_the_cache(&store).await;
-        in_a_mirror(&store).await;
+        in_the_mirrors(&store).await;
     });
 }
 
@@ -88,7 +94,7 @@ async fn in_the_cache(store: &Engine) {
     assert!(taken < 560, "a Route of {} octets takes {taken} in the cache", object.json().len());
 }
 
-async fn in_a_mirror(store: &Arc<Engine>) {
+async fn in_the_mirrors(store: &Arc<Engine>) {
     let authenticator = Arc::new(Authenticator::new(Tokens::parse("").expect("no tokens")));
     let server = ApiServer::new(Arc::clone(store), Settings { domain: "example.org".into(), authenticator });
     let stop = CancellationToken::new();
@@ -103,14 +109,43 @@ async fn in_a_mirror(store: &Arc<Engine>) {
     let (first, mut changes) = reflect(client.clone(), reflector::Settings::default(), |_: Route| ());
     drop(changes.next().await);
     let before = ALLOCATED.load(Ordering::Relaxed);
-    let (second, mut more) = reflect(client, reflector::Settings::default(), |_: Route| ());
+    let (second, mut more) = reflect(client.clone(), reflector::Settings::default(), |_: Route| ());
     drop(more.next().await);
     let taken = each(before);
     assert_eq!((first.len(), second.len()), (OBJECTS, OBJECTS));
     println!("a Route takes {taken} octets in a mirror that keeps nothing of it");
     assert!(taken < 175, "a Route takes {taken} octets in a mirror that keeps nothing of it");
+    as_the_loops_see_it(client).await;
     stop.cancel();
     tokio::time::timeout(PATIENCE, running).await.expect("it stops").expect("in good order");
+}
+
+/// What the loops of a process with all roles keep of a Route, its RouteBinding and its NameClaim.
+async fn as_the_loops_see_it(client: kube::Client) {
+    let before = ALLOCATED.load(Ordering::Relaxed);
+    let mirrors = Mirrors::new(client.clone());
+    let scheduler = (
+        mirrors.view(|route: &Route| RouteFacts::from(route)),
+        mirrors.view(|one: &RouteBinding| BindingFacts::from(one)),
+    );
+    let placement = (mirrors.view(RouteView::new), mirrors.view(BindingView::new));
+    let zones = read::bindings(&mirrors);
+    mirrors.open();
+    let mut routes = (scheduler.0.read(), placement.0.read());
+    let mut bindings = (scheduler.1.read(), placement.1.read(), zones.read(), zones.read());
+    let (claims, mut claim_changes) =
+        reflect(client, reflector::Settings::default(), |claim: NameClaim| ClaimView::new(&claim));
+    drop((routes.0.1.next().await, routes.1.1.next().await));
+    drop((bindings.0.1.next().await, bindings.1.1.next().await));
+    drop((bindings.2.1.next().await, bindings.3.1.next().await));
+    drop(claim_changes.next().await);
+    let taken = each(before);
+    assert_eq!([routes.0.0.len(), routes.1.0.len(), bindings.0.0.len(), claims.len()], [OBJECTS; 4]);
+    let bound = routes.0.0.all().iter().filter(|(_, route)| route.router.as_deref() == Some("shard1")).count();
+    let read = bindings.3.0.all().iter().filter(|(_, read)| read.input.is_some()).count();
+    assert_eq!((bound, read), (OBJECTS, OBJECTS));
+    println!("the control loops keep {taken} octets of a Route, its binding and its claim");
+    assert!(taken < 1_600, "the control loops keep {taken} octets of a Route, its binding and its claim");
 }
 
 fn each(before: i64) -> i64 {
@@ -118,16 +153,55 @@ fn each(before: i64) -> i64 {
 }
 
 async fn fill(store: &Engine) {
-    let kind = registry::find_kind("Route").expect("a kind");
-    let put = |number: usize| Write::Put {
-        key: Key(format!("{}default/route-{number}", kind.key_prefix).into()),
-        value: encode(&route(number)).into(),
-        ttl: None,
-    };
-    for first in (0..OBJECTS).step_by(TXN_OPERATIONS_MAX) {
-        let writes = (first..first + TXN_OPERATIONS_MAX).map(put).collect();
-        store.commit(Txn { expect: Vec::new(), writes }).await.expect("room enough");
+    type Make = fn(usize) -> Value;
+    let all: [(&str, &str, Make); 3] =
+        [("Route", "default/", route), ("RouteBinding", "default/", binding), ("NameClaim", "", claim)];
+    for (kind, namespace, make) in all {
+        let kind = registry::find_kind(kind).expect("a kind");
+        let put = |number: usize| {
+            let object = make(number);
+            let name = object["metadata"]["name"].as_str().expect("it has a name");
+            let key = Key(format!("{}{namespace}{name}", kind.key_prefix).into());
+            Write::Put { key, value: encode(&object).into(), ttl: None }
+        };
+        for first in (0..OBJECTS).step_by(TXN_OPERATIONS_MAX) {
+            let writes = (first..first + TXN_OPERATIONS_MAX).map(put).collect();
+            store.commit(Txn { expect: Vec::new(), writes }).await.expect("room enough");
+        }
     }
+}
+
+fn uid(number: usize) -> String {
+    format!("{:08x}-0000-4000-8000-{:012x}", number * 2_654_435_761 % (1 << 32), number * 6_364_136_223_846)
+}
+
+fn binding(number: usize) -> Value {
+    let name = format!("route-{number}");
+    let (shard, alias) = (format!("default-{name}.shard1.example.org"), format!("default-{name}.routes.example.org"));
+    json!({
+        "apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
+        "metadata": {
+            "name": name, "namespace": "default", "uid": uid(number + OBJECTS), "generation": 1,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {
+            "routeNamespace": "default", "routeName": name, "routeUID": uid(number), "router": "shard1",
+            "dns": "shard1.example.org", "label": format!("default-{name}"), "strategy": "round-robin",
+            "names": [{"name": shard, "type": "system"}, {"name": alias, "type": "alias"}],
+        },
+    })
+}
+
+fn claim(number: usize) -> Value {
+    let (name, label) = (format!("route-{number}"), format!("default-route-{number}"));
+    json!({
+        "apiVersion": "signpost.dev/v1alpha1", "kind": "NameClaim",
+        "metadata": {"name": label, "uid": uid(number + 2 * OBJECTS), "generation": 1},
+        "spec": {
+            "type": "label", "value": label, "since": "2026-01-01T00:00:00Z",
+            "holder": {"namespace": "default", "name": name, "uid": uid(number)},
+        },
+    })
 }
 
 /// A Route with its names, as the platform has left it.
@@ -135,7 +209,6 @@ fn route(number: usize) -> Value {
     let name = format!("route-{number}");
     let (shard, alias) = (format!("default-{name}.shard1.example.org"), format!("default-{name}.routes.example.org"));
     let time = format!("2026-01-01T{:02}:{:02}:{:02}Z", number / 3600, number / 60 % 60, number % 60);
-    let uid = format!("{:08x}-0000-4000-8000-{:012x}", number * 2_654_435_761 % (1 << 32), number * 6_364_136_223_846);
     let condition = |kind: &str, message: String| {
         json!({
             "type": kind, "status": "True", "reason": kind, "message": message, "lastTransitionTime": time,
@@ -150,7 +223,7 @@ fn route(number: usize) -> Value {
     json!({
         "apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
         "metadata": {
-            "name": name, "namespace": "default", "uid": uid, "generation": 1, "creationTimestamp": time,
+            "name": name, "namespace": "default", "uid": uid(number), "generation": 1, "creationTimestamp": time,
             "managedFields": [
                 {
                     "apiVersion": "signpost.dev/v1alpha1", "fieldsType": "FieldsV1", "manager": "kubectl-create",

@@ -64,7 +64,7 @@ where
 {
     let shared = Arc::new(Shared::new(K::kind(&()).into_owned()));
     let stream = changes(client, settings, Box::new(move |object| Arc::new(project(object))), &shared);
-    (Store { table: shared }, Changes { stream })
+    (Store { table: shared }, Changes { stream, is_behind: None })
 }
 
 /// The changes of the mirror that keeps `shared`.
@@ -392,12 +392,18 @@ impl Restart {
 /// The changes of a mirror, in order; it never ends. Dropping a `next` that has not come loses nothing.
 pub struct Changes<V> {
     stream: BoxStream<'static, Change<V>>,
+    is_behind: Option<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
 impl<V> Changes<V> {
     /// The next change, whenever it comes.
     pub async fn next(&mut self) -> Change<V> {
         self.stream.next().await.expect("a mirror never ends")
+    }
+
+    /// Whether the [`Store`] shows changes already that are yet to be told here, as with a [`View`] it may.
+    pub fn is_behind(&self) -> bool {
+        self.is_behind.as_ref().is_some_and(|is_behind| is_behind())
     }
 }
 

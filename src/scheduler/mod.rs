@@ -724,10 +724,12 @@ impl Scheduler {
         let queue = &self.queue;
         self.snapshot.expire(Instant::now(), |key| queue.is_in_flight(key));
         let settling: HashSet<ObjectKey> = self.settling.iter().map(|(_, key)| key.clone()).collect();
+        // One that is about to be told of is not missed.
+        let missed = u64::from(!self.watched.routes.is_behind());
         for (key, route) in self.routes.all() {
             let waits = !route.deleting && (!route.bound || route.move_to.is_some() && route.move_to != route.router);
             if waits && !self.queue.holds(&key) && !settling.contains(&key) {
-                self.metrics.missed.inc();
+                self.metrics.missed.inc_by(missed);
                 self.queue.push(key);
             } else if !waits && !self.queue.holds(&key) && !self.drain.holds(&key) {
                 self.take_back(&key, &route);
@@ -736,9 +738,10 @@ impl Scheduler {
         if self.drain.is_idle() {
             return;
         }
+        let missed = u64::from(!self.watched.bindings.is_behind());
         for (key, binding) in self.bindings.all() {
             if self.drain.drains(&binding.router) && self.drain.add(&key) {
-                self.metrics.missed.inc();
+                self.metrics.missed.inc_by(missed);
             }
         }
     }

@@ -304,8 +304,8 @@ async fn views_share_a_mirror() {
     drop(first);
     api.recreate("routers", described("a", "3"));
     api.delete("routers", "", "b");
-    for (changes, expected) in [(&mut second, ["!a=33", "-b"]), (&mut third, ["!a=3", "-b"])] {
-        assert_eq!([next(changes).await, next(changes).await], expected);
+    for (changes, expected) in [(&mut second, ["-a", "+a=33", "-b"]), (&mut third, ["-a", "+a=3", "-b"])] {
+        assert_eq!([next(changes).await, next(changes).await, next(changes).await], expected);
     }
     store.list_again();
     assert_eq!((next(&mut third).await, next(&mut second).await), ("R()1".to_owned(), "R()1".to_owned()));

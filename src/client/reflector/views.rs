@@ -104,6 +104,8 @@ impl<V: Send + Sync + 'static> View<V> {
         let (slot, synced) = (self.slot, Arc::new(watch::Sender::new(false)));
         let part = Part { hub: Arc::clone(&self.hub), slot, synced: Arc::clone(&synced), of: PhantomData };
         let reader = Hub::join(&self.hub);
+        let (hub, id) = (Arc::clone(&self.hub), reader.id);
+        let is_behind = move || hub.bell.has_more(id);
         let stream = poll_fn(move |context| {
             reader.hub.poll(reader.id, context).map(|change| {
                 if matches!(*change, Change::Resynced(_)) {
@@ -112,7 +114,7 @@ impl<V: Send + Sync + 'static> View<V> {
                 Some(seen(&change, slot))
             })
         });
-        (Store { table: Arc::new(part) }, Changes { stream: stream.boxed() })
+        (Store { table: Arc::new(part) }, Changes { stream: stream.boxed(), is_behind: Some(Box::new(is_behind)) })
     }
 }
 
@@ -336,6 +338,11 @@ impl Bell {
         lock(&self.0).is_open
     }
 
+    /// Whether anything is in the line of the reader `id`, or was too much for it.
+    fn has_more(&self, id: u64) -> bool {
+        lock(&self.0).lines.get(&id).is_some_and(|line| !line.changes.is_empty() || line.missed.is_some())
+    }
+
     /// The first in the line of the reader `id`; if there is none, `waker` is woken when there is.
     fn next(&self, id: u64, waker: &Waker) -> Option<Arc<Change<Values>>> {
         let mut readers = lock(&self.0);
@@ -528,6 +535,7 @@ mod tests {
         let told: Vec<Option<u64>> = std::iter::from_fn(|| next(&mut prompt.1)).collect();
         assert_eq!((told.len() as u64, told.last()), (7 + count, Some(&Some(99 + count))));
 
+        assert!(late.1.is_behind() && !prompt.1.is_behind());
         let Some(Change::Resynced(difference)) = late.1.next().now_or_never() else { panic!("no difference") };
         let mut applied: Vec<_> = difference
             .applied
@@ -545,6 +553,7 @@ mod tests {
             ]
         );
         let vanished: Vec<_> = difference.vanished.iter().map(|(key, last)| (key.name.as_str(), **last)).collect();
+        assert!(!late.1.is_behind());
         assert_eq!((vanished, difference.first, difference.total), (vec![("gone", 3)], false, 5));
         assert_eq!(next(&mut late.1), None);
         set(&view, &tell, "same", Some(10));

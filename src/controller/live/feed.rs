@@ -5,6 +5,7 @@
 //! taken, so that what waits here is bounded by the number of objects.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -82,8 +83,9 @@ pub struct RouteFeed {
 #[derive(Debug, Default)]
 struct RouteNews {
     changed: HashSet<ObjectKey>,
-    /// When Routes without a Router were seen first.
-    appeared: HashMap<ObjectKey, Instant>,
+    /// When Routes without a Router were seen first, by the hash of where they are: it is for a metric, and of thousands that
+    /// come at a time no text is kept for that.
+    appeared: HashMap<u64, Instant>,
 }
 
 impl RouteFeed {
@@ -100,7 +102,7 @@ impl RouteFeed {
     /// A Route was created.
     pub fn appeared(&self, key: &ObjectKey, now: Instant) {
         if let Some(news) = &mut *lock(&self.news) {
-            news.appeared.insert(key.clone(), now);
+            news.appeared.insert(hash_of(key), now);
         }
     }
 
@@ -115,7 +117,7 @@ impl RouteFeed {
     /// A Route is gone.
     pub fn gone(&self, key: &ObjectKey) {
         if let Some(news) = &mut *lock(&self.news) {
-            news.appeared.remove(key);
+            news.appeared.remove(&hash_of(key));
             news.changed.insert(key.clone());
             self.told.notify_one();
         }
@@ -135,13 +137,17 @@ impl RouteFeed {
     pub fn take_appeared(&self, key: &ObjectKey) -> Option<Instant> {
         let mut news = lock(&self.news);
         let appeared = &mut news.as_mut()?.appeared;
-        let at = appeared.remove(key);
+        let at = appeared.remove(&hash_of(key));
         if appeared.is_empty() {
             // After a storm of them the room is given back.
             *appeared = HashMap::new();
         }
         at
     }
+}
+
+fn hash_of(key: &ObjectKey) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(key)
 }
 
 /// No holder of these locks runs foreign code, so that a poisoned one still guards whole data.
