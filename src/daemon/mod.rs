@@ -202,6 +202,7 @@ impl Process {
         let documents = manifests::read(&settings.manifests).map_err(Error::Manifests)?;
         let admin_sockets = listen(settings, Role::Admin, &settings.admin_listen, "--admin-listen", &mut given)?;
         let api_sockets = listen(settings, Role::Api, &settings.api_listen, "--api-listen", &mut given)?;
+        files::outlive_file_size_max();
         // The usual soft limit of 1,024 files is for programs that use `select`.
         let files_max = files::raise_open_files_max().unwrap_or_else(|error| {
             tracing::warn!(%error, "the limit of open files could not be raised");
