@@ -81,6 +81,7 @@ fn proofs_of_absence() {
         ("c.z.test. A do", vec!["z.test.".into(), cover("c.z.test."), cover("*.z.test.")]),
         ("d.c.a.z.test. A do", vec!["a.z.test.".into(), cover("c.a.z.test."), cover("*.a.z.test.")]),
         ("q.w.z.test. A do", vec![cover("q.w.z.test.")]),
+        ("q.w.z.test. RRSIG do", vec![cover("q.w.z.test.")]),
         ("p.q.w.z.test. A do", vec![cover("q.w.z.test.")]),
         ("q.w.z.test. TXT do", vec!["*.w.z.test.".into(), "w.z.test.".into(), cover("q.w.z.test.")]),
         ("q.sub.z.test. A do", vec!["sub.z.test.".into()]),
