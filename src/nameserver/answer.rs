@@ -417,6 +417,7 @@ fn put_address(
     rtype: RecordType,
     message: &mut Message<'_, '_>,
 ) -> Result<(), Full> {
+    let start = message.writer.position();
     put_glue(ask, owner, node, rtype, message)?;
     if ask.dnssec
         && let Some(records) = node.get(rtype)
@@ -424,7 +425,7 @@ fn put_address(
         && records.signature_count() > 0
     {
         // RFC 4035 §3.1.1: where there is no room, the RRset may stay without its signatures.
-        let _ = message.put_signatures(Section::Additional, owner, &records);
+        let _ = message.put_signatures(Section::Additional, message.same_owner(owner, start), &records);
     }
     Ok(())
 }

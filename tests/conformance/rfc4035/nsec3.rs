@@ -110,3 +110,15 @@ fn hashed_owners_do_not_exist() {
         assert_eq!(lines(&stage.0.ask(&format!("{owner}.z.test. {qtype}")))[0], "NXDOMAIN aa");
     }
 }
+
+/// RFC 1035 §4.1.4: the label that is a hash stands in a response once, and the signature over its record points to it.
+#[test]
+fn a_hash_is_written_once() {
+    let stage = stage(false);
+    let response = stage.0.ask("d.c.a.z.test. A do");
+    for owner in proofs(&stage, "d.c.a.z.test. A do") {
+        let label = hash(&owner);
+        let found = response.windows(label.len()).filter(|octets| *octets == label.as_bytes()).count();
+        assert_eq!(found, 1, "{label}");
+    }
+}
