@@ -470,7 +470,7 @@ fn reply(
         Err(_) => {
             // Part of an answer would be taken for all of it (RFC 2181 §9): none, and TC, sends the client to a stream.
             writer.rewind(start);
-            context.stats.count_answer(zone.number(), Kind::Failed);
+            context.stats.count_answer(zone.number(), Kind::Data);
             let source = Source { kind: Some(Kind::Data), owner: zone.apex_hash() };
             Reply { truncated: true, authoritative: true, source, ..Reply::of(Rcode::NOERROR, None) }
         }
