@@ -330,7 +330,7 @@ async fn settle(changes: &mut mpsc::Receiver<()>) {
 fn log(findings: &[Finding]) {
     for finding in findings {
         match finding.severity {
-            Severity::Error => tracing::error!("{finding}"),
+            Severity::Error | Severity::Fault => tracing::error!("{finding}"),
             Severity::Warning => tracing::warn!("{finding}"),
             Severity::Note => tracing::info!("{finding}"),
         }
