@@ -16,6 +16,7 @@ mod rfc4035;
 mod rfc4343;
 mod rfc4592;
 mod rfc4892;
+mod rfc5001;
 mod rfc5155;
 mod rfc6672;
 mod rfc6891;
