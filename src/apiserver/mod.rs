@@ -35,9 +35,9 @@ pub mod review;
 pub mod schema;
 pub mod selector;
 pub mod shares;
+pub mod skim;
 pub mod strategic_merge;
 pub mod table;
-mod wanted;
 pub mod watch_cache;
 
 use std::future::pending;

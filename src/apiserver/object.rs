@@ -9,6 +9,7 @@
 //! `metadata.resourceVersion`, which nobody can know before the commit. [`with_revision`] puts it in, as the first member
 //! of the metadata, so that it is found again without parsing.
 
+use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
@@ -18,9 +19,9 @@ use serde_json::{Map, Value};
 use self::facts::Facts;
 use self::sample::{Packed, Sample};
 use super::registry::Kind;
-use super::wanted;
+use super::skim;
 
-mod facts;
+pub(super) mod facts;
 pub mod sample;
 
 /// What stands in front of the members of the metadata.
@@ -77,14 +78,9 @@ impl Object {
         let not = |why: &str| NotAnObject { key: format!("{}{key}", kind.key_prefix), why: why.to_owned() };
         let json = with_revision(value, revision).ok_or_else(|| not("it has no metadata in front"))?;
         let metadata = metadata_range(&json).ok_or_else(|| not("its metadata do not end"))?;
-        let tree = wanted::read(kind, &json).map_err(|error| not(&error.to_string()))?;
-        Ok(Object {
-            revision,
-            deleting: tree["metadata"].get("deletionTimestamp").is_some_and(|value| !value.is_null()),
-            metadata,
-            text: RwLock::new(Text::Plain(Box::new(json))),
-            facts: Facts::of(kind, key, &tree),
-        })
+        let found = kind.selectable_fields.facts().find(&json, 0..0).ok_or_else(|| not("its JSON does not end"))?;
+        let (deleting, facts) = (Facts::is_deleting(&found), Facts::of(key, &found));
+        Ok(Object { revision, deleting, metadata, text: RwLock::new(Text::Plain(Box::new(json))), facts })
     }
 
     #[cfg(test)]
@@ -138,9 +134,17 @@ impl Object {
         }
     }
 
-    /// The JSON of its `metadata`, in what [`Self::json`] gave.
-    pub fn metadata_of(&self, json: &Bytes) -> Bytes {
-        json.slice(self.metadata.0 as usize..self.metadata.1 as usize)
+    /// Appends its JSON as served.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
+        match &*self.text.read().unwrap_or_else(PoisonError::into_inner) {
+            Text::Plain(json) => out.extend_from_slice(json),
+            Text::Packed(packed) => packed.unpack_to(out),
+        }
+    }
+
+    /// Where in that the value of `metadata` lies, braces included.
+    pub fn metadata(&self) -> Range<usize> {
+        self.metadata.0 as usize..self.metadata.1 as usize
     }
 
     /// Keeps its JSON as what sets it apart from `sample`, unless it is kept so already: for an object at rest.
@@ -164,7 +168,7 @@ impl Object {
 
     /// The object without `metadata.managedFields`, which nothing but writes looks at and which are its larger half.
     pub fn tree_without_managed_fields(&self) -> Value {
-        without_managed_fields(&self.json())
+        parse(&self.json()).unwrap_or_default()
     }
 
     /// The same content without `metadata.resourceVersion`: how a dry run shows what was not written.
@@ -194,11 +198,6 @@ impl Object {
             facts: self.facts.clone(),
         }
     }
-}
-
-/// The tree of what [`Object::json`] gave, without `metadata.managedFields`.
-pub fn without_managed_fields(json: &[u8]) -> Value {
-    parse(json).unwrap_or_default()
 }
 
 /// The stored form of an object: `apiVersion`, `kind`, `metadata` without `resourceVersion`, then the rest.
@@ -267,23 +266,8 @@ fn metadata_start(json: &[u8]) -> Option<usize> {
 
 fn metadata_range(json: &[u8]) -> Option<(u32, u32)> {
     let start = metadata_start(json)?;
-    let (mut depth, mut in_string, mut escaped) = (0_u32, false, false);
-    for (offset, octet) in json[start..].iter().enumerate() {
-        match octet {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'{' if !in_string => depth += 1,
-            b'}' if !in_string => {
-                depth -= 1;
-                if depth == 0 {
-                    return Some((u32::try_from(start).ok()?, u32::try_from(start + offset + 1).ok()?));
-                }
-            }
-            _ => {}
-        }
-    }
-    None
+    let end = skim::end_of_value(json, start)?;
+    Some((u32::try_from(start).ok()?, u32::try_from(end).ok()?))
 }
 
 fn decimal_len(number: u64) -> usize {

@@ -5,7 +5,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::Stream;
 use http::{HeaderValue, StatusCode, header};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::error::ApiError;
 use super::negotiate::{Format, Text};
@@ -48,15 +48,18 @@ pub fn stream(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response {
 }
 
 /// One object, as the client takes it.
-pub fn object(status: StatusCode, kind: &Kind, format: Format, include: table::Include, object: &Object) -> Response {
+pub fn object(
+    status: StatusCode,
+    kind: &'static Kind,
+    format: Format,
+    include: table::Include,
+    object: &Object,
+) -> Response {
     match format {
         Format::Objects(Text::Json) => json(status, as_json(kind, object)),
         Format::Objects(Text::Yaml) => yaml(status, &as_tree(kind, object)),
         Format::Metadata => json(status, metadata(object)),
-        Format::Table => {
-            let rows = table::rows(kind, include, std::iter::once(object));
-            json(status, table::table(kind, &json!({"resourceVersion": object.revision.to_string()}), true, &rows))
-        }
+        Format::Table => json(status, table::of_one(kind, include, object, true)),
     }
 }
 
@@ -76,6 +79,14 @@ pub fn as_json(kind: &Kind, object: &Object) -> Bytes {
     }
 }
 
+/// Appends the same.
+pub fn write_json(out: &mut Vec<u8>, kind: &Kind, object: &Object) {
+    match kind.view {
+        None => object.write_json(out),
+        Some(_) => out.extend_from_slice(&as_json(kind, object)),
+    }
+}
+
 /// The tree of an object as `kind` shows it.
 pub fn as_tree(kind: &Kind, object: &Object) -> Value {
     match kind.view {
@@ -87,7 +98,7 @@ pub fn as_tree(kind: &Kind, object: &Object) -> Value {
 /// The object's metadata as `PartialObjectMetadata`.
 pub fn metadata(object: &Object) -> Bytes {
     let mut out = Vec::new();
-    write_metadata(&mut out, &object.metadata_of(&object.json()));
+    write_metadata(&mut out, &object.json()[object.metadata()]);
     out.into()
 }
 

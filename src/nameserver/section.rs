@@ -419,57 +419,54 @@ impl<'w, 'b> Message<'w, 'b> {
     /// Writes an RRset whose stored pointers do not hold where it is to stand: only those to the question remain.
     #[cold]
     fn write_out(&mut self, owner: Owner<'_>, records: &Records<'_>, ttl: Option<u32>) -> Result<(), Full> {
+        let mut patches = records.patches().peekable();
+        self.put_each(owner, records, ttl, |message, record, record_at| {
+            let mut from = RECORD_HEAD;
+            while let Some(patch) = patches.next_if(|patch| *patch < record_at + record.len()) {
+                let patch = patch - record_at;
+                message.writer.put(&record[from..patch])?;
+                let stored = u16::from_be_bytes([record[patch], record[patch + 1]]);
+                message.write_out_name(records.records(), stored)?;
+                from = patch + 2;
+            }
+            message.writer.put(&record[from..])
+        })
+    }
+
+    /// Writes an RRset with its names as short as they go.
+    #[cold]
+    fn put_shortest(&mut self, owner: Owner<'_>, records: &Records<'_>, ttl: Option<u32>) -> Result<(), Full> {
+        let mut patches = records.patches().peekable();
+        self.put_each(owner, records, ttl, |message, record, record_at| {
+            let mut from = RECORD_HEAD;
+            let is_pointer = |at: usize| patches.next_if_eq(&(record_at + at)).is_some();
+            for name in stored_names(records.rtype(), record, is_pointer).into_iter().flatten() {
+                message.writer.put(&record[from..name.start])?;
+                message.put_stored(records.records(), &record[name.start..name.plain_end], name.pointer)?;
+                from = name.end;
+            }
+            message.writer.put(&record[from..])
+        })
+    }
+
+    /// Writes an RRset's records, the data of each by `put_data`, which gets the stored record and where in the RRset that
+    /// begins. All or nothing.
+    fn put_each(
+        &mut self,
+        owner: Owner<'_>,
+        records: &Records<'_>,
+        ttl: Option<u32>,
+        mut put_data: impl FnMut(&mut Self, &[u8], usize) -> Result<(), Full>,
+    ) -> Result<(), Full> {
         let start = self.writer.position();
         let mut put = || -> Result<(), Full> {
-            let mut patches = records.patches().peekable();
             let mut record_at = 0;
             for record in split_records(records.records()) {
                 self.put_owner(if record_at == 0 { owner } else { self.same_owner(owner, start) })?;
                 self.put_middle(record, ttl)?;
                 let length_at = self.writer.position();
                 self.writer.put_u16(0)?;
-                let mut from = RECORD_HEAD;
-                while let Some(patch) = patches.next_if(|patch| *patch < record_at + record.len()) {
-                    let patch = patch - record_at;
-                    self.writer.put(&record[from..patch])?;
-                    let stored = u16::from_be_bytes([record[patch], record[patch + 1]]);
-                    self.write_out_name(records.records(), stored)?;
-                    from = patch + 2;
-                }
-                self.writer.put(&record[from..])?;
-                let length = (self.writer.position() - length_at - 2) as u16;
-                self.writer.written_mut()[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
-                record_at += record.len();
-            }
-            Ok(())
-        };
-        let result = put();
-        if result.is_err() {
-            self.rewind(start);
-        }
-        result
-    }
-
-    /// Writes an RRset with its names as short as they go.
-    #[cold]
-    fn put_shortest(&mut self, owner: Owner<'_>, records: &Records<'_>, ttl: Option<u32>) -> Result<(), Full> {
-        let start = self.writer.position();
-        let mut put = || -> Result<(), Full> {
-            let mut patches = records.patches().peekable();
-            let mut record_at = 0;
-            for record in split_records(records.records()) {
-                self.put_owner(owner)?;
-                self.put_middle(record, ttl)?;
-                let length_at = self.writer.position();
-                self.writer.put_u16(0)?;
-                let mut from = RECORD_HEAD;
-                let is_pointer = |at: usize| patches.next_if_eq(&(record_at + at)).is_some();
-                for name in stored_names(records.rtype(), record, is_pointer).into_iter().flatten() {
-                    self.writer.put(&record[from..name.start])?;
-                    self.put_stored(records.records(), &record[name.start..name.plain_end], name.pointer)?;
-                    from = name.end;
-                }
-                self.writer.put(&record[from..])?;
+                put_data(self, record, record_at)?;
                 let length = (self.writer.position() - length_at - 2) as u16;
                 self.writer.written_mut()[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
                 record_at += record.len();

@@ -528,7 +528,8 @@ struct Compiled {
 
 /// Compiles the records of an RRset, with their names looked at or not.
 fn compile_records(group: &Group<'_>, source: &NodeSource<'_>, with_names: bool) -> Compiled {
-    let (mut records, mut patches, mut targets) = (Vec::new(), Vec::new(), Vec::new());
+    let octets = group.rdata.iter().map(|rdata| RECORD_HEAD + rdata.len()).sum();
+    let (mut records, mut patches, mut targets) = (Vec::with_capacity(octets), Vec::new(), Vec::new());
     let written = source.owner.as_wire();
     let relative = &written[..written.len() - source.apex.as_wire().len()];
     // A SOA has two names, all others one for each record.

@@ -9,6 +9,8 @@ use super::update::track_anew;
 use super::{server_side_apply, track_update};
 use crate::apiserver::error::ApiError;
 use crate::apiserver::patch::merge_patch;
+use crate::apiserver::registry::columns::Columns;
+use crate::apiserver::registry::selectable::Selectable;
 use crate::apiserver::registry::{Kind, Rules, find_kind};
 use crate::apiserver::schema::{self, Schema};
 
@@ -44,8 +46,8 @@ pub(super) fn kind() -> Kind {
         has_status: true,
         key_prefix: "/g.test/things/",
         schema: Schema::new(schema),
-        columns: &[],
-        selectable_fields: &[],
+        columns: Columns::new(&[]),
+        selectable_fields: Selectable::new(&[]),
         time_to_live: None,
         view: None,
         rules: &NoRules,

@@ -21,7 +21,7 @@ use crate::apiserver::negotiate::{self, Format, Offer, Text};
 use crate::apiserver::object::Object;
 use crate::apiserver::registry::Kind;
 use crate::apiserver::selector::Selector;
-use crate::apiserver::table::{self, Include};
+use crate::apiserver::table::{self, Include, Rows};
 use crate::apiserver::{respond, watch_cache::Snapshot};
 use crate::store::{self, Revision};
 
@@ -235,7 +235,8 @@ pub(crate) fn write(
             return respond::yaml(StatusCode::OK, &list);
         }
     };
-    let writer = Writer { kind, format, include, chunk: head, objects: objects.into(), first: true, done: false };
+    let rows = Rows::new(kind, include);
+    let writer = Writer { kind, format, rows, chunk: head, objects: objects.into(), first: true, done: false };
     let chunks = futures::stream::unfold(writer, |mut writer| async move { Some((writer.next()?, writer)) });
     respond::stream(chunks)
 }
@@ -247,7 +248,7 @@ fn list_head(kind: &str, api_version: &str, metadata: &Value) -> Vec<u8> {
 struct Writer {
     kind: &'static Kind,
     format: Format,
-    include: Include,
+    rows: Rows,
     chunk: Vec<u8>,
     objects: VecDeque<Arc<Object>>,
     first: bool,
@@ -271,9 +272,9 @@ impl Writer {
                 chunk.push(b',');
             }
             match self.format {
-                Format::Table => table::row(&mut chunk, self.kind, self.include, &object, now),
+                Format::Table => self.rows.write(&mut chunk, &object, now),
                 Format::Metadata => chunk.extend_from_slice(&respond::metadata(&object)),
-                Format::Objects(_) => chunk.extend_from_slice(&respond::as_json(self.kind, &object)),
+                Format::Objects(_) => respond::write_json(&mut chunk, self.kind, &object),
             }
         }
         self.chunk = Vec::with_capacity(if self.done { 0 } else { CHUNK_OCTETS + 4096 });

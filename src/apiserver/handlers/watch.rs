@@ -342,9 +342,7 @@ impl Watcher {
             Format::Metadata => respond::metadata(object),
             Format::Table => {
                 let columns = !std::mem::replace(&mut self.columns_sent, true);
-                let rows = table::rows(self.kind, self.include, std::iter::once(object));
-                let metadata = json!({"resourceVersion": object.revision.to_string()});
-                table::table(self.kind, &metadata, columns, &rows).into()
+                table::of_one(self.kind, self.include, object, columns).into()
             }
         }
     }

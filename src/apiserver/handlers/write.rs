@@ -248,19 +248,7 @@ impl<'a> Writer<'a> {
             meta.remove(server_set);
         }
         drop_empty(meta);
-        meta.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
-        meta.insert("creationTimestamp".into(), whole_seconds(self.now).into());
-        if !is_built_in(self.kind) {
-            meta.insert("generation".into(), 1.into());
-        }
-        self.kind.rules.prepare_create(&self.context(), &mut object);
-        if !managed {
-            apply::track_update(self.kind, None, &mut object, &self.options.manager, None, self.now);
-        }
-        schema::apply_defaults(&self.kind.schema, &mut object);
-        causes.extend(schema::validate(&self.kind.schema, &object));
-        causes.extend(metadata::validate(self.kind, None, &object));
-        causes.extend(self.kind.rules.validate_create(&self.context(), &object));
+        causes.extend(registry::complete(&self.context(), self.kind, &mut object, managed));
         self.verdict(&object, causes)?;
         Ok(object)
     }
@@ -482,7 +470,7 @@ fn add_side_write(txn: &mut Txn, write: SideWrite) -> Result<(), ApiError> {
 
 impl Written {
     /// The answer to the client.
-    pub(crate) fn respond(self, kind: &Kind, format: Format, include: Include) -> Response {
+    pub(crate) fn respond(self, kind: &'static Kind, format: Format, include: Include) -> Response {
         let mut response = respond::object(self.status, kind, format, include, &self.object);
         respond::warn(&mut response, &self.warnings);
         response

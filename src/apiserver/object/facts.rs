@@ -9,10 +9,10 @@
 //! As strings of their own these dozen short texts took six times as much, most of it in the allocator's grain. A length is
 //! one octet, or 255 and four more.
 
-use serde_json::Value;
+use std::borrow::Cow;
 
 use super::Owner;
-use crate::apiserver::registry::Kind;
+use crate::apiserver::skim::{Json, Paths};
 
 /// Where the uid or the strings begin.
 const HEADER: usize = 6;
@@ -21,24 +21,30 @@ const OWNER_PARTS: usize = 5;
 /// What the last of them is if the owner is blocked by its dependent.
 const BLOCKS: &str = "1";
 
+/// Where in the metadata facts lie; that the object is being deleted is told by the last, and kept apart.
+const METADATA: [&str; 4] =
+    ["metadata.uid", "metadata.labels", "metadata.ownerReferences", "metadata.deletionTimestamp"];
+
+/// Where the facts lie of objects that can be selected by `fields`.
+pub fn paths(fields: impl Iterator<Item = &'static str>) -> Paths {
+    Paths::new(METADATA.into_iter().chain(fields))
+}
+
 /// See the module.
 #[derive(Clone)]
 pub(super) struct Facts(Box<[u8]>);
 
 impl Facts {
-    /// Of an object's key and tree; `kind` is the stored kind. More labels or owners than 65,535 are no facts.
-    pub fn of(kind: &Kind, key: &str, tree: &Value) -> Facts {
-        let meta = &tree["metadata"];
-        let labels = meta["labels"].as_object();
-        let owners = meta["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
-        let labels_len = u16::try_from(labels.map_or(0, serde_json::Map::len)).unwrap_or(u16::MAX);
-        let owners_len = u16::try_from(owners.len()).unwrap_or(u16::MAX);
+    /// Of an object's key and what lies at the paths of its kind's facts. More labels or owners than 65,535 are no facts.
+    pub fn of(key: &str, found: &[Json<'_>]) -> Facts {
+        let ([uid, labels, owners, _], fields) = found.split_first_chunk().expect("the paths begin with these");
+        let labels_len = u16::try_from(labels.members().count()).unwrap_or(u16::MAX);
+        let owners_len = u16::try_from(owners.items().count()).unwrap_or(u16::MAX);
         let mut out = Vec::with_capacity(256);
-        out.push(u8::try_from(kind.selectable_fields.len()).expect("a kind has few selectable fields"));
+        out.push(u8::try_from(fields.len()).expect("a kind has few selectable fields"));
         out.extend_from_slice(&labels_len.to_le_bytes());
         out.extend_from_slice(&owners_len.to_le_bytes());
-        let text = |value: &'_ Value| value.as_str().unwrap_or_default().to_owned();
-        let uid = text(&meta["uid"]);
+        let uid = text(*uid);
         let uuid = uuid::Uuid::try_parse(&uid).ok().filter(|uuid| uuid.hyphenated().to_string() == uid);
         out.push(u8::from(uuid.is_some()));
         out.extend_from_slice(uuid.as_ref().map_or(&[], |uuid| uuid.as_bytes()));
@@ -46,18 +52,29 @@ impl Facts {
         if uuid.is_none() {
             push(&mut out, &uid);
         }
-        for path in kind.selectable_fields {
-            push(&mut out, &kind.field(tree, path).unwrap_or_default());
+        for field in fields {
+            match field.text() {
+                Some(text) => push(&mut out, &text),
+                None if field.is_null() => push(&mut out, ""),
+                None => push(&mut out, &String::from_utf8_lossy(field.octets())),
+            }
         }
-        for (key, value) in labels.into_iter().flatten().take(labels_len.into()) {
-            push(&mut out, key);
+        for (key, value) in labels.members().take(labels_len.into()) {
+            push(&mut out, &text(key));
             push(&mut out, &text(value));
         }
-        for owner in owners.iter().take(owners_len.into()) {
-            ["apiVersion", "kind", "name", "uid"].iter().for_each(|part| push(&mut out, &text(&owner[part])));
-            push(&mut out, if owner["blockOwnerDeletion"] == true { BLOCKS } else { "" });
+        for owner in owners.items().take(owners_len.into()) {
+            let [api_version, kind, name, uid, blocks] =
+                owner.get(["apiVersion", "kind", "name", "uid", "blockOwnerDeletion"]);
+            [api_version, kind, name, uid].iter().for_each(|part| push(&mut out, &text(*part)));
+            push(&mut out, if blocks.octets() == b"true" { BLOCKS } else { "" });
         }
         Facts(out.into())
+    }
+
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub fn is_deleting(found: &[Json<'_>]) -> bool {
+        found.get(METADATA.len() - 1).is_some_and(|time| !time.is_null())
     }
 
     pub fn key(&self) -> &str {
@@ -126,6 +143,11 @@ impl Facts {
     }
 }
 
+/// The text; none is an empty one.
+fn text(value: Json<'_>) -> Cow<'_, str> {
+    value.text().unwrap_or_default()
+}
+
 fn push(out: &mut Vec<u8>, text: &str) {
     match u8::try_from(text.len()) {
         Ok(short) if short < u8::MAX => out.push(short),
@@ -159,18 +181,23 @@ impl<'a> Iterator for Strings<'a> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::apiserver::registry::find_kind;
 
+    fn facts_of(kind: &str, key: &str, object: &Value) -> Facts {
+        let json = object.to_string();
+        let paths = find_kind(kind).expect("a kind").selectable_fields.facts();
+        Facts::of(key, &paths.find(json.as_bytes(), 0..0).expect("an object"))
+    }
+
     #[test]
     fn facts_are_found_again() {
-        let claim = find_kind("NameClaim").expect("a kind");
         let long = "x".repeat(300);
         let owner = |name: &str, blocks: bool| json!({"apiVersion": "v1", "kind": "Namespace", "name": name, "uid": "u", "blockOwnerDeletion": blocks});
-        let facts = Facts::of(
-            claim,
+        let facts = facts_of(
+            "NameClaim",
             "one",
             &json!({
                 "metadata": {
@@ -190,15 +217,14 @@ mod tests {
 
     #[test]
     fn an_object_without_any_has_none() {
-        let facts = Facts::of(find_kind("Namespace").expect("a kind"), "", &json!({}));
+        let facts = facts_of("Namespace", "", &json!({}));
         assert_eq!((&*facts.uid(), facts.labels().count(), facts.owners().len()), ("", 0, 0));
     }
 
     #[test]
     fn uids_are_given_as_they_came() {
-        let kind = find_kind("NameClaim").expect("a kind");
         for uid in ["391d05cf-d81e-4196-a83e-22fcabafd036", "391D05CF-d81e-4196-a83e-22fcabafd036", "u"] {
-            let facts = Facts::of(kind, "n", &json!({"metadata": {"uid": uid}, "spec": {"type": "host"}}));
+            let facts = facts_of("NameClaim", "n", &json!({"metadata": {"uid": uid}, "spec": {"type": "host"}}));
             assert_eq!((facts.key(), &*facts.uid(), facts.field(0)), ("n", uid, Some("host")));
             assert_eq!(facts.is_uuid(), uid.starts_with("391d"), "{uid}");
         }

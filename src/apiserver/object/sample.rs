@@ -40,9 +40,17 @@ impl Packed {
     }
 
     pub fn unpack(&self) -> Bytes {
-        lz4_flex::block::decompress_with_dict(&self.octets, self.len as usize, &self.sample.0)
-            .expect("it was packed with this sample, in this process")
-            .into()
+        let mut text = Vec::new();
+        self.unpack_to(&mut text);
+        text.into()
+    }
+
+    /// Appends the text.
+    pub fn unpack_to(&self, out: &mut Vec<u8>) {
+        let begins = out.len();
+        out.resize(begins + self.len as usize, 0);
+        lz4_flex::block::decompress_into_with_dict(&self.octets, &mut out[begins..], &self.sample.0)
+            .expect("it was packed with this sample, in this process");
     }
 }
 

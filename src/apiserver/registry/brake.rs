@@ -2,12 +2,14 @@
 
 use serde_json::Value;
 
-use super::columns::{self, AGE};
-use super::{Column, Context, Kind, Rules, crd, field};
+use super::columns::{self, AGE, Cell, Column, Columns};
+use super::selectable::Selectable;
+use super::{Context, Kind, Rules, crd, field};
 use crate::api::v1alpha1::brake::Brake;
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::error::Cause;
 use crate::apiserver::schema::Schema;
+use crate::apiserver::skim::Json;
 
 /// How a Brake began. What has become of it is told in its status by name servers, who may not decide.
 const FIXED: [&str; 5] = ["type", "objects", "known", "cause", "names"];
@@ -25,8 +27,8 @@ pub(super) fn kind() -> Kind {
         has_status: true,
         key_prefix: "/signpost.dev/brakes/",
         schema: Schema::new(crd::schema_of::<Brake>()),
-        columns: COLUMNS,
-        selectable_fields: &["spec.type", "spec.decision"],
+        columns: Columns::new(COLUMNS),
+        selectable_fields: Selectable::new(&["spec.type", "spec.decision"]),
         time_to_live: None,
         view: None,
         rules: &Brakes,
@@ -39,44 +41,50 @@ const COLUMNS: &[Column] = &[
         kind: "string",
         priority: 0,
         description: "Kind of the missing objects.",
-        cell: |object, _| columns::at(object, "spec.type"),
+        reads: &["spec.type"],
+        cell: columns::shown,
     },
     Column {
         name: "Objects",
         kind: "integer",
         priority: 0,
         description: "How many are held.",
-        cell: |object, _| now(object, "objects"),
+        reads: &["status.objects", "status.objects", "spec.objects"],
+        cell: |read, _| Cell::As(now(read)),
     },
     Column {
         name: "Known",
         kind: "integer",
         priority: 0,
         description: "How many of this kind were known.",
-        cell: |object, _| now(object, "known"),
+        reads: &["status.objects", "status.known", "spec.known"],
+        cell: |read, _| Cell::As(now(read)),
     },
     Column {
         name: "Cause",
         kind: "string",
         priority: 0,
         description: "How they came to be missing: `list` or `burst`.",
-        cell: |object, _| columns::at(object, "spec.cause"),
+        reads: &["spec.cause"],
+        cell: columns::shown,
     },
     Column {
         name: "Decision",
         kind: "string",
         priority: 0,
         description: "What an administrator has said: `approve` or `reject`.",
-        cell: |object, _| columns::at(object, "spec.decision"),
+        reads: &["spec.decision"],
+        cell: columns::shown,
     },
     Column {
         name: "Holders",
         kind: "string",
         priority: 0,
         description: "The name servers that hold.",
-        cell: |object, _| {
-            let holders = object["status"]["holders"].as_array().into_iter().flatten();
-            columns::list(holders.filter_map(|holder| holder["host"].as_str().or(holder["server"].as_str())), 3)
+        reads: &["status.holders"],
+        cell: |read, _| {
+            let holders = read[0].items().map(|holder| holder.get(["host", "server"]));
+            columns::list(holders.filter_map(|names| names.into_iter().find_map(Json::text)), 3)
         },
     },
     AGE,
@@ -85,17 +93,15 @@ const COLUMNS: &[Column] = &[
         kind: "string",
         priority: 1,
         description: "The first of the missing objects.",
-        cell: |object, _| {
-            let names = now(object, "names");
-            columns::list(names.as_array().into_iter().flatten().filter_map(Value::as_str), 3)
-        },
+        reads: &["status.objects", "status.names", "spec.names"],
+        cell: |read, _| columns::list(now(read).items().filter_map(Json::text), 3),
     },
 ];
 
-/// What is held now; what was when it began, until a name server has entered.
-fn now(object: &Value, field: &str) -> Value {
-    let part = if object["status"]["objects"].is_null() { "spec" } else { "status" };
-    object[part].get(field).cloned().unwrap_or(Value::Null)
+/// What is held now, which the status says; what was when it began, until a name server has entered how many objects that are.
+fn now<'a>(read: &[Json<'a>]) -> Json<'a> {
+    let [objects, now, then] = *read else { return Json::default() };
+    if objects.is_null() { then } else { now }
 }
 
 struct Brakes;

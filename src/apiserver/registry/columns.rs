@@ -1,51 +1,141 @@
-//! Cells of `kubectl get`.
+//! The columns of `kubectl get`, and what stands in their cells.
+
+use std::borrow::Cow;
+use std::ops::{Deref, Range};
 
 use jiff::Timestamp;
-use serde_json::Value;
 
-use super::Column;
+use crate::apiserver::skim::{Json, Paths};
 
-/// The column AGE.
-pub const AGE: Column =
-    Column { name: "Age", kind: "date", priority: 0, description: "Time since the object was created.", cell: age };
-
-/// Time since `metadata.creationTimestamp`.
-pub fn age(object: &Value, now: i64) -> Value {
-    since(text_at(object, "metadata.creationTimestamp"), now)
+/// A column of `kubectl get`.
+pub struct Column {
+    /// Heading.
+    pub name: &'static str,
+    /// `string`, `integer`, `date` or `boolean`.
+    pub kind: &'static str,
+    /// 0 is always shown, 1 with `-o wide`.
+    pub priority: u8,
+    /// For `kubectl explain` and tools.
+    pub description: &'static str,
+    /// The dotted paths of all that the cell is made of, in the stored representation of the object.
+    pub reads: &'static [&'static str],
+    /// Makes the cell.
+    pub cell: MakeCell,
 }
 
-/// Time since an RFC 3339 timestamp, as kubectl prints it; null without one.
-pub fn since(time: Option<&str>, now: i64) -> Value {
-    match time.and_then(|text| text.parse::<Timestamp>().ok()) {
-        Some(time) => Value::String(human_duration(now.saturating_sub(time.as_second()))),
-        None => Value::Null,
+/// Makes a cell of what its column reads, in that order. The time is for ages, in seconds since the epoch.
+pub type MakeCell = for<'a> fn(read: &[Json<'a>], now: i64) -> Cell<'a>;
+
+/// What stands in a cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cell<'a> {
+    /// Nothing.
+    Blank,
+    /// What stands in the object; nothing if it is absent there.
+    As(Json<'a>),
+    /// A text.
+    Text(Cow<'a, str>),
+    /// A number.
+    Number(i64),
+}
+
+impl<'a> Cell<'a> {
+    /// A text.
+    pub fn text(text: impl Into<Cow<'a, str>>) -> Cell<'a> {
+        Cell::Text(text.into())
+    }
+
+    /// Appends its JSON.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Cell::As(json) if !json.is_null() => out.extend_from_slice(json.octets()),
+            Cell::Blank | Cell::As(_) => out.extend_from_slice(b"null"),
+            Cell::Text(text) => serde_json::to_writer(out, text).expect("a text serializes, and a Vec takes all"),
+            Cell::Number(number) => out.extend_from_slice(number.to_string().as_bytes()),
+        }
     }
 }
 
-/// The value at a dotted path; null if it is absent.
-pub fn at(object: &Value, path: &str) -> Value {
-    path.split('.').try_fold(object, |value, segment| value.get(segment)).cloned().unwrap_or(Value::Null)
+/// The columns of a kind, and where in its objects lies what they read.
+pub struct Columns {
+    columns: &'static [Column],
+    paths: Paths,
+    reads: usize,
 }
 
-/// The text at a dotted path.
-pub fn text_at<'a>(object: &'a Value, path: &str) -> Option<&'a str> {
-    path.split('.').try_fold(object, |value, segment| value.get(segment)).and_then(Value::as_str)
+impl Columns {
+    /// Of these columns.
+    pub fn new(columns: &'static [Column]) -> Columns {
+        let reads = || columns.iter().flat_map(|column| column.reads.iter().copied());
+        Columns { columns, paths: Paths::new(reads()), reads: reads().count() }
+    }
+
+    /// The cells of an object of which this is the JSON as stored, with its metadata at `metadata`.
+    pub fn cells<'a>(&self, json: &'a [u8], metadata: Range<usize>, now: i64) -> impl Iterator<Item = Cell<'a>> {
+        let found = self.paths.find(json, metadata).unwrap_or_else(|| vec![Json::default(); self.reads]);
+        let mut at = 0;
+        self.columns.iter().map(move |column| {
+            let read = &found[at..][..column.reads.len()];
+            at += column.reads.len();
+            (column.cell)(read, now)
+        })
+    }
+
+    /// The cell of an object under a heading.
+    #[cfg(test)]
+    pub fn cell_of(&self, name: &str, object: &serde_json::Value, now: i64) -> serde_json::Value {
+        let place = self.columns.iter().position(|column| column.name == name).expect("a column");
+        let json = object.to_string();
+        let mut out = Vec::new();
+        self.cells(json.as_bytes(), 0..0, now).nth(place).expect("a cell for each").write(&mut out);
+        serde_json::from_slice(&out).expect("JSON")
+    }
 }
 
-/// The member `name` of the condition `kind` (`status`, `reason`, …); null if there is no such condition.
-pub fn condition(object: &Value, kind: &str, name: &str) -> Value {
-    let conditions = object["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
-    let found = conditions.iter().find(|condition| condition["type"] == kind);
-    found.and_then(|condition| condition.get(name)).cloned().unwrap_or(Value::Null)
+impl Deref for Columns {
+    type Target = [Column];
+
+    fn deref(&self) -> &[Column] {
+        self.columns
+    }
 }
 
-/// The first few of a list of texts, and how many more there are; null for none.
-pub fn list<'a>(items: impl Iterator<Item = &'a str>, shown_max: usize) -> Value {
-    let items: Vec<&str> = items.collect();
+/// The column AGE.
+pub const AGE: Column = Column {
+    name: "Age",
+    kind: "date",
+    priority: 0,
+    description: "Time since the object was created.",
+    reads: &["metadata.creationTimestamp"],
+    cell: |read, now| since(read[0], now),
+};
+
+/// What the column reads, as it stands there.
+pub fn shown<'a>(read: &[Json<'a>], _now: i64) -> Cell<'a> {
+    Cell::As(read[0])
+}
+
+/// Time since an RFC 3339 timestamp, as kubectl prints it; blank without one.
+pub fn since<'a>(time: Json<'a>, now: i64) -> Cell<'a> {
+    match time.text().and_then(|text| text.parse::<Timestamp>().ok()) {
+        Some(time) => Cell::text(human_duration(now.saturating_sub(time.as_second()))),
+        None => Cell::Blank,
+    }
+}
+
+/// The member `name` of the condition `kind` (`status`, `reason`, …), of all conditions; nothing if there is no such one.
+pub fn condition<'a>(conditions: Json<'a>, kind: &str, name: &str) -> Json<'a> {
+    let mut each = conditions.items().map(|condition| condition.get(["type", name]));
+    each.find(|[its_kind, _]| its_kind.is(kind)).map_or_else(Json::default, |[_, value]| value)
+}
+
+/// The first few of a list of texts, and how many more there are; blank for none.
+pub fn list<'a>(items: impl Iterator<Item = Cow<'a, str>>, shown_max: usize) -> Cell<'a> {
+    let items: Vec<_> = items.collect();
     match items.len() {
-        0 => Value::Null,
-        count if count <= shown_max => Value::String(items.join(",")),
-        count => Value::String(format!("{} + {} more...", items[..shown_max].join(","), count - shown_max)),
+        0 => Cell::Blank,
+        count if count <= shown_max => Cell::text(items.join(",")),
+        count => Cell::text(format!("{} + {} more...", items[..shown_max].join(","), count - shown_max)),
     }
 }
 

@@ -8,10 +8,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::columns::{self, text_at};
-use super::{Column, Context, Kind, Rules, View, field, metadata};
+use super::columns::{self, Cell, Column, Columns, MakeCell};
+use super::selectable::Selectable;
+use super::{Context, Kind, Rules, View, field, metadata};
 use crate::apiserver::error::Cause;
 use crate::apiserver::schema::Schema;
+use crate::apiserver::skim::Json;
 
 /// How long an event lives after its last write, as in Kubernetes.
 const TIME_TO_LIVE: Duration = Duration::from_secs(60 * 60);
@@ -37,8 +39,8 @@ pub(super) fn core_kind() -> Kind {
     Kind {
         group: "",
         schema: Schema::new(schema),
-        columns: CORE_COLUMNS,
-        selectable_fields: &[
+        columns: Columns::new(COLUMNS),
+        selectable_fields: Selectable::new(&[
             "involvedObject.kind",
             "involvedObject.namespace",
             "involvedObject.name",
@@ -50,7 +52,7 @@ pub(super) fn core_kind() -> Kind {
             "reportingComponent",
             "source",
             "type",
-        ],
+        ]),
         view: None,
         rules: &CoreEvents,
         ..both()
@@ -64,8 +66,8 @@ pub(super) fn new_kind() -> Kind {
     Kind {
         group: "events.k8s.io",
         schema: Schema::new(schema),
-        columns: NEW_COLUMNS,
-        selectable_fields: &[
+        columns: Columns::new(COLUMNS),
+        selectable_fields: Selectable::new(&[
             "regarding.kind",
             "regarding.namespace",
             "regarding.name",
@@ -76,7 +78,7 @@ pub(super) fn new_kind() -> Kind {
             "reason",
             "reportingController",
             "type",
-        ],
+        ]),
         view: Some(View { from_stored: to_new, to_stored: to_core }),
         rules: &NewEvents,
         ..both()
@@ -96,8 +98,8 @@ fn both() -> Kind {
         has_status: false,
         key_prefix: "/core/events/",
         schema: Schema::new(Value::Null),
-        columns: &[],
-        selectable_fields: &[],
+        columns: Columns::new(&[]),
+        selectable_fields: Selectable::new(&[]),
         time_to_live: Some(TIME_TO_LIVE),
         view: None,
         rules: &CoreEvents,
@@ -222,80 +224,67 @@ pub(super) fn micro_times(object: &mut Value, pointers: &[&str]) {
     }
 }
 
-const fn column(name: &'static str, priority: u8, description: &'static str, cell: fn(&Value, i64) -> Value) -> Column {
-    Column { name, kind: "string", priority, description, cell }
-}
-
-const CORE_COLUMNS: &[Column] = &[
-    column("Last Seen", 0, "Time since the event happened last.", last_seen),
-    column("Type", 0, "`Normal` or `Warning`.", |event, _| columns::at(event, "type")),
-    column("Reason", 0, "Why, in one word.", |event, _| columns::at(event, "reason")),
-    column("Object", 0, "The object it happened to.", object_cell),
-    column("Subobject", 1, "The part of the object.", |event, _| columns::at(event, "involvedObject.fieldPath")),
-    column("Source", 1, "Who says so.", source_cell),
-    column("Message", 0, "What happened.", |event, _| match event["message"].as_str() {
-        Some(message) => Value::from(message.trim()),
-        None => Value::Null,
+/// Of the stored representation, whichever is asked for, so that both print alike.
+const COLUMNS: &[Column] = &[
+    column(
+        "Last Seen",
+        0,
+        "Time since the event happened last.",
+        &["series.lastObservedTime", "lastTimestamp", "firstTimestamp", "eventTime"],
+        seen,
+    ),
+    column("Type", 0, "`Normal` or `Warning`.", &["type"], columns::shown),
+    column("Reason", 0, "Why, in one word.", &["reason"], columns::shown),
+    column("Object", 0, "The object it happened to.", &["involvedObject.kind", "involvedObject.name"], |read, _| {
+        let kind = read[0].text().unwrap_or_default().to_ascii_lowercase();
+        match read[1].text() {
+            Some(name) if !name.is_empty() => Cell::text(format!("{kind}/{name}")),
+            _ => Cell::text(kind),
+        }
     }),
-    column("First Seen", 1, "Time since the event happened first.", first_seen),
-    column("Count", 1, "How often it happened.", |event, _| {
-        let of_series = event["series"]["count"].as_i64();
-        Value::from(of_series.or(event["count"].as_i64().filter(|count| *count > 0)).unwrap_or(1))
+    column("Subobject", 1, "The part of the object.", &["involvedObject.fieldPath"], columns::shown),
+    column(
+        "Source",
+        1,
+        "Who says so.",
+        &["source.component", "reportingComponent", "source.host", "reportingInstance"],
+        |read, _| {
+            let either = |first: Json<'_>, second: Json<'_>| {
+                let first = first.text().filter(|text| !text.is_empty());
+                first.or_else(|| second.text()).unwrap_or_default().into_owned()
+            };
+            let (component, host) = (either(read[0], read[1]), either(read[2], read[3]));
+            Cell::text(if host.is_empty() { component } else { format!("{component}, {host}") })
+        },
+    ),
+    column("Message", 0, "What happened.", &["message"], |read, _| match read[0].text() {
+        Some(message) => Cell::text(message.trim().to_owned()),
+        None => Cell::Blank,
     }),
-    column("Name", 1, "The event's own name.", |event, _| columns::at(event, "metadata.name")),
+    column("First Seen", 1, "Time since the event happened first.", &["firstTimestamp", "eventTime"], seen),
+    column("Count", 1, "How often it happened.", &["series.count", "count"], |read, _| {
+        let of_series = read[0].number();
+        Cell::Number(of_series.or(read[1].number().filter(|count| *count > 0)).unwrap_or(1))
+    }),
+    column("Name", 1, "The event's own name.", &["metadata.name"], columns::shown),
 ];
 
-const NEW_COLUMNS: &[Column] = &[
-    column("Last Seen", 0, "Time since the event happened last.", |event, now| last_seen(&to_core(event.clone()), now)),
-    column("Type", 0, "`Normal` or `Warning`.", |event, _| columns::at(event, "type")),
-    column("Reason", 0, "Why, in one word.", |event, _| columns::at(event, "reason")),
-    column("Object", 0, "The object it happened to.", |event, now| object_cell(&to_core(event.clone()), now)),
-    column("Subobject", 1, "The part of the object.", |event, _| columns::at(event, "regarding.fieldPath")),
-    column("Source", 1, "Who says so.", |event, now| source_cell(&to_core(event.clone()), now)),
-    column("Message", 0, "What happened.", |event, _| columns::at(event, "note")),
-    column("First Seen", 1, "Time since the event happened first.", |event, now| {
-        first_seen(&to_core(event.clone()), now)
-    }),
-    column("Count", 1, "How often it happened.", |event, _| {
-        let of_series = event["series"]["count"].as_i64();
-        Value::from(of_series.or(event["deprecatedCount"].as_i64().filter(|count| *count > 0)).unwrap_or(1))
-    }),
-    column("Name", 1, "The event's own name.", |event, _| columns::at(event, "metadata.name")),
-];
-
-fn last_seen(event: &Value, now: i64) -> Value {
-    let time = text_at(event, "series.lastObservedTime")
-        .or_else(|| text_at(event, "lastTimestamp"))
-        .or_else(|| text_at(event, "firstTimestamp"))
-        .or_else(|| text_at(event, "eventTime"));
-    unknown_if_null(columns::since(time, now))
+const fn column(
+    name: &'static str,
+    priority: u8,
+    description: &'static str,
+    reads: &'static [&'static str],
+    cell: MakeCell,
+) -> Column {
+    Column { name, kind: "string", priority, description, reads, cell }
 }
 
-fn first_seen(event: &Value, now: i64) -> Value {
-    let time = text_at(event, "firstTimestamp").or_else(|| text_at(event, "eventTime"));
-    unknown_if_null(columns::since(time, now))
-}
-
-fn unknown_if_null(cell: Value) -> Value {
-    if cell.is_null() { Value::from("<unknown>") } else { cell }
-}
-
-fn object_cell(event: &Value, _now: i64) -> Value {
-    let kind = text_at(event, "involvedObject.kind").unwrap_or_default().to_ascii_lowercase();
-    match text_at(event, "involvedObject.name") {
-        Some(name) if !name.is_empty() => Value::from(format!("{kind}/{name}")),
-        _ => Value::from(kind),
-    }
-}
-
-fn source_cell(event: &Value, _now: i64) -> Value {
-    let component = text_at(event, "source.component").filter(|component| !component.is_empty());
-    let component = component.or_else(|| text_at(event, "reportingComponent")).unwrap_or_default();
-    let host = text_at(event, "source.host").filter(|host| !host.is_empty());
-    let host = host.or_else(|| text_at(event, "reportingInstance")).unwrap_or_default();
-    match host {
-        "" => Value::from(component),
-        host => Value::from(format!("{component}, {host}")),
+/// Time since the first of these that there is.
+fn seen<'a>(read: &[Json<'a>], now: i64) -> Cell<'a> {
+    let time = read.iter().find(|time| time.text().is_some()).copied().unwrap_or_default();
+    match columns::since(time, now) {
+        Cell::Blank => Cell::text("<unknown>"),
+        since => since,
     }
 }
 
@@ -353,7 +342,8 @@ mod tests {
             "eventTime": null
         });
         let now = "2026-01-01T00:01:07Z".parse::<Timestamp>().unwrap().as_second();
-        let cells: Vec<Value> = CORE_COLUMNS.iter().map(|column| (column.cell)(&event, now)).collect();
+        let columns = Columns::new(COLUMNS);
+        let cells: Vec<Value> = columns.iter().map(|column| columns.cell_of(column.name, &event, now)).collect();
         assert_eq!(
             cells,
             ["67s", "Normal", "R", "route/r", "spec", "c, h", "m", "67s"]
@@ -362,7 +352,5 @@ mod tests {
                 .chain([Value::from(1), Value::from("e")])
                 .collect::<Vec<_>>()
         );
-        let new: Vec<Value> = NEW_COLUMNS.iter().map(|column| (column.cell)(&to_new(event.clone()), now)).collect();
-        assert_eq!(new[..6], cells[..6]);
     }
 }

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-use super::columns::{self, AGE};
-use super::{Column, Context, Kind, Rules, event, field, metadata};
+use super::columns::{self, AGE, Column, Columns};
+use super::selectable::Selectable;
+use super::{Context, Kind, Rules, event, field, metadata};
 use crate::apiserver::error::Cause;
 use crate::apiserver::schema::Schema;
 
@@ -20,17 +21,18 @@ pub(super) fn kind() -> Kind {
         has_status: false,
         key_prefix: "/coordination.k8s.io/leases/",
         schema: Schema::new(metadata::of_built_in::<k8s_openapi::api::coordination::v1::Lease>()),
-        columns: &[
+        columns: Columns::new(&[
             Column {
                 name: "Holder",
                 kind: "string",
                 priority: 0,
                 description: "Who holds the lease.",
-                cell: |object, _| columns::at(object, "spec.holderIdentity"),
+                reads: &["spec.holderIdentity"],
+                cell: columns::shown,
             },
             AGE,
-        ],
-        selectable_fields: &[],
+        ]),
+        selectable_fields: Selectable::new(&[]),
         time_to_live: None,
         view: None,
         rules: &Leases,

@@ -25,6 +25,7 @@ pub mod crd;
 pub mod field;
 pub mod labels;
 pub mod metadata;
+pub mod selectable;
 pub mod turnstile;
 
 #[cfg(test)]
@@ -36,10 +37,13 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use self::columns::Columns;
+use self::selectable::Selectable;
 use self::turnstile::Turnstile;
 use super::apply;
 use super::error::{ApiError, Cause};
 use super::handlers::write::whole_seconds;
+use super::request::is_built_in;
 use super::schema::{self, Schema};
 use crate::api::identity::Identity;
 
@@ -68,9 +72,9 @@ pub struct Kind {
     /// Structural OpenAPI v3 schema of the whole object, with defaults and descriptions.
     pub schema: Arc<Schema>,
     /// Table columns after `Name`. Where one of them is itself called `Name` (events, as in Kubernetes), none is put first.
-    pub columns: &'static [Column],
+    pub columns: Columns,
     /// Field selectors beside `metadata.name` and `metadata.namespace`, as dotted paths.
-    pub selectable_fields: &'static [&'static str],
+    pub selectable_fields: Selectable,
     /// How long objects live (events).
     pub time_to_live: Option<std::time::Duration>,
     /// For a kind that is another view of a stored kind (events): how the two are made from each other.
@@ -79,8 +83,8 @@ pub struct Kind {
     pub rules: &'static dyn Rules,
 }
 
-/// A second representation of objects that are stored as another kind. Rules, schema, columns and selectors of the view
-/// speak of the view's representation.
+/// A second representation of objects that are stored as another kind. Rules, schema and selectors of the view speak of the
+/// view's representation, columns of the stored one.
 #[derive(Clone, Copy)]
 pub struct View {
     /// From the stored representation to this one.
@@ -141,33 +145,13 @@ impl Kind {
         if !declared {
             return None;
         }
-        let found = Self::path_of(path).split('.').try_fold(object, |value, segment| value.get(segment));
+        let found = selectable::path_of(path).split('.').try_fold(object, |value, segment| value.get(segment));
         Some(match found {
             None | Some(Value::Null) => String::new(),
             Some(Value::String(text)) => text.clone(),
             Some(other) => other.to_string(),
         })
     }
-
-    /// Where the value of a field that can be selected by lies.
-    pub(super) fn path_of(field: &str) -> &str {
-        // `kubectl get events --field-selector source=kubelet` means the component, as it always did.
-        if field == "source" { "source.component" } else { field }
-    }
-}
-
-/// A column of `kubectl get`.
-pub struct Column {
-    /// Heading.
-    pub name: &'static str,
-    /// `string`, `integer`, `date` or `boolean`.
-    pub kind: &'static str,
-    /// 0 is always shown, 1 with `-o wide`.
-    pub priority: u8,
-    /// For `kubectl explain` and tools.
-    pub description: &'static str,
-    /// The cell of an object; `Value::Null` prints blank. `now` is for ages, in seconds since the epoch.
-    pub cell: fn(object: &Value, now: i64) -> Value,
 }
 
 /// What a rule may know of the request.
@@ -289,21 +273,32 @@ impl SideWrite {
     }
 }
 
-/// A new object that a rule of another kind makes, judged as one that a client sends; its metadata are set.
+/// A new object that a rule of another kind makes, judged as one that a client sends.
 fn made(context: &Context<'_>, kind: &'static Kind, mut object: Value) -> Result<Value, ApiError> {
-    object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
-    object["metadata"]["creationTimestamp"] = whole_seconds(context.now).into();
-    object["metadata"]["generation"] = 1.into();
-    kind.rules.prepare_create(context, &mut object);
-    apply::track_update(kind, None, &mut object, context.manager, None, context.now);
-    schema::apply_defaults(&kind.schema, &mut object);
-    let mut causes = schema::validate(&kind.schema, &object);
-    causes.extend(metadata::validate(kind, None, &object));
-    causes.extend(kind.rules.validate_create(context, &object));
+    let causes = complete(context, kind, &mut object, false);
     match causes.is_empty() {
         true => Ok(object),
         false => Err(ApiError::invalid(kind, object["metadata"]["name"].as_str().unwrap_or_default(), causes)),
     }
+}
+
+/// Sets what the server sets on a new object, fills in defaults, and says what is wrong with it. `is_tracked` says that its
+/// field sets are made already.
+pub(crate) fn complete(context: &Context<'_>, kind: &'static Kind, object: &mut Value, is_tracked: bool) -> Vec<Cause> {
+    object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
+    object["metadata"]["creationTimestamp"] = whole_seconds(context.now).into();
+    if !is_built_in(kind) {
+        object["metadata"]["generation"] = 1.into();
+    }
+    kind.rules.prepare_create(context, object);
+    if !is_tracked {
+        apply::track_update(kind, None, object, context.manager, None, context.now);
+    }
+    schema::apply_defaults(&kind.schema, object);
+    let mut causes = schema::validate(&kind.schema, object);
+    causes.extend(metadata::validate(kind, None, object));
+    causes.extend(kind.rules.validate_create(context, object));
+    causes
 }
 
 /// What is particular to a kind. All objects are whole: `apiVersion`, `kind`, `metadata`, and so on; defaults of the schema
@@ -386,8 +381,8 @@ mod tests {
             for object in
                 [serde_json::json!({}), Value::Null, serde_json::json!({"spec": [], "status": 1, "metadata": "x"})]
             {
-                for column in kind.columns {
-                    let _ = (column.cell)(&object, 0);
+                for column in kind.columns.iter() {
+                    let _ = kind.columns.cell_of(column.name, &object, 0);
                 }
             }
         }

@@ -13,9 +13,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::columns::{self, AGE, text_at};
+use super::columns::{self, AGE, Cell, Column, Columns};
+use super::selectable::Selectable;
 use super::turnstile::Turnstile;
-use super::{Column, Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
+use super::{Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
 use crate::api::names;
 use crate::api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_LABEL, Holder, NameClaim};
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
@@ -35,8 +36,14 @@ pub(super) fn kind() -> Kind {
         has_status: false,
         key_prefix: "/signpost.dev/nameclaims/",
         schema: Schema::new(crd::schema_of::<NameClaim>()),
-        columns: COLUMNS,
-        selectable_fields: &["spec.type", "spec.value", "spec.holder.namespace", "spec.holder.name", "spec.holder.uid"],
+        columns: Columns::new(COLUMNS),
+        selectable_fields: Selectable::new(&[
+            "spec.type",
+            "spec.value",
+            "spec.holder.namespace",
+            "spec.holder.name",
+            "spec.holder.uid",
+        ]),
         time_to_live: None,
         view: None,
         rules: &NameClaims,
@@ -49,23 +56,26 @@ const COLUMNS: &[Column] = &[
         kind: "string",
         priority: 0,
         description: "What is claimed: a `label` or a `host`.",
-        cell: |object, _| columns::at(object, "spec.type"),
+        reads: &["spec.type"],
+        cell: columns::shown,
     },
     Column {
         name: "Value",
         kind: "string",
         priority: 0,
         description: "The label or the host.",
-        cell: |object, _| columns::at(object, "spec.value"),
+        reads: &["spec.value"],
+        cell: columns::shown,
     },
     Column {
         name: "Holder",
         kind: "string",
         priority: 0,
         description: "The Route that holds the name, or held it last.",
-        cell: |object, _| match (text_at(object, "spec.holder.namespace"), text_at(object, "spec.holder.name")) {
-            (Some(namespace), Some(name)) => Value::from(format!("{namespace}/{name}")),
-            _ => Value::Null,
+        reads: &["spec.holder.namespace", "spec.holder.name"],
+        cell: |read, _| match (read[0].text(), read[1].text()) {
+            (Some(namespace), Some(name)) => Cell::text(format!("{namespace}/{name}")),
+            _ => Cell::Blank,
         },
     },
     Column {
@@ -73,7 +83,8 @@ const COLUMNS: &[Column] = &[
         kind: "date",
         priority: 0,
         description: "Time since the holder let the name go.",
-        cell: |object, now| columns::since(text_at(object, "spec.releasedAt"), now),
+        reads: &["spec.releasedAt"],
+        cell: |read, now| columns::since(read[0], now),
     },
     AGE,
     Column {
@@ -81,14 +92,16 @@ const COLUMNS: &[Column] = &[
         kind: "string",
         priority: 1,
         description: "Until when only a Route of the same namespace and name can have the name again.",
-        cell: |object, _| columns::at(object, "spec.quarantineUntil"),
+        reads: &["spec.quarantineUntil"],
+        cell: columns::shown,
     },
     Column {
         name: "Holder UID",
         kind: "string",
         priority: 1,
         description: "The Route's uid.",
-        cell: |object, _| columns::at(object, "spec.holder.uid"),
+        reads: &["spec.holder.uid"],
+        cell: columns::shown,
     },
 ];
 

@@ -3,8 +3,9 @@
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::columns::{self, AGE};
-use super::{Column, Context, Kind, Operation, Reader, Rules, SideWrite, field, metadata};
+use super::columns::{self, AGE, Column, Columns};
+use super::selectable::Selectable;
+use super::{Context, Kind, Operation, Reader, Rules, SideWrite, field, metadata};
 use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::schema::Schema;
 
@@ -30,17 +31,18 @@ pub(super) fn kind() -> Kind {
         has_status: true,
         key_prefix: "/core/namespaces/",
         schema: Schema::new(schema),
-        columns: &[
+        columns: Columns::new(&[
             Column {
                 name: "Status",
                 kind: "string",
                 priority: 0,
                 description: "`Active`, or `Terminating` while its contents are being deleted.",
-                cell: |object, _| columns::at(object, "status.phase"),
+                reads: &["status.phase"],
+                cell: columns::shown,
             },
             AGE,
-        ],
-        selectable_fields: &["status.phase"],
+        ]),
+        selectable_fields: Selectable::new(&["status.phase"]),
         time_to_live: None,
         view: None,
         rules: &Namespaces,

@@ -4,14 +4,16 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::columns::{self, AGE};
-use super::{Column, Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
+use super::columns::{self, AGE, Cell, Column, Columns};
+use super::selectable::Selectable;
+use super::{Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
 use crate::api::names::{self, HostError, takes_names_of};
 use crate::api::v1alpha1::route::{ADMITTED, MOVE_ANNOTATION, RESOLVABLE, Route, SCHEDULED};
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::auth::rules::{self, Access};
 use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::schema::Schema;
+use crate::apiserver::skim::Json;
 
 /// The members of `status` that only a RouteBinding sets.
 pub(super) const BOUND_FIELDS: [&str; 6] = ["phase", "dns", "router", "canonicalName", "names", "trails"];
@@ -31,8 +33,14 @@ pub(super) fn kind() -> Kind {
         has_status: true,
         key_prefix: "/signpost.dev/routes/",
         schema: Schema::new(crd::schema_of::<Route>()),
-        columns: COLUMNS,
-        selectable_fields: &["spec.host", "spec.subdomain", "status.phase", "status.router", "status.dns"],
+        columns: Columns::new(COLUMNS),
+        selectable_fields: Selectable::new(&[
+            "spec.host",
+            "spec.subdomain",
+            "status.phase",
+            "status.router",
+            "status.dns",
+        ]),
         time_to_live: None,
         view: None,
         rules: &Routes,
@@ -45,37 +53,42 @@ const COLUMNS: &[Column] = &[
         kind: "string",
         priority: 0,
         description: "The name of your own, if there is one.",
-        cell: |object, _| columns::at(object, "spec.host"),
+        reads: &["spec.host"],
+        cell: columns::shown,
     },
     Column {
         name: "DNS",
         kind: "string",
         priority: 0,
         description: "The final DNS name.",
-        cell: |object, _| columns::at(object, "status.dns"),
+        reads: &["status.dns"],
+        cell: columns::shown,
     },
     Column {
         name: "Router",
         kind: "string",
         priority: 0,
         description: "The Router that serves it.",
-        cell: |object, _| columns::at(object, "status.router"),
+        reads: &["status.router"],
+        cell: columns::shown,
     },
     Column {
         name: "Phase",
         kind: "string",
         priority: 0,
         description: "`new` until a Router was chosen, then `scheduled`.",
-        cell: |object, _| columns::at(object, "status.phase"),
+        reads: &["status.phase"],
+        cell: columns::shown,
     },
     Column {
         name: "Live",
         kind: "string",
         priority: 0,
         description: "Whether every name server was asked for its name and answered right, and it may have its host.",
-        cell: |object, _| match is_refused(object) {
-            true => Value::from("False"),
-            false => columns::condition(object, RESOLVABLE, "status"),
+        reads: &["status.conditions"],
+        cell: |read, _| match is_refused(read[0]) {
+            true => Cell::text("False"),
+            false => Cell::As(columns::condition(read[0], RESOLVABLE, "status")),
         },
     },
     AGE,
@@ -84,19 +97,21 @@ const COLUMNS: &[Column] = &[
         kind: "string",
         priority: 1,
         description: "The stable name to point a CNAME of your own at.",
-        cell: |object, _| columns::at(object, "status.canonicalName"),
+        reads: &["status.canonicalName"],
+        cell: columns::shown,
     },
     Column {
         name: "Target",
         kind: "string",
         priority: 1,
         description: "What the traffic is sent to.",
-        cell: |object, _| match object["spec"]["to"]["name"].as_str() {
+        reads: &["spec.to.kind", "spec.to.name"],
+        cell: |read, _| match read[1].text() {
             Some(name) => {
-                let kind = object["spec"]["to"]["kind"].as_str().unwrap_or_default().to_ascii_lowercase();
-                Value::from(format!("{kind}/{name}"))
+                let kind = read[0].text().unwrap_or_default().to_ascii_lowercase();
+                Cell::text(format!("{kind}/{name}"))
             }
-            None => Value::Null,
+            None => Cell::Blank,
         },
     },
     Column {
@@ -104,16 +119,17 @@ const COLUMNS: &[Column] = &[
         kind: "string",
         priority: 1,
         description: "Why it is scheduled or not, or must not have its host, in one word.",
-        cell: |object, _| {
-            let kind = if is_refused(object) { ADMITTED } else { SCHEDULED };
-            columns::condition(object, kind, "reason")
+        reads: &["status.conditions"],
+        cell: |read, _| {
+            let kind = if is_refused(read[0]) { ADMITTED } else { SCHEDULED };
+            Cell::As(columns::condition(read[0], kind, "reason"))
         },
     },
 ];
 
 /// Whether it must not have its host, or must not any more.
-fn is_refused(route: &Value) -> bool {
-    columns::condition(route, ADMITTED, "status") == "False"
+fn is_refused(conditions: Json<'_>) -> bool {
+    columns::condition(conditions, ADMITTED, "status").is("False")
 }
 
 struct Routes;
@@ -521,10 +537,7 @@ mod tests {
 
     #[test]
     fn one_that_must_not_have_its_host_does_not_look_healthy() {
-        let cell = |object: &Value, name: &str| {
-            let column = COLUMNS.iter().find(|column| column.name == name).expect("a column");
-            (column.cell)(object, 0)
-        };
+        let cell = |object: &Value, name: &str| Columns::new(COLUMNS).cell_of(name, object, 0);
         let mut route = scheduled(json!({"host": "www.shop.test"}));
         for (admitted, live, reason) in
             [(("True", "Admitted"), "True", "Bound"), (("False", "OwnershipUnproven"), "False", "OwnershipUnproven")]

@@ -19,9 +19,10 @@
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::columns::{self, AGE};
+use super::columns::{self, AGE, Column, Columns};
+use super::selectable::Selectable;
 use super::turnstile::Turnstile;
-use super::{Column, Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field, name_claim, route};
+use super::{Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field, name_claim, route};
 use crate::api::names;
 use crate::api::v1alpha1::name_claim::Holder;
 use crate::api::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PUBLISHED, RESOLVABLE, SCHEDULED};
@@ -44,8 +45,14 @@ pub(super) fn kind() -> Kind {
         has_status: true,
         key_prefix: "/signpost.dev/routebindings/",
         schema: Schema::new(crd::schema_of::<RouteBinding>()),
-        columns: COLUMNS,
-        selectable_fields: &["spec.router", "spec.dns", "spec.label", "spec.strategy", "spec.routeUID"],
+        columns: Columns::new(COLUMNS),
+        selectable_fields: Selectable::new(&[
+            "spec.router",
+            "spec.dns",
+            "spec.label",
+            "spec.strategy",
+            "spec.routeUID",
+        ]),
         time_to_live: None,
         view: None,
         rules: &RouteBindings,
@@ -58,21 +65,24 @@ const COLUMNS: &[Column] = &[
         kind: "string",
         priority: 0,
         description: "The Router that was chosen.",
-        cell: |object, _| columns::at(object, "spec.router"),
+        reads: &["spec.router"],
+        cell: columns::shown,
     },
     Column {
         name: "DNS",
         kind: "string",
         priority: 0,
         description: "The Router's zone.",
-        cell: |object, _| columns::at(object, "spec.dns"),
+        reads: &["spec.dns"],
+        cell: columns::shown,
     },
     Column {
         name: "Strategy",
         kind: "string",
         priority: 0,
         description: "The strategy that chose.",
-        cell: |object, _| columns::at(object, "spec.strategy"),
+        reads: &["spec.strategy"],
+        cell: columns::shown,
     },
     AGE,
     Column {
@@ -80,17 +90,16 @@ const COLUMNS: &[Column] = &[
         kind: "string",
         priority: 1,
         description: "Every name assigned to the Route.",
-        cell: |object, _| {
-            let names = object["spec"]["names"].as_array().into_iter().flatten();
-            columns::list(names.filter_map(|name| name["name"].as_str()), 3)
-        },
+        reads: &["spec.names"],
+        cell: |read, _| columns::list(read[0].items().filter_map(|name| name.get(["name"])[0].text()), 3),
     },
     Column {
         name: "Summary",
         kind: "string",
         priority: 1,
         description: "Why this Router was chosen.",
-        cell: |object, _| columns::at(object, "spec.explanation.summary"),
+        reads: &["spec.explanation.summary"],
+        cell: columns::shown,
     },
 ];
 
@@ -427,7 +436,7 @@ fn bound(context: &Context<'_>, spec: &RouteBindingSpec, binding: &Value, route:
         _ => format!("the strategy {} chose Router {}", spec.strategy, spec.router),
     };
     // Only a Route that holds its names is bound. One that has lost its host since has not got it back by a move.
-    let has_lost_host = before["phase"] == "scheduled" && columns::condition(route, ADMITTED, "status") == "False";
+    let has_lost_host = before["phase"] == "scheduled" && condition(route, ADMITTED, "status") == "False";
     if !has_lost_host {
         let namespace = context.namespace.unwrap_or_default();
         let subdomain = route["spec"]["subdomain"].as_str().filter(|subdomain| !subdomain.is_empty());
@@ -436,7 +445,7 @@ fn bound(context: &Context<'_>, spec: &RouteBindingSpec, binding: &Value, route:
         route::set_condition(status, ADMITTED, true, (reason, &message), generation, context.now);
     }
     route::set_condition(status, SCHEDULED, true, ("Scheduled", &message), generation, context.now);
-    if columns::condition(route, MOVE_PENDING, "status") == "True" {
+    if condition(route, MOVE_PENDING, "status") == "True" {
         let moved = ("Moved", format!("moved to {}", spec.router));
         route::set_condition(status, MOVE_PENDING, false, (moved.0, &moved.1), generation, context.now);
     }
@@ -512,6 +521,12 @@ fn route_write(context: &Context<'_>, route: &Value, change: impl FnOnce(&mut Va
         expect: route["metadata"]["resourceVersion"].as_str().map(str::to_owned),
         effect: Effect::Put(changed),
     }
+}
+
+/// The member `name` of a Route's condition; null if there is no such one.
+fn condition<'a>(route: &'a Value, kind: &str, name: &str) -> &'a Value {
+    let conditions = route["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+    conditions.iter().find(|condition| condition["type"] == kind).map_or(&Value::Null, |condition| &condition[name])
 }
 
 #[cfg(test)]
@@ -883,7 +898,7 @@ mod tests {
             bound(&context(), &spec, &binding, &before, &mut after);
             let admitted = |status: &Value| {
                 let route = json!({"status": status});
-                let text = |field: &str| columns::condition(&route, ADMITTED, field).as_str().unwrap_or("").to_owned();
+                let text = |field: &str| condition(&route, ADMITTED, field).as_str().unwrap_or("").to_owned();
                 (text("status"), text("reason"))
             };
             assert_eq!(admitted(&after), (expected.0.to_owned(), expected.1.to_owned()), "{status}");

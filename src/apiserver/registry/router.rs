@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::columns::{self, AGE};
+use super::columns::{self, AGE, Cell, Column, Columns};
 use super::labels::check_selector;
+use super::selectable::Selectable;
 use super::turnstile::Turnstile;
-use super::{Column, Context, Kind, Operation, Reader, Rules, SideWrite, crd, field};
+use super::{Context, Kind, Operation, Reader, Rules, SideWrite, crd, field};
 use crate::api::names::{self, LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_at_or_below};
 use crate::api::statuses::Statuses;
 use crate::api::v1alpha1::router::{ADDRESSES_HEALTHY, READY, Router};
@@ -40,8 +41,8 @@ pub(super) fn kind() -> Kind {
         has_status: true,
         key_prefix: "/signpost.dev/routers/",
         schema: Schema::new(crd::schema_of::<Router>()),
-        columns: COLUMNS,
-        selectable_fields: &["spec.dns", "spec.state", "spec.mode"],
+        columns: Columns::new(COLUMNS),
+        selectable_fields: Selectable::new(&["spec.dns", "spec.state", "spec.mode"]),
         time_to_live: None,
         view: None,
         rules: &Routers,
@@ -54,38 +55,40 @@ const COLUMNS: &[Column] = &[
         kind: "string",
         priority: 0,
         description: "The shard's zone.",
-        cell: |object, _| columns::at(object, "spec.dns"),
+        reads: &["spec.dns"],
+        cell: columns::shown,
     },
     Column {
         name: "State",
         kind: "string",
         priority: 0,
         description: "`active`, `cordoned` (no new routes) or `draining`.",
-        cell: |object, _| columns::at(object, "spec.state"),
+        reads: &["spec.state"],
+        cell: columns::shown,
     },
     Column {
         name: "Addresses",
         kind: "string",
         priority: 0,
         description: "The addresses that its names are answered with.",
-        cell: |object, _| {
-            let addresses = object["spec"]["addresses"].as_array().into_iter().flatten();
-            columns::list(addresses.filter_map(|address| address["ip"].as_str()), 3)
-        },
+        reads: &["spec.addresses"],
+        cell: |read, _| columns::list(read[0].items().filter_map(|address| address.get(["ip"])[0].text()), 3),
     },
     Column {
         name: "Routes",
         kind: "integer",
         priority: 0,
         description: "How many routes are bound to it.",
-        cell: |object, _| columns::at(object, "status.routes"),
+        reads: &["status.routes"],
+        cell: columns::shown,
     },
     Column {
         name: "Ready",
         kind: "string",
         priority: 0,
         description: "Whether it can take and serve routes.",
-        cell: |object, _| columns::condition(object, READY, "status"),
+        reads: &["status.conditions"],
+        cell: |read, _| Cell::As(columns::condition(read[0], READY, "status")),
     },
     AGE,
     Column {
@@ -93,35 +96,40 @@ const COLUMNS: &[Column] = &[
         kind: "string",
         priority: 1,
         description: "How its addresses are used together.",
-        cell: |object, _| columns::at(object, "spec.mode"),
+        reads: &["spec.mode"],
+        cell: columns::shown,
     },
     Column {
         name: "Weight",
         kind: "integer",
         priority: 1,
         description: "Its share of new routes under the strategy `weighted`.",
-        cell: |object, _| columns::at(object, "spec.weight"),
+        reads: &["spec.weight"],
+        cell: columns::shown,
     },
     Column {
         name: "TTL",
         kind: "integer",
         priority: 1,
         description: "Time to live of its addresses, in seconds.",
-        cell: |object, _| columns::at(object, "spec.ttl"),
+        reads: &["spec.ttl"],
+        cell: columns::shown,
     },
     Column {
         name: "Healthy",
         kind: "string",
         priority: 1,
         description: "Whether probes find all its addresses healthy; the reason if not.",
-        cell: |object, _| columns::condition(object, ADDRESSES_HEALTHY, "reason"),
+        reads: &["status.conditions"],
+        cell: |read, _| Cell::As(columns::condition(read[0], ADDRESSES_HEALTHY, "reason")),
     },
     Column {
         name: "Reason",
         kind: "string",
         priority: 1,
         description: "Why it is ready or not.",
-        cell: |object, _| columns::condition(object, READY, "reason"),
+        reads: &["status.conditions"],
+        cell: |read, _| Cell::As(columns::condition(read[0], READY, "reason")),
     },
 ];
 

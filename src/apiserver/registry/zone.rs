@@ -2,13 +2,15 @@
 
 use serde_json::Value;
 
-use super::columns::{self, AGE};
-use super::{Column, Context, Kind, Rules, crd, field};
+use super::columns::{self, AGE, Cell, Column, Columns};
+use super::selectable::Selectable;
+use super::{Context, Kind, Rules, crd, field};
 use crate::api::names;
 use crate::api::v1alpha1::zone::Zone;
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::error::Cause;
 use crate::apiserver::schema::Schema;
+use crate::apiserver::skim::Json;
 
 pub(super) fn kind() -> Kind {
     Kind {
@@ -23,20 +25,22 @@ pub(super) fn kind() -> Kind {
         has_status: false,
         key_prefix: "/signpost.dev/zones/",
         schema: Schema::new(crd::schema_of::<Zone>()),
-        columns: &[
+        columns: Columns::new(&[
             Column {
                 name: "Type",
                 kind: "string",
                 priority: 0,
                 description: "What the zone is made for: `parent`, `alias` or `shard`.",
-                cell: |object, _| columns::at(object, "spec.type"),
+                reads: &["spec.type"],
+                cell: columns::shown,
             },
             Column {
                 name: "Serial",
                 kind: "integer",
                 priority: 0,
                 description: "The newest serial.",
-                cell: |object, _| object["spec"]["versions"][0]["serial"].clone(),
+                reads: &["spec.versions"],
+                cell: |read, _| newest(read[0], "serial"),
             },
             AGE,
             Column {
@@ -44,21 +48,28 @@ pub(super) fn kind() -> Kind {
                 kind: "string",
                 priority: 1,
                 description: "The Router whose shard it is.",
-                cell: |object, _| columns::at(object, "spec.router"),
+                reads: &["spec.router"],
+                cell: columns::shown,
             },
             Column {
                 name: "Digest",
                 kind: "string",
                 priority: 1,
                 description: "Digest of what the zone was made from.",
-                cell: |object, _| object["spec"]["versions"][0]["digest"].clone(),
+                reads: &["spec.versions"],
+                cell: |read, _| newest(read[0], "digest"),
             },
-        ],
-        selectable_fields: &["spec.type", "spec.router"],
+        ]),
+        selectable_fields: Selectable::new(&["spec.type", "spec.router"]),
         time_to_live: None,
         view: None,
         rules: &Zones,
     }
+}
+
+/// What the newest of a zone's versions says.
+fn newest<'a>(versions: Json<'a>, name: &str) -> Cell<'a> {
+    Cell::As(versions.items().next().map_or_else(Json::default, |version| version.get([name])[0]))
 }
 
 struct Zones;

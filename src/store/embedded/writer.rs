@@ -36,7 +36,7 @@ const LINGER: Duration = Duration::from_micros(500);
 /// How often it waits so at most, and after a group of how many once more. Where many write, each waits for the others anyway.
 const LINGERS_MAX: usize = 4;
 /// See [`LINGERS_MAX`].
-const LINGER_MORE_AT: usize = 8;
+const LINGER_MORE_AT: usize = 4;
 
 /// How many revisions one commit forgets at most, so that writers behind it wait for milliseconds, not seconds.
 const COMPACT_REVISIONS_MAX: usize = 1_000;
