@@ -25,6 +25,7 @@ pub fn keys(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'static 
         "tcp-read-timeout" => old.tcp.read != new.tcp.read,
         "tcp-write-timeout" => old.tcp.write != new.tcp.write,
         "domain" => old.domain != new.domain,
+        "former-domain" => old.former_domain != new.former_domain,
         "nameserver" => old.nameservers != new.nameservers,
         "verify-names" => old.verify.is_on != new.verify.is_on,
         "verify-server" => old.verify.servers != new.verify.servers,

@@ -281,6 +281,16 @@ pub static KEYS: &[Key] = &[
                own before you let anyone delegate to you.",
     },
     Key {
+        name: "former-domain",
+        shape: Shape::Text,
+        value_name: "NAME",
+        default: "none",
+        reloads: false,
+        help: "The domain that the platform had before, where `domain` is changed on purpose: every name becomes another one, \
+               and what is kept of the former domain goes. Without it a process does not begin on the objects of another \
+               domain. All processes need it, for one start.",
+    },
+    Key {
         name: "nameserver",
         // An address list is parted by commas already, so several name servers are several flags.
         shape: Shape::List { flag: &[], env: &[' '] },

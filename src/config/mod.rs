@@ -248,6 +248,8 @@ pub struct Settings {
     pub tcp: Tcp,
     /// `domain`, in lower case, without a dot at the end.
     pub domain: String,
+    /// `former-domain`, likewise.
+    pub former_domain: Option<String>,
     /// `nameserver`; empty until the daemon knows its own addresses, if none was given.
     pub nameservers: Vec<NameServer>,
     /// `verify-names` and the keys whose names begin alike.

@@ -58,6 +58,7 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
         },
         nameservers: reader.list("nameserver", &[], |text| name_server(text, &domain)),
         domain,
+        former_domain: reader.optional("former-domain", zone_name),
         verify: Verify {
             is_on: reader.one("verify-names", "on", switch),
             servers: reader.at_most("verify-server", SERVERS_MAX, verify_server),

@@ -45,6 +45,8 @@ pub struct Load {
     pub trails: u32,
     /// Until when the last of these does.
     pub trails_until: Option<Timestamp>,
+    /// How many RouteBindings the brake holds, on whatever Router they were.
+    pub held: u32,
     /// The routes that have left and whose former names do not lead to them, since the Router has records there; each with its
     /// label. At most one more than is told.
     pub blocked: Vec<(ObjectKey, String)>,
@@ -198,6 +200,14 @@ impl RouterView {
         let (is_true, reason, message) = match (self.is_draining, load) {
             (false, _) if self.told.drained.is_none() => return None,
             (false, _) => (false, "NotDraining", "its state is not draining".to_owned()),
+            (true, Load { routes: 0, trails_until: None, held: 1.., .. }) => {
+                let message = format!(
+                    "no route is left, and no former name leads through its zone; but name servers still serve the aliases of \
+                     {} RouteBindings that the API lacks, which may lead here: see signpost brake list",
+                    load.held
+                );
+                (false, "BrakeHolds", message)
+            }
             (true, Load { routes: 0, trails_until: None, .. }) => {
                 let message = "no route is left, and no former name leads through its zone: it can be deleted";
                 (true, "Drained", message.to_owned())
@@ -473,6 +483,11 @@ mod tests {
             let found = view.drained(&load);
             assert_eq!(found.map(|found| (found.is_true, found.reason)), expected, "{state} {load:?}");
         }
+        // What the brake holds may lead here.
+        let draining = view(json!({"state": "draining"}), json!({}));
+        let drained = draining.drained(&Load { held: 98, ..Load::default() }).expect("it is draining");
+        assert_eq!((drained.is_true, drained.reason), (false, "BrakeHolds"));
+        assert!(drained.message.contains("98 RouteBindings"), "{}", drained.message);
         for (routes, deleting, message) in [
             (1, 0, "1 is left to be moved"),
             (3, 0, "3 are left to be moved"),

@@ -397,9 +397,9 @@ impl Scheduler {
             return false;
         }
         let Some(term) = self.term.clone().filter(Term::is_current) else { return false };
+        self.queue.fetch(ASKED_AT_A_TIME.saturating_sub(under_way.questions.len()));
         for _ in 0..DECISIONS_IN_A_ROW {
-            let asked_enough = under_way.questions.len() >= ASKED_AT_A_TIME;
-            if under_way.attempts.len() >= self.settings.concurrency || asked_enough {
+            if under_way.attempts.len() >= self.settings.concurrency {
                 return false;
             }
             let Some(key) = self.queue.pop() else { return false };
@@ -477,6 +477,11 @@ impl Scheduler {
 
     /// Has a Router chosen, now or beside the loop.
     fn place(&mut self, subject: Subject, term: &Term, under_way: &mut UnderWay, events: &Events) {
+        let must_ask =
+            matches!(self.chooser, InUse::Webhook(_)) && subject.asked().is_none() && !self.rest.is_resting();
+        if must_ask && under_way.questions.len() >= ASKED_AT_A_TIME {
+            return self.queue.set_aside(&subject.key);
+        }
         self.reserve_host(&subject);
         if let Some(to) = subject.asked() {
             let decided = self.timed(|all| decide_asked(&subject.wish(), &all.snapshot, to));

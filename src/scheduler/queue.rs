@@ -74,6 +74,8 @@ pub struct Queue {
     places: HashMap<ObjectKey, Place>,
     fresh: VecDeque<ObjectKey>,
     woken: VecDeque<ObjectKey>,
+    /// What was looked at, and waits until a question may be asked.
+    aside: VecDeque<ObjectKey>,
     /// Those that wait, whatever for, by the number of their wait.
     waiting: BTreeMap<u64, ObjectKey>,
     /// When waits end, soonest first.
@@ -95,6 +97,7 @@ struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Active,
+    Aside,
     BackingOff(Wait),
     Unschedulable(Wait),
     /// `again`: the route changed meanwhile. `line`: where it stood.
@@ -133,6 +136,7 @@ impl Queue {
             places: HashMap::new(),
             fresh: VecDeque::new(),
             woken: VecDeque::new(),
+            aside: VecDeque::new(),
             waiting: BTreeMap::new(),
             times: BTreeSet::new(),
             next_wait: 0,
@@ -145,7 +149,7 @@ impl Queue {
     /// The route is new or has changed: it is to be looked at, whatever it waited for.
     pub fn push(&mut self, key: ObjectKey) {
         match self.places.get_mut(&key) {
-            Some(Place { stage: Stage::Active, .. }) => {}
+            Some(Place { stage: Stage::Active | Stage::Aside, .. }) => {}
             Some(Place { stage: Stage::InFlight { again, .. }, .. }) => *again = true,
             Some(place) => {
                 place.attempts = 0;
@@ -195,6 +199,26 @@ impl Queue {
                 self.depths.in_flight += 1;
                 return Some(key);
             }
+        }
+    }
+
+    /// The route cannot be gone on with before others are: it waits for [`Self::fetch`], and keeps none from being looked at.
+    pub fn set_aside(&mut self, key: &ObjectKey) {
+        if self.land(key).is_some()
+            && let Some(place) = self.places.get_mut(key)
+        {
+            place.stage = Stage::Aside;
+            self.depths.active += 1;
+            self.aside.push_back(key.clone());
+        }
+    }
+
+    /// So many of those that were set aside longest are to be looked at again.
+    pub fn fetch(&mut self, count: usize) {
+        for _ in 0..count {
+            let is_aside = |key: &ObjectKey| self.places.get(key).is_some_and(|place| place.stage == Stage::Aside);
+            let Some(key) = std::iter::from_fn(|| self.aside.pop_front()).find(is_aside) else { return };
+            self.activate(key, Line::Fresh);
         }
     }
 
@@ -330,15 +354,16 @@ impl Queue {
 
     /// Keeps the lines from filling with names that were removed: a process that does not lead never pops.
     fn compact(&mut self) {
-        let names = self.fresh.len() + self.woken.len();
+        let names = self.fresh.len() + self.woken.len() + self.aside.len();
         if names > 2 * self.depths.active + STALE_NAMES_MAX {
             let mut seen = HashSet::new();
             let places = &self.places;
-            let mut stays = |key: &ObjectKey| {
-                places.get(key).is_some_and(|place| place.stage == Stage::Active) && seen.insert(key.clone())
+            let mut stays = |key: &ObjectKey, stage: Stage| {
+                places.get(key).is_some_and(|place| place.stage == stage) && seen.insert(key.clone())
             };
-            self.fresh.retain(&mut stays);
-            self.woken.retain(&mut stays);
+            self.fresh.retain(|key| stays(key, Stage::Active));
+            self.woken.retain(|key| stays(key, Stage::Active));
+            self.aside.retain(|key| stays(key, Stage::Aside));
         }
     }
 
@@ -346,7 +371,7 @@ impl Queue {
     fn leave(&mut self, key: &ObjectKey) {
         let Some(place) = self.places.get(key) else { return };
         let wait = match place.stage {
-            Stage::Active => {
+            Stage::Active | Stage::Aside => {
                 self.depths.active -= 1;
                 return;
             }
@@ -474,6 +499,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_set_aside_keeps_nobody_waiting() {
+        let mut queue = Queue::new(Waits::default());
+        ["a", "b", "c", "d"].iter().for_each(|name| queue.push(key(name)));
+        for name in ["a", "b", "c"] {
+            assert_eq!(queue.pop(), Some(key(name)));
+            queue.set_aside(&key(name));
+        }
+        assert_eq!((queue.depths().active, queue.depths().in_flight), (4, 0));
+        // A change is seen when it is looked at again; one that is gone is passed over.
+        queue.push(key("a"));
+        queue.remove(&key("b"));
+        assert_eq!((queue.pop(), queue.pop()), (Some(key("d")), None));
+        queue.fetch(1);
+        assert_eq!((queue.pop(), queue.pop()), (Some(key("a")), None));
+        queue.fetch(9);
+        assert_eq!(names(&mut queue), ["c"]);
+        assert_eq!(queue.depths().active, 0);
+    }
+
+    #[test]
     fn removed_names_do_not_pile_up() {
         let mut queue = Queue::new(Waits::default());
         queue.push(key("stays"));
@@ -488,7 +533,7 @@ mod tests {
     proptest! {
         /// Whatever happens, each route is at one place, the counts are right, and none is lost.
         #[test]
-        fn counts_are_right(steps in proptest::collection::vec((0_u8..8, 0_u8..6), 0..200)) {
+        fn counts_are_right(steps in proptest::collection::vec((0_u8..10, 0_u8..6), 0..200)) {
             let mut queue = Queue::new(Waits::default());
             let mut now = Instant::now();
             let mut flying: Vec<ObjectKey> = Vec::new();
@@ -501,6 +546,8 @@ mod tests {
                     4 => { wake(&mut queue, |key| key.name.as_str() < "3"); }
                     5 => { now += Duration::from_millis(150); queue.ripen(now); }
                     6 => if let Some(key) = flying.pop() { queue.failed(&key, now, 0); },
+                    7 => if let Some(key) = flying.pop() { queue.set_aside(&key) },
+                    8 => queue.fetch(which.into()),
                     _ => if let Some(key) = flying.pop() {
                         if which % 2 == 0 { queue.done(&key) } else { queue.unschedulable(&key, now, 0) }
                     },
@@ -514,6 +561,7 @@ mod tests {
                 prop_assert_eq!(depths.backing_off + depths.unschedulable, queue.times.len());
                 prop_assert_eq!(queue.waiting.len(), queue.times.len());
             }
+            queue.fetch(usize::MAX);
             let active = queue.depths().active;
             prop_assert_eq!(names(&mut queue).len(), active);
         }

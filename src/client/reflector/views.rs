@@ -7,9 +7,9 @@
 //! ```
 //!
 //! There is no task here either: who polls its [`Changes`] and has none in line polls the mirror, and puts what that tells in
-//! everyone's line. So all are told the same in the same order, and one that is not polled for a while keeps nobody waiting
-//! until its line is full. Then all wait for it, as a consumer of a mirror of its own would hold up that one: nothing is
-//! dropped, and what waits is bounded.
+//! everyone's line. So all are told the same in the same order, and one that is not polled for a while keeps nobody waiting.
+//! If its line becomes too long, what is in it becomes a list of what it has missed, object by object, and it is told the
+//! difference at once, as after a list of the mirror: nothing is lost, and what waits is bounded by what there is.
 //!
 //! The objects may be ahead of what a loop was told, by what is in its line; but nobody finds everything listed
 //! ([`Store::is_synced`]) before it was told what there is.
@@ -27,7 +27,8 @@ use tokio::sync::watch;
 
 use super::{Applied, Change, Changes, Health, ObjectKey, Resync, Settings, Shared, Store, Table, changes};
 
-/// Most changes in a line: at 2,000 a second a loop may be half a second late. A list is one of them.
+/// Most changes in a line: at 2,000 a second a loop may be half a second late before it is told of them together. A list is
+/// one of them.
 const LINE_MAX: usize = 1_024;
 
 /// What one view makes of an object.
@@ -130,17 +131,26 @@ struct Readers {
     is_open: bool,
     lines: HashMap<u64, Line>,
     next_id: u64,
-    /// Whether a line is full, and has not become short since.
-    is_held_up: bool,
 }
 
 /// What one reader is yet to be told.
 #[derive(Default)]
 struct Line {
     changes: VecDeque<Arc<Change<Values>>>,
+    /// In place of these, where they were too many.
+    missed: Option<Missed>,
     waker: Option<Waker>,
     /// Whether what there is is among them, or was. Without that changes say nothing.
     has_all: bool,
+}
+
+/// What a reader far behind has missed.
+#[derive(Default)]
+struct Missed {
+    /// It was never told what there is.
+    everything: bool,
+    /// Else what it knows of each object that has changed since: the value, and whether that one is gone.
+    objects: HashMap<ObjectKey, (Option<Arc<Values>>, bool)>,
 }
 
 /// Takes a reader's line away with it.
@@ -212,7 +222,11 @@ impl Hub {
             if let Some(change) = self.bell.next(id, context.waker()) {
                 return Poll::Ready(change);
             }
-            if !self.bell.has_room() {
+            // While the mirror is locked, what is there is what was told.
+            if let Some(missed) = self.bell.take_missed(id) {
+                return Poll::Ready(Arc::new(self.difference(missed)));
+            }
+            if !self.bell.is_open() {
                 return Poll::Pending;
             }
             let bell = Waker::from(Arc::clone(&self.bell));
@@ -221,6 +235,27 @@ impl Hub {
                 Poll::Ready(None) | Poll::Pending => return Poll::Pending,
             }
         }
+    }
+
+    /// What has become of what a reader has missed.
+    fn difference(&self, missed: Missed) -> Change<Values> {
+        if missed.everything {
+            return self.all();
+        }
+        let objects = self.shared.objects();
+        let (mut applied, mut vanished) = (Vec::new(), Vec::new());
+        for (key, (before, is_gone)) in missed.objects {
+            match (objects.get(&key), before) {
+                (Some(entry), Some(before)) if Arc::ptr_eq(entry.value(), &before) => {}
+                (Some(entry), before) => {
+                    let recreated = is_gone && before.is_some();
+                    applied.push(Applied { key, now: Arc::clone(entry.value()), before, recreated });
+                }
+                (None, Some(last)) => vanished.push((key, last)),
+                (None, None) => {}
+            }
+        }
+        Change::Resynced(Resync { first: false, applied, vanished, total: objects.len() })
     }
 
     /// Puts a change in all lines. The mirror is locked, so that all have it in the same order.
@@ -233,16 +268,15 @@ impl Hub {
         let mut readers = lock(&self.bell.0);
         for line in readers.lines.values_mut() {
             match (line.has_all, is_list) {
-                (true, _) => line.changes.push_back(Arc::clone(&change)),
+                (true, _) => line.put(&change),
                 (false, true) if is_first => {
                     line.has_all = true;
-                    line.changes.push_back(Arc::clone(&change));
+                    line.put(&change);
                 }
                 (false, true) => line.start(self.all()),
                 (false, false) => {}
             }
         }
-        readers.is_held_up = readers.lines.values().any(|line| line.changes.len() >= LINE_MAX);
         Bell::ring(readers);
     }
 }
@@ -251,6 +285,43 @@ impl Line {
     fn start(&mut self, all: Change<Values>) {
         self.has_all = true;
         self.changes.push_back(Arc::new(all));
+    }
+
+    fn put(&mut self, change: &Arc<Change<Values>>) {
+        if let Some(missed) = &mut self.missed {
+            return missed.note(change);
+        }
+        self.changes.push_back(Arc::clone(change));
+        if self.changes.len() > LINE_MAX {
+            let missed = self.missed.insert(Missed::default());
+            std::mem::take(&mut self.changes).iter().for_each(|change| missed.note(change));
+        }
+    }
+}
+
+impl Missed {
+    fn note(&mut self, change: &Change<Values>) {
+        match change {
+            _ if self.everything => {}
+            Change::Applied(applied) => self.note_applied(applied),
+            Change::Deleted { key, last } => self.note_gone(key, last),
+            Change::Resynced(resync) if resync.first => *self = Missed { everything: true, objects: HashMap::new() },
+            Change::Resynced(resync) => {
+                resync.vanished.iter().for_each(|(key, last)| self.note_gone(key, last));
+                resync.applied.iter().for_each(|applied| self.note_applied(applied));
+            }
+        }
+    }
+
+    fn note_applied(&mut self, applied: &Applied<Values>) {
+        let known = || (applied.before.clone(), false);
+        let (_, is_gone) = self.objects.entry(applied.key.clone()).or_insert_with(known);
+        *is_gone |= applied.recreated;
+    }
+
+    fn note_gone(&mut self, key: &ObjectKey, last: &Arc<Values>) {
+        let (_, is_gone) = self.objects.entry(key.clone()).or_insert_with(|| (Some(Arc::clone(last)), false));
+        *is_gone = true;
     }
 }
 
@@ -261,9 +332,8 @@ impl Bell {
         Bell::ring(readers);
     }
 
-    fn has_room(&self) -> bool {
-        let readers = lock(&self.0);
-        readers.is_open && !readers.is_held_up
+    fn is_open(&self) -> bool {
+        lock(&self.0).is_open
     }
 
     /// The first in the line of the reader `id`; if there is none, `waker` is woken when there is.
@@ -280,25 +350,19 @@ impl Bell {
             // After a storm of them the room is given back.
             line.changes = VecDeque::new();
         }
-        Bell::go_on(readers);
         Some(change)
+    }
+
+    fn take_missed(&self, id: u64) -> Option<Missed> {
+        lock(&self.0).lines.get_mut(&id)?.missed.take()
     }
 
     fn leave(&self, id: u64) {
         let mut readers = lock(&self.0);
         let left = readers.lines.remove(&id);
-        readers.is_held_up &= readers.lines.values().any(|line| line.changes.len() > LINE_MAX / 2);
         // It may have been the one that would have polled.
         Bell::ring(readers);
         drop(left);
-    }
-
-    /// Has the mirror polled again when no line is long any more.
-    fn go_on(mut readers: MutexGuard<'_, Readers>) {
-        if readers.is_held_up && readers.lines.values().all(|line| line.changes.len() <= LINE_MAX / 2) {
-            readers.is_held_up = false;
-            Bell::ring(readers);
-        }
     }
 
     /// Wakes all, with nothing locked: a waker may be the last that holds a task, and a reader with it.
@@ -388,7 +452,9 @@ mod tests {
     use futures::FutureExt as _;
     use futures::channel::mpsc;
 
+    use super::super::kept::Entry;
     use super::*;
+    use crate::client::uid::Uid;
 
     type Tell = mpsc::UnboundedSender<Change<Values>>;
 
@@ -412,6 +478,21 @@ mod tests {
         tell.unbounded_send(Change::Applied(one)).expect("someone listens");
     }
 
+    /// As a mirror does: an object has a value, or none, and that is told.
+    fn set(view: &View<u64>, tell: &Tell, name: &str, number: Option<u64>) {
+        let key = ObjectKey::cluster(name);
+        let mut objects = view.hub.shared.objects_mut();
+        let Some(number) = number else {
+            let last = Arc::clone(objects.remove(&key).expect("it is there").value());
+            return tell.unbounded_send(Change::Deleted { key, last }).expect("someone listens");
+        };
+        let now: Arc<Values> = Arc::new([Arc::new(number) as Value]);
+        let before = objects.insert(Entry::new(&key, Uid::new("u"), &number.to_string(), Arc::clone(&now)));
+        let before = before.map(|entry| Arc::clone(entry.value()));
+        let one = Applied { key, now, before, recreated: false };
+        tell.unbounded_send(Change::Applied(one)).expect("someone listens");
+    }
+
     /// What is told without waiting: a number, or nothing of a list.
     fn next(changes: &mut Changes<u64>) -> Option<Option<u64>> {
         changes.next().now_or_never().map(|change| match change {
@@ -421,26 +502,58 @@ mod tests {
     }
 
     #[test]
-    fn all_are_told_the_same_in_order_and_wait_for_one_who_is_far_behind() {
+    fn one_who_is_far_behind_holds_up_nobody_and_is_told_the_difference() {
         let (view, tell) = view();
-        let (mut prompt, mut late) = (view.read(), view.read());
-        assert_eq!(next(&mut prompt.1), None);
+        let (mut prompt, mut late, mut never) = (view.read(), view.read(), view.read());
         tell_all(&tell);
-        let count = 3 * LINE_MAX as u64;
-        (0..count).for_each(|number| tell_one(&tell, number));
-        assert_eq!(next(&mut prompt.1), Some(None));
-        assert!(prompt.0.is_synced() && !late.0.is_synced(), "only one has been told");
-        let mut told: Vec<u64> = std::iter::from_fn(|| next(&mut prompt.1)).flatten().collect();
-        assert_eq!(told.len(), LINE_MAX - 1, "with the list the other's line is full");
-        assert_eq!(next(&mut late.1), Some(None));
-        assert!(late.0.is_synced());
-        let mut heard: Vec<u64> = std::iter::from_fn(|| next(&mut late.1)).flatten().collect();
-        assert!(heard.len() > LINE_MAX, "it was given room, and went on by itself: {}", heard.len());
-        for _ in 0..6 {
-            told.extend(std::iter::from_fn(|| next(&mut prompt.1)).flatten());
-            heard.extend(std::iter::from_fn(|| next(&mut late.1)).flatten());
+        assert_eq!((next(&mut prompt.1), next(&mut late.1)), (Some(None), Some(None)));
+        assert!(prompt.0.is_synced() && late.0.is_synced() && !never.0.is_synced());
+        for (name, number) in [("same", 1), ("changed", 2), ("gone", 3), ("again", 4)] {
+            set(&view, &tell, name, Some(number));
+            assert_eq!((next(&mut prompt.1), next(&mut late.1)), (Some(Some(number)), Some(Some(number))));
         }
-        assert!(told == heard && told.iter().copied().eq(0..count), "{} {}", told.len(), heard.len());
+        for (name, number) in [
+            ("gone", None),
+            ("changed", Some(20)),
+            ("again", None),
+            ("again", Some(40)),
+            ("new", Some(5)),
+            ("brief", Some(6)),
+            ("brief", None),
+        ] {
+            set(&view, &tell, name, number);
+        }
+        let count = 3 * LINE_MAX as u64;
+        (100..100 + count).for_each(|number| set(&view, &tell, "busy", Some(number)));
+        let told: Vec<Option<u64>> = std::iter::from_fn(|| next(&mut prompt.1)).collect();
+        assert_eq!((told.len() as u64, told.last()), (7 + count, Some(&Some(99 + count))));
+
+        let Some(Change::Resynced(difference)) = late.1.next().now_or_never() else { panic!("no difference") };
+        let mut applied: Vec<_> = difference
+            .applied
+            .iter()
+            .map(|one| (one.key.name.as_str(), one.before.as_deref().copied(), *one.now, one.recreated))
+            .collect();
+        applied.sort_unstable();
+        assert_eq!(
+            applied,
+            [
+                ("again", Some(4), 40, true),
+                ("busy", None, 99 + count, false),
+                ("changed", Some(2), 20, false),
+                ("new", None, 5, false)
+            ]
+        );
+        let vanished: Vec<_> = difference.vanished.iter().map(|(key, last)| (key.name.as_str(), **last)).collect();
+        assert_eq!((vanished, difference.first, difference.total), (vec![("gone", 3)], false, 5));
+        assert_eq!(next(&mut late.1), None);
+        set(&view, &tell, "same", Some(10));
+        assert_eq!((next(&mut late.1), next(&mut prompt.1)), (Some(Some(10)), Some(Some(10))));
+
+        // Whoever was never told of anything is told of all there is.
+        let Some(Change::Resynced(all)) = never.1.next().now_or_never() else { panic!("no list") };
+        assert_eq!((all.first, all.applied.len(), never.0.is_synced()), (true, 5, true));
+        assert_eq!(next(&mut never.1), None);
     }
 
     #[test]
@@ -449,11 +562,8 @@ mod tests {
         let (mut first, second) = (view.read(), view.read());
         tell_all(&tell);
         (0..2 * LINE_MAX as u64).for_each(|number| tell_one(&tell, number));
-        let told = std::iter::from_fn(|| next(&mut first.1)).flatten().count();
-        assert_eq!(told, LINE_MAX - 1);
         drop(second);
-        let told = std::iter::from_fn(|| next(&mut first.1)).flatten().count();
-        assert_eq!(told, LINE_MAX + 1);
+        assert_eq!(std::iter::from_fn(|| next(&mut first.1)).flatten().count(), 2 * LINE_MAX);
     }
 
     #[tokio::test]
