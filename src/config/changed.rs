@@ -46,6 +46,8 @@ pub fn keys(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'static 
         "trail-maximum" => old.trail_maximum != new.trail_maximum,
         "name-quarantine" => old.name_quarantine != new.name_quarantine,
         "server-id" => old.server_id != new.server_id,
+        "server-version" => old.server_version != new.server_version,
+        "dns-udp-payload" => old.dns_udp_payload != new.dns_udp_payload,
         "dns-cookies" => old.dns_cookies != new.dns_cookies,
         "dns-cookie-secret" => old.dns_cookie_secrets != new.dns_cookie_secrets,
         "dns-rate-limit" => old.dns_rate_limit.per_second != new.dns_rate_limit.per_second,

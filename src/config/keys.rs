@@ -468,6 +468,24 @@ pub static KEYS: &[Key] = &[
                octets; none: it does not say.",
     },
     Key {
+        name: "server-version",
+        shape: Shape::Text,
+        value_name: "TEXT",
+        default: "none",
+        reloads: true,
+        help: "What this name server tells of its version to whoever asks for TXT of version.bind or version.server in class CH \
+               (RFC 4892), at most 128 octets; none: it refuses to say.",
+    },
+    Key {
+        name: "dns-udp-payload",
+        shape: Shape::Count,
+        value_name: "OCTETS",
+        default: "1232",
+        reloads: true,
+        help: "Largest response over UDP, whatever the client allows, and what the server says of itself in EDNS: 512 to 4096. \
+               1232 is never fragmented on its way; more can be, and lets a forger of addresses send more to others.",
+    },
+    Key {
         name: "dns-cookies",
         shape: Shape::Text,
         value_name: "MODE",

@@ -270,6 +270,10 @@ pub struct Settings {
     pub name_quarantine: Duration,
     /// `server-id`, if one was given.
     pub server_id: Option<String>,
+    /// `server-version`, if one was given.
+    pub server_version: Option<String>,
+    /// `dns-udp-payload`: octets, from 512 to 4096.
+    pub dns_udp_payload: u16,
     /// `dns-cookies`.
     pub dns_cookies: CookieMode,
     /// `dns-cookie-secret`; empty if the process is to draw its own.
