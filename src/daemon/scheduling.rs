@@ -18,6 +18,7 @@ use crate::api::v1alpha1::zone::ZonePlatform;
 use crate::client::lease::{self, Leadership, Lease};
 use crate::client::reflector::HealthProbe;
 use crate::compiler;
+use crate::compiler::settings::text_of;
 use crate::config;
 use crate::controller::health;
 use crate::controller::ledger::{self, BaseSerial};
@@ -78,6 +79,7 @@ pub fn start(
     let metrics = crate::scheduler::metrics::Metrics::default();
     admin.metrics.register(|registry| metrics.register(registry));
     let mut settings = Settings::new(&platform.domain_text());
+    settings.name_servers = platform.name_servers().iter().map(|server| text_of(&server.name)).collect();
     settings.instance = instance.to_owned();
     settings.chooser = config.chooser();
     settings.prove_hosts = host_key.is_some();

@@ -103,6 +103,8 @@ const FAILURES_TOLD: u32 = 3;
 pub struct Settings {
     /// The platform's domain, such as `v3.rhcloud.com`.
     pub domain: String,
+    /// The names of the platform's name servers, which no route's name can be.
+    pub name_servers: Vec<String>,
     /// What chooses Routers, at first; [`Scheduler::switch`] changes it.
     pub chooser: Chooser,
     /// How many routes are being bound at a time. Bindings wait for the disk, and the more wait together the fewer times
@@ -129,6 +131,7 @@ impl Settings {
     pub fn new(domain: &str) -> Self {
         Settings {
             domain: domain.to_owned(),
+            name_servers: Vec::new(),
             chooser: Chooser::default(),
             concurrency: 64,
             instance: "signpost".to_owned(),
@@ -242,7 +245,8 @@ impl Scheduler {
         let domain: Arc<str> = settings.domain.as_str().into();
         let router_facts = {
             let domain = Arc::clone(&domain);
-            move |router: Router| RouterFacts::new(router, &domain)
+            let servers = settings.name_servers.clone();
+            move |router: Router| RouterFacts::new(router, &domain).with_name_servers(&servers)
         };
         let only_hosts =
             reflector::Settings { label_selector: Some(format!("{CLAIM_LABEL}={CLAIM_LABEL_HOST}")), ..mirror() };
