@@ -366,6 +366,9 @@ fn a_zone_that_takes_a_host_is_told() {
         ("shop.test", "HostInZone"),
         ("notshop.test", "Resolvable"),
         ("*.test", "Resolvable"),
+        // Its own name on the shard lies there on purpose.
+        ("App.s.v3.example", "Resolvable"),
+        ("other.s.v3.example", "HostInZone"),
     ] {
         assert_eq!(reason(&world, host), Some(expected), "{host}");
     }
