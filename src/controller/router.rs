@@ -20,7 +20,7 @@ use serde_json::json;
 use super::route::Labels;
 use super::zone::zones::examine;
 use crate::api::names::is_at_or_below;
-use crate::api::v1alpha1::router::{ACCEPTED, AddressState, DRAINED, READY, Router, RouterState};
+use crate::api::v1alpha1::router::{ACCEPTED, AddressState, DRAINED, READY, Router, RouterState, RouterStatus};
 use crate::client::reflector::ObjectKey;
 use crate::client::status::{Statement, state, update_status};
 use crate::compiler::inputs::RouterInput;
@@ -97,6 +97,10 @@ impl RouterView {
         };
         let (is_true, reason, message) = readiness(router, &view);
         let mut message = message.to_owned();
+        if is_true && router.status.as_ref().is_some_and(RouterStatus::is_zone_unserved) {
+            message += "; not all name servers serve its zone, so that no route moves here and new ones are not live: the \
+                        condition ZonePublished says why";
+        }
         if let Some(zone) = platform.and_then(|platform| undelegated(router, platform)) {
             message += &format!("; the platform's own zone does not delegate {zone}: see that the zone above does");
         }
@@ -429,6 +433,18 @@ mod tests {
             accepted.message.contains("spec.records[0]: ") && accepted.message.contains("shop/web"),
             "{accepted:?}"
         );
+    }
+
+    #[test]
+    fn readiness_heeds_a_zone_that_is_not_served() {
+        for (status, told) in [("True", false), ("False", true)] {
+            let conditions = json!([{"type": "ZonePublished", "status": status, "reason": "OldSerial", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+            let view = view(json!({"addresses": [{"ip": "192.0.2.1"}]}), json!({"conditions": conditions}));
+            let ready = view.ready(&Load::default());
+            assert!(ready.is_true && ready.reason == "Ready");
+            assert_eq!(ready.message.contains("not all name servers serve its zone"), told, "{}", ready.message);
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::api::v1alpha1::route::{
     ADMITTED, HOST_PROVEN, MOVE_ANNOTATION, MOVE_PENDING, Phase, QUOTA_ANNOTATION, Route, SCHEDULED,
 };
 use crate::api::v1alpha1::route_binding::RouteBinding;
-use crate::api::v1alpha1::router::{AddressState, Router, RouterState, ZONE_PUBLISHED};
+use crate::api::v1alpha1::router::{AddressState, Router, RouterState, RouterStatus};
 use crate::client::uid::Uid;
 
 /// Labels of an object.
@@ -174,10 +174,7 @@ impl RouterFacts {
         let has = |family: fn(&IpAddr) -> bool| {
             active().any(|address| address.ip.parse::<IpAddr>().is_ok_and(|ip| family(&ip)))
         };
-        let is_unpublished = router.status.iter().flat_map(|status| &status.conditions).any(|condition| {
-            let is_missing = matches!(condition.reason.as_str(), "NotAuthoritative" | "ErrorAnswer" | "WrongAnswer");
-            condition.type_ == ZONE_PUBLISHED && condition.status == "False" && is_missing
-        });
+        let is_unpublished = router.status.as_ref().is_some_and(RouterStatus::is_zone_unserved);
         let dns = spec.dns.filter(|dns| !dns.is_empty()).unwrap_or_else(|| format!("{name}.{domain}"));
         let own = |ip: &IpAddr| spec.addresses.iter().any(|address| address.ip.parse() == Ok(*ip));
         let taken = spec.records.iter().filter_map(|record| taken_label(record, &dns, own)).collect();
@@ -368,6 +365,26 @@ mod tests {
         ] {
             let parsed: LabelSelector = serde_json::from_str(json).expect("a selector");
             assert_eq!(matches(&selector(Some(parsed)), &labels), verdict, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_zone_that_is_not_served_is_known_by_the_condition() {
+        for (status, reason, is_unpublished) in [
+            ("True", "Published", false),
+            ("False", "NotAuthoritative", true),
+            ("False", "ErrorAnswer", true),
+            ("False", "WrongAnswer", true),
+            ("False", "OldSerial", true),
+            ("False", "BrakeHeld", false),
+            ("False", "NotAnswering", false),
+        ] {
+            let router = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+                "metadata": {"name": "shard1"}, "spec": {"addresses": []}, "status": {"conditions": [{
+                    "type": "ZonePublished", "status": status, "reason": reason, "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+            let facts = RouterFacts::new(serde_json::from_value(router).expect("a Router"), "v3.example");
+            assert_eq!(facts.is_unpublished, is_unpublished, "{reason}");
         }
     }
 
