@@ -56,6 +56,8 @@ pub struct RouterView {
     route_selector: Option<Selector>,
     namespace_selector: Option<Selector>,
     generation: Option<i64>,
+    /// `spec.dns`; the API writes it where it is left out.
+    dns: Option<Box<str>>,
     is_draining: bool,
     /// At how many routes it is full.
     capacity_hard: Option<u32>,
@@ -88,6 +90,7 @@ impl RouterView {
             route_selector: selector(&router.spec.route_selector),
             namespace_selector: selector(&router.spec.namespace_selector),
             generation: router.metadata.generation,
+            dns: router.spec.dns.as_deref().filter(|dns| !dns.is_empty()).map(Box::from),
             is_draining: router.spec.state == RouterState::Draining,
             capacity_hard: router.spec.capacity.as_ref().and_then(|capacity| capacity.hard),
             record_labels: platform.map_or_else(BTreeSet::new, |platform| record_labels(router, platform)),
@@ -138,6 +141,16 @@ impl RouterView {
     /// Whether both have records of their own at the same labels.
     pub fn has_records_as(&self, other: &RouterView) -> bool {
         self.record_labels == other.record_labels
+    }
+
+    /// Whether its zone is known to be another one than `dns`.
+    pub fn has_other_zone(&self, dns: &str) -> bool {
+        self.dns.as_ref().is_some_and(|own| !own.eq_ignore_ascii_case(dns))
+    }
+
+    /// Whether both have the same zone.
+    pub fn has_zone_of(&self, other: &RouterView) -> bool {
+        self.dns == other.dns
     }
 
     /// Whether both have the same selectors.

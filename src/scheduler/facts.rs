@@ -302,10 +302,26 @@ pub struct BindingFacts {
     pub route_uid: Uid,
     /// The Router.
     pub router: String,
+    /// Digest of its zone, as it was when the route was bound; 0: not known.
+    pub zone: u64,
     /// A number that grows with each commit, to order bindings by.
     pub turn: u64,
     /// When the first of its trails begins or is over.
     pub trail_turn: Option<Timestamp>,
+}
+
+impl BindingFacts {
+    /// Whether its Router of now has another zone than the one that the route has its name in: it was deleted and made again.
+    pub fn is_zone_gone(&self, router: &RouterFacts) -> bool {
+        self.zone != 0 && self.zone != zone_digest(&router.dns)
+    }
+}
+
+/// A zone's name in eight octets, of which there is one in each binding.
+fn zone_digest(dns: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    dns.to_ascii_lowercase().hash(&mut hasher);
+    hasher.finish().max(1)
 }
 
 impl From<RouteBinding> for BindingFacts {
@@ -316,6 +332,7 @@ impl From<RouteBinding> for BindingFacts {
         BindingFacts {
             trail_turn: binding.spec.trails.iter().map(|trail| trail.from.as_ref().unwrap_or(&trail.until).0).min(),
             route_uid: Uid::new(&binding.spec.route_uid),
+            zone: zone_digest(&binding.spec.dns),
             router: binding.spec.router,
             turn: version.unwrap_or_else(|| u64::try_from(created).unwrap_or(0)),
         }

@@ -225,9 +225,10 @@ impl Subject {
         self.route.host.as_deref().filter(|_| !self.host_is_own && self.leaving.is_none())
     }
 
-    /// The Router that its annotation names; one that it is on already was not asked for.
+    /// The Router that its annotation names; one that it is on already and that drains was not asked for.
     fn asked(&self) -> Option<&str> {
-        let is_on = |router: &str| self.leaving.as_ref().is_some_and(|leaving| leaving.router == router);
+        let drains = self.leaving.as_ref().filter(|leaving| leaving.cause == Cause::Drained);
+        let is_on = |router: &str| drains.is_some_and(|leaving| leaving.router == router);
         self.route.move_to.as_deref().filter(|router| !is_on(router))
     }
 }

@@ -8,7 +8,7 @@ use super::columns::{self, AGE, Cell, Column, Columns};
 use super::selectable::Selectable;
 use super::{Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
 use crate::api::names::{self, HostError, takes_names_of};
-use crate::api::v1alpha1::route::{ADMITTED, MOVE_ANNOTATION, RESOLVABLE, Route, SCHEDULED};
+use crate::api::v1alpha1::route::{ADMITTED, MOVE_ANNOTATION, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED};
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::auth::rules::{self, Access};
 use crate::apiserver::error::{ApiError, Cause};
@@ -139,9 +139,10 @@ impl Rules for Routes {
         object["status"] = json!({"phase": "new"});
     }
 
-    fn prepare_update(&self, _context: &Context<'_>, _old: &Value, new: &mut Value) {
+    fn prepare_update(&self, _context: &Context<'_>, old: &Value, new: &mut Value) {
         // Asked to move to where it is: were that kept, it would move back there some day.
-        if move_to(new).is_some_and(|router| new["status"]["router"] == router) {
+        // But where its Router was made again with another zone, that is what gives it a name.
+        if move_to(new).is_some_and(|router| new["status"]["router"] == router) && !is_router_gone(old) {
             forget_move(new);
         }
     }
@@ -224,6 +225,13 @@ impl Rules for Routes {
 /// The Router that a Route is to move to.
 pub(super) fn move_to(route: &Value) -> Option<&str> {
     text(&route["metadata"]["annotations"][MOVE_ANNOTATION])
+}
+
+/// Whether it says that its Router is gone, or is another one by now.
+fn is_router_gone(route: &Value) -> bool {
+    let conditions = route["status"]["conditions"].as_array();
+    let scheduled = conditions.into_iter().flatten().find(|condition| condition["type"] == SCHEDULED);
+    scheduled.is_some_and(|condition| condition["status"] == "False" && condition["reason"] == ROUTER_GONE)
 }
 
 /// Takes the wish to move off a Route.
