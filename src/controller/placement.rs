@@ -730,7 +730,7 @@ impl Placement {
         for applied in applied {
             self.soon(Subject::Router(applied.key.name.clone()));
             let (before, now) = (applied.before, applied.now);
-            if before.as_ref().map_or(!first, |before| !before.selects_as(&now)) {
+            if before.as_ref().map_or(!first, |before| !before.selects_as(&now) || !before.has_zone_of(&now)) {
                 changed.insert(applied.key.name.clone());
             }
             if before.is_none_or(|before| !before.has_records_as(&now)) {

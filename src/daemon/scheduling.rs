@@ -20,6 +20,7 @@ use crate::client::lease::{self, Leadership, Lease};
 use crate::client::reflector::{HealthProbe, Mirrors, View};
 use crate::compiler;
 use crate::compiler::inputs::BindingInput;
+use crate::compiler::settings::text_of;
 use crate::config;
 use crate::controller::domain::{self, OtherDomain};
 use crate::controller::health;
@@ -98,6 +99,7 @@ pub fn start(
     let metrics = crate::scheduler::metrics::Metrics::default();
     admin.metrics.register(|registry| metrics.register(registry));
     let mut settings = Settings::new(&platform.domain_text());
+    settings.name_servers = platform.name_servers().iter().map(|server| text_of(&server.name)).collect();
     settings.instance = instance.to_owned();
     settings.chooser = config.chooser();
     settings.prove_hosts = host_key.is_some();
