@@ -3,17 +3,21 @@
 //! `cargo bench --bench scheduling` measures it for each strategy, among 1,000 Routers that have 100,000 routes, on one core.
 //! The bar is 100 µs. Among the Routers are some that are cordoned, some that select other routes and some above their soft
 //! capacity, as on a real platform; a case with Routers that all fit stands beside it, which is the dearest for the strategies.
+//! Last comes what a new Router costs while 100,000 routes wait for one.
 
+use std::collections::{BTreeMap, HashMap};
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
 use signpost::client::reflector::ObjectKey;
+use signpost::client::slim::Labels;
 use signpost::client::uid::Uid;
 use signpost::scheduler::decision::decide;
 use signpost::scheduler::facts::{BindingFacts, NamespaceFacts, RouteFacts, RouterFacts};
-use signpost::scheduler::filter::Wish;
+use signpost::scheduler::filter::{Wish, judge};
 use signpost::scheduler::queue::{Queue, Waits};
 use signpost::scheduler::snapshot::Snapshot;
 use signpost::scheduler::strategy::StrategyName;
@@ -60,7 +64,7 @@ impl Bench {
         }
         for number in 0..BINDINGS {
             // Uneven, so that scores differ.
-            let router = name_of(number * number % 7919 % ROUTERS);
+            let router = name_of(number * number % 7919 % ROUTERS).into();
             let binding = BindingFacts { router, turn: number as u64 + 1, ..BindingFacts::default() };
             snapshot.bound(&ObjectKey::namespaced("old", &format!("route{number}")), &binding);
         }
@@ -68,7 +72,7 @@ impl Bench {
         for number in 0..WAITING {
             queue.push(ObjectKey::namespaced("shop", &format!("web{number}")));
         }
-        let labels = [("app".to_owned(), "web".to_owned())].into();
+        let labels = Labels::from(BTreeMap::from([("app".to_owned(), "web".to_owned())]));
         let route = RouteFacts { uid: Uid::new("u"), labels, ..RouteFacts::default() };
         Bench { snapshot, queue, route, namespace: NamespaceFacts::default() }
     }
@@ -85,6 +89,45 @@ impl Bench {
         self.queue.done(&key);
         self.queue.push(key);
     }
+}
+
+/// How long the scheduler's task is held at a time when 100,000 waiting routes are searched for those that a new Router can
+/// take, and how long it takes in all.
+fn waking(_: &mut Criterion) {
+    const WAITING: usize = 100_000;
+    /// As the scheduler does.
+    const IN_A_ROW: usize = 256;
+    let key = |number: usize| ObjectKey::namespaced("shop", &format!("web{}", number * 7919 % WAITING));
+    let route = |number: usize| {
+        let tier = if number.is_multiple_of(2) { "gold" } else { "silver" };
+        let labels = Labels::from(BTreeMap::from([("tier".to_owned(), tier.to_owned())]));
+        RouteFacts { labels, ..RouteFacts::default() }
+    };
+    let routes: HashMap<ObjectKey, Arc<RouteFacts>> =
+        (0..WAITING).map(|number| (key(number), Arc::new(route(number)))).collect();
+    let mut snapshot = Snapshot::default();
+    snapshot.set_router(router(0, json!({"routeSelector": {"matchLabels": {"tier": "gold"}}})));
+    let mut queue = Queue::new(Waits::default());
+    (0..WAITING).for_each(|number| queue.push(key(number)));
+    while let Some(key) = queue.pop() {
+        queue.unschedulable(&key, tokio::time::Instant::now(), 0);
+    }
+    let (namespace, strategy) = (NamespaceFacts::default(), StrategyName::default().strategy());
+    let fits = |key: &ObjectKey| {
+        let Some(route) = routes.get(key) else { return false };
+        let wish = Wish { key, route, namespace: &namespace, platform_host: None, leaving: None };
+        snapshot.router("shard0000").is_some_and(|(router, shard)| judge(&wish, router, shard, Some(strategy)).is_ok())
+    };
+    let (mut woken, mut slices, mut round) = (0, Vec::new(), queue.round());
+    while !round.is_over() {
+        slices.push(timed(|| woken += queue.wake(&mut round, IN_A_ROW, fits)));
+    }
+    let all: Duration = slices.iter().sum();
+    slices.sort();
+    let (median, p99) = (slices[slices.len() / 2], slices[slices.len() * 99 / 100]);
+    println!(
+        "{woken} of {WAITING} waiting routes woken in {all:?}; a slice: median {median:?}, p99 {p99:?} (bar 10 ms)"
+    );
 }
 
 fn timed(work: impl FnOnce()) -> Duration {
@@ -109,5 +152,5 @@ fn router(number: usize, spec: Value) -> RouterFacts {
     RouterFacts::new(serde_json::from_value(object).expect("a Router"), "bench.example")
 }
 
-criterion_group!(benches, cycles);
+criterion_group!(benches, cycles, waking);
 criterion_main!(benches);

@@ -12,6 +12,8 @@
 //! alone (`--cfg fuzzing`, which `scripts/fuzz` sets for them).
 
 // --- data plane ---
+#[cfg(not(fuzzing))]
+pub mod inquiry;
 pub mod nameserver;
 #[cfg(not(fuzzing))]
 pub mod sys;

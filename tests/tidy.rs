@@ -17,6 +17,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tls", &[]),
     ("zone", &["wire"]),
     ("tsig", &["wire"]),
+    // The one who asks name servers, for controllers and commands alike.
+    ("inquiry", &["wire"]),
     ("zonefile", &["wire", "zone"]),
     ("dnssec", &["wire", "zone"]),
     ("transfer", &["wire", "zone", "tsig"]),
@@ -29,7 +31,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("compiler", &["api", "zone", "zonefile", "wire"]),
     ("scheduler", &["api", "client", "clock", "telemetry"]),
     // It keeps up with the folder of zone files, which is read by `zonefile`.
-    ("controller", &["api", "client", "compiler", "zone", "zonefile", "transfer", "wire", "clock", "telemetry"]),
+    (
+        "controller",
+        &["api", "client", "compiler", "zone", "zonefile", "transfer", "inquiry", "wire", "clock", "telemetry"],
+    ),
     ("agent", &["api", "client", "clock", "telemetry"]),
     ("admin", &["api", "client", "zone", "httpd", "clock", "telemetry"]),
     // The edges put everything together: `config` is what `daemon` and `cli` share.

@@ -15,6 +15,7 @@ use signpost::compiler::trails::Trails;
 use signpost::compiler::{Digest, Settings, alias, shard};
 use signpost::controller::ledger::{BaseSerial, Event, Ledger, Outcome, Write};
 use signpost::controller::live::feed::{ZoneFeed, ZoneNews};
+use signpost::controller::read::Read;
 use signpost::controller::zone::record::Loaded;
 use signpost::controller::zone::restore::Restored;
 use signpost::controller::zone::timeline::Published;
@@ -186,8 +187,8 @@ impl World {
                 Edit::Binding(number, to) => {
                     let key = ObjectKey::namespaced("ns", &format!("b{number}"));
                     Event::Binding(match to {
-                        Some(to) => applied(key, Some(binding(number, to))),
-                        None => Change::Deleted { key, last: Arc::new(None) },
+                        Some(to) => applied(key, Read::right(binding(number, to))),
+                        None => Change::Deleted { key, last: Arc::default() },
                     })
                 }
             };

@@ -18,9 +18,12 @@ use signpost::apiserver::auth::Authenticator;
 use signpost::apiserver::auth::tokens::Tokens;
 use signpost::apiserver::{self, ApiServer};
 use signpost::client;
+use signpost::client::reflector::{Mirrors, View};
 use signpost::compiler::Settings;
+use signpost::compiler::inputs::BindingInput;
 use signpost::controller::apexes::Apexes;
 use signpost::controller::brake::Reporter;
+use signpost::controller::read::{self, Read};
 use signpost::controller::static_zones::{self, StaticZones};
 use signpost::controller::zone::hold::{Decided, Held};
 use signpost::controller::zone::status::Status;
@@ -50,6 +53,14 @@ struct Platform {
     _stop: DropGuard,
 }
 
+/// The RouteBindings, in a mirror of their own.
+fn bindings(client: &Client) -> View<Read<BindingInput>> {
+    let mirrors = Mirrors::new(client.clone());
+    let bindings = read::bindings(&mirrors);
+    mirrors.open();
+    bindings
+}
+
 impl Platform {
     async fn start() -> Self {
         let authenticator = Arc::new(Authenticator::new(Tokens::default()));
@@ -63,7 +74,8 @@ impl Platform {
         let base = tokio::sync::watch::channel(Some(ledger::BaseSerial::None)).1;
         let told = tokio::sync::watch::channel(None).1;
         let client = platform.client(USER_CONTROLLER);
-        tokio::spawn(ledger::run(client, settings(), None, base, told, Arc::default(), stop));
+        let bindings = bindings(&client);
+        tokio::spawn(ledger::run(client, bindings, settings(), None, base, told, Arc::default(), stop));
         platform
     }
 
@@ -160,6 +172,7 @@ impl NameServer {
         let options = zone::Options {
             settings,
             state,
+            bindings: bindings(&client),
             former_domain: None,
             apexes,
             brake_share,

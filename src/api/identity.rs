@@ -32,4 +32,9 @@ impl Identity {
     pub fn user(name: &str) -> Self {
         Identity { user: name.to_owned(), groups: vec![GROUP_AUTHENTICATED.to_owned()] }
     }
+
+    /// Whether it is one of the platform's own loops.
+    pub fn is_of_the_platform(&self) -> bool {
+        [USER_SCHEDULER, USER_CONTROLLER, USER_NAME_SERVER].contains(&self.user.as_str())
+    }
 }

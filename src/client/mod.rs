@@ -32,6 +32,7 @@ pub mod lease;
 pub mod metrics;
 pub mod reflector;
 pub mod server;
+pub mod slim;
 pub mod status;
 pub mod uid;
 pub mod write;

@@ -23,6 +23,9 @@
 //! - a server whose versions went back (restored from a backup) is noticed, and listed anew.
 //!
 //! Values may be projected when they come in, so that a consumer that needs three fields of 100,000 objects keeps three.
+//!
+//! Where several loops of a process follow one kind, each has a [`View`] of the mirror that they share ([`Mirrors`]): an
+//! object is read once, and its place, uid and version are kept once, beside what each loop makes of it.
 
 use std::fmt;
 use std::pin::Pin;
@@ -38,11 +41,13 @@ use tokio::time::Instant;
 
 use self::kept::Kept;
 use self::mirror::Mirror;
+pub use self::views::{Mirrors, View};
 
 mod decode;
 mod kept;
 mod mirror;
 mod thin;
+mod views;
 
 /// Mirrors all objects of kind `K` that `settings` selects, each kept as what `project` makes of it.
 ///
@@ -58,12 +63,27 @@ where
     V: Send + Sync + 'static,
 {
     let shared = Arc::new(Shared::new(K::kind(&()).into_owned()));
-    let mirror = Mirror::new(client, settings, Box::new(project), Arc::clone(&shared));
+    let stream = changes(client, settings, Box::new(move |object| Arc::new(project(object))), &shared);
+    (Store { table: shared }, Changes { stream })
+}
+
+/// The changes of the mirror that keeps `shared`.
+fn changes<K, V>(
+    client: kube::Client,
+    settings: Settings,
+    project: Box<dyn Fn(K) -> Arc<V> + Send + Sync>,
+    shared: &Arc<Shared<V>>,
+) -> BoxStream<'static, Change<V>>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
+    V: ?Sized + Send + Sync + 'static,
+{
+    let mirror = Mirror::new(client, settings, project, Arc::clone(shared));
     let stream = futures::stream::unfold(mirror, |mut mirror| async move {
         let change = mirror.next_change().await;
         Some((change, mirror))
     });
-    (Store { shared }, Changes { stream: stream.boxed() })
+    stream.boxed()
 }
 
 /// Where an object is: its namespace, if its kind has them, and its name.
@@ -136,7 +156,7 @@ impl Default for Settings {
 
 /// One step of the mirror.
 #[derive(Debug, Clone)]
-pub enum Change<V> {
+pub enum Change<V: ?Sized> {
     /// An object was created or replaced.
     Applied(Applied<V>),
     /// An object was deleted.
@@ -152,7 +172,7 @@ pub enum Change<V> {
 
 /// An object that was created or replaced.
 #[derive(Debug, Clone)]
-pub struct Applied<V> {
+pub struct Applied<V: ?Sized> {
     /// Where it is.
     pub key: ObjectKey,
     /// Its value now.
@@ -165,7 +185,7 @@ pub struct Applied<V> {
 
 /// What a full list showed.
 #[derive(Debug, Clone)]
-pub struct Resync<V> {
+pub struct Resync<V: ?Sized> {
     /// Whether it is the first: nothing was known before.
     pub first: bool,
     /// What is new or different.
@@ -178,29 +198,42 @@ pub struct Resync<V> {
 
 /// The mirrored objects; clones share them.
 pub struct Store<V> {
-    shared: Arc<Shared<V>>,
+    table: Arc<dyn Table<V>>,
+}
+
+/// The objects of a mirror, as one who follows it has them.
+trait Table<V>: Send + Sync {
+    /// The value at `key`, with the object's version.
+    fn get_versioned(&self, key: &ObjectKey) -> Option<(Arc<V>, Box<str>)>;
+    fn get(&self, key: &ObjectKey) -> Option<Arc<V>>;
+    fn all(&self) -> Vec<(ObjectKey, Arc<V>)>;
+    fn len(&self) -> usize;
+    /// Whether all has been told to whom this is for.
+    fn synced(&self) -> &watch::Sender<bool>;
+    fn list_again(&self);
+    fn health(&self) -> Health;
 }
 
 impl<V> Clone for Store<V> {
     fn clone(&self) -> Self {
-        Store { shared: Arc::clone(&self.shared) }
+        Store { table: Arc::clone(&self.table) }
     }
 }
 
 impl<V> Store<V> {
     /// The value at `key`.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
-        self.shared.objects().get(key).map(|entry| Arc::clone(entry.value()))
+        self.table.get(key)
     }
 
     /// The value at `key`, with the object's resourceVersion.
     pub fn get_versioned(&self, key: &ObjectKey) -> Option<(Arc<V>, Box<str>)> {
-        self.shared.objects().get(key).map(|entry| (Arc::clone(entry.value()), entry.version().text()))
+        self.table.get_versioned(key)
     }
 
     /// How many objects there are.
     pub fn len(&self) -> usize {
-        self.shared.objects().len()
+        self.table.len()
     }
 
     /// Whether there are none.
@@ -210,31 +243,31 @@ impl<V> Store<V> {
 
     /// All of them as they are at one moment, in no order. Takes time in their number.
     pub fn all(&self) -> Vec<(ObjectKey, Arc<V>)> {
-        self.shared.objects().iter().map(|entry| (entry.key(), Arc::clone(entry.value()))).collect()
+        self.table.all()
     }
 
     /// Whether everything was listed once. Before that, an object that is not here may well exist.
     pub fn is_synced(&self) -> bool {
-        *self.shared.synced.borrow()
+        *self.table.synced().borrow()
     }
 
     /// Waits until everything was listed once. Something must poll the [`Changes`] meanwhile.
     pub async fn wait_synced(&self) {
-        let mut synced = self.shared.synced.subscribe();
-        // The sender lives in `shared`, which `self` holds.
+        let mut synced = self.table.synced().subscribe();
+        // The sender lives in the table, which `self` holds.
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
     /// Has the mirror list everything once more, for whoever doubts what the last list said. It is told as a
     /// [`Change::Resynced`] when it is there.
     pub fn list_again(&self) {
-        self.shared.again.notify_one();
+        self.table.list_again();
     }
 
     /// [`Store::health`] as a function, for those who do not care what is mirrored.
     pub fn probe(&self) -> HealthProbe
     where
-        V: Send + Sync + 'static,
+        V: 'static,
     {
         let store = self.clone();
         Arc::new(move || store.health())
@@ -242,18 +275,37 @@ impl<V> Store<V> {
 
     /// How the mirror fares at the moment.
     pub fn health(&self) -> Health {
-        let state = self.shared.state();
-        Health {
-            kind: self.shared.kind.clone(),
-            synced: *self.shared.synced.borrow(),
-            connected: state.connected,
-            age: state.heard.map(|heard| heard.elapsed()),
-            error: state.error.clone(),
-            restarts: Restart::ALL.map(|reason| (reason, state.restarts[reason as usize])),
-            undecodable: state.undecodable,
-            objects: self.len(),
-            version: state.version.clone(),
-        }
+        self.table.health()
+    }
+}
+
+impl<V: Send + Sync> Table<V> for Shared<V> {
+    fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
+        self.objects().get(key).map(|entry| Arc::clone(entry.value()))
+    }
+
+    fn get_versioned(&self, key: &ObjectKey) -> Option<(Arc<V>, Box<str>)> {
+        self.objects().get(key).map(|entry| (Arc::clone(entry.value()), entry.version().text()))
+    }
+
+    fn all(&self) -> Vec<(ObjectKey, Arc<V>)> {
+        self.objects().iter().map(|entry| (entry.key(), Arc::clone(entry.value()))).collect()
+    }
+
+    fn len(&self) -> usize {
+        self.objects().len()
+    }
+
+    fn synced(&self) -> &watch::Sender<bool> {
+        &self.synced
+    }
+
+    fn list_again(&self) {
+        self.again.notify_one();
+    }
+
+    fn health(&self) -> Health {
+        self.health_of(&self.synced)
     }
 }
 
@@ -357,7 +409,7 @@ impl<V> Stream for Changes<V> {
     }
 }
 
-struct Shared<V> {
+struct Shared<V: ?Sized> {
     kind: String,
     objects: RwLock<Kept<V>>,
     state: Mutex<State>,
@@ -376,7 +428,7 @@ struct State {
     version: String,
 }
 
-impl<V> Shared<V> {
+impl<V: ?Sized> Shared<V> {
     fn new(kind: String) -> Self {
         let (objects, state, synced) = (RwLock::default(), Mutex::default(), watch::Sender::new(false));
         Shared { kind, objects, state, synced, again: Notify::new() }
@@ -393,5 +445,21 @@ impl<V> Shared<V> {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How the mirror fares, for whom `synced` says whether all was told.
+    fn health_of(&self, synced: &watch::Sender<bool>) -> Health {
+        let state = self.state();
+        Health {
+            kind: self.kind.clone(),
+            synced: *synced.borrow(),
+            connected: state.connected,
+            age: state.heard.map(|heard| heard.elapsed()),
+            error: state.error.clone(),
+            restarts: Restart::ALL.map(|reason| (reason, state.restarts[reason as usize])),
+            undecodable: state.undecodable,
+            objects: self.objects().len(),
+            version: state.version.clone(),
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! last-good state keeps on disk.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -146,7 +147,7 @@ pub struct BindingInput {
     /// The label of the Route, in lower case.
     pub label: Box<str>,
     /// The Router's zone, in lower case and without a dot at the end.
-    pub shard: Box<str>,
+    pub shard: Arc<str>,
     /// The zones that the Route has left, in which its former names lead on; `shard` is none of them.
     pub trails: Box<[Name]>,
     /// The zone below which they lead, if that is not `shard` yet, in lower case and without a dot at the end: resolvers may

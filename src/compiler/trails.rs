@@ -93,7 +93,7 @@ impl AllTrails {
     pub fn replace(&mut self, before: Option<&BindingInput>, now: Option<&BindingInput>) -> Vec<Changed> {
         let leads = |binding: Option<&BindingInput>, apex: &Name| {
             let binding = binding.filter(|binding| binding.trails.contains(apex))?;
-            Some(binding.trails_to.as_ref().unwrap_or(&binding.shard).clone())
+            Some(Box::from(binding.trails_to.as_deref().unwrap_or(&binding.shard)))
         };
         let of = |binding: Option<&BindingInput>| binding.map_or(Vec::new(), |binding| binding.trails.to_vec());
         let Some(label) = now.or(before).map(|binding| &binding.label) else { return Vec::new() };

@@ -42,8 +42,15 @@ pub struct ClaimView {
     pub holder: Box<str>,
     /// Its uid.
     pub holder_uid: Uid,
-    /// When it was let go.
-    pub released_at: Option<Timestamp>,
+    /// Whether and when it was let go: most are held.
+    pub released: Option<Box<Released>>,
+}
+
+/// A claim that was let go.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Released {
+    /// When.
+    pub at: Timestamp,
     /// Until when it is in quarantine.
     pub quarantine_until: Option<Timestamp>,
 }
@@ -57,8 +64,10 @@ impl ClaimView {
             value: spec.value.to_ascii_lowercase().into(),
             holder: [&*spec.holder.namespace, "/", &spec.holder.name].concat().into(),
             holder_uid: Uid::new(&spec.holder.uid),
-            released_at: spec.released_at.as_ref().map(|time| time.0),
-            quarantine_until: spec.quarantine_until.as_ref().map(|time| time.0),
+            released: spec.released_at.as_ref().map(|at| {
+                let quarantine_until = spec.quarantine_until.as_ref().map(|time| time.0);
+                Box::new(Released { at: at.0, quarantine_until })
+            }),
         }
     }
 
@@ -92,10 +101,10 @@ pub fn judge(
     now: Timestamp,
     settings: &Settings,
 ) -> Step {
-    if let Some(released) = claim.released_at {
+    if let Some(released) = claim.released.as_deref() {
         let end = match claim.kind {
-            ClaimKind::Label => claim.quarantine_until.unwrap_or(released),
-            ClaimKind::Host => claim.quarantine_until.unwrap_or_else(|| later(released, settings.host_grace)),
+            ClaimKind::Label => released.quarantine_until.unwrap_or(released.at),
+            ClaimKind::Host => released.quarantine_until.unwrap_or_else(|| later(released.at, settings.host_grace)),
         };
         return if end <= now { Step::Purge } else { Step::LookAgain(end) };
     }
@@ -104,7 +113,7 @@ pub fn judge(
     let binding = binding.filter(|binding| binding.route_uid == route.uid);
     let uses = match (claim.kind, binding) {
         (ClaimKind::Host, _) => {
-            let wants = route.host.as_ref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value));
+            let wants = route.host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value));
             // Without the proof a route holds no claim on a host. One that had it before proofs were asked for has its
             // time of grace, within which nothing is said against it; one made anew has to prove it anew.
             let is_proven = route.host_proven.unwrap_or(is_holder);
@@ -239,24 +248,22 @@ mod tests {
             value: if kind == ClaimKind::Label { "ns-app" } else { "www.shop.example" }.into(),
             holder: "ns/app".into(),
             holder_uid: Uid::new("u1"),
-            released_at: None,
-            quarantine_until: None,
+            released: None,
         };
         let released = |kind: ClaimKind, at_second: i64, until: Option<i64>| ClaimView {
-            released_at: Some(at(at_second)),
-            quarantine_until: until.map(at),
+            released: Some(Box::new(Released { at: at(at_second), quarantine_until: until.map(at) })),
             ..held(kind)
         };
         let route = |uid: &str, host: Option<&str>| RouteView {
             uid: Uid::new(uid),
-            host: host.map(str::to_owned),
+            host: host.map(Box::from),
             ..RouteView::default()
         };
         let unproven =
             |uid: &str, host_proven: Option<bool>| RouteView { host_proven, ..route(uid, Some("www.shop.example")) };
         let binding = |uid: &str, label: &str| BindingView {
             route_uid: Uid::new(uid),
-            label: label.to_owned(),
+            label: label.into(),
             ..BindingView::default()
         };
         let (label, host) = (ClaimKind::Label, ClaimKind::Host);

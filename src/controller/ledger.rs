@@ -35,12 +35,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::live::feed::{AliasNews, ShardNews, ZoneFeed};
-use super::shared;
+use super::read::Read;
 use super::zone::{each_object, ledger_name, unix_now};
-use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
 use crate::api::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform, ZoneSpec, ZoneVersion};
-use crate::client::reflector::{self, Change};
+use crate::client::reflector::{self, Change, View};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::platform;
 use crate::compiler::{Digest, Platform, Settings, shard};
@@ -134,6 +133,7 @@ pub fn after_restore(mut zone: serde_json::Value, now: Timestamp) -> Option<serd
 /// Zone tells of the configuration.
 pub async fn run(
     client: kube::Client,
+    bindings: View<Read<BindingInput>>,
     settings: Arc<Settings>,
     former: Option<String>,
     mut base: watch::Receiver<Option<BaseSerial>>,
@@ -151,10 +151,7 @@ pub async fn run(
         reflector::reflect(client.clone(), reflect_settings(), move |router: Router| {
             RouterInput::read(&router, &domain, &mut Vec::new()).map(Arc::new)
         });
-    let (bindings, mut binding_changes) =
-        reflector::reflect(client.clone(), reflect_settings(), |binding: RouteBinding| {
-            BindingInput::read(&binding, &mut Vec::new()).map(shared::binding)
-        });
+    let (bindings, mut binding_changes) = bindings.read();
     let (zones, mut zone_changes) = reflector::reflect(client.clone(), reflect_settings(), |zone: Zone| zone);
     let api: Api<Zone> = Api::all(client);
     let mut ledger = Ledger::new(&settings, base, feed);
@@ -201,7 +198,7 @@ pub enum Event {
     /// Routers changed.
     Router(Change<Option<Arc<RouterInput>>>),
     /// RouteBindings changed.
-    Binding(Change<Option<Arc<BindingInput>>>),
+    Binding(Change<Read<BindingInput>>),
     /// The ledger itself changed.
     Zone(Change<Zone>),
     /// A write has ended.
@@ -392,7 +389,7 @@ impl Ledger {
                 })
             }
             Event::Binding(change) => {
-                each_object(change, |key, binding| match binding.and_then(|binding| (**binding).clone()) {
+                each_object(change, |key, read| match read.and_then(|read| read.input.clone()) {
                     Some(binding) => self.platform.set_binding(binding, &mut changes),
                     None => drop(self.platform.remove_binding(&key.to_string(), &mut changes)),
                 });

@@ -3,6 +3,7 @@
 pub mod apexes;
 pub mod asked;
 pub mod export;
+pub mod read;
 pub mod static_zones;
 pub mod zone;
 mod zone_watch;
@@ -19,5 +20,4 @@ pub mod placement;
 pub mod route;
 pub mod router;
 pub mod router_metrics;
-mod shared;
 pub mod standings;

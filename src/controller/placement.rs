@@ -33,13 +33,12 @@ use super::standings::Standings;
 use crate::api::names::{host_claim_name, wildcards_above};
 use crate::api::v1alpha1::brake::Brake;
 use crate::api::v1alpha1::name_claim::{ClaimKind, NameClaim};
-use crate::api::v1alpha1::route::{ADMITTED, Route, SCHEDULED, TRAIL_BLOCKED};
-use crate::api::v1alpha1::route_binding::RouteBinding;
+use crate::api::v1alpha1::route::{ADMITTED, SCHEDULED, TRAIL_BLOCKED};
 use crate::api::v1alpha1::router::Router;
 use crate::client::backoff::{delay, random};
 use crate::client::events::{self, Counters, Events, Notice};
 use crate::client::lease::{Leadership, Term};
-use crate::client::reflector::{self, Change, Changes, HealthProbe, ObjectKey, Store, reflect};
+use crate::client::reflector::{self, Change, Changes, HealthProbe, Mirrors, ObjectKey, Store, View, reflect};
 use crate::client::status::Statement;
 use crate::compiler;
 
@@ -127,9 +126,9 @@ pub struct Placement {
     /// of another Route with that hash is looked at for nothing.
     claims_of: BTreeSet<(u64, Box<str>)>,
     /// How many routes are bound to each Router.
-    counts: HashMap<String, u32>,
+    counts: HashMap<Arc<str>, u32>,
     /// The trails in each Router's zone, the last to end last.
-    trails: HashMap<String, BTreeSet<(Timestamp, ObjectKey)>>,
+    trails: HashMap<Arc<str>, BTreeSet<(Timestamp, ObjectKey)>>,
     /// The bound Routes that do not have their host, with that.
     without_host: BTreeMap<ObjectKey, String>,
     /// The Routes that are being deleted.
@@ -141,6 +140,19 @@ pub struct Placement {
     term: Option<Term>,
     feed: Arc<RouteFeed>,
     standings: Standings,
+}
+
+/// What the keeper sees of the objects that there may be many of.
+pub struct Views {
+    routes: View<RouteView>,
+    bindings: View<BindingView>,
+}
+
+impl Views {
+    /// Of these mirrors.
+    pub fn of(mirrors: &Mirrors) -> Self {
+        Views { routes: mirrors.view(RouteView::new), bindings: mirrors.view(BindingView::new) }
+    }
 }
 
 struct Watched {
@@ -168,11 +180,18 @@ impl Placement {
     /// A keeper that speaks through `client`, whose identity must be allowed to change NameClaims, delete RouteBindings, and
     /// write the status of Routes and Routers.
     pub fn new(client: kube::Client, settings: Settings, metrics: Metrics) -> Self {
+        let mirrors = Mirrors::new(client.clone());
+        let views = Views::of(&mirrors);
+        mirrors.open();
+        Self::sharing(client, &views, settings, metrics)
+    }
+
+    /// One that follows Routes and RouteBindings in mirrors that others have, too.
+    pub fn sharing(client: kube::Client, views: &Views, settings: Settings, metrics: Metrics) -> Self {
         let mirror = reflector::Settings::default;
         let platform = settings.platform.clone();
-        let (routes, route_changes) = reflect(client.clone(), mirror(), |route: Route| RouteView::new(&route));
-        let (bindings, binding_changes) =
-            reflect(client.clone(), mirror(), |binding: RouteBinding| BindingView::new(&binding));
+        let (routes, route_changes) = views.routes.read();
+        let (bindings, binding_changes) = views.bindings.read();
         let (claims, claim_changes) = reflect(client.clone(), mirror(), |claim: NameClaim| ClaimView::new(&claim));
         let (routers, router_changes) =
             reflect(client.clone(), mirror(), move |router: Router| RouterView::new(&router, platform.as_deref()));
@@ -358,7 +377,7 @@ impl Placement {
             self.routers.get(&ObjectKey::cluster(router)).is_some_and(|router| router.has_records_at(&binding.label))
         };
         let trails = binding.trails.iter().map(|(router, _)| router);
-        let blocking: Vec<String> = trails.filter(|router| blocks(router)).cloned().collect();
+        let blocking: Vec<String> = trails.filter(|router| blocks(router)).map(ToString::to_string).collect();
         let around =
             route::Around { key, router: router.as_deref(), namespace: &namespace, hold: &hold, blocking: &blocking };
         let statements = route::statements(&route, &binding, around);
@@ -372,7 +391,7 @@ impl Placement {
             return Hold::Unproven;
         }
         let claim = self.claims.get(&ObjectKey::cluster(&host_claim_name(host)));
-        let holder = claim.filter(|claim| claim.released_at.is_none()).map(|claim| claim.holder_key());
+        let holder = claim.filter(|claim| claim.released.is_none()).map(|claim| claim.holder_key());
         let is_ours = |holder: &ObjectKey| holder.namespace == key.namespace;
         match holder {
             // Another uid of the same name is written down by the keeper of claims.
@@ -392,7 +411,7 @@ impl Placement {
     fn has_overlap(&self, key: &ObjectKey, host: &str) -> bool {
         let is_in_the_way = |claim: &ClaimView| {
             claim.kind == ClaimKind::Host
-                && claim.released_at.is_none()
+                && claim.released.is_none()
                 && claim.holder_key().namespace != key.namespace
                 && claim::overlap(&claim.value, host)
         };
@@ -510,7 +529,7 @@ impl Placement {
             self.look_at_claims_of(key);
         }
         match now.host.as_ref().filter(|_| now.bound && now.admitted == Some(false)) {
-            Some(host) => drop(self.without_host.insert(key.clone(), host.clone())),
+            Some(host) => drop(self.without_host.insert(key.clone(), host.to_string())),
             None => drop(self.without_host.remove(key)),
         }
         if now.bound && before.as_ref().is_none_or(|before| !before.is_placed_as(now)) {
@@ -549,7 +568,7 @@ impl Placement {
             self.on_binding_gone(key, before);
         }
         *self.counts.entry(applied.now.router.clone()).or_default() += 1;
-        for (router, until) in &applied.now.trails {
+        for (router, until) in &*applied.now.trails {
             self.trails.entry(router.clone()).or_default().insert((*until, key.clone()));
             self.count_changed(router);
         }
@@ -563,7 +582,7 @@ impl Placement {
     }
 
     fn on_binding_gone(&mut self, key: &ObjectKey, last: &BindingView) {
-        for (router, until) in &last.trails {
+        for (router, until) in &*last.trails {
             if let Some(trails) = self.trails.get_mut(router) {
                 trails.remove(&(*until, key.clone()));
                 if trails.is_empty() {
@@ -619,7 +638,7 @@ impl Placement {
         {
             return 0;
         }
-        let is_there = |key: &&ObjectKey| self.bindings.get(key).is_some_and(|binding| binding.router == router);
+        let is_there = |key: &&ObjectKey| self.bindings.get(key).is_some_and(|binding| *binding.router == *router);
         u32::try_from(self.deleting.iter().filter(is_there).count()).unwrap_or(u32::MAX)
     }
 
@@ -631,7 +650,7 @@ impl Placement {
         let trails = self.trails.get(router).into_iter().flatten();
         let label = |key: &ObjectKey| self.bindings.get(key).map(|binding| binding.label.clone());
         let mut blocked: Vec<_> = trails
-            .filter_map(|(_, key)| Some((key.clone(), label(key).filter(|label| view.has_records_at(label))?)))
+            .filter_map(|(_, key)| Some((key.clone(), label(key).filter(|label| view.has_records_at(label))?.into())))
             .take(router::FAULTS_TOLD_MAX + 1)
             .collect();
         blocked.sort_unstable();
@@ -714,14 +733,14 @@ impl Placement {
                 changed.insert(applied.key.name.clone());
             }
             if before.is_none_or(|before| !before.has_records_as(&now)) {
-                let trails = self.trails.get(&applied.key.name).into_iter().flatten();
+                let trails = self.trails.get(applied.key.name.as_str()).into_iter().flatten();
                 let left: Vec<ObjectKey> = trails.map(|(_, key)| key.clone()).collect();
                 left.into_iter().for_each(|key| self.soon(Subject::Route(key)));
             }
         }
-        changed.retain(|router| self.counts.contains_key(router));
+        changed.retain(|router| self.counts.contains_key(router.as_str()));
         if !changed.is_empty() {
-            self.look_at_routes(|_, binding| changed.contains(&binding.router));
+            self.look_at_routes(|_, binding| changed.contains(&*binding.router));
         }
     }
 

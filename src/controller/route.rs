@@ -15,6 +15,8 @@
 //! Only what is wrong is written: an ordinary Route gets no write from here.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroI64;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::Api;
@@ -30,6 +32,7 @@ use crate::api::v1alpha1::route::{ADMITTED, HOST_PROVEN, NameKind, Phase, Route,
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
 use crate::client::reflector::ObjectKey;
+use crate::client::slim;
 use crate::client::status::{Statement, state, update_status};
 use crate::client::uid::Uid;
 
@@ -51,9 +54,9 @@ pub struct RouteView {
     /// `metadata.uid`.
     pub uid: Uid,
     /// Its labels.
-    pub labels: Labels,
+    pub labels: slim::Labels,
     /// `spec.host`, if it is not empty.
-    pub host: Option<String>,
+    pub host: Option<Box<str>>,
     /// Whether its status says that it has a Router.
     pub bound: bool,
     /// Whether it is being deleted.
@@ -67,11 +70,11 @@ pub struct RouteView {
     /// Whether its condition `Scheduled` says that its Router is gone.
     pub router_gone: bool,
     /// What its condition `TrailBlocked` says, if it is true.
-    pub trail_blocked: Option<String>,
+    pub trail_blocked: Option<Box<str>>,
     /// What its condition `HostProven` says of its host of now.
     pub host_proven: Option<bool>,
-    /// `metadata.generation`.
-    pub generation: Option<i64>,
+    /// `metadata.generation`; none is 0.
+    pub generation: Option<NonZeroI64>,
     /// What its conditions say of its names.
     pub told: Told,
     /// Where it stands.
@@ -89,8 +92,8 @@ impl RouteView {
         let says = |kind: &str| find(kind).map(|condition| condition.status == "True");
         RouteView {
             uid: Uid::of(route.metadata.uid.as_deref()),
-            labels: route.metadata.labels.clone().unwrap_or_default(),
-            host: route.spec.host.clone().filter(|host| !host.is_empty()),
+            labels: (&route.metadata.labels).into(),
+            host: route.spec.host.as_deref().filter(|host| !host.is_empty()).map(Box::from),
             bound: status.is_some_and(|status| status.phase == Phase::Scheduled),
             deleting: route.metadata.deletion_timestamp.is_some(),
             admitted: says(ADMITTED),
@@ -99,14 +102,14 @@ impl RouteView {
             router_gone: find(SCHEDULED).is_some_and(|found| found.status == "False" && found.reason == ROUTER_GONE),
             trail_blocked: find(TRAIL_BLOCKED)
                 .filter(|found| found.status == "True")
-                .map(|found| found.message.clone()),
+                .map(|found| found.message.as_str().into()),
             host_proven: says(HOST_PROVEN).filter(|_| {
                 let challenge = status.and_then(|status| status.challenge.as_ref());
                 let host = route.spec.host.as_deref().unwrap_or_default();
                 challenge.is_some_and(|challenge| challenge.name == challenge_name(host))
             }),
-            generation: route.metadata.generation,
-            told: status.map_or(Told::default(), |status| Told::of(&status.conditions)),
+            generation: route.metadata.generation.and_then(NonZeroI64::new),
+            told: status.map_or(Told::default(), |status| Told::of(&status.conditions, route.metadata.generation)),
             standing,
             waits_for: decided
                 .filter(|_| standing == Standing::Waiting)
@@ -131,13 +134,13 @@ pub struct BindingView {
     /// Uid of the Route that it binds.
     pub route_uid: Uid,
     /// The Router.
-    pub router: String,
+    pub router: Arc<str>,
     /// The label.
-    pub label: String,
+    pub label: Box<str>,
     /// Whether the Route's host is one of its own, and not the platform's name for it.
     pub has_custom: bool,
     /// The Routers in whose zones it has trails, and until when.
-    pub trails: Vec<(String, Timestamp)>,
+    pub trails: Box<[(Arc<str>, Timestamp)]>,
 }
 
 impl BindingView {
@@ -145,10 +148,10 @@ impl BindingView {
     pub fn new(binding: &RouteBinding) -> Self {
         BindingView {
             route_uid: Uid::new(&binding.spec.route_uid),
-            router: binding.spec.router.clone(),
-            label: binding.spec.label.clone(),
+            router: slim::text(&binding.spec.router),
+            label: binding.spec.label.as_str().into(),
             has_custom: binding.spec.names.iter().any(|name| name.kind == NameKind::Custom),
-            trails: binding.spec.trails.iter().map(|trail| (trail.router.clone(), trail.until.0)).collect(),
+            trails: binding.spec.trails.iter().map(|trail| (slim::text(&trail.router), trail.until.0)).collect(),
         }
     }
 }
@@ -217,7 +220,7 @@ pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) 
     }
     let blocked = blocked(&binding.label, around.blocking);
     match (&blocked, &route.trail_blocked) {
-        (Some(message), told) if told.as_ref() != Some(message) => {
+        (Some(message), told) if told.as_deref() != Some(message.as_str()) => {
             say(TRAIL_BLOCKED, true, "RecordAtFormerName", message.clone());
         }
         (None, Some(_)) => say(TRAIL_BLOCKED, false, "TrailsLead", "its former names lead to it".to_owned()),
@@ -321,7 +324,7 @@ mod tests {
         hold: &Hold,
         blocking: &[String],
     ) -> Vec<(&'static str, bool)> {
-        let binding = BindingView { router: "shard1".to_owned(), label: "ns-app".to_owned(), ..BindingView::default() };
+        let binding = BindingView { router: "shard1".into(), label: "ns-app".into(), ..BindingView::default() };
         let key = ObjectKey::namespaced("ns", "app");
         let around = Around { key: &key, router, namespace: &Labels::new(), hold, blocking };
         statements(route, &binding, around).iter().map(|statement| (statement.kind, statement.is_true)).collect()
@@ -339,7 +342,7 @@ mod tests {
             ("gold", true, Some(false), None, vec![(ADMITTED, true)]),
             ("lead", false, Some(false), None, vec![]),
         ] {
-            let labels = [("tier".to_owned(), tier.to_owned())].into();
+            let labels = Labels::from([("tier".to_owned(), tier.to_owned())]).into();
             let route = RouteView { labels, bound, admitted, mismatch, ..RouteView::default() };
             assert_eq!(said(&route, Some(&router), &Hold::Held, &[]), expected, "{route:?}");
         }
@@ -361,7 +364,7 @@ mod tests {
             // The claim comes first.
             (&Hold::Free, Some(false), None),
         ] {
-            let host = Some("www.shop.example".to_owned());
+            let host = Some("www.shop.example".into());
             let route = RouteView { host, bound: true, admitted, ..RouteView::default() };
             let expected: Vec<_> = expected.map(|is_true| (ADMITTED, is_true)).into_iter().collect();
             assert_eq!(said(&route, Some(&router), hold, &[]), expected, "{hold:?} {admitted:?}");
@@ -388,7 +391,10 @@ mod tests {
         let router = router(json!({}));
         let on = |routers: &[&str]| routers.iter().map(|&router| router.to_owned()).collect::<Vec<_>>();
         let route = RouteView { bound: true, ..RouteView::default() };
-        let blocked = |routers: &[&str]| RouteView { trail_blocked: blocked("ns-app", &on(routers)), ..route.clone() };
+        let blocked = |routers: &[&str]| RouteView {
+            trail_blocked: blocked("ns-app", &on(routers)).map(Box::from),
+            ..route.clone()
+        };
         for (route, blocking, expected) in [
             (route.clone(), on(&[]), vec![]),
             (route.clone(), on(&["shard2"]), vec![(TRAIL_BLOCKED, true)]),

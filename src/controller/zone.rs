@@ -30,18 +30,16 @@ use self::status::Status;
 use self::walks::Walks;
 use self::zones::{Output, Zones};
 use super::apexes::Apexes;
-use super::asked::register::{Register, Shown, shown};
+use super::asked::register::Register;
 use super::domain::{self, Domains, OtherDomain};
-use super::shared;
+use super::read::Read;
 use crate::api::v1alpha1::brake::{BrakeCause, BrakeKind, Decision};
-use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
 use crate::api::v1alpha1::zone::Zone as LedgerZone;
-use crate::client::reflector::{self, Change, Changes, ObjectKey, Store};
+use crate::client::reflector::{self, Change, Changes, ObjectKey, Store, View};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::settings::text_of;
 use crate::compiler::{Digest, Platform, Settings, Verdict};
-use crate::telemetry::trace::Trace;
 use crate::wire::{Name, NameMap};
 use crate::zone::{Serial, ZoneDb, db};
 
@@ -76,6 +74,8 @@ pub struct Options {
     pub settings: watch::Receiver<Arc<Settings>>,
     /// The directory of the last-good state; `None`: none is kept, as where the API is in the same process.
     pub state: Option<PathBuf>,
+    /// The RouteBindings.
+    pub bindings: View<Read<BindingInput>>,
     /// The domain that the platform had before, if that was changed.
     pub former_domain: Option<String>,
     /// The register of who serves what, shared with the loop of the zone files, which has loaded them by now.
@@ -119,17 +119,6 @@ pub async fn run(
     Ok(())
 }
 
-/// An object as the compiler needs it, with what is wrong with it.
-#[derive(Debug)]
-struct Read<T> {
-    input: Option<Arc<T>>,
-    verdicts: Vec<Verdict>,
-    /// The trails of a binding.
-    trails: Box<[Shown]>,
-    /// The trace of the Route that it is of, if it is traced.
-    trace: Option<Trace>,
-}
-
 /// What the ledger says of one zone: its apex and versions, newest first. `None` if its name is no name.
 pub(super) type LedgerEntry = Option<(Name, Arc<[(Serial, Digest)]>)>;
 
@@ -158,15 +147,9 @@ impl Sources {
         let settings = reflector::Settings::default;
         let sources = Sources {
             routers: reflector::reflect(client.clone(), settings(), move |router: Router| {
-                let mut verdicts = Vec::new();
-                let input = RouterInput::read(&router, &domain, &mut verdicts).map(Arc::new);
-                Read { input, verdicts, trails: Box::default(), trace: None }
+                Read::router(&router, &domain)
             }),
-            bindings: reflector::reflect(client.clone(), settings(), |binding: RouteBinding| {
-                let mut verdicts = Vec::new();
-                let input = BindingInput::read(&binding, &mut verdicts).map(shared::binding);
-                Read { input, verdicts, trails: shown(&binding), trace: Trace::of(&binding.spec.route_uid) }
-            }),
+            bindings: options.bindings.read(),
             ledger: reflector::reflect(client, settings(), |zone: LedgerZone| ledger_entry(&zone)),
             settings: options.settings.clone(),
             files: options.apexes.subscribe(),
@@ -240,7 +223,7 @@ struct Run {
 impl Run {
     /// Serves the last-good state, if there is one.
     fn start(db: Arc<ZoneDb>, options: Options, domains: &Domains) -> Result<Run, StateError> {
-        let Options { settings, state, former_domain: _, apexes, brake_share, status, asked, publishing } = options;
+        let Options { settings, state, apexes, brake_share, status, asked, publishing, .. } = options;
         let share = *brake_share.borrow();
         let mut run = Run {
             decisions: status.decisions(),
@@ -571,7 +554,7 @@ impl Run {
         let name = |read: &Read<BindingInput>| read.input.as_ref().map(|one| (one.label.clone(), one.shard.clone()));
         let is_known = applied.before.as_ref().is_some_and(|before| name(before) == name(&applied.now));
         if let Some(binding) = applied.now.input.as_ref().filter(|_| !is_known) {
-            self.walks.heard(applied.now.trace, binding);
+            self.walks.heard(applied.now.trace.as_deref().copied(), binding);
         }
     }
 

@@ -19,13 +19,15 @@ use super::unbound::Unbound;
 use super::{Error, platform};
 use crate::admin::Admin;
 use crate::admin::health::Check;
-use crate::client::reflector::{Health, HealthProbe};
+use crate::client::reflector::{Health, HealthProbe, View};
+use crate::compiler::inputs::BindingInput;
 use crate::compiler::{self, apex::serial_of};
 use crate::config::{self, Settings, Tcp};
 use crate::controller::apexes::Apexes;
 use crate::controller::asked::{self, register::Register};
 use crate::controller::brake::Reporter;
 use crate::controller::ledger::BaseSerial;
+use crate::controller::read::Read;
 use crate::controller::static_zones::{self, Reloader, StaticZones};
 use crate::controller::zone;
 use crate::controller::zone::status::Status;
@@ -110,6 +112,8 @@ fn here(settings: &Settings, addresses: &[SocketAddr]) -> String {
 pub struct Follow {
     /// A client that may list and watch.
     pub client: kube::Client,
+    /// The RouteBindings.
+    pub bindings: View<Read<BindingInput>>,
     /// The platform's settings.
     pub platform: Arc<compiler::Settings>,
     /// Folder of the last-good state; `None` where the API is in this process.
@@ -186,6 +190,7 @@ impl Dns {
                 let options = zone::Options {
                     settings: platform,
                     state: follow.state,
+                    bindings: follow.bindings,
                     former_domain: settings.former_domain.clone(),
                     apexes: apexes.clone(),
                     brake_share: dials.brake_share.subscribe(),

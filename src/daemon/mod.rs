@@ -54,9 +54,11 @@ use crate::api::identity::{
 use crate::api::v1alpha1::zone::ZonePlatform;
 use crate::apiserver::audit::metrics::AuditMetrics;
 use crate::client::metrics::MirrorMetrics;
+use crate::client::reflector::Mirrors;
 use crate::config::{self, AdminTls, Places, Role, Settings};
 use crate::controller::domain::{self, Domains, OtherDomain};
 use crate::controller::ledger::BaseSerial;
+use crate::controller::read;
 use crate::httpd::{self, Limits};
 use crate::scheduler::chooser::Chooser;
 use crate::sys::files;
@@ -204,6 +206,7 @@ impl Process {
         let documents = manifests::read(&settings.manifests).map_err(Error::Manifests)?;
         let admin_sockets = listen(settings, Role::Admin, &settings.admin_listen, "--admin-listen", &mut given)?;
         let api_sockets = listen(settings, Role::Api, &settings.api_listen, "--api-listen", &mut given)?;
+        files::outlive_file_size_max();
         // The usual soft limit of 1,024 files is for programs that use `select`.
         let files_max = files::raise_open_files_max().unwrap_or_else(|error| {
             tracing::warn!(%error, "the limit of open files could not be raised");
@@ -275,11 +278,23 @@ impl Process {
         let mut mirrors = Vec::new();
         let (mut switch, mut told) = (None, None);
         let (base_serial, base) = watch::channel(None);
-        if let (true, Some(data_dir)) = (settings.has(Role::Scheduler), &data_dir) {
+        // What there may be many of the loops of this process follow together, with the rights of one of them.
+        let user = match settings.has(Role::Scheduler) {
+            true => Some(USER_SCHEDULER),
+            false => settings.dns_follows_api().then_some(USER_NAME_SERVER),
+        };
+        let shared = match user {
+            Some(user) => Some(Mirrors::new(client_as(settings, api.as_ref(), user).await?)),
+            None => None,
+        };
+        let shared = shared.map(|mirrors| (read::bindings(&mirrors), mirrors));
+        if let (true, Some(data_dir), Some((bindings, together))) = (settings.has(Role::Scheduler), &data_dir, &shared)
+        {
             let platform = dns::platform_settings(settings, &listened)?;
             let scheduler = client_as(settings, api.as_ref(), USER_SCHEDULER).await?;
             let controller = client_as(settings, api.as_ref(), USER_CONTROLLER).await?;
-            let clients = scheduling::Clients { scheduler, controller };
+            let bindings = bindings.clone();
+            let clients = scheduling::Clients { scheduler, controller, mirrors: together, bindings };
             let instance = data_dir.instance()?;
             let host_key = settings.verify.hosts.then(|| data_dir.host_key()).transpose()?;
             let here = scheduling::Here { instance: &instance, listened: &listened, host_key, dials: &dials };
@@ -288,9 +303,12 @@ impl Process {
             switch = Some(started.switch);
             told = Some(started.told);
         }
-        let follow = match &data_dir {
-            Some(data_dir) if settings.dns_follows_api() => Some(Follow {
+        // All views of them are made.
+        shared.iter().for_each(|(_, mirrors)| mirrors.open());
+        let follow = match (&data_dir, shared) {
+            (Some(data_dir), Some((bindings, _))) if settings.dns_follows_api() => Some(Follow {
                 client: client_as(settings, api.as_ref(), USER_NAME_SERVER).await?,
+                bindings,
                 platform: dns::platform_settings(settings, &listened)?,
                 state: api.is_none().then(|| data_dir.join("state")),
                 instance: data_dir.instance()?,

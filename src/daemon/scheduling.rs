@@ -17,8 +17,9 @@ use crate::admin::Admin;
 use crate::api::v1alpha1::SCHEDULER_LEASE;
 use crate::api::v1alpha1::zone::ZonePlatform;
 use crate::client::lease::{self, Leadership, Lease};
-use crate::client::reflector::HealthProbe;
+use crate::client::reflector::{HealthProbe, Mirrors, View};
 use crate::compiler;
+use crate::compiler::inputs::BindingInput;
 use crate::config;
 use crate::controller::domain::{self, OtherDomain};
 use crate::controller::health;
@@ -27,17 +28,23 @@ use crate::controller::live::feed::ZoneFeed;
 use crate::controller::live::proofs::Server;
 use crate::controller::ownership::authorities::Authorities;
 use crate::controller::ownership::challenge::Key;
+use crate::controller::placement::Placement;
+use crate::controller::read::Read;
 use crate::controller::{live, ownership, placement};
 use crate::scheduler::chooser::Chooser;
 use crate::scheduler::quiet::Quiet;
-use crate::scheduler::{Scheduler, Settings};
+use crate::scheduler::{self, Scheduler, Settings};
 
 /// The clients of the loops, each of an identity of its own where the API is in this process.
-pub struct Clients {
+pub struct Clients<'a> {
     /// The scheduler's.
     pub scheduler: Client,
     /// That of the loops beside it.
     pub controller: Client,
+    /// What they follow together.
+    pub mirrors: &'a Mirrors,
+    /// The RouteBindings in it, for those who make zones.
+    pub bindings: View<Read<BindingInput>>,
 }
 
 /// What is left in hand of the loops that were started.
@@ -65,14 +72,14 @@ pub struct Here<'a> {
 /// Starts the loops in `tasks`. The ledger waits for `base`.
 pub fn start(
     config: &config::Settings,
-    clients: Clients,
+    clients: Clients<'_>,
     platform: Arc<compiler::Settings>,
     base: watch::Receiver<Option<BaseSerial>>,
     here: Here<'_>,
     tasks: &mut Tasks,
     admin: &Admin,
 ) -> Started {
-    let Clients { scheduler, controller } = clients;
+    let Clients { scheduler, controller, mirrors: shared, bindings } = clients;
     let Here { instance, listened, host_key, dials } = here;
     let stop = tasks.stop_token();
     let (lead, leadership) = watch::channel(Leadership::Follower { holder: None });
@@ -97,7 +104,7 @@ pub fn start(
     settings.drain_rate = config.drain_rate;
     settings.trail_minimum = config.trail_minimum;
     settings.quiet = Quiet { time: config.trail_quiet, maximum: config.trail_maximum };
-    let loops = Scheduler::new(scheduler, settings, metrics);
+    let loops = Scheduler::sharing(scheduler, &scheduler::Views::of(shared), settings, metrics);
     let switch = loops.switch();
     let counters = placement::Metrics::default();
     admin.metrics.register(|registry| counters.register(registry));
@@ -108,7 +115,7 @@ pub fn start(
         instance: instance.to_owned(),
         ..placement::Settings::default()
     };
-    let placement = placement::Placement::new(controller.clone(), keeping, counters);
+    let placement = Placement::sharing(controller.clone(), &placement::Views::of(shared), keeping, counters);
     let routes = placement.routes();
     admin.metrics.collect(placement.router_metrics());
     admin.metrics.collect(placement.standings());
@@ -181,6 +188,7 @@ pub fn start(
             let feed = Arc::new(ZoneFeed::default());
             let ledger = ledger::run(
                 controller.clone(),
+                bindings.clone(),
                 platform.clone(),
                 former.clone(),
                 base.clone(),

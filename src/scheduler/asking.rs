@@ -235,7 +235,7 @@ async fn ask(
         Ok(Err(error)) => return Told::Unread(error.to_string()),
         Err(_) => return Told::Unread("the API did not answer in time".to_owned()),
     };
-    if !RouteFacts::from(route.clone()).decides_as(&subject.route) {
+    if !RouteFacts::from(&route).decides_as(&subject.route) {
         return Told::Changed;
     }
     let question = Question::new(route, &subject.namespace, routers, snapshot);

@@ -57,6 +57,8 @@ pub struct Plan {
     pub key: ObjectKey,
     /// The Route as it was looked at.
     pub route: Arc<RouteFacts>,
+    /// Its resourceVersion then.
+    pub version: Box<str>,
     /// Whether its host is the platform's own name for it.
     pub host_is_own: bool,
     /// The Router that it is moved away from, if it has one.
@@ -253,7 +255,7 @@ impl Binder {
             route_namespace: namespace.clone(),
             route_name: plan.key.name.clone(),
             route_uid: plan.route.uid.to_string(),
-            route_resource_version: Some(plan.route.version.clone()).filter(|version| !version.is_empty()),
+            route_resource_version: Some(plan.version.to_string()).filter(|version| !version.is_empty()),
             router: router.clone(),
             dns: dns.clone(),
             label: label.to_owned(),
@@ -299,7 +301,7 @@ impl Binder {
                     changes += 1;
                     let Some(route) = routes.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
                     let version = route.metadata.resource_version.clone();
-                    let facts = RouteFacts::from(route);
+                    let facts = RouteFacts::from(&route);
                     if facts.uid == plan.route.uid && facts.bound {
                         return Ok(Outcome::AlreadyBound);
                     }

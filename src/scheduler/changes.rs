@@ -13,16 +13,9 @@
 //! | RouteBinding gone | counts it no more | wakes routes, if its Router or its namespace's quota was full |
 //! | claim on a host let go | | looks at the Route that has waited longest for it, and at those that it kept out (`admission`) |
 
-use std::collections::BTreeSet;
-
 use super::Scheduler;
 use super::facts::{BindingFacts, NamespaceFacts, Quota, RouteFacts, RouterFacts};
-use super::filter::{Wish, judge};
 use crate::client::reflector::{self, Change, ObjectKey};
-
-/// When no more routes than this wait, a change of any Router makes them all say anew why they wait. When more do, each such
-/// change would write to all of them; they then say so at their next look.
-const TOLD_AT_ONCE_MAX: usize = 1000;
 
 impl Scheduler {
     pub(super) fn on_routers(&mut self, change: Change<RouterFacts>) {
@@ -48,36 +41,6 @@ impl Scheduler {
         differs.then(|| applied.key.name.clone())
     }
 
-    /// Wakes the routes that one of these Routers can take now; when few wait, all of them, to tell of these Routers too.
-    fn wake_for_routers(&mut self, names: &[String]) {
-        if names.is_empty() {
-            return;
-        }
-        self.drain.retry();
-        if self.queue.depths().unschedulable <= TOLD_AT_ONCE_MAX {
-            let woken = self.queue.wake(|_| true);
-            self.metrics.woken.inc_by(woken as u64);
-            return;
-        }
-        let strategy = self.chooser.strategy();
-        let (routes, namespaces, snapshot) = (&self.routes, &self.namespaces, &self.snapshot);
-        let fits = |key: &ObjectKey| {
-            let Some(route) = routes.get(key) else { return false };
-            // Whether a host is the platform's own depends on all Routers.
-            if route.host.is_some() || route.move_to.is_some() {
-                return true;
-            }
-            let namespace = namespaces.get(&super::namespace_key(key)).unwrap_or_default();
-            let wish = Wish { key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
-            let takes = |name: &String| {
-                snapshot.router(name).is_some_and(|(router, shard)| judge(&wish, router, shard, strategy).is_ok())
-            };
-            names.iter().any(takes)
-        };
-        let woken = self.queue.wake(fits);
-        self.metrics.woken.inc_by(woken as u64);
-    }
-
     /// A route less on a Router makes room, if it was full.
     pub(super) fn wake_for_room(&mut self, router: &str) {
         let made_room = self.snapshot.router(router).is_some_and(|(facts, shard)| {
@@ -93,20 +56,19 @@ impl Scheduler {
         let Quota::AtMost(quota) = self.namespace(key).quota else { return };
         let namespace = key.namespace.as_deref().unwrap_or_default();
         if self.snapshot.routes_of_namespace(namespace).saturating_add(1) == quota {
-            let woken = self.queue.wake(|waiting| waiting.namespace.as_deref() == Some(namespace));
-            self.metrics.woken.inc_by(woken as u64);
+            self.waking.for_namespaces([namespace.to_owned()]);
         }
     }
 
     pub(super) fn on_namespaces(&mut self, change: Change<NamespaceFacts>) {
-        let changed: BTreeSet<String> = match change {
-            Change::Applied(applied) => [applied.key.name].into(),
+        match change {
+            Change::Applied(applied) => self.waking.for_namespaces([applied.key.name]),
             Change::Deleted { .. } => return,
-            Change::Resynced(resync) => resync.applied.into_iter().map(|applied| applied.key.name).collect(),
-        };
+            Change::Resynced(resync) => {
+                self.waking.for_namespaces(resync.applied.into_iter().map(|applied| applied.key.name));
+            }
+        }
         self.drain.retry();
-        let woken = self.queue.wake(|key| key.namespace.as_ref().is_some_and(|name| changed.contains(name)));
-        self.metrics.woken.inc_by(woken as u64);
     }
 
     pub(super) fn on_routes(&mut self, change: Change<RouteFacts>) {

@@ -216,7 +216,7 @@ mod tests {
 
     fn bind(snapshot: &mut Snapshot, router: &str, routes: u32) {
         for i in 0..routes {
-            let binding = BindingFacts { router: router.to_owned(), turn: u64::from(i), ..BindingFacts::default() };
+            let binding = BindingFacts { router: router.into(), turn: u64::from(i), ..BindingFacts::default() };
             snapshot.bound(&ObjectKey::namespaced("old", &format!("{router}-{i}")), &binding);
         }
     }

@@ -64,7 +64,7 @@ impl Drain {
     }
 
     /// Says which Routers are draining now. The answer is those that were not before, and those that are not any more.
-    pub fn set_routers(&mut self, routers: BTreeSet<String>) -> (Vec<String>, Vec<String>) {
+    pub fn set_routers(&mut self, routers: BTreeSet<String>) -> (BTreeSet<String>, BTreeSet<String>) {
         let begun = routers.difference(&self.routers).cloned().collect();
         let ended = self.routers.difference(&routers).cloned().collect();
         self.routers = routers;
@@ -224,9 +224,8 @@ mod tests {
     fn routers_begin_and_end() {
         let mut drain = Drain::new(1, 1);
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<String>>();
-        let told = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>();
-        assert_eq!(drain.set_routers(set(&["a", "b"])), (told(&["a", "b"]), told(&[])));
-        assert_eq!(drain.set_routers(set(&["b", "c"])), (told(&["c"]), told(&["a"])));
+        assert_eq!(drain.set_routers(set(&["a", "b"])), (set(&["a", "b"]), set(&[])));
+        assert_eq!(drain.set_routers(set(&["b", "c"])), (set(&["c"]), set(&["a"])));
         assert!(drain.drains("b") && !drain.drains("a") && !drain.is_idle());
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
+use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
@@ -16,6 +18,7 @@ use crate::api::v1alpha1::route::{
 };
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::{AddressState, Router, RouterState, ZONE_PUBLISHED};
+use crate::client::slim;
 use crate::client::uid::Uid;
 
 /// Labels of an object.
@@ -26,24 +29,20 @@ pub type Labels = BTreeMap<String, String>;
 pub struct RouteFacts {
     /// `metadata.uid`.
     pub uid: Uid,
-    /// `metadata.resourceVersion`.
-    pub version: String,
-    /// `metadata.generation`; 0 if the server keeps none.
-    pub generation: i64,
     /// `metadata.creationTimestamp` in seconds since the epoch.
     pub created: i64,
     /// Its labels.
-    pub labels: Labels,
+    pub labels: slim::Labels,
     /// `spec.host`, if it is not empty.
-    pub host: Option<String>,
+    pub host: Option<Box<str>>,
     /// `spec.subdomain`, if it is not empty.
-    pub subdomain: Option<String>,
+    pub subdomain: Option<Box<str>>,
     /// Whether its status says that it has a Router.
     pub bound: bool,
     /// The Router that its status names.
-    pub router: Option<String>,
+    pub router: Option<Arc<str>>,
     /// The Router that it is to be on, if its annotation says so.
-    pub move_to: Option<String>,
+    pub move_to: Option<Arc<str>>,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// Whether its host is proven to be its owner's.
@@ -57,7 +56,7 @@ pub struct RouteFacts {
 }
 
 impl RouteFacts {
-    /// Whether scheduling would look at both alike: status and version aside, they are the same.
+    /// Whether scheduling would look at both alike: status aside, they are the same.
     pub fn decides_as(&self, other: &RouteFacts) -> bool {
         self.uid == other.uid
             && self.deleting == other.deleting
@@ -73,19 +72,24 @@ impl RouteFacts {
 
 /// A condition, small enough to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
-    /// Whether its status is `True`.
-    pub is_true: bool,
-    /// Digest of status, reason and message.
-    pub digest: u64,
-}
+pub struct Mark(NonZeroU64);
+
+/// What makes a digest of nothing a digest: a mark or none takes eight octets.
+const HIGHEST: NonZeroU64 = NonZeroU64::MIN.saturating_add((1 << 63) - 1);
 
 impl Mark {
     /// The mark of a condition that says this.
     pub fn of(status: &str, reason: &str, message: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         (status, reason, message).hash(&mut hasher);
-        Mark { is_true: status == "True", digest: hasher.finish() }
+        // A digest whose lowest bit says whether the status is `True`, and whose highest is set.
+        let digest = hasher.finish() & !1 | u64::from(status == "True");
+        Mark(HIGHEST | digest)
+    }
+
+    /// Whether its status is `True`.
+    pub fn is_true(self) -> bool {
+        self.0.get() & 1 == 1
     }
 
     fn find(conditions: &[Condition], kind: &str) -> Option<Self> {
@@ -94,31 +98,34 @@ impl Mark {
     }
 }
 
-impl From<Route> for RouteFacts {
-    fn from(route: Route) -> Self {
-        let status = route.status.unwrap_or_default();
+impl From<&Route> for RouteFacts {
+    fn from(route: &Route) -> Self {
+        let status = route.status.as_ref();
+        let conditions = status.map_or(&[][..], |status| &status.conditions);
         let move_to = route.metadata.annotations.as_ref().and_then(|annotations| annotations.get(MOVE_ANNOTATION));
         let proves = |host: &String| {
-            status.challenge.as_ref().is_some_and(|challenge| challenge.name == challenge_name(host))
-                && Mark::find(&status.conditions, HOST_PROVEN).is_some_and(|mark| mark.is_true)
+            status
+                .and_then(|status| status.challenge.as_ref())
+                .is_some_and(|challenge| challenge.name == challenge_name(host))
+                && Mark::find(conditions, HOST_PROVEN).is_some_and(Mark::is_true)
         };
         let host_proven = route.spec.host.as_ref().is_some_and(proves);
+        let bound = status.filter(|status| status.phase == Phase::Scheduled);
+        let text = |text: &Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(Box::from);
         RouteFacts {
-            move_to: move_to.filter(|router| !router.is_empty()).cloned(),
+            move_to: move_to.filter(|router| !router.is_empty()).map(|router| slim::text(router)),
             uid: Uid::of(route.metadata.uid.as_deref()),
-            version: route.metadata.resource_version.unwrap_or_default(),
-            generation: route.metadata.generation.unwrap_or_default(),
-            created: route.metadata.creation_timestamp.map_or(0, |time| time.0.as_second()),
-            labels: route.metadata.labels.unwrap_or_default(),
-            host: route.spec.host.filter(|host| !host.is_empty()),
-            subdomain: route.spec.subdomain.filter(|subdomain| !subdomain.is_empty()),
-            bound: status.phase == Phase::Scheduled,
-            router: status.router.filter(|_| status.phase == Phase::Scheduled),
+            created: route.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+            labels: (&route.metadata.labels).into(),
+            host: text(&route.spec.host),
+            subdomain: text(&route.spec.subdomain),
+            bound: bound.is_some(),
+            router: bound.and_then(|status| status.router.as_deref()).map(slim::text),
             deleting: route.metadata.deletion_timestamp.is_some(),
             host_proven,
-            scheduled: Mark::find(&status.conditions, SCHEDULED),
-            admitted: Mark::find(&status.conditions, ADMITTED),
-            moving: Mark::find(&status.conditions, MOVE_PENDING),
+            scheduled: Mark::find(conditions, SCHEDULED),
+            admitted: Mark::find(conditions, ADMITTED),
+            moving: Mark::find(conditions, MOVE_PENDING),
         }
     }
 }
@@ -265,22 +272,30 @@ pub struct BindingFacts {
     /// Uid of the Route that it binds.
     pub route_uid: Uid,
     /// The Router.
-    pub router: String,
+    pub router: Arc<str>,
     /// A number that grows with each commit, to order bindings by.
     pub turn: u64,
-    /// When the first of its trails begins or is over.
-    pub trail_turn: Option<Timestamp>,
+    /// See [`BindingFacts::trail_turn`]: few have one.
+    pub next_trail: Option<Box<Timestamp>>,
 }
 
-impl From<RouteBinding> for BindingFacts {
-    fn from(binding: RouteBinding) -> Self {
+impl BindingFacts {
+    /// When the first of its trails begins or is over.
+    pub fn trail_turn(&self) -> Option<Timestamp> {
+        self.next_trail.as_deref().copied()
+    }
+}
+
+impl From<&RouteBinding> for BindingFacts {
+    fn from(binding: &RouteBinding) -> Self {
         // Versions are opaque by the API's conventions, and numbers on every known server; else the time must do.
         let version = binding.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
-        let created = binding.metadata.creation_timestamp.map_or(0, |time| time.0.as_second());
+        let created = binding.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
+        let turns = binding.spec.trails.iter().map(|trail| trail.from.as_ref().unwrap_or(&trail.until).0);
         BindingFacts {
-            trail_turn: binding.spec.trails.iter().map(|trail| trail.from.as_ref().unwrap_or(&trail.until).0).min(),
+            next_trail: turns.min().map(Box::new),
             route_uid: Uid::new(&binding.spec.route_uid),
-            router: binding.spec.router,
+            router: slim::text(&binding.spec.router),
             turn: version.unwrap_or_else(|| u64::try_from(created).unwrap_or(0)),
         }
     }
@@ -312,6 +327,24 @@ impl From<NameClaim> for HostClaimFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn facts_are_small() {
+        assert!(size_of::<RouteFacts>() <= 136, "{}", size_of::<RouteFacts>());
+        assert!(size_of::<BindingFacts>() <= 56, "{}", size_of::<BindingFacts>());
+    }
+
+    #[test]
+    fn marks_tell_conditions_apart() {
+        let mark = Mark::of("True", "Scheduled", "placed on shard1");
+        assert!(mark.is_true() && mark == Mark::of("True", "Scheduled", "placed on shard1"));
+        for other in
+            [("False", "Scheduled", "placed on shard1"), ("True", "", "placed on shard1"), ("True", "Scheduled", "")]
+        {
+            assert_ne!(Mark::of(other.0, other.1, other.2), mark, "{other:?}");
+        }
+        assert!(!Mark::of("False", "x", "y").is_true() && !Mark::of("Unknown", "x", "y").is_true());
+    }
 
     #[test]
     fn selectors_match_as_kubernetes_says() {

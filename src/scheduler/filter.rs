@@ -193,6 +193,7 @@ pub fn is_own_name(wish: &Wish<'_>, router: &RouterFacts, host: &str) -> bool {
 pub(super) mod tests {
     use super::*;
     use crate::api::v1alpha1::router::Router;
+    use crate::scheduler::facts::Labels;
     use crate::scheduler::strategy::StrategyName;
 
     /// A Router of this name with one active address and the given fields of its spec.
@@ -232,8 +233,8 @@ pub(super) mod tests {
             (json!({"dns": long}), Err(Rejection::NameTooLong)),
             (json!({"weight": 0}), Ok(())),
         ] {
-            let labels = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
-            let route = RouteFacts { labels: labels("tier", "gold"), ..RouteFacts::default() };
+            let labels = |key: &str, value: &str| Labels::from([(key.to_owned(), value.to_owned())]);
+            let route = RouteFacts { labels: labels("tier", "gold").into(), ..RouteFacts::default() };
             let namespace = NamespaceFacts { labels: labels("team", "a"), ..NamespaceFacts::default() };
             let key = ObjectKey::namespaced("ns", "app");
             let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };

@@ -19,6 +19,7 @@ use crate::api::v1alpha1::route::{ADMITTED, Route};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::{Router, RouterState};
 use crate::client::reflector::ObjectKey;
+use crate::client::slim;
 
 /// A copy of the platform.
 pub struct Forecast {
@@ -100,14 +101,14 @@ impl Forecast {
             Some(refusal) => self.refused.insert(key.clone(), refusal),
             None => self.refused.remove(&key),
         };
-        self.routes.insert(key, RouteFacts::from(route));
+        self.routes.insert(key, RouteFacts::from(&route));
     }
 
     /// Adds a RouteBinding.
     pub fn set_binding(&mut self, binding: RouteBinding) {
         let key = key_of(binding.metadata.namespace.as_deref(), binding.metadata.name.as_deref());
         let (dns, label) = (binding.spec.dns.clone(), binding.spec.label.clone());
-        let facts = BindingFacts::from(binding);
+        let facts = BindingFacts::from(&binding);
         self.snapshot.bound(&key, &facts);
         self.bindings.insert(key, Bound { facts, dns, label });
     }
@@ -184,9 +185,13 @@ impl Forecast {
         if route.deleting || namespace.terminating {
             let what = if route.deleting { "it" } else { "its namespace" };
             let nowhere = Nowhere { reason: "Deleting", message: format!("{what} is being deleted") };
-            return Some(Step { key: key.clone(), from: from.map(|from| from.router), outcome: Err(nowhere) });
+            return Some(Step {
+                key: key.clone(),
+                from: from.map(|from| from.router.to_string()),
+                outcome: Err(nowhere),
+            });
         }
-        let leaving = from.as_ref().map(|from| from.router.as_str());
+        let leaving = from.as_ref().map(|from| &*from.router);
         // One that has a Router was judged before.
         if let Some(refusal) = self.refused.get(key).filter(|_| from.is_none()) {
             return Some(Step { key: key.clone(), from: None, outcome: Err(refusal.clone()) });
@@ -206,10 +211,10 @@ impl Forecast {
                 }
             };
             let bound = self.bindings.entry(key.clone()).or_insert_with(wanted);
-            bound.facts.router.clone_from(&placement.router);
+            bound.facts.router = slim::text(&placement.router);
             bound.dns.clone_from(&placement.dns);
         }
-        Some(Step { key: key.clone(), from: from.map(|from| from.router), outcome })
+        Some(Step { key: key.clone(), from: from.map(|from| from.router.to_string()), outcome })
     }
 }
 

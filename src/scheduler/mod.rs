@@ -50,6 +50,7 @@ use self::rebind::{Cause, Leaving};
 use self::report::{Report, Reporter};
 use self::snapshot::Snapshot;
 use self::strategy::StrategyName;
+use self::waking::Waking;
 use self::webhook::ASKED_AT_A_TIME;
 use self::webhook::rest::Rest;
 use crate::api::names::{is_at_or_below, other_label, takes_names_of};
@@ -60,7 +61,7 @@ use crate::api::v1alpha1::router::Router;
 use crate::client::backoff::random;
 use crate::client::events::{self, Events, Notice};
 use crate::client::lease::{Leadership, Term};
-use crate::client::reflector::{self, Changes, HealthProbe, ObjectKey, Store, reflect};
+use crate::client::reflector::{self, Changes, HealthProbe, Mirrors, ObjectKey, Store, View, reflect};
 
 mod admission;
 mod asking;
@@ -85,6 +86,7 @@ pub mod report;
 pub mod snapshot;
 pub mod strategy;
 mod trace;
+mod waking;
 pub mod webhook;
 
 /// Decisions in a row before events are looked at again: 256 take well under a millisecond.
@@ -157,6 +159,8 @@ pub struct Scheduler {
     routers: Store<RouterFacts>,
     snapshot: Snapshot,
     queue: Queue,
+    /// Which of the routes that wait are to be looked at again.
+    waking: Waking,
     chooser: InUse,
     /// Whether the webhook is asked, if that is what chooses.
     rest: Rest,
@@ -201,6 +205,8 @@ struct UnderWay {
 struct Subject {
     key: ObjectKey,
     route: Arc<RouteFacts>,
+    /// Its resourceVersion.
+    version: Box<str>,
     namespace: Arc<NamespaceFacts>,
     /// Whether its host is the platform's own name for it.
     host_is_own: bool,
@@ -229,6 +235,22 @@ impl Subject {
     }
 }
 
+/// What the scheduler sees of the objects that there may be many of.
+pub struct Views {
+    routes: View<RouteFacts>,
+    bindings: View<BindingFacts>,
+}
+
+impl Views {
+    /// Of these mirrors.
+    pub fn of(mirrors: &Mirrors) -> Self {
+        Views {
+            routes: mirrors.view(|route: &Route| RouteFacts::from(route)),
+            bindings: mirrors.view(|binding: &RouteBinding| BindingFacts::from(binding)),
+        }
+    }
+}
+
 enum Finished {
     Attempt { plan: Box<Plan>, outcome: Outcome, started: Instant },
     Repair { key: ObjectKey, result: kube::Result<()> },
@@ -238,6 +260,14 @@ impl Scheduler {
     /// A scheduler that speaks through `client`, whose identity must be allowed to create NameClaims and RouteBindings, to
     /// change the status of Routes, and to record Events.
     pub fn new(client: kube::Client, settings: Settings, metrics: Metrics) -> Self {
+        let mirrors = Mirrors::new(client.clone());
+        let views = Views::of(&mirrors);
+        mirrors.open();
+        Self::sharing(client, &views, settings, metrics)
+    }
+
+    /// One that follows Routes and RouteBindings in mirrors that others have, too.
+    pub fn sharing(client: kube::Client, views: &Views, settings: Settings, metrics: Metrics) -> Self {
         let mirror = reflector::Settings::default;
         let domain: Arc<str> = settings.domain.as_str().into();
         let router_facts = {
@@ -248,13 +278,14 @@ impl Scheduler {
             reflector::Settings { label_selector: Some(format!("{CLAIM_LABEL}={CLAIM_LABEL_HOST}")), ..mirror() };
         let (routers, router_changes) = reflect(client.clone(), mirror(), router_facts);
         let (namespaces, namespace_changes) = reflect::<Namespace, _>(client.clone(), mirror(), NamespaceFacts::from);
-        let (routes, route_changes) = reflect::<Route, _>(client.clone(), mirror(), RouteFacts::from);
-        let (bindings, binding_changes) = reflect::<RouteBinding, _>(client.clone(), mirror(), BindingFacts::from);
+        let (routes, route_changes) = views.routes.read();
+        let (bindings, binding_changes) = views.bindings.read();
         let (host_claims, claim_changes) = reflect::<NameClaim, _>(client.clone(), only_hosts, HostClaimFacts::from);
         let (switch, switched) = watch::channel(settings.chooser.clone());
         let binder = Binder { client: client.clone(), server: Arc::default(), domain, quiet: settings.quiet };
         Scheduler {
             queue: Queue::new(settings.waits.clone()),
+            waking: Waking::default(),
             drain: Drain::new(settings.drain_rate, settings.concurrency),
             trail_turns: BTreeSet::new(),
             chooser: InUse::new(&settings.chooser, &metrics),
@@ -322,7 +353,8 @@ impl Scheduler {
             self.metrics.leading(self.term.is_some());
             self.release_drained();
             self.turn_trails(&mut under_way);
-            let more = self.schedule_some(&mut under_way, &events);
+            let more_wait = self.wake_some();
+            let more = self.schedule_some(&mut under_way, &events) || more_wait;
             self.write_reports(&mut writes);
             self.metrics.depths(self.queue.depths());
             self.metrics.drain(self.drain.depths());
@@ -365,9 +397,9 @@ impl Scheduler {
             return false;
         }
         let Some(term) = self.term.clone().filter(Term::is_current) else { return false };
+        self.queue.fetch(ASKED_AT_A_TIME.saturating_sub(under_way.questions.len()));
         for _ in 0..DECISIONS_IN_A_ROW {
-            let asked_enough = under_way.questions.len() >= ASKED_AT_A_TIME;
-            if under_way.attempts.len() >= self.settings.concurrency || asked_enough {
+            if under_way.attempts.len() >= self.settings.concurrency {
                 return false;
             }
             let Some(key) = self.queue.pop() else { return false };
@@ -390,7 +422,8 @@ impl Scheduler {
         under_way: &mut UnderWay,
         events: &Events,
     ) -> Option<Subject> {
-        let route = self.routes.get(&key).filter(|route| !route.deleting);
+        let (route, version) = self.routes.get_versioned(&key).unzip();
+        let route = route.filter(|route| !route.deleting);
         let binding = self.bindings.get(&key);
         let binding = binding.filter(|binding| route.as_ref().is_some_and(|route| route.uid == binding.route_uid));
         let says_so = |route: &RouteFacts| {
@@ -439,11 +472,16 @@ impl Scheduler {
             self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
             return None;
         }
-        Some(Subject { key, route, namespace, host_is_own, leaving, started })
+        Some(Subject { key, route, version: version.unwrap_or_default(), namespace, host_is_own, leaving, started })
     }
 
     /// Has a Router chosen, now or beside the loop.
     fn place(&mut self, subject: Subject, term: &Term, under_way: &mut UnderWay, events: &Events) {
+        let must_ask =
+            matches!(self.chooser, InUse::Webhook(_)) && subject.asked().is_none() && !self.rest.is_resting();
+        if must_ask && under_way.questions.len() >= ASKED_AT_A_TIME {
+            return self.queue.set_aside(&subject.key);
+        }
         self.reserve_host(&subject);
         if let Some(to) = subject.asked() {
             let decided = self.timed(|all| decide_asked(&subject.wish(), &all.snapshot, to));
@@ -482,7 +520,7 @@ impl Scheduler {
             // Another one may have held it when this one was asked about.
             self.reserve_host(&subject);
         }
-        let Subject { key, route, host_is_own, leaving, started, .. } = subject;
+        let Subject { key, route, version, host_is_own, leaving, started, .. } = subject;
         let mut placement = match decided {
             Ok(placement) => placement,
             Err(nowhere) => {
@@ -502,7 +540,8 @@ impl Scheduler {
             *summary = format!("moved from {router}, which is draining: {summary}");
         }
         self.snapshot.assume(key.clone(), &placement.router, Instant::now());
-        let plan = Box::new(Plan { key, route, host_is_own, leaving, placement, decided: std::time::Instant::now() });
+        let decided = std::time::Instant::now();
+        let plan = Box::new(Plan { key, route, version, host_is_own, leaving, placement, decided });
         let (binder, term, flying) = (self.binder.clone(), term.clone(), plan.key.clone());
         let task = under_way.attempts.spawn(async move {
             let outcome = binder.bind(&plan, &term).await;
@@ -519,8 +558,7 @@ impl Scheduler {
         self.rest = Rest::default();
         // The routes asked about come back to the queue as their questions end.
         under_way.questions.abort_all();
-        let woken = self.queue.wake(|_| true);
-        self.metrics.woken.inc_by(woken as u64);
+        self.waking.for_any();
     }
 
     fn on_landed(&mut self, landed: Result<(task::Id, Finished), JoinError>, events: &Events) {

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::task::{self, JoinError};
 use tokio::time::{Instant, timeout};
 
-use super::facts::{BindingFacts, RouteFacts};
+use super::facts::{BindingFacts, Mark, RouteFacts};
 use super::rebind::{Cause, Leaving, held_by_caches};
 use super::report::Report;
 use super::{Scheduler, UnderWay};
@@ -44,7 +44,7 @@ impl Scheduler {
         };
         let router = self.snapshot.router(&binding.router);
         let trail = router.map(|(router, _)| held_by_caches(router, Timestamp::now()).max(self.settings.trail_minimum));
-        Some(Leaving { router: binding.router.clone(), cause, trail })
+        Some(Leaving { router: binding.router.to_string(), cause, trail })
     }
 
     /// Whether a bound route is to be looked at, by what its own status says.
@@ -64,7 +64,7 @@ impl Scheduler {
     /// A route that was to move is not to any more: what it is told of that is taken back.
     pub(super) fn take_back(&mut self, key: &ObjectKey, route: &RouteFacts) {
         // Who does not lead leaves it to who does, and finds it in its next search if it comes to lead.
-        if route.bound && route.moving.is_some_and(|moving| moving.is_true) && self.may_decide() {
+        if route.bound && route.moving.is_some_and(Mark::is_true) && self.may_decide() {
             self.reports.insert(key.clone(), Report::stays(&route.uid));
         }
     }
@@ -81,9 +81,9 @@ impl Scheduler {
             tracing::info!(router, "the Router is draining: its routes are moved to others");
         }
         for (key, binding) in self.bindings.all() {
-            if begun.contains(&binding.router) {
+            if begun.contains(&*binding.router) {
                 self.drain.add(&key);
-            } else if ended.contains(&binding.router)
+            } else if ended.contains(&*binding.router)
                 && self.drain.remove(&key)
                 && let Some(route) = self.routes.get(&key).filter(|route| route.move_to.is_none())
             {
@@ -97,10 +97,10 @@ impl Scheduler {
 
     /// A binding is there, or is different.
     pub(super) fn follow_binding(&mut self, key: &ObjectKey, before: Option<&BindingFacts>, now: &BindingFacts) {
-        if let Some(time) = before.and_then(|before| before.trail_turn) {
+        if let Some(time) = before.and_then(BindingFacts::trail_turn) {
             self.trail_turns.remove(&(time, key.clone()));
         }
-        if let Some(time) = now.trail_turn {
+        if let Some(time) = now.trail_turn() {
             self.trail_turns.insert((time, key.clone()));
         }
         if before.is_some_and(|before| before.router != now.router || before.route_uid != now.route_uid) {
@@ -120,7 +120,7 @@ impl Scheduler {
 
     /// A binding is gone.
     pub(super) fn forget_binding(&mut self, key: &ObjectKey, last: &BindingFacts) {
-        if let Some(time) = last.trail_turn {
+        if let Some(time) = last.trail_turn() {
             self.trail_turns.remove(&(time, key.clone()));
         }
         self.drain.remove(key);
@@ -171,7 +171,7 @@ impl Scheduler {
             tracing::warn!(route = %key, %error, "the trails of a moved route cannot be changed; trying again");
         }
         let now = Timestamp::now();
-        if self.bindings.get(&key).is_some_and(|binding| binding.trail_turn.is_some_and(|time| time <= now)) {
+        if self.bindings.get(&key).is_some_and(|binding| binding.trail_turn().is_some_and(|time| time <= now)) {
             let again = now.checked_add(TRAIL_RETRY).unwrap_or(Timestamp::MAX);
             self.trail_turns.insert((again, key));
         }

@@ -16,7 +16,7 @@
 //! A route is at one place only. Each wait is longer than the one before, up to a bound, and shortened at random, so that
 //! routes which failed together do not come back together. The queue holds no more than there are routes.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -74,8 +74,14 @@ pub struct Queue {
     places: HashMap<ObjectKey, Place>,
     fresh: VecDeque<ObjectKey>,
     woken: VecDeque<ObjectKey>,
+    /// What was looked at, and waits until a question may be asked.
+    aside: VecDeque<ObjectKey>,
+    /// Those that wait, whatever for, by the number of their wait.
+    waiting: BTreeMap<u64, ObjectKey>,
     /// When waits end, soonest first.
-    times: BTreeSet<(Instant, ObjectKey)>,
+    times: BTreeSet<(Instant, u64)>,
+    /// The number of the next wait.
+    next_wait: u64,
     woken_next: bool,
     woken_in_flight: usize,
     depths: Depths,
@@ -91,13 +97,35 @@ struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Active,
-    BackingOff(Instant),
-    Unschedulable(Instant),
+    Aside,
+    BackingOff(Wait),
+    Unschedulable(Wait),
     /// `again`: the route changed meanwhile. `line`: where it stood.
     InFlight {
         again: bool,
         line: Line,
     },
+}
+
+/// A wait: numbers are given in the order in which waits begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Wait {
+    number: u64,
+    until: Instant,
+}
+
+/// The part of those that wait for a Router which is still to be looked at. Who begins to wait later is not in it.
+#[derive(Debug)]
+pub struct Round {
+    next: u64,
+    end: u64,
+}
+
+impl Round {
+    /// Whether all were looked at.
+    pub fn is_over(&self) -> bool {
+        self.next >= self.end
+    }
 }
 
 impl Queue {
@@ -108,7 +136,10 @@ impl Queue {
             places: HashMap::new(),
             fresh: VecDeque::new(),
             woken: VecDeque::new(),
+            aside: VecDeque::new(),
+            waiting: BTreeMap::new(),
             times: BTreeSet::new(),
+            next_wait: 0,
             woken_next: false,
             woken_in_flight: 0,
             depths: Depths::default(),
@@ -118,7 +149,7 @@ impl Queue {
     /// The route is new or has changed: it is to be looked at, whatever it waited for.
     pub fn push(&mut self, key: ObjectKey) {
         match self.places.get_mut(&key) {
-            Some(Place { stage: Stage::Active, .. }) => {}
+            Some(Place { stage: Stage::Active | Stage::Aside, .. }) => {}
             Some(Place { stage: Stage::InFlight { again, .. }, .. }) => *again = true,
             Some(place) => {
                 place.attempts = 0;
@@ -171,6 +202,26 @@ impl Queue {
         }
     }
 
+    /// The route cannot be gone on with before others are: it waits for [`Self::fetch`], and keeps none from being looked at.
+    pub fn set_aside(&mut self, key: &ObjectKey) {
+        if self.land(key).is_some()
+            && let Some(place) = self.places.get_mut(key)
+        {
+            place.stage = Stage::Aside;
+            self.depths.active += 1;
+            self.aside.push_back(key.clone());
+        }
+    }
+
+    /// So many of those that were set aside longest are to be looked at again.
+    pub fn fetch(&mut self, count: usize) {
+        for _ in 0..count {
+            let is_aside = |key: &ObjectKey| self.places.get(key).is_some_and(|place| place.stage == Stage::Aside);
+            let Some(key) = std::iter::from_fn(|| self.aside.pop_front()).find(is_aside) else { return };
+            self.activate(key, Line::Fresh);
+        }
+    }
+
     /// The attempt ended, and the route needs no Router any more.
     pub fn done(&mut self, key: &ObjectKey) {
         if let Some(again) = self.land(key) {
@@ -194,18 +245,29 @@ impl Queue {
         self.wait(key, now, |attempts| delay(first, longest, attempts, random), Stage::Unschedulable);
     }
 
-    /// Something changed: of the routes that wait for a Router, those for which it `could_help` are looked at again. The
-    /// answer is how many those are.
-    pub fn wake(&mut self, could_help: impl Fn(&ObjectKey) -> bool) -> usize {
-        if self.depths.unschedulable == 0 {
+    /// All who wait for a Router now, to be looked at by [`Self::wake`].
+    pub fn round(&self) -> Round {
+        let next = self.waiting.keys().next().copied().unwrap_or(self.next_wait);
+        Round { next, end: if self.depths.unschedulable == 0 { next } else { self.next_wait } }
+    }
+
+    /// Something changed: of the next `looked_at_max` routes of the round, in the order in which their waits began, those for
+    /// which it `could_help` are looked at again. The answer is how many those are.
+    pub fn wake(&mut self, round: &mut Round, looked_at_max: usize, could_help: impl Fn(&ObjectKey) -> bool) -> usize {
+        if round.is_over() {
             return 0;
         }
-        let waiting = |(key, place): (&ObjectKey, &Place)| {
-            (matches!(place.stage, Stage::Unschedulable(_)) && could_help(key)).then(|| key.clone())
-        };
-        let mut keys: Vec<ObjectKey> = self.places.iter().filter_map(waiting).collect();
-        // Hash order would be another one after each restart.
-        keys.sort_unstable();
+        let places = &self.places;
+        let waits_for_router =
+            |key: &ObjectKey| places.get(key).is_some_and(|place| matches!(place.stage, Stage::Unschedulable(_)));
+        let mut keys = Vec::new();
+        let mut rest = self.waiting.range(round.next..round.end);
+        for (_, key) in rest.by_ref().take(looked_at_max) {
+            if waits_for_router(key) && could_help(key) {
+                keys.push(key.clone());
+            }
+        }
+        round.next = rest.next().map_or(round.end, |(number, _)| *number);
         let count = keys.len();
         for key in keys {
             self.activate(key, Line::Woken);
@@ -215,8 +277,8 @@ impl Queue {
 
     /// Makes those active whose wait is over.
     pub fn ripen(&mut self, now: Instant) {
-        while let Some((time, key)) = self.times.first().filter(|(time, _)| *time <= now).cloned() {
-            self.times.remove(&(time, key.clone()));
+        while let Some((_, number)) = self.times.first().copied().filter(|(time, _)| *time <= now) {
+            let Some(key) = self.waiting.get(&number).cloned() else { return };
             self.activate(key, Line::Woken);
         }
     }
@@ -246,19 +308,21 @@ impl Queue {
         key: &ObjectKey,
         now: Instant,
         length: impl Fn(u32) -> Duration,
-        stage: impl Fn(Instant) -> Stage,
+        stage: impl Fn(Wait) -> Stage,
     ) -> u32 {
         let Some(again) = self.land(key) else { return 0 };
         let Some(place) = self.places.get_mut(key) else { return 0 };
-        let until = now + length(place.attempts);
+        let wait = Wait { number: self.next_wait, until: now + length(place.attempts) };
+        self.next_wait += 1;
         place.attempts = place.attempts.saturating_add(1);
         let attempts = place.attempts;
-        place.stage = stage(until);
+        place.stage = stage(wait);
         match place.stage {
             Stage::Unschedulable(_) => self.depths.unschedulable += 1,
             _ => self.depths.backing_off += 1,
         }
-        self.times.insert((until, key.clone()));
+        self.waiting.insert(wait.number, key.clone());
+        self.times.insert((wait.until, wait.number));
         if again {
             self.push(key.clone());
         }
@@ -290,23 +354,24 @@ impl Queue {
 
     /// Keeps the lines from filling with names that were removed: a process that does not lead never pops.
     fn compact(&mut self) {
-        let names = self.fresh.len() + self.woken.len();
+        let names = self.fresh.len() + self.woken.len() + self.aside.len();
         if names > 2 * self.depths.active + STALE_NAMES_MAX {
             let mut seen = HashSet::new();
             let places = &self.places;
-            let mut stays = |key: &ObjectKey| {
-                places.get(key).is_some_and(|place| place.stage == Stage::Active) && seen.insert(key.clone())
+            let mut stays = |key: &ObjectKey, stage: Stage| {
+                places.get(key).is_some_and(|place| place.stage == stage) && seen.insert(key.clone())
             };
-            self.fresh.retain(&mut stays);
-            self.woken.retain(&mut stays);
+            self.fresh.retain(|key| stays(key, Stage::Active));
+            self.woken.retain(|key| stays(key, Stage::Active));
+            self.aside.retain(|key| stays(key, Stage::Aside));
         }
     }
 
     /// Takes the route out of the counts, and out of the times, of where it is.
     fn leave(&mut self, key: &ObjectKey) {
         let Some(place) = self.places.get(key) else { return };
-        let until = match place.stage {
-            Stage::Active => {
+        let wait = match place.stage {
+            Stage::Active | Stage::Aside => {
                 self.depths.active -= 1;
                 return;
             }
@@ -315,16 +380,17 @@ impl Queue {
                 self.woken_in_flight -= usize::from(line == Line::Woken);
                 return;
             }
-            Stage::BackingOff(until) => {
+            Stage::BackingOff(wait) => {
                 self.depths.backing_off -= 1;
-                until
+                wait
             }
-            Stage::Unschedulable(until) => {
+            Stage::Unschedulable(wait) => {
                 self.depths.unschedulable -= 1;
-                until
+                wait
             }
         };
-        self.times.remove(&(until, key.clone()));
+        self.waiting.remove(&wait.number);
+        self.times.remove(&(wait.until, wait.number));
     }
 }
 
@@ -345,6 +411,13 @@ mod tests {
 
     fn names(queue: &mut Queue) -> Vec<String> {
         std::iter::from_fn(|| queue.pop()).map(|key| key.name).collect()
+    }
+
+    fn wake(queue: &mut Queue, could_help: impl Fn(&ObjectKey) -> bool) -> usize {
+        let mut round = queue.round();
+        let woken = queue.wake(&mut round, usize::MAX, could_help);
+        assert!(round.is_over());
+        woken
     }
 
     #[test]
@@ -375,7 +448,7 @@ mod tests {
             let now = Instant::now();
             assert_eq!(queue.failed(&key("a"), now, u64::MAX), failures);
             assert_eq!(queue.next_time(), Some(now + Duration::from_millis(millis)));
-            assert_eq!(queue.wake(|_| true), 0, "a change of Routers does not mend a failure");
+            assert_eq!(wake(&mut queue, |_| true), 0, "a change of Routers does not mend a failure");
             queue.ripen(now + Duration::from_millis(millis - 1));
             assert_eq!(queue.depths().backing_off, 1);
             queue.ripen(now + Duration::from_millis(millis));
@@ -393,7 +466,7 @@ mod tests {
             queue.unschedulable(&key, Instant::now(), 0);
         }
         assert_eq!(queue.depths().unschedulable, 4);
-        assert_eq!(queue.wake(|key| key.name != "b"), 3);
+        assert_eq!(wake(&mut queue, |key| key.name != "b"), 3);
         queue.push(key("fresh1"));
         queue.push(key("fresh2"));
         let order = names(&mut queue);
@@ -413,7 +486,7 @@ mod tests {
         for key in names(&mut queue) {
             queue.unschedulable(&ObjectKey::namespaced("ns", &key), Instant::now(), 0);
         }
-        queue.wake(|_| true);
+        wake(&mut queue, |_| true);
         let flying = names(&mut queue);
         assert_eq!(flying.len(), WOKEN_AT_A_TIME);
         queue.push(key("fresh"));
@@ -423,6 +496,26 @@ mod tests {
         queue.failed(&key(&flying[0]), Instant::now(), 0);
         queue.done(&key(&flying[1]));
         assert_eq!(names(&mut queue).len(), 2);
+    }
+
+    #[test]
+    fn what_is_set_aside_keeps_nobody_waiting() {
+        let mut queue = Queue::new(Waits::default());
+        ["a", "b", "c", "d"].iter().for_each(|name| queue.push(key(name)));
+        for name in ["a", "b", "c"] {
+            assert_eq!(queue.pop(), Some(key(name)));
+            queue.set_aside(&key(name));
+        }
+        assert_eq!((queue.depths().active, queue.depths().in_flight), (4, 0));
+        // A change is seen when it is looked at again; one that is gone is passed over.
+        queue.push(key("a"));
+        queue.remove(&key("b"));
+        assert_eq!((queue.pop(), queue.pop()), (Some(key("d")), None));
+        queue.fetch(1);
+        assert_eq!((queue.pop(), queue.pop()), (Some(key("a")), None));
+        queue.fetch(9);
+        assert_eq!(names(&mut queue), ["c"]);
+        assert_eq!(queue.depths().active, 0);
     }
 
     #[test]
@@ -440,7 +533,7 @@ mod tests {
     proptest! {
         /// Whatever happens, each route is at one place, the counts are right, and none is lost.
         #[test]
-        fn counts_are_right(steps in proptest::collection::vec((0_u8..8, 0_u8..6), 0..200)) {
+        fn counts_are_right(steps in proptest::collection::vec((0_u8..10, 0_u8..6), 0..200)) {
             let mut queue = Queue::new(Waits::default());
             let mut now = Instant::now();
             let mut flying: Vec<ObjectKey> = Vec::new();
@@ -450,9 +543,11 @@ mod tests {
                     0 | 1 => queue.push(key),
                     2 => queue.remove(&key),
                     3 => flying.extend(queue.pop()),
-                    4 => { queue.wake(|key| key.name.as_str() < "3"); }
+                    4 => { wake(&mut queue, |key| key.name.as_str() < "3"); }
                     5 => { now += Duration::from_millis(150); queue.ripen(now); }
                     6 => if let Some(key) = flying.pop() { queue.failed(&key, now, 0); },
+                    7 => if let Some(key) = flying.pop() { queue.set_aside(&key) },
+                    8 => queue.fetch(which.into()),
                     _ => if let Some(key) = flying.pop() {
                         if which % 2 == 0 { queue.done(&key) } else { queue.unschedulable(&key, now, 0) }
                     },
@@ -464,7 +559,9 @@ mod tests {
                     queue.places.len()
                 );
                 prop_assert_eq!(depths.backing_off + depths.unschedulable, queue.times.len());
+                prop_assert_eq!(queue.waiting.len(), queue.times.len());
             }
+            queue.fetch(usize::MAX);
             let active = queue.depths().active;
             prop_assert_eq!(names(&mut queue).len(), active);
         }

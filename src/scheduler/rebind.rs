@@ -90,7 +90,7 @@ impl Binder {
             }
             let Some(route) = routes.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
             let version = route.metadata.resource_version.clone();
-            if !RouteFacts::from(route).decides_as(&plan.route) {
+            if !RouteFacts::from(&route).decides_as(&plan.route) {
                 return Ok(Outcome::Changed);
             }
             let now = Timestamp::now();
@@ -228,6 +228,7 @@ mod tests {
         Plan {
             key: ObjectKey::namespaced("ns", "app"),
             route: Arc::default(),
+            version: "7".into(),
             host_is_own: false,
             leaving: None,
             placement: Placement {

@@ -123,9 +123,12 @@ impl Snapshot {
         self.count(key);
         // A turn of our own was counted when it was decided, in the order of decisions. The store's order may differ a
         // little, and taking it over would break the circle.
-        let ours = assumed.is_some_and(|assumed| assumed.router == binding.router);
+        let ours = assumed.is_some_and(|assumed| *assumed.router == *binding.router);
         self.last_turn = self.last_turn.max(binding.turn);
-        let shard = self.shards.entry(binding.router.clone()).or_default();
+        if !self.shards.contains_key(&*binding.router) {
+            self.shards.insert(binding.router.to_string(), Shard::default());
+        }
+        let shard = self.shards.get_mut(&*binding.router).expect("it is there by now");
         shard.routes += 1;
         if !ours {
             shard.last_turn = shard.last_turn.max(binding.turn);
@@ -217,7 +220,7 @@ mod tests {
     use super::*;
 
     fn binding(router: &str, turn: u64) -> BindingFacts {
-        BindingFacts { router: router.to_owned(), turn, ..BindingFacts::default() }
+        BindingFacts { router: router.into(), turn, ..BindingFacts::default() }
     }
 
     #[test]

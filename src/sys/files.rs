@@ -1,4 +1,4 @@
-//! How many files and sockets this process may have open, and how much room its files have.
+//! How many files and sockets this process may have open, how large its files may be, and how much room they have.
 //!
 //! The usual soft limit of 1,024 is there for programs that use `select`; a server with thousands of connections raises
 //! it to the hard limit, as systemd's documentation advises. The standard library offers none of these calls.
@@ -26,6 +26,13 @@ pub fn raise_open_files_max() -> io::Result<u64> {
         }
     }
     Ok(limit.rlim_cur)
+}
+
+/// From now on a write beyond the largest size that a file may have (`ulimit -f`) fails, as on a full disk. By default the
+/// system ends the process, without a word.
+pub fn outlive_file_size_max() {
+    // SAFETY: to ignore a signal runs no code of ours when it comes.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// How many octets the file system of `file` has left for this process: without what is kept for the superuser. Quotas are

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use signpost::api::v1alpha1::router::Router;
-use signpost::client::reflector::{Change, Changes, ObjectKey, Restart, Settings, Store, reflect};
+use signpost::client::reflector::{Change, Changes, Mirrors, ObjectKey, Restart, Settings, Store, View, reflect};
 
 use crate::fake_api::FakeApi;
 use crate::{router, until};
@@ -274,4 +274,109 @@ async fn events_out_of_order_bring_no_object_back() {
     };
     until("the mirror is as the API", || is_true(&store)).await;
     follower.abort();
+}
+
+/// Two views of the Routers' descriptions, as they are and doubled.
+fn views(api: &FakeApi) -> [View<String>; 2] {
+    let mirrors = Mirrors::new(api.client());
+    let description = |router: &Router| router.spec.description.clone().unwrap_or_default();
+    let views = [mirrors.view(description), mirrors.view(move |router: &Router| description(router).repeat(2))];
+    mirrors.open();
+    views
+}
+
+#[tokio::test]
+async fn views_share_a_mirror() {
+    let api = FakeApi::new(8);
+    api.put("routers", described("a", "1"));
+    let [plain, doubled] = views(&api);
+    let ((store, mut first), (doubles, mut second)) = (plain.read(), doubled.read());
+    assert_eq!(next(&mut first).await, "R(+a=1)1");
+    assert!(store.is_synced() && !doubles.is_synced(), "the other was not told");
+    api.put("routers", described("b", "2"));
+    assert_eq!(next(&mut first).await, "+b=2");
+    assert_eq!((next(&mut second).await, next(&mut second).await), ("R(+a=11)1".to_owned(), "+b=22".to_owned()));
+    assert_eq!(doubles.get(&key("b")).as_deref().map(String::as_str), Some("22"));
+    assert_eq!((api.requests("GET routers"), api.requests("WATCH routers")), (1, 1));
+    // Who comes later begins with all that is there, and nobody else hears of it.
+    let (_, mut third) = plain.read();
+    assert_eq!(next(&mut third).await, "R(+a=1 +b=2)2");
+    drop(first);
+    api.recreate("routers", described("a", "3"));
+    api.delete("routers", "", "b");
+    for (changes, expected) in [(&mut second, ["!a=33", "-b"]), (&mut third, ["!a=3", "-b"])] {
+        assert_eq!([next(changes).await, next(changes).await], expected);
+    }
+    store.list_again();
+    assert_eq!((next(&mut third).await, next(&mut second).await), ("R()1".to_owned(), "R()1".to_owned()));
+    assert_eq!(store.health().restarts, doubles.health().restarts);
+}
+
+#[tokio::test]
+async fn a_view_that_nobody_has_read_for_a_while_begins_with_a_list() {
+    let api = FakeApi::new(9);
+    api.put("routers", described("a", "1"));
+    let [plain, _] = views(&api);
+    let (_, mut changes) = plain.read();
+    assert_eq!(next(&mut changes).await, "R(+a=1)1");
+    drop(changes);
+    api.put("routers", described("b", "2"));
+    api.delete("routers", "", "a");
+    let (store, mut changes) = plain.read();
+    assert!(!store.is_synced());
+    assert_eq!(next(&mut changes).await, "R(+b=2)1");
+    api.put("routers", described("b", "3"));
+    assert_eq!(next(&mut changes).await, "~b=3");
+}
+
+#[tokio::test]
+async fn views_stay_alike_through_faults() {
+    let api = FakeApi::new(10);
+    api.set_faults(crate::fake_api::Faults { broken_watches: 200, failures: 100, ..Default::default() });
+    let [plain, doubled] = views(&api);
+    let followed = [plain.read(), doubled.read()].map(|(store, mut changes)| {
+        let told = std::sync::Arc::new(std::sync::Mutex::new(std::collections::BTreeMap::new()));
+        let model = told.clone();
+        let task = tokio::spawn(async move {
+            loop {
+                let change = changes.next().await;
+                let mut model = model.lock().expect("no panic");
+                match change {
+                    Change::Applied(one) => drop(model.insert(one.key.name, one.now.to_string())),
+                    Change::Deleted { key, .. } => drop(model.remove(&key.name)),
+                    Change::Resynced(resync) => {
+                        resync.vanished.iter().for_each(|(key, _)| drop(model.remove(&key.name)));
+                        model.extend(resync.applied.into_iter().map(|one| (one.key.name, one.now.to_string())));
+                        assert_eq!(model.len(), resync.total);
+                    }
+                }
+            }
+        });
+        (store, told, task)
+    });
+    for i in 0..300 {
+        api.put("routers", described(&format!("r{}", i % 40), &i.to_string()));
+        if i % 7 == 0 {
+            api.delete("routers", "", &format!("r{}", (i * 3) % 40));
+        }
+        if i % 90 == 0 {
+            api.forget_history();
+        }
+        tokio::task::yield_now().await;
+    }
+    let there = || {
+        let all = api.all("routers").into_iter();
+        let of =
+            |object: &Value, place: &str| object.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
+        all.map(|object| (of(&object, "/metadata/name"), of(&object, "/spec/description"))).collect()
+    };
+    for (times, (store, told, task)) in followed.iter().enumerate() {
+        let expected = || -> std::collections::BTreeMap<String, String> {
+            let there: Vec<(String, String)> = there();
+            there.into_iter().map(|(name, text)| (name, text.repeat(times + 1))).collect()
+        };
+        until("all was told", || *told.lock().expect("no panic") == expected() && store.len() == expected().len())
+            .await;
+        task.abort();
+    }
 }

@@ -195,6 +195,47 @@ async fn a_route_without_a_router_says_why_and_is_placed_when_one_comes() {
 }
 
 #[tokio::test]
+async fn routers_that_come_while_very_many_routes_wait_get_each_theirs() {
+    // More than are looked at in a row, and than say anew why they wait at each change.
+    const ROUTES: usize = 1_500;
+    let api = platform(1, 0);
+    let tiers = ["gold", "silver", "lead"];
+    let of_tier = |number: usize, tier: &str| {
+        let mut route = route("ns", &format!("r{number:04}"), &json!({}));
+        route["metadata"]["labels"] = json!({"tier": tier});
+        route
+    };
+    let taking = |tier: &str| router(tier, &json!({"routeSelector": {"matchLabels": {"tier": tier}}}));
+    for number in 0..ROUTES {
+        api.put("routes", of_tier(number, tiers[number % 3]));
+    }
+    // None is looked at again by itself before the test is over.
+    let long = Duration::from_secs(3_600);
+    let running = start_with(&api, |settings| {
+        settings.waits = Waits { unschedulable_first: long, unschedulable_longest: long, ..settings.waits.clone() };
+        settings.search = long;
+    });
+    until("all wait", || api.all("routes").iter().all(|route| condition(route, "Scheduled").is_some())).await;
+    api.put("routers", taking("gold"));
+    api.put("routers", taking("silver"));
+    // Routes change, come and go while these are searched for.
+    api.put("routes", of_tier(ROUTES - 1, "gold"));
+    api.put("routes", of_tier(ROUTES, "silver"));
+    api.delete("routes", "ns", "r0000");
+    until("the last that was found is placed", || scheduled(&api) == 2 * ROUTES / 3 + 1).await;
+    assert_eq!(per_router(&api), [("gold".to_owned(), ROUTES / 3), ("silver".to_owned(), ROUTES / 3 + 1)].into());
+    let theirs = |route: &Value| {
+        let (tier, router) = (&route["metadata"]["labels"]["tier"], &route["status"]["router"]);
+        if tier == "lead" { router.is_null() } else { tier == router }
+    };
+    assert!(api.all("routes").iter().all(theirs));
+    api.put("routers", taking("lead"));
+    until("the others are placed", || scheduled(&api) == ROUTES).await;
+    check_all(&api);
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn a_namespace_that_gets_the_label_wakes_its_routes() {
     let api = platform(1, 0);
     api.put("routers", router("shard1", &json!({"namespaceSelector": {"matchLabels": {"team": "a"}}})));

@@ -171,6 +171,7 @@ pub struct Context<'a> {
 }
 
 /// A write, as the rules of the kind see it before the commit.
+#[derive(Clone, Copy)]
 pub enum Operation<'a> {
     /// A new object.
     Create(&'a Value),

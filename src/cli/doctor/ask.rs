@@ -2,24 +2,23 @@
 //!
 //! It blocks; whoever asks many servers does so in threads. Names are texts in lower case with a dot at the end.
 
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hickory_proto::op::{Message, MessageType};
+use hickory_proto::op::Message;
 use hickory_proto::rr::{RData, Record as Resource, RecordType};
+use tokio::runtime::{Builder, Runtime};
 
-/// Times that a datagram is sent.
-const TRIES: usize = 2;
-/// Largest answer that is read.
-const OCTETS_MAX: usize = 65_535;
+use crate::inquiry::{AskError, Inquiry};
+use crate::wire::header::FLAG_RD;
+use crate::wire::{self, Name};
+
 /// Most questions of one visit: what a hundred servers and shards need, and an end to any loop.
 const QUESTIONS_MAX: u32 = 5_000;
-/// An option of the range for experiments (RFC 6891 §9), which no server knows.
-const OPTION_UNKNOWN: u16 = 65_001;
-/// What answers over UDP may have: no fragments anywhere.
-const PAYLOAD: u16 = 1_232;
+/// An option of the range for experiments (RFC 6891 §9), 65,001, which no server knows, with one octet.
+const OPTION_UNKNOWN: [u8; 5] = [0xfd, 0xe9, 0, 1, 0];
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,13 +152,20 @@ impl Reply {
 pub struct Client {
     /// How long one try may take.
     timeout: Duration,
+    /// What the sockets of all threads wait in.
+    runtime: Runtime,
     asked: AtomicU32,
 }
 
 impl Client {
     /// One that waits so long for each answer.
-    pub fn new(timeout: Duration) -> Client {
-        Client { timeout, asked: AtomicU32::new(0) }
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no thread for that.
+    pub fn new(timeout: Duration) -> io::Result<Client> {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        Ok(Client { timeout, runtime, asked: AtomicU32::new(0) })
     }
 
     /// Asks, and comes again over TCP if the answer was cut off.
@@ -167,126 +173,47 @@ impl Client {
         if self.asked.fetch_add(1, Ordering::Relaxed) >= QUESTIONS_MAX {
             return Err(Fault::Unasked(format!("more than {QUESTIONS_MAX} questions")));
         }
-        let number = self.asked.load(Ordering::Relaxed);
-        // Nobody forges answers for a doctor on a line of its own; the socket takes them from the server alone.
-        let id = (number.wrapping_mul(40_503) ^ std::process::id()) as u16;
-        let query = encode(id, name, rtype, manner)?;
-        if manner == Manner::Tcp {
-            return self.over_tcp(server, &query, id);
-        }
-        let (reply, truncated) = self.over_udp(server, &query, id)?;
-        if truncated { self.over_tcp(server, &query, id) } else { Ok(reply) }
-    }
-
-    fn over_udp(&self, server: SocketAddr, query: &[u8], id: u16) -> Result<(Reply, bool), Fault> {
-        let any = if server.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
-        let socket = UdpSocket::bind((any, 0)).and_then(|socket| socket.connect(server).map(|()| socket));
-        let socket = socket.map_err(unreachable)?;
-        let mut buffer = vec![0; OCTETS_MAX];
-        let mut fault = Fault::Silent;
-        for _ in 0..TRIES {
-            if let Err(error) = socket.send(query) {
-                fault = unreachable(error);
-                continue;
+        let name: Name = name.parse().map_err(|error| Fault::Unasked(format!("{name} is no name: {error}")))?;
+        let inquiry = inquiry(&name, rtype, manner);
+        let asking = async {
+            match manner {
+                Manner::Tcp => inquiry.ask_over_tcp(server, self.timeout).await,
+                _ => inquiry.ask(server, self.timeout).await,
             }
-            let deadline = Instant::now() + self.timeout;
-            loop {
-                let left = deadline.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    break;
-                }
-                socket.set_read_timeout(Some(left)).map_err(unreachable)?;
-                match socket.recv(&mut buffer) {
-                    Ok(length) if is_answer(&buffer[..length], id) => return decode(&buffer[..length]),
-                    Ok(_) => {}
-                    Err(error) if is_timeout(&error) => break,
-                    Err(error) => {
-                        fault = unreachable(error);
-                        break;
-                    }
-                }
-            }
-        }
-        Err(fault)
-    }
-
-    fn over_tcp(&self, server: SocketAddr, query: &[u8], id: u16) -> Result<Reply, Fault> {
-        let exchange = || -> io::Result<Vec<u8>> {
-            let mut stream = TcpStream::connect_timeout(&server, self.timeout)?;
-            stream.set_read_timeout(Some(self.timeout))?;
-            stream.set_write_timeout(Some(self.timeout))?;
-            let length = u16::try_from(query.len()).expect("a question is short");
-            stream.write_all(&[&length.to_be_bytes(), query].concat())?;
-            let mut length = [0; 2];
-            stream.read_exact(&mut length)?;
-            let mut answer = vec![0; usize::from(u16::from_be_bytes(length))];
-            stream.read_exact(&mut answer)?;
-            Ok(answer)
         };
-        let answer = exchange().map_err(|error| if is_timeout(&error) { Fault::Silent } else { unreachable(error) })?;
-        if !is_answer(&answer, id) {
-            return Err(Fault::Unreadable("it answers another question".to_owned()));
-        }
-        Ok(decode(&answer)?.0)
+        let response = self.runtime.block_on(asking).map_err(|error| match error {
+            AskError::Silent(_) => Fault::Silent,
+            AskError::Unreachable(kind) => unreachable(kind),
+            AskError::Malformed => Fault::Unreadable("it answers another question".to_owned()),
+        })?;
+        decode(&response.octets)
     }
 }
 
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
-}
-
-fn unreachable(error: io::Error) -> Fault {
-    Fault::Unreachable(match error.kind() {
+fn unreachable(kind: io::ErrorKind) -> Fault {
+    Fault::Unreachable(match kind {
         io::ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => "it closes the connection".to_owned(),
-        _ => error.to_string(),
+        _ => kind.to_string(),
     })
 }
 
-/// A question (RFC 1035 §4.1), with an OPT record (RFC 6891 §6.1.2).
-fn encode(id: u16, name: &str, rtype: Type, manner: Manner) -> Result<Vec<u8>, Fault> {
-    let mut query = id.to_be_bytes().to_vec();
-    let recursion = if manner == Manner::Recursive { 1 } else { 0 };
-    query.extend([recursion, 0, 0, 1, 0, 0, 0, 0, 0, 1]);
-    for label in name.split('.').filter(|label| !label.is_empty()) {
-        let length = u8::try_from(label.len()).ok().filter(|length| *length < 64);
-        query.push(length.ok_or_else(|| Fault::Unasked(format!("{name} is no name: a label is too long")))?);
-        query.extend(label.as_bytes());
-    }
-    query.push(0);
-    if query.len() > 12 + 255 {
-        return Err(Fault::Unasked(format!("{name} is too long for a name")));
-    }
-    query.extend(rtype.number().to_be_bytes());
-    query.extend([0, 1]);
-    let version = u8::from(manner == Manner::UnknownVersion);
-    query.extend([0, 0, 41]);
-    query.extend(PAYLOAD.to_be_bytes());
-    query.extend([0, version, 0, 0]);
+fn inquiry(name: &Name, rtype: Type, manner: Manner) -> Inquiry<'_> {
+    let plain = Inquiry::new(name, wire::RecordType(rtype.number()));
     match manner {
-        Manner::UnknownOption => {
-            query.extend([0, 5]);
-            query.extend(OPTION_UNKNOWN.to_be_bytes());
-            query.extend([0, 1, 0]);
-        }
-        _ => query.extend([0, 0]),
+        Manner::Udp | Manner::Tcp => plain,
+        Manner::Recursive => Inquiry { flags: FLAG_RD, ..plain },
+        Manner::UnknownOption => Inquiry { options: &OPTION_UNKNOWN, ..plain },
+        Manner::UnknownVersion => Inquiry { edns_version: 1, ..plain },
     }
-    Ok(query)
 }
 
-fn is_answer(octets: &[u8], id: u16) -> bool {
-    octets.len() >= 12 && octets[..2] == id.to_be_bytes() && octets[2] & 0x80 != 0
-}
-
-/// What it says, and whether it was cut off.
-fn decode(octets: &[u8]) -> Result<(Reply, bool), Fault> {
+/// What a response says.
+fn decode(octets: &[u8]) -> Result<Reply, Fault> {
     let message = Message::from_vec(octets).map_err(|error| Fault::Unreadable(error.to_string()))?;
-    if message.metadata.message_type != MessageType::Response {
-        return Err(Fault::Unreadable("it is a question".to_owned()));
-    }
     // The upper eight bits stand in the OPT record.
     let high = message.edns.as_ref().map_or(0, |edns| u16::from(edns.rcode_high()) << 4);
-    let reply = Reply {
+    Ok(Reply {
         rcode: rcode(high | u16::from(octets[3] & 15)),
         authoritative: message.metadata.authoritative,
         recursion: message.metadata.recursion_available,
@@ -294,8 +221,7 @@ fn decode(octets: &[u8]) -> Result<(Reply, bool), Fault> {
         answers: records(&message.answers),
         authorities: records(&message.authorities),
         additionals: records(&message.additionals),
-    };
-    Ok((reply, message.metadata.truncation))
+    })
 }
 
 fn rcode(number: u16) -> String {
@@ -338,34 +264,41 @@ fn records(resources: &[Resource]) -> Vec<Record> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn questions_are_read_by_an_independent_parser() {
-        for (manner, version, options) in
-            [(Manner::Udp, 0, 0), (Manner::UnknownOption, 0, 1), (Manner::UnknownVersion, 1, 0), (Manner::Tcp, 0, 0)]
-        {
-            let octets = encode(7, "www.example.org.", Type::Aaaa, manner).expect("a name");
-            let message = Message::from_vec(&octets).expect("well-formed");
-            assert_eq!(message.metadata.id, 7);
-            assert_eq!(message.queries[0].name().to_ascii(), "www.example.org.");
-            assert_eq!(message.queries[0].query_type(), RecordType::AAAA);
-            let edns = message.edns.expect("an OPT record");
-            assert_eq!((edns.version(), edns.max_payload()), (version, PAYLOAD));
-            assert_eq!(edns.options().as_ref().len(), options);
-        }
-        assert!(encode(7, &"a".repeat(64), Type::A, Manner::Udp).is_err());
-        assert!(encode(7, &"a.".repeat(128), Type::A, Manner::Udp).is_err());
+    /// A server's header and question: an answer without records, of this response code.
+    fn answer(rcode: u8) -> Vec<u8> {
+        let head = [0, 7, 0x84, rcode, 0, 1, 0, 0, 0, 0, 0, 0];
+        [&head[..], b"\x07example\x03org\0", &[0, 1, 0, 1]].concat()
     }
 
     #[test]
-    fn what_is_no_answer_is_none() {
-        let query = encode(7, "example.org.", Type::A, Manner::Udp).expect("a name");
-        assert!(!is_answer(&query, 7), "our own question");
-        assert!(!is_answer(&[0, 7, 0x80], 7));
-        let mut answer = query.clone();
-        answer[2] |= 0x80;
-        assert!(is_answer(&answer, 7) && !is_answer(&answer, 8));
-        assert_eq!(decode(&answer).expect("well-formed").0.rcode, "NOERROR");
-        answer.truncate(20);
-        assert!(matches!(decode(&answer), Err(Fault::Unreadable(_))));
+    fn what_cannot_be_read_is_told() {
+        let reply = decode(&answer(5)).expect("well-formed");
+        assert_eq!((reply.rcode.as_str(), reply.authoritative, reply.edns), ("REFUSED", true, None));
+        assert!(matches!(decode(&answer(0)[..20]), Err(Fault::Unreadable(_))));
+    }
+
+    #[test]
+    fn what_is_no_name_is_not_asked_for() {
+        let client = Client::new(Duration::from_millis(1)).expect("a runtime");
+        for name in ["a".repeat(64), "a.".repeat(128)] {
+            let found = client.ask(([127, 0, 0, 1], 9).into(), &name, Type::A, Manner::Udp);
+            assert!(matches!(found, Err(Fault::Unasked(_))), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn questions_are_put_in_each_manner() {
+        let name: Name = "example.org.".parse().expect("a name");
+        for (manner, flags, version, options) in [
+            (Manner::Udp, 0, 0, 0),
+            (Manner::Recursive, FLAG_RD, 0, 0),
+            (Manner::UnknownOption, 0, 0, 5),
+            (Manner::UnknownVersion, 0, 1, 0),
+            (Manner::Tcp, 0, 0, 0),
+        ] {
+            let put = inquiry(&name, Type::Aaaa, manner);
+            assert_eq!((put.rtype, put.flags), (wire::RecordType::AAAA, flags));
+            assert_eq!((put.edns_version, put.options.len()), (version, options));
+        }
     }
 }

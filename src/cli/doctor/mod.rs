@@ -176,7 +176,7 @@ fn visit(matches: &ArgMatches, place: &Place) -> Result<Visit, String> {
         }
     };
     Ok(Visit {
-        client: Client::new(Duration::from_secs(seconds)),
+        client: Client::new(Duration::from_secs(seconds)).map_err(|error| format!("nothing can be asked: {error}"))?,
         alias_zone: format!("{ALIAS_LABEL}.{domain}"),
         domain,
         expected,

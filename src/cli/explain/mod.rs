@@ -125,7 +125,7 @@ impl Question<'_> {
             router.namespace_selector = Ok(kube::core::Selector::default());
         }
         let key = ObjectKey::namespaced(self.namespace, self.name);
-        Ok(judge_now(&key, &RouteFacts::from(route), placed, &namespace, &router, routes, &domain))
+        Ok(judge_now(&key, &RouteFacts::from(&route), placed, &namespace, &router, routes, &domain))
     }
 }
 
@@ -207,7 +207,7 @@ mod tests {
             object["metadata"]["name"] = json!("shard2");
             json_patch::merge(&mut object["spec"], &spec);
             let router = RouterFacts::new(serde_json::from_value(object).expect("a Router"), domain);
-            let host = (rejection == Rejection::HostElsewhere).then(|| "shop-front.shard1.v3.example".to_owned());
+            let host = (rejection == Rejection::HostElsewhere).then(|| "shop-front.shard1.v3.example".into());
             let route = RouteFacts { host, ..RouteFacts::default() };
             let key = ObjectKey::namespaced("shop", "front");
             let placed = Some(("shard1", "weighted"));

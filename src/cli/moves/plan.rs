@@ -223,8 +223,8 @@ impl Plan {
                     .map(|(router, _)| router.name.clone())
             });
             let moves = alias.as_ref().filter(|_| leaves.is_some());
-            if let (Some(alias), Some(host)) = (moves, forecast.route(&key).and_then(|route| route.host.clone())) {
-                let computed = || names::record_for_host(&host, alias);
+            if let (Some(alias), Some(host)) = (moves, forecast.route(&key).and_then(|route| route.host.as_deref())) {
+                let computed = || names::record_for_host(host, alias);
                 let record = context.records.get(&key).cloned().unwrap_or_else(computed);
                 let now = name_now.clone().unwrap_or_default();
                 let left = from.as_deref().unwrap_or("the Router");
@@ -240,6 +240,7 @@ impl Plan {
                         format!("a CNAME of {now} leads to {heir}: point it at {alias}, as addresses of {left}")
                     }
                 };
+                let host = host.to_owned();
                 self.hosts.push(Host { host, namespace: namespace.clone(), name: name.clone(), record, otherwise });
             }
             if let Some(from) = leaves {

@@ -30,11 +30,11 @@ const LIVED_LONG: Duration = Duration::from_secs(1);
 const BARREN_MAX: u32 = 3;
 
 /// What keeps one mirror up to date.
-pub(super) struct Mirror<K, V> {
+pub(super) struct Mirror<K, V: ?Sized> {
     client: kube::Client,
     request: Request,
     settings: Settings,
-    project: Box<dyn Fn(K) -> V + Send + Sync>,
+    project: Box<dyn Fn(K) -> Arc<V> + Send + Sync>,
     shared: Arc<Shared<V>>,
     backoff: Backoff,
     /// Whether the watch has told anything.
@@ -46,7 +46,7 @@ pub(super) struct Mirror<K, V> {
     phase: Phase<K, V>,
 }
 
-enum Phase<K, V> {
+enum Phase<K, V: ?Sized> {
     /// All objects are to be read.
     List,
     /// They are being read by the watch itself.
@@ -58,13 +58,13 @@ enum Phase<K, V> {
 }
 
 /// What a list, complete or not, has shown so far.
-struct Listed<V> {
+struct Listed<V: ?Sized> {
     objects: Kept<V>,
     /// Objects that are there but did not decode.
     undecoded: Vec<ObjectKey>,
 }
 
-impl<V> Default for Listed<V> {
+impl<V: ?Sized> Default for Listed<V> {
     fn default() -> Self {
         Listed { objects: Kept::default(), undecoded: Vec::new() }
     }
@@ -81,12 +81,12 @@ struct Failure {
 impl<K, V> Mirror<K, V>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
-    V: Send + Sync + 'static,
+    V: ?Sized + Send + Sync + 'static,
 {
     pub(super) fn new(
         client: kube::Client,
         settings: Settings,
-        project: Box<dyn Fn(K) -> V + Send + Sync>,
+        project: Box<dyn Fn(K) -> Arc<V> + Send + Sync>,
         shared: Arc<Shared<V>>,
     ) -> Self {
         Mirror {
@@ -384,7 +384,7 @@ where
                     let same = *entry.version() == Version::new(&identity.version) && *entry.uid() == identity.uid;
                     same.then(|| Arc::clone(entry.value()))
                 });
-                let value = known.unwrap_or_else(|| Arc::new(self.project(object)));
+                let value = known.unwrap_or_else(|| self.project(object));
                 let Identity { key, uid, version } = identity;
                 listed.objects.insert(Entry::new(&key, uid, &version, value));
             }
@@ -449,7 +449,7 @@ where
         if self.shared.objects().get(&identity.key).is_some_and(known) {
             return None;
         }
-        let now = Arc::new(self.project(object));
+        let now = self.project(object);
         let Identity { key, uid, version } = identity;
         let old = self.shared.objects_mut().insert(Entry::new(&key, uid.clone(), &version, Arc::clone(&now)));
         let recreated = old.as_ref().is_some_and(|old| *old.uid() != uid);
@@ -466,7 +466,7 @@ where
         Some(Change::Deleted { key: identity.key.clone(), last })
     }
 
-    fn project(&self, mut object: K) -> V {
+    fn project(&self, mut object: K) -> Arc<V> {
         // Half of many an object, and of no use to any consumer.
         object.meta_mut().managed_fields = None;
         (self.project)(object)

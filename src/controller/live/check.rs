@@ -9,7 +9,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::ask::{AskError, Data, Question, Reply, ask};
+use super::ask::{Data, Question, Reply, ask};
+use crate::inquiry::AskError;
 use crate::wire::header::Rcode;
 use crate::wire::{Name, RecordType};
 use crate::zone::Serial;

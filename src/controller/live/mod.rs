@@ -13,6 +13,7 @@
 //! few questions a second, whatever the number of Routes: [`proofs`] says why that is enough.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::num::NonZeroI64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,7 @@ use crate::zone::Serial;
 
 pub mod feed;
 pub mod proofs;
+mod routes;
 pub mod shard;
 pub mod standing;
 
@@ -286,7 +288,7 @@ impl Prover {
         }
         // A Route that the mirror does not show as bound yet is told of when it is.
         let Some((route, version)) = route.filter(|(route, _)| route.bound) else { return };
-        let statements = route.told.lacks(saying, route.generation);
+        let statements = route.told.lacks(saying);
         let subject = Subject::Held(key.clone(), label.clone());
         if self.writing.contains(&subject) {
             self.again.insert(label);
@@ -300,7 +302,7 @@ impl Prover {
             RouteWrite {
                 key,
                 uid: route.uid.to_string(),
-                generation: route.generation,
+                generation: route.generation.map(NonZeroI64::get),
                 fresh: route.told.is_nothing().then_some(version),
                 system_name: Some(format!("{}.{}", binding.label, binding.shard)),
                 statements,
@@ -314,8 +316,8 @@ impl Prover {
         let held = binding.as_ref().is_some_and(|binding| self.holds(&key, &binding.label));
         self.unheld.remove(&key);
         if let (Some(route), Some(_), false) = (route, binding, held) {
-            let statements = route.told.lacks(self.proofs.unheld_saying(), route.generation);
-            let (uid, generation) = (route.uid.to_string(), route.generation);
+            let statements = route.told.lacks(self.proofs.unheld_saying());
+            let (uid, generation) = (route.uid.to_string(), route.generation.map(NonZeroI64::get));
             let subject = Subject::Unheld(key.clone());
             if !statements.is_empty() && !self.writing.contains(&subject) {
                 self.write(subject, RouteWrite { key, uid, generation, fresh: None, system_name: None, statements });

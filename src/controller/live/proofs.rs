@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use super::check::OLD_SERIAL;
 use super::feed::{AliasNews, ShardNews, ZoneNews};
+use super::routes::{RouteState, RouteStates};
 use super::shard::Expectation;
 use super::standing::{PATIENCE, Standing};
 use super::verdict::BRAKE_HELD;
@@ -66,7 +67,7 @@ pub struct Proofs {
     pub(super) alias: Zone,
     pub(super) shards: HashMap<Name, Shard>,
     /// By label.
-    pub(super) routes: HashMap<Box<str>, RouteState>,
+    pub(super) routes: RouteStates,
     /// Routes that nothing can be said of yet.
     pub(super) waiting: Waiting,
     /// When the newest routes came, as many as may come on an idle system.
@@ -120,20 +121,6 @@ pub(super) struct Shard {
     pub turn: usize,
 }
 
-/// A route's names.
-#[derive(Debug)]
-pub(super) struct RouteState {
-    pub binding: Arc<BindingInput>,
-    /// The version of the alias zone that it appeared in.
-    pub serial: Serial,
-    /// Since when that is known.
-    pub since: Instant,
-    /// Servers to be asked for its own names: below [`SERVERS_MAX`] about the shard, above about the alias.
-    pub to_ask: u64,
-    /// Why it is resolvable or not, as far as that is known.
-    pub reason: Option<&'static str>,
-}
-
 pub(super) type Agenda = BTreeSet<(Instant, Name, usize)>;
 
 /// Routes to be judged, each once, in the order in which they came.
@@ -177,7 +164,7 @@ impl Proofs {
             asks,
             interval,
             shards: HashMap::new(),
-            routes: HashMap::new(),
+            routes: RouteStates::default(),
             arrivals: VecDeque::new(),
             asking: BTreeSet::new(),
             sample: None,
@@ -330,7 +317,7 @@ impl Proofs {
         };
         self.count(None, Some(PENDING));
         self.waiting.insert(&label, &binding.shard, serial);
-        self.routes.insert(label.clone(), RouteState { binding, serial, since: now, to_ask, reason: None });
+        self.routes.insert(RouteState { binding, serial, since: now, to_ask, reason: None });
         self.dirty.push(&label);
         if ask {
             self.asking.insert(label);
@@ -409,7 +396,7 @@ impl Proofs {
     pub(super) fn look_at_zone(&mut self, apex: &Name) {
         let is_alias = *apex == *self.settings.alias_apex();
         let text = crate::compiler::settings::text_of(apex);
-        for (label, route) in &self.routes {
+        for (label, route) in self.routes.iter() {
             if is_alias || *route.binding.shard == *text {
                 self.dirty.push(label);
             }

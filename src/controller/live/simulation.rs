@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::agenda::Job;
-use super::ask::AskError;
 use super::check::{Expected, Fault, Shown, WhenOld};
 use super::feed::{AliasNews, ShardNews, ZoneNews};
 use super::proofs::{Proofs, Server};
@@ -17,6 +16,7 @@ use super::verdict::Saying;
 use crate::api::v1alpha1::brake::BrakeKind;
 use crate::compiler::Settings;
 use crate::compiler::inputs::{BindingInput, RouterInput};
+use crate::inquiry::AskError;
 use crate::wire::Name;
 use crate::zone::Serial;
 

@@ -159,8 +159,8 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::live::ask::AskError;
     use crate::controller::live::check::Shown;
+    use crate::inquiry::AskError;
 
     fn silent() -> Fault {
         Fault::NotAnswering(AskError::Silent(PATIENCE))

@@ -20,7 +20,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tokio::time::Instant;
 
 use super::check::{Fault, text};
-use super::proofs::{PENDING, Proofs, RouteState, Server, Zone, shard_of, system_name};
+use super::proofs::{PENDING, Proofs, Server, Zone, shard_of, system_name};
+use super::routes::RouteState;
 use super::standing::{PATIENCE, State};
 use crate::api::v1alpha1::route::{PUBLISHED, RESOLVABLE};
 use crate::api::v1alpha1::router::ZONE_PUBLISHED;
@@ -55,19 +56,20 @@ struct Heard {
     is_true: bool,
     /// Whether it says that no zone holds the names.
     is_unpublished: bool,
-    generation: Option<i64>,
+    /// Whether it says so of the Route as it is now.
+    is_current: bool,
     /// Hash of reason and message.
     text: u64,
 }
 
 impl Told {
-    /// Of the conditions of a Route.
-    pub fn of(conditions: &[Condition]) -> Self {
+    /// Of the conditions of a Route of this generation.
+    pub fn of(conditions: &[Condition], generation: Option<i64>) -> Self {
         let heard = |kind: &str| {
             let condition = conditions.iter().find(|condition| condition.type_ == kind)?;
-            let (is_true, generation) = (condition.status == "True", condition.observed_generation);
+            let (is_true, is_current) = (condition.status == "True", condition.observed_generation == generation);
             let is_unpublished = condition.reason == NOT_PUBLISHED;
-            Some(Heard { is_true, is_unpublished, generation, text: hash(&condition.reason, &condition.message) })
+            Some(Heard { is_true, is_unpublished, is_current, text: hash(&condition.reason, &condition.message) })
         };
         Told { published: heard(PUBLISHED), resolvable: heard(RESOLVABLE) }
     }
@@ -82,10 +84,10 @@ impl Told {
         self.resolvable.is_some_and(|heard| heard.is_true)
     }
 
-    /// What of `saying` a Route of this generation does not say. A good verdict that stands is not told anew because it was
+    /// What of `saying` the Route does not say. A good verdict that stands is not told anew because it was
     /// reached anew. Where nothing is to be said of `Resolvable` yet, what was said of it stands, unless that is that the names
     /// were in no zone, which they are in again.
-    pub fn lacks(&self, mut saying: Saying, generation: Option<i64>) -> Vec<Statement> {
+    pub fn lacks(&self, mut saying: Saying) -> Vec<Statement> {
         let is_published = saying.published.as_ref().is_some_and(|published| published.is_true);
         if is_published && saying.resolvable.is_none() && self.resolvable.is_some_and(|heard| heard.is_unpublished) {
             let message = "not known yet: the names are in their zones again, and the name servers are being asked";
@@ -95,9 +97,7 @@ impl Told {
         let is_told = |heard: Option<Heard>, statement: &Statement| {
             let same_text = |heard: &Heard| heard.text == hash(statement.reason, &statement.message);
             heard.is_some_and(|heard| {
-                heard.is_true == statement.is_true
-                    && heard.generation == generation
-                    && (heard.is_true || same_text(&heard))
+                heard.is_true == statement.is_true && heard.is_current && (heard.is_true || same_text(&heard))
             })
         };
         let both = [(self.published, saying.published), (self.resolvable, saying.resolvable)];
@@ -369,9 +369,9 @@ mod tests {
             // What was found out about servers stands until something else is.
             ("NotAnswering", vec![(PUBLISHED, "Published")]),
         ] {
-            let told = Told::of(&[condition(PUBLISHED, NOT_PUBLISHED), condition(RESOLVABLE, reason)]);
+            let told = Told::of(&[condition(PUBLISHED, NOT_PUBLISHED), condition(RESOLVABLE, reason)], Some(1));
             let saying = Saying { published: Some(published.clone()), resolvable: None };
-            let found = told.lacks(saying, Some(1));
+            let found = told.lacks(saying);
             assert_eq!(found.iter().map(|one| (one.kind, one.reason)).collect::<Vec<_>>(), expected, "{reason}");
         }
     }

@@ -13,7 +13,7 @@
 //! Routes that had a Router when the switch was turned on begin in grace. The end of the grace period stands in the status
 //! (`challenge.provenUntil`), so that neither a restart nor another leader begins it anew.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,10 +24,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use serde_json::json;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use self::agenda::Agenda;
 use self::authorities::Authorities;
 use self::challenge::{Key, Proof};
 use crate::api::names::{challenge_name, is_at_or_below};
@@ -36,17 +37,24 @@ use crate::client::backoff::{delay, random};
 use crate::client::reflector::{self, Change, Changes, ObjectKey, Store, reflect};
 use crate::client::status::{Statement, state, update_status};
 
+mod agenda;
 pub mod authorities;
 pub mod challenge;
 
 /// Hosts that are asked for at a time.
 const HOSTS_AT_A_TIME: usize = 16;
+/// Of these, hosts of one namespace: its owners may have name servers that take their time.
+const HOSTS_OF_A_NAMESPACE: usize = 4;
+/// Challenges that are written at a time, beside that: nobody has to wait for other people's name servers to hear what to do.
+const TELLS_AT_A_TIME: usize = 8;
 /// How soon a host that is not proven is asked for again, at first.
 const RETRY_FIRST: Duration = Duration::from_secs(5);
 /// The longest wait until a host that is not proven, or has lost its record, is asked for again.
 const RETRY_LONGEST: Duration = Duration::from_secs(300);
-/// How long asking for one host, and writing what came of it, may take.
-const ACTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long asking for one host may take: longer is as good as no record.
+const ASK_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long reading and writing a Route may take.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How hosts are proven.
 #[derive(Debug, Clone)]
@@ -114,21 +122,25 @@ pub async fn run(client: kube::Client, settings: Settings, metrics: Metrics, sto
         metrics,
         hosts,
         changes,
-        due: BTreeSet::new(),
-        planned: HashMap::new(),
+        untold: VecDeque::new(),
+        telling: JoinSet::new(),
+        agenda: Agenda::default(),
         failures: HashMap::new(),
         actions: JoinSet::new(),
+        asked: HashMap::new(),
     };
     loop {
         owners.start_due();
-        let wake_at = owners.due.first().map(|(at, _)| *at).filter(|_| owners.actions.len() < HOSTS_AT_A_TIME);
+        let wake_at = owners.agenda.next_at();
         tokio::select! {
             () = stop.cancelled() => break,
             change = owners.changes.next() => owners.on_change(change),
-            Some(done) = owners.actions.join_next() => owners.on_done(done),
+            Some(told) = owners.telling.join_next() => owners.on_told(told),
+            Some(done) = owners.actions.join_next_with_id() => owners.on_done(done),
             () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
         }
     }
+    owners.telling.shutdown().await;
     owners.actions.shutdown().await;
 }
 
@@ -138,11 +150,15 @@ struct Owners {
     metrics: Metrics,
     hosts: Store<Option<HostView>>,
     changes: Changes<Option<HostView>>,
-    due: BTreeSet<(Instant, ObjectKey)>,
-    planned: HashMap<ObjectKey, Instant>,
+    /// Routes that may have no challenge yet.
+    untold: VecDeque<ObjectKey>,
+    telling: JoinSet<(ObjectKey, kube::Result<()>)>,
+    agenda: Agenda,
     /// How often in a row a host was not found to be proven.
     failures: HashMap<ObjectKey, u32>,
-    actions: JoinSet<(ObjectKey, kube::Result<Option<Judged>>)>,
+    actions: JoinSet<kube::Result<Option<Judged>>>,
+    /// Whose host each of them is about.
+    asked: HashMap<Id, ObjectKey>,
 }
 
 impl Owners {
@@ -165,51 +181,65 @@ impl Owners {
         }
         if before.is_none_or(|before| before != now) {
             self.failures.remove(&key);
-            self.plan(key, Instant::now());
+            self.untold.push_back(key.clone());
+            self.agenda.plan(key, Instant::now());
         }
     }
 
     fn forget(&mut self, key: &ObjectKey) {
         self.failures.remove(key);
-        if let Some(at) = self.planned.remove(key) {
-            self.due.remove(&(at, key.clone()));
-        }
-    }
-
-    fn plan(&mut self, key: ObjectKey, at: Instant) {
-        if let Some(before) = self.planned.insert(key.clone(), at) {
-            self.due.remove(&(before, key.clone()));
-        }
-        self.due.insert((at, key));
+        self.agenda.forget(key);
     }
 
     fn start_due(&mut self) {
-        let now = Instant::now();
-        while self.actions.len() < HOSTS_AT_A_TIME
-            && let Some((_, key)) = self.due.first().filter(|(at, _)| *at <= now).cloned()
+        while self.telling.len() < TELLS_AT_A_TIME
+            && let Some(key) = self.untold.pop_front()
         {
-            self.forget_plan(&key);
-            let Some(view) = self.hosts.get(&key).and_then(|view| (*view).clone()) else { continue };
+            let Some(view) = self.view(&key) else { continue };
             let (client, settings) = (self.client.clone(), Arc::clone(&self.settings));
-            self.actions.spawn(async move {
-                let silent = || std::io::Error::new(std::io::ErrorKind::TimedOut, "the API did not answer in time");
-                let result = timeout(ACTION_TIMEOUT, prove(&client, &settings, &key, &view)).await;
-                (key, result.unwrap_or_else(|_| Err(kube::Error::ReadEvents(silent()))))
+            self.telling.spawn(async move {
+                let told = tell(&client, &settings, &key, &view).await;
+                (key, told)
             });
         }
-    }
-
-    fn forget_plan(&mut self, key: &ObjectKey) {
-        if let Some(at) = self.planned.remove(key) {
-            self.due.remove(&(at, key.clone()));
+        let now = Instant::now();
+        while let Some(key) = self.agenda.begin(now) {
+            let Some(view) = self.view(&key) else {
+                self.agenda.end(&key);
+                continue;
+            };
+            let (client, settings, of) = (self.client.clone(), Arc::clone(&self.settings), key.clone());
+            let action = self.actions.spawn(async move { prove(&client, &settings, &of, &view).await });
+            self.asked.insert(action.id(), key);
         }
     }
 
-    fn on_done(&mut self, done: Result<(ObjectKey, kube::Result<Option<Judged>>), JoinError>) {
-        let (key, result) = match done {
-            Ok(done) => done,
-            Err(error) => return tracing::error!(%error, "proving a host panicked"),
+    fn view(&self, key: &ObjectKey) -> Option<HostView> {
+        self.hosts.get(key).and_then(|view| (*view).clone())
+    }
+
+    fn on_told(&mut self, told: Result<(ObjectKey, kube::Result<()>), JoinError>) {
+        match told {
+            Ok((_, Ok(()))) => {}
+            // Whoever proves the host writes it as well.
+            Ok((key, Err(error))) => {
+                tracing::warn!(route = %key, %error, "the challenge of the route's host cannot be written yet");
+            }
+            Err(error) => tracing::error!(%error, "writing a challenge panicked"),
+        }
+    }
+
+    fn on_done(&mut self, done: Result<(Id, kube::Result<Option<Judged>>), JoinError>) {
+        let (id, result) = match done {
+            Ok((id, result)) => (id, Some(result)),
+            Err(error) => {
+                tracing::error!(%error, "proving a host panicked");
+                (error.id(), None)
+            }
         };
+        let Some(key) = self.asked.remove(&id) else { return };
+        self.agenda.end(&key);
+        let result = result.unwrap_or(Ok(None));
         let outcome = match &result {
             Ok(Some(Judged { found: true, .. })) => "found",
             Ok(_) => "missing",
@@ -219,7 +249,7 @@ impl Owners {
             }
         };
         self.metrics.checks.get_or_create(&[("outcome", outcome)]).inc();
-        if self.hosts.get(&key).is_none() || self.planned.contains_key(&key) {
+        if self.hosts.get(&key).is_none() || self.agenda.has(&key) {
             return;
         }
         let wait = match result {
@@ -233,7 +263,7 @@ impl Owners {
                 delay(RETRY_FIRST, RETRY_LONGEST.min(self.settings.interval.max(RETRY_FIRST)), *failures - 1, random())
             }
         };
-        self.plan(key, Instant::now() + wait);
+        self.agenda.plan(key, Instant::now() + wait);
     }
 }
 
@@ -245,6 +275,26 @@ struct Judged {
     challenge: Challenge,
 }
 
+/// Writes the challenge of a host into its Route, if it has none yet: before anyone is asked, which may take its time.
+async fn tell(client: &kube::Client, settings: &Settings, key: &ObjectKey, view: &HostView) -> kube::Result<()> {
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    let routes: Api<Route> = Api::namespaced(client.clone(), namespace);
+    let Some(route) = in_time(routes.get_opt(&key.name)).await? else { return Ok(()) };
+    if known_challenge(&route, &view.host).is_some() || is_bound(&route) {
+        return Ok(());
+    }
+    let fresh = settings.key.challenge(namespace, &view.uid, &view.host);
+    let why = Proof::Missing("it was not looked for yet".to_owned());
+    let only_first = |route: &Route| known_challenge(route, &view.host).is_none();
+    in_time(write(&routes, &key.name, view, &fresh, &why, settings.grace, only_first)).await.map(drop)
+}
+
+/// Waits for the API, but not for ever.
+async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    let silent = || std::io::Error::new(std::io::ErrorKind::TimedOut, "the API did not answer in time");
+    timeout(WRITE_TIMEOUT, request).await.unwrap_or_else(|_| Err(kube::Error::ReadEvents(silent())))
+}
+
 /// Asks for the record of one host, and writes what came of it. `None`: the Route is another one by now.
 async fn prove(
     client: &kube::Client,
@@ -254,20 +304,20 @@ async fn prove(
 ) -> kube::Result<Option<Judged>> {
     let namespace = key.namespace.as_deref().unwrap_or_default();
     let routes: Api<Route> = Api::namespaced(client.clone(), namespace);
-    let Some(route) = routes.get_opt(&key.name).await? else { return Ok(None) };
+    let Some(route) = in_time(routes.get_opt(&key.name)).await? else { return Ok(None) };
     let fresh = settings.key.challenge(namespace, &view.uid, &view.host);
-    let is_told = known_challenge(&route, &view.host).is_some();
-    if !is_told && !is_bound(&route) {
-        // Told before anyone is asked, which may take its time.
-        let why = Proof::Missing("it was not looked for yet".to_owned());
-        write(&routes, &key.name, view, &fresh, &why, settings.grace).await?;
-    }
     let challenge = known_challenge(&route, &view.host).unwrap_or(&fresh).clone();
     let proof = match challenge.name.parse() {
-        Ok(name) => Proof::of(&challenge, settings.authorities.texts(&name).await),
+        Ok(name) => match timeout(ASK_TIMEOUT, settings.authorities.texts(&name)).await {
+            Ok(texts) => Proof::of(&challenge, texts),
+            Err(_) => Proof::Missing(format!(
+                "the host's own name servers have not said within {} seconds whether they have it",
+                ASK_TIMEOUT.as_secs()
+            )),
+        },
         Err(error) => Proof::Missing(format!("{} is no name that could be asked for: {error}", challenge.name)),
     };
-    write(&routes, &key.name, view, &fresh, &proof, settings.grace).await
+    in_time(write(&routes, &key.name, view, &fresh, &proof, settings.grace, |_| true)).await
 }
 
 async fn write(
@@ -277,11 +327,12 @@ async fn write(
     fresh: &Challenge,
     proof: &Proof,
     grace: Duration,
+    is_wanted: impl Fn(&Route) -> bool,
 ) -> kube::Result<Option<Judged>> {
     let mut judged = None;
     let change = |route: &Route| {
         judged = None;
-        if HostView::new(route).as_ref() != Some(view) {
+        if HostView::new(route).as_ref() != Some(view) || !is_wanted(route) {
             return None;
         }
         let now = Timestamp::now();

@@ -10,6 +10,7 @@ use super::last_good::Change;
 use super::timeline::Published;
 use crate::api::v1alpha1::brake::BrakeKind;
 use crate::api::v1alpha1::router::Mode;
+use crate::client::slim;
 use crate::compiler::Digest;
 use crate::compiler::health::Health;
 use crate::compiler::inputs::{AddressInput, BindingInput, RouterInput};
@@ -159,7 +160,7 @@ pub fn load(live: Live<'_>) -> Option<Loaded> {
                 key: text(name)?,
                 created: fields.number()? as i64,
                 label: text(fields.octets()?)?,
-                shard: text(fields.octets()?)?,
+                shard: slim::text(&text(fields.octets()?)?),
                 trails: read_trails(&mut fields)?,
                 trails_to: read_trails_to(&mut fields)?,
             }),

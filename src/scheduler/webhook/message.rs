@@ -161,6 +161,10 @@ impl Answer {
             let words = [("expected i64", "expected a whole number"), ("expected a map", "expected an object")];
             words.iter().fold(error.to_string(), |text, (theirs, ours)| text.replace(theirs, ours))
         };
+        // A list of its members in their order would be taken for it.
+        if octets.trim_ascii_start().starts_with(b"[") {
+            return Err("invalid type: a list, expected an object with the field `router`".to_owned());
+        }
         let mut answer: Answer = serde_json::from_slice(octets).map_err(told)?;
         answer.reason = answer.reason.as_deref().map(one_line).filter(|reason| !reason.is_empty());
         Ok(answer)
@@ -244,6 +248,7 @@ mod tests {
             }),
             (r#""a""#, Err("invalid type: string \"a\", expected an object with the field `router` at")),
             ("[]", Err("expected an object with the field `router`")),
+            (r#" ["a","near",null]"#, Err("expected an object with the field `router`")),
             ("", Err("EOF")),
             ("shard1", Err("expected value")),
             (r#"{"router":7}"#, Err("invalid type")),
