@@ -9,12 +9,15 @@ use std::time::Duration;
 
 use kube::Api;
 use kube::api::ListParams;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::v1alpha1::zone::{Zone, ZoneKind};
 
 /// How often it is looked again while the domains differ, or the API does not say.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// How long the API may take to say.
+const ASK_TIMEOUT: Duration = Duration::from_secs(15);
 /// Zones of one page.
 const PAGE_ZONES: u32 = 500;
 
@@ -94,14 +97,14 @@ pub async fn agreed(
     loop {
         let found = tokio::select! {
             () = stop.cancelled() => return false,
-            found = disagreement(client, domains) => found,
+            found = timeout(ASK_TIMEOUT, disagreement(client, domains)) => found,
         };
         match found {
-            Ok(None) => {
+            Ok(Ok(None)) => {
                 tell(None);
                 return true;
             }
-            Ok(Some(other)) => {
+            Ok(Ok(Some(other))) => {
                 tell(Some(&other));
                 if told.as_ref() != Some(&other) {
                     tracing::error!("nothing is done: {other}");
@@ -109,7 +112,8 @@ pub async fn agreed(
                 }
             }
             // Whoever cannot be heard is told by all the mirrors.
-            Err(error) => tracing::debug!(%error, "the API does not say of which domain its objects are"),
+            Ok(Err(error)) => tracing::debug!(%error, "the API does not say of which domain its objects are"),
+            Err(_) => tracing::debug!("the API did not say in time of which domain its objects are"),
         }
         tokio::select! {
             () = stop.cancelled() => return false,

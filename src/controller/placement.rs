@@ -52,6 +52,8 @@ const ACTION_TIMEOUT: Duration = Duration::from_secs(15);
 const DATE_LONGEST: Duration = Duration::from_secs(3600);
 /// By how much each Router delays the writing of route counts, so that all of them together stay at fifty writes a second.
 const COUNT_DELAY_PER_ROUTER: Duration = Duration::from_millis(20);
+/// The longest wait of the mirror of Brakes: see [`Placement::knows_brakes`].
+const BRAKES_WAIT_LONGEST: Duration = Duration::from_secs(60);
 
 /// How to keep order.
 #[derive(Debug, Clone)]
@@ -87,9 +89,6 @@ impl Default for Settings {
 }
 
 /// What the keeper counts; clones share it.
-/// The longest wait of the mirror of Brakes: see [`Placement::knows_brakes`].
-const BRAKES_WAIT_LONGEST: Duration = Duration::from_secs(60);
-
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     actions: Family<[(&'static str, &'static str); 2], Counter>,
@@ -355,8 +354,8 @@ impl Placement {
             }
             Subject::Router(name) => {
                 let load = self.load(name);
-                let is_draining = |router: &RouterView| router.is_draining();
-                let drains = self.routers.get(&ObjectKey::cluster(name)).is_some_and(|router| is_draining(&router));
+                let drains = self.routers.get(&ObjectKey::cluster(name)).is_some_and(|router| router.is_draining());
+                // Drained may be what somebody waits for to delete it.
                 if drains && !self.knows_brakes() {
                     self.agenda.add(subject.clone(), Instant::now() + self.settings.settle);
                     return false;
