@@ -14,6 +14,7 @@ use signpost::api::v1alpha1::router::Mode;
 use signpost::compiler::Digest;
 use signpost::compiler::health::Health;
 use signpost::compiler::inputs::{AddressInput, RouterInput};
+use signpost::controller::domain::Domains;
 use signpost::controller::zone::last_good::LastGood;
 use signpost::controller::zone::record;
 use signpost::controller::zone::timeline::Published;
@@ -58,7 +59,7 @@ current-context: away
 ";
 
 fn write_state(directory: &Path, shards: usize) {
-    let (state, opened) = LastGood::open(directory, DOMAIN).expect("a new state");
+    let (state, opened) = LastGood::open(directory, &Domains::unchanged(DOMAIN)).expect("a new state");
     assert!(opened.loaded.is_none());
     // Without anything published a state says nothing.
     let published = Published { serial: Serial(1), digest: Digest(0), config: Digest(0), provisional: true };

@@ -14,6 +14,7 @@ use signpost::compiler::inputs::{AddressInput, BindingInput, RouterInput};
 use signpost::compiler::settings::text_of;
 use signpost::compiler::trails::Trails;
 use signpost::compiler::{Platform, Settings};
+use signpost::controller::domain::Domains;
 use signpost::controller::zone::last_good::LastGood;
 use signpost::controller::zone::record;
 use signpost::controller::zone::restore::Restored;
@@ -176,7 +177,7 @@ fn from_last_good(settings: &Arc<Settings>, shards: u32) {
     let folder = std::env::temp_dir().join(format!("signpost-bench-{}", std::process::id()));
     let domain = text_of(settings.domain());
     {
-        let (state, _) = LastGood::open(&folder, &domain).expect("a folder of our own");
+        let (state, _) = LastGood::open(&folder, &Domains::unchanged(&domain)).expect("a folder of our own");
         let start = Instant::now();
         let mut zones =
             Zones::with_platform(platform(settings, shards, 0), settings.clone(), NameMap::default(), start);
@@ -189,7 +190,7 @@ fn from_last_good(settings: &Arc<Settings>, shards: u32) {
     let octets = std::fs::metadata(folder.join("last-good")).map_or(0, |metadata| metadata.len());
     let start = Instant::now();
     let db = ZoneDb::new();
-    let (state, opened) = LastGood::open(&folder, &domain).expect("the folder is there");
+    let (state, opened) = LastGood::open(&folder, &Domains::unchanged(&domain)).expect("the folder is there");
     let mut loaded = opened.loaded.expect("it was written");
     let read = start.elapsed();
     let restored = Restored::take(&mut loaded, settings);

@@ -137,6 +137,9 @@ fn faults_say_where_and_what() {
         ),
         ("webhook-timeout = \"0s\"", &[], &[], &["\"webhook-timeout\" is \"0s\": must be a second at least"]),
         ("webhook-fallback = \"webhook\"", &[], &[], &["there is no strategy \"webhook\""]),
+        ("dns-udp-payload = 511", &[], &[], &["\"dns-udp-payload\" is \"511\": must be a number from 512 to 4096"]),
+        ("", &[], &[("dns-udp-payload", "4097")], &["must be a number from 512 to 4096"]),
+        ("server-version = \"\"", &[], &[], &["\"server-version\" is \"\": must not be empty"]),
         ("dns-cookies = \"maybe\"", &[], &[], &["\"dns-cookies\" is \"maybe\": must be on, off or require"]),
         (
             "dns-cookie-secret = [\"5ec2e7\"]",
@@ -236,6 +239,17 @@ fn cookies_and_rate_limit() {
     let all = ["dns-cookies", "dns-cookie-secret", "dns-rate-limit", "dns-rate-limit-mode", "dns-rate-limit-slip"];
     assert_eq!(now, [&all[..], &["dns-rate-limit-exempt"]].concat());
     assert!(restart.is_empty());
+}
+
+#[test]
+fn what_a_name_server_tells_of_itself() {
+    let before = load("", &[], &[]).expect("loads");
+    assert_eq!((&before.server_id, &before.server_version, before.dns_udp_payload), (&None, &None, 1232));
+    let file = "server-id = \"ns1\"\nserver-version = \"one\"\ndns-udp-payload = 4096";
+    let after = load(file, &[], &[]).expect("loads");
+    assert_eq!((after.server_version.as_deref(), after.dns_udp_payload), (Some("one"), 4096));
+    let (now, restart) = config::changed::keys(&before, &after);
+    assert_eq!((now, restart), (vec!["server-id", "server-version", "dns-udp-payload"], vec![]));
 }
 
 #[test]

@@ -2,3 +2,12 @@
 
 #[path = "conformance/mod.rs"]
 mod conformance;
+
+/// A running server, for what is said of streams.
+#[path = "transport/support.rs"]
+#[allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "the tests of the transports use more of it, and fail by their panics"
+)]
+mod support;

@@ -127,7 +127,9 @@ fn step(zone: &Contents, name: &Name, qtype: RecordType) -> Step {
         }
     }
     let Some(node) = source(zone, name) else { return Step::NxDomain };
-    if zone.get(&node, qtype).is_some() {
+    // RFC 4035 §2.4: what stands at the apex is on the wrong side of the cut.
+    let is_misplaced = qtype == RecordType::DS && node == *zone.apex();
+    if zone.get(&node, qtype).is_some() && !is_misplaced {
         Step::Data(qtype)
     } else if zone.get(&node, RecordType::CNAME).is_some() {
         Step::Alias(RecordType::CNAME, node)

@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use signpost::api::identity::{GROUP_MASTERS, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER};
-use signpost::api::v1alpha1::brake::{Brake, Decision};
+use signpost::api::v1alpha1::brake::{Brake, BrakeKind, Decision};
 use signpost::api::v1alpha1::name_claim::NameClaim;
 use signpost::api::v1alpha1::route::Route;
 use signpost::api::v1alpha1::route_binding::RouteBinding;
@@ -75,7 +75,7 @@ impl Platform {
         let told = tokio::sync::watch::channel(None).1;
         let client = platform.client(USER_CONTROLLER);
         let bindings = bindings(&client);
-        tokio::spawn(ledger::run(client, bindings, settings(), base, told, Arc::default(), stop));
+        tokio::spawn(ledger::run(client, bindings, settings(), None, base, told, Arc::default(), stop));
         platform
     }
 
@@ -90,9 +90,13 @@ impl Platform {
     }
 
     async fn create_router(&self, name: &str, addresses: &[&str]) {
+        self.create_router_at(name, &format!("{name}.v3.example"), addresses).await;
+    }
+
+    async fn create_router_at(&self, name: &str, dns: &str, addresses: &[&str]) {
         let router =
             object(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name},
-            "spec": {"addresses": list(addresses)}}));
+            "spec": {"dns": dns, "addresses": list(addresses)}}));
         Api::<Router>::all(self.admin()).create(&PostParams::default(), &router).await.expect("created");
     }
 
@@ -108,11 +112,15 @@ impl Platform {
 
     /// A Route with its binding, as the scheduler makes it.
     async fn bind(&self, route: &str, router: &str) {
+        self.bind_as(route, router, &format!("default-{route}")).await;
+    }
+
+    async fn bind_as(&self, route: &str, router: &str, label: &str) {
         let routes = Api::<Route>::namespaced(self.admin(), "default");
         let new = object(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
             "metadata": {"name": route, "namespace": "default"}, "spec": {}}));
         let made = routes.create(&PostParams::default(), &new).await.expect("created");
-        let (label, dns) = (format!("default-{route}"), format!("{router}.v3.example"));
+        let dns = format!("{router}.v3.example");
         let claim =
             object(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "NameClaim", "metadata": {"name": label},
             "spec": {"type": "label", "value": label, "since": "2026-01-01T00:00:00Z",
@@ -161,9 +169,17 @@ impl NameServer {
         let publishing = zone::metrics::Publishing::default();
         let asked = Arc::default();
         let status_of = status.clone();
-        let bindings = bindings(&client);
-        let options =
-            zone::Options { settings, state, bindings, apexes, brake_share, status: status_of, asked, publishing };
+        let options = zone::Options {
+            settings,
+            state,
+            bindings: bindings(&client),
+            former_domain: None,
+            apexes,
+            brake_share,
+            status: status_of,
+            asked,
+            publishing,
+        };
         let running = zone::run(client, db.clone(), options, stop.clone());
         let task = tokio::spawn(async move { running.await.expect("its state directory is usable") });
         NameServer { db, status, stop, task, _settings: sender }
@@ -298,23 +314,45 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state), apexes());
     until("the loss is held", || !server.status.held().is_empty() && server.wildcard("other").is_some()).await;
     assert_eq!(server.wildcard("shard1"), Some(vec![1]));
+    // Objects of those names with another zone and another label are others, and bring nothing back.
+    until("the alias is held", || server.status.held().len() == 2).await;
+    let held_of = |kind| server.status.held().into_iter().find(|held| held.kind == kind);
+    for kind in BrakeKind::ALL {
+        let missing = held_of(kind);
+        match kind {
+            BrakeKind::Router => emptied.create_router_at("shard1", "elsewhere.v3.example", &["192.0.2.8"]).await,
+            BrakeKind::RouteBinding => emptied.bind_as("app", "other", "another").await,
+        }
+        until("another one is held", || held_of(kind).is_some_and(|held| Some(&held) != missing.as_ref())).await;
+        assert!(server.wildcard("shard1") == Some(vec![1]) && server.has_alias("app"), "{kind:?}");
+    }
     let before = server.db.get(&name("v3.example.")).and_then(|zone| zone.serial()).expect("a serial");
     let approval = |held: Held| (held.id, Decided { decision: Decision::Approve, set: held.set });
     server.status.set_decisions(server.status.held().into_iter().map(approval).collect());
     until("the loss is approved", || server.wildcard("shard1").is_none() && server.status.held().is_empty()).await;
-    until("the parent follows", || !server.is_delegated("shard1")).await;
+    until("the parent follows", || !server.is_delegated("shard1") && server.is_delegated("elsewhere")).await;
+    assert!(!server.has_alias("app"));
     let after = server.db.get(&name("v3.example.")).and_then(|zone| zone.serial()).expect("a serial");
     assert!(after.is_after(before), "{after} after {before}");
     server.stop().await;
 
-    // A damaged state is moved aside and told, and nothing else happens.
+    // A damaged state is moved aside and told, wherever the damage is; nothing is said until the API was heard, and then
+    // nothing is held of what the state had.
     let file = state.join("last-good");
-    let mut octets = std::fs::read(&file).expect("the state");
-    octets[20] ^= 1;
-    std::fs::write(&file, octets).expect("damaged");
+    let whole = std::fs::read(&file).expect("the state");
+    for at in [20, whole.len() / 2, whole.len() - 1] {
+        let mut octets = whole.clone();
+        octets[at] ^= 1;
+        std::fs::write(&file, octets).expect("damaged");
+        let unheard = NameServer::start(nowhere(), Some(&state), apexes());
+        until("the damage is told", || unheard.status.is_last_good_refused()).await;
+        assert!(state.join("last-good.damaged").exists(), "{at}");
+        assert!(!unheard.db.is_ready() && !unheard.status.is_ready(), "{at}");
+        unheard.stop().await;
+    }
     let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state), apexes());
     until("ready", || server.db.is_ready() && server.wildcard("other").is_some()).await;
-    assert!(state.join("last-good.damaged").exists());
+    assert!(server.status.held().is_empty() && server.wildcard("shard1").is_none());
     server.stop().await;
 }
 

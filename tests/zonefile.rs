@@ -238,7 +238,8 @@ fn what_is_refused_and_where() {
         ("b A x\nc CNAME d\nc A 192.0.2.3\nsub NS ns.sub", &["5:5 rdata", "7:1 cname-not-alone"]),
         // So are those that the record that could not be read has nothing to do with.
         ("b TXT \\300\nsub NS ns.sub", &["5:7 text", "6:1 ns-no-address"]),
-        ("*.sub TXT \\300\nsub2 NS ns.sub2", &["5:11 text"]),
+        ("*.sub TXT \\300\nsub2 NS ns.sub2", &["5:11 text", "6:1 ns-no-address"]),
+        ("* A x\nsub2 NS ns.other", &["5:5 rdata"]),
         ("b TXT ( x\nsub NS ns.sub", &["5:7 syntax"]),
         ("b FOO x\nsub NS ns.sub", &["5:3 type"]),
         ("b NS a..b\nd DS 1 8 99 aa", &["5:6 name"]),
@@ -341,8 +342,27 @@ fn checks_of_the_whole_zone() {
         ("a 60 A 192.0.2.1\na A 192.0.2.2", &["6:1 ttl-differs"]),
         ("@ NS ns2", &["3:1 ns-no-address"]),
         ("@ NS ns.example.net.", &[]),
-        ("@ NS ns1.example.net.\nns1 A 192.0.2.1", &["3:1 ns-no-address", "6:1 ns-address-unused"]),
+        ("@ NS ns1.example.net.\nns1 A 192.0.2.1", &["3:1 ns-lookalike", "6:1 ns-address-unused"]),
+        // RFC 4592 §3.3.1: the wildcard under the closest encloser, if it makes addresses, and if the name does not exist.
         ("@ NS ns2\n* A 192.0.2.1", &[]),
+        ("@ NS ns2\n* AAAA 2001:db8::1", &[]),
+        ("@ NS ns2\n* CNAME ns", &[]),
+        ("@ NS ns2\n* TXT x", &["3:1 ns-no-address"]),
+        ("@ NS ns.b\n* A 192.0.2.1", &[]),
+        ("@ NS ns.b\nb TXT x\n* A 192.0.2.1", &["3:1 ns-no-address"]),
+        ("@ NS ns.b\nx.b TXT x\n* A 192.0.2.1", &["3:1 ns-no-address"]),
+        ("@ NS ns.b\nx.b TXT x\n*.b A 192.0.2.1\n* TXT x", &[]),
+        ("@ NS b\nx.b TXT x\n* A 192.0.2.1", &["3:1 ns-no-address"]),
+        ("@ NS b\nb TXT x\n* A 192.0.2.1", &["3:1 ns-no-address"]),
+        // What delegates needs glue, which no wildcard makes.
+        ("* TXT x\nsub NS ns1.sub", &["6:1 ns-no-address"]),
+        ("* A 192.0.2.9\nsub NS ns.sub", &["6:1 ns-no-address"]),
+        ("* A 192.0.2.9\nsub NS sub", &["6:1 ns-no-address"]),
+        ("sub NS ns.sub\n*.sub A 192.0.2.9", &["5:1 ns-no-address", "6:1 below-cut"]),
+        ("* A 192.0.2.9\n@ NS ns.sub\nsub NS ns", &["3:1 ns-no-address"]),
+        ("* A 192.0.2.9\nsub NS ns.other\nother TXT x", &["6:1 ns-no-address"]),
+        ("* A 192.0.2.9\nsub NS ns.sib\nsib NS ns", &[]),
+        ("@ NS ns.d\nd DNAME example.net.", &[]),
         ("@ NS ns2\nns2 A 127.0.0.1\nns2 AAAA ::1", &["6:1 ns-loopback", "7:1 ns-loopback"]),
         ("sub NS ns.sub\nns.sub A 192.0.2.1", &[]),
         ("sub NS ns.sub", &["5:1 ns-no-address"]),
@@ -351,6 +371,14 @@ fn checks_of_the_whole_zone() {
         ("sub NS ns\nx.sub A 192.0.2.1", &["6:1 below-cut"]),
         ("sub NS ns\nsub CNAME b", &["!5:1 cname-not-alone"]),
         ("a DS 1 8 99 aa", &["5:1 ds-without-ns"]),
+        ("@ DS 1 8 99 aa", &["5:1 ds-at-apex"]),
+        ("@ CDS 0 0 0 00\n@ CDNSKEY 0 3 0 AA==", &[]),
+        ("@ CDS 0 0 0 00\n@ CDS 1 8 99 aa", &["5:1 cds-mismatch"]),
+        ("@ CDNSKEY 0 3 0 AA==\n@ CDNSKEY 257 3 13 AAAA", &["5:1 cds-mismatch"]),
+        ("@ CDS 0 0 0 00\n@ CDNSKEY 257 3 13 AAAA", &["5:1 cds-mismatch"]),
+        ("@ CDS 1 8 99 aa\n@ CDNSKEY 257 3 13 AAAA", &["5:1 cds-mismatch", "6:1 cds-mismatch"]),
+        ("@ CDS 1038 13 99 aa\n@ CDNSKEY 257 3 13 AAAA", &[]),
+        ("@ CDS 1038 13 2 aa\n@ CDNSKEY 257 3 13 AAAA", &["5:1 cds-mismatch", "6:1 cds-mismatch"]),
         ("a CNAME b\nb CNAME c", &["5:1 cname-to-cname"]),
         ("a CNAME a", &["5:1 cname-loop"]),
         ("a CNAME b\nb CNAME a", &["5:1 cname-loop", "6:1 cname-loop"]),
@@ -360,6 +388,7 @@ fn checks_of_the_whole_zone() {
             &["6:1 rrsig-covers-nothing"],
         ),
         ("a A 192.0.2.1\na RRSIG A 13 3 300 20300101000000 20200101000000 1 example.com. AAAA", &["6:1 rrsig-signer"]),
+        ("@ RRSIG SOA 13 2 300 20300101000000 20200101000000 1 example.org. AAAA", &["5:1 dnskey-missing"]),
     ];
     for (text, expected) in cases {
         let read = read(format!("{HEAD}{text}").as_bytes());
@@ -449,7 +478,7 @@ fn records_alone_inherit_no_ttl() {
 
 #[test]
 fn the_proposals_zones_load_with_their_warnings() {
-    let proposal = ["soa-mname-root", "ttl-missing", "ns-no-address", "ns-address-unused", "ns-loopback"];
+    let proposal = ["soa-mname-root", "ttl-missing", "ns-lookalike", "ns-address-unused", "ns-loopback"];
     for (file, codes) in
         [("shard1.zone", &proposal[..]), ("shard2.zone", &proposal[..]), ("v3.rhcloud.com.zone", &["ns-loopback"][..])]
     {

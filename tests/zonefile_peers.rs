@@ -94,7 +94,7 @@ fn bind_loads_what_we_write() {
 
 /// What the first lines of a file of `tests/zonefile/check` say is found in it: by us, and by the exit codes of others.
 struct Expected {
-    /// `ok`, `note`, `warning` or `error`, and the codes.
+    /// `ok`, `note`, `warning`, `fault` or `error`, and the codes.
     signpost: Vec<String>,
     knot: i32,
     bind: i32,
@@ -113,7 +113,7 @@ impl Expected {
             knot: code("knot"),
             bind: code("bind"),
         };
-        let refused = expected.signpost[0] == "error";
+        let refused = matches!(&*expected.signpost[0], "error" | "fault");
         let differs = expected.knot != i32::from(refused) || expected.bind != i32::from(refused);
         let silent = expected.signpost[0] == "warning" && (expected.knot, expected.bind) == (0, 0);
         assert!(!differs || text.contains("; why: "), "{file} differs from others and does not say why");
@@ -145,13 +145,14 @@ fn findings_beside_those_of_knot_and_bind() {
             findings.clone().filter_map(|line| line.rsplit_once('[')?.1.strip_suffix(']')).collect();
         codes.sort_unstable();
         codes.dedup();
-        let severities = [("error", ": error: "), ("warning", ": warning: "), ("note", ": note: ")];
+        let severities =
+            [("error", ": error: "), ("fault", ": fault: "), ("warning", ": warning: "), ("note", ": note: ")];
         let worst = severities.iter().find(|(_, mark)| findings.clone().any(|line| line.contains(mark)));
         let severity = worst.map_or("ok", |(severity, _)| severity);
         let mut wanted: Vec<&str> = expected.signpost[1..].iter().map(String::as_str).collect();
         wanted.sort_unstable();
         assert_eq!((severity, codes), (&*expected.signpost[0], wanted), "{file}:\n{printed}");
-        assert_eq!(exit, i32::from(severity == "error"), "{file}");
+        assert_eq!(exit, i32::from(matches!(severity, "error" | "fault")), "{file}");
         let (strict, _) = run(ours, &["check", "zone", "--strict", "--origin", "example.org."], path);
         assert_eq!(strict, i32::from(!matches!(severity, "ok" | "note")), "{file} with --strict");
         // Each finding says where it stands.

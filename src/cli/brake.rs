@@ -12,11 +12,13 @@ use super::access::{self, API_TIMEOUT, Access, Place};
 use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
-use super::{Exit, note};
-use crate::api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeKind, Decision};
+use super::{Exit, age, note};
+use crate::api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeKind, Decision, HEARD_EVERY, SILENCE_MAX};
 
 /// For how long a hold is to have been the same before it can be approved: the time it takes to read what it holds.
 const QUIET: SignedDuration = SignedDuration::from_secs(5);
+/// After so long a silence a name server is no longer counted on: it should have said twice that it holds.
+const SILENT: SignedDuration = HEARD_EVERY.saturating_add(HEARD_EVERY).saturating_add(SignedDuration::from_secs(30));
 /// Most names of a hold in a row of the table.
 const NAMES_SHOWN: usize = 3;
 /// What is added when the API does not answer.
@@ -78,7 +80,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         }
     });
     super::exit_of(done.and_then(|done| match done {
-        Done::Listed(rows) => Format::of(matches).show(&rows, |painter| table(&rows, painter)),
+        Done::Listed(rows) => Format::of(matches).show(&rows, |painter| table(&rows, Timestamp::now(), painter)),
         Done::Decided(told) => {
             note(told);
             Ok(())
@@ -135,6 +137,8 @@ struct HolderRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<String>,
     since: Time,
+    /// When it was last heard to hold.
+    heard: Time,
     /// Whether the decision counts for it: it held when that was said.
     decided: bool,
 }
@@ -146,6 +150,7 @@ impl Row {
             server: holder.server.clone(),
             host: holder.host.clone(),
             since: holder.since.clone(),
+            heard: Time(holder.heard()),
         };
         let holders = brake.status.iter().flat_map(|status| &status.holders).map(holder).collect();
         let (objects, known, names) = (brake.objects(), brake.known(), brake.names().to_vec());
@@ -163,7 +168,13 @@ impl Row {
         }
     }
 
-    fn cells(&self) -> [Cell; 6] {
+    /// Those of its holders that have not been heard as they should, each with how long ago it was.
+    fn silent(&self, now: Timestamp) -> Vec<String> {
+        let is_silent = |holder: &&HolderRow| now.duration_since(holder.heard.0) >= SILENT;
+        self.holders.iter().filter(is_silent).map(|holder| holder.told(now)).collect()
+    }
+
+    fn cells(&self, now: Timestamp) -> [Cell; 7] {
         let cause = match self.cause {
             BrakeCause::List => "missing from a list",
             BrakeCause::Burst => "burst of deletions",
@@ -179,21 +190,32 @@ impl Row {
             names.push_str(" …");
         }
         let missing = format!("{} of {} {}s", self.objects, self.known, self.kind.word());
-        let hosts = self.holders.iter().map(|holder| holder.host.as_ref().unwrap_or(&holder.server).as_str());
+        let hosts = self.holders.iter().map(|holder| holder.told(now));
         let mut holders = hosts.take(NAMES_SHOWN).collect::<Vec<_>>().join(", ");
         if self.holders.len() > NAMES_SHOWN {
             holders.push_str(&format!(" and {} more", self.holders.len() - NAMES_SHOWN));
         }
-        [self.id.as_str().into(), missing.into(), cause.into(), decision, holders.into(), names.into()]
+        let began = self.holders.iter().map(|holder| holder.since.0).min();
+        let age = began.map_or_else(|| "-".to_owned(), |began| age::since(began, now));
+        let id = self.id.as_str().into();
+        [id, missing.into(), cause.into(), age.into(), decision, holders.into(), names.into()]
     }
 }
 
-fn table(rows: &[Row], painter: Painter) -> String {
+impl HolderRow {
+    /// Who it is, and when it was last heard.
+    fn told(&self, now: Timestamp) -> String {
+        let host = self.host.as_ref().unwrap_or(&self.server);
+        format!("{host}, heard {} ago", age::since(self.heard.0, now))
+    }
+}
+
+fn table(rows: &[Row], now: Timestamp, painter: Painter) -> String {
     if rows.is_empty() {
         return "nothing is held\n".to_owned();
     }
-    let mut table = Table::new(["ID", "MISSING", "HOW", "DECISION", "NAME SERVERS", "NAMES"]);
-    rows.iter().for_each(|row| table.row(row.cells()));
+    let mut table = Table::new(["ID", "MISSING", "HOW", "AGE", "DECISION", "NAME SERVERS", "NAMES"]);
+    rows.iter().for_each(|row| table.row(row.cells(now)));
     table.text(painter)
 }
 
@@ -223,18 +245,32 @@ async fn decide(access: &Access, id: &str, decision: Decision) -> Result<String,
         "spec": {"decision": decision, "decidedAt": Time(Timestamp::now())},
     });
     let patched = api.patch(id, &PatchParams::default(), &Patch::Merge(patch)).await;
-    let row = Row::new(patched.map_err(told)?);
-    let (objects, kind, servers) = (row.objects, row.kind.word(), row.holders.len());
-    Ok(match decision {
+    Ok(decided(&Row::new(patched.map_err(told)?), decision, Timestamp::now()))
+}
+
+/// What a decision comes to: what name servers do with it they do later, and those that are gone not at all.
+fn decided(row: &Row, decision: Decision, now: Timestamp) -> String {
+    let Row { id, objects, kind, holders, .. } = row;
+    let (kind, silent) = (kind.word(), row.silent(now));
+    let heard = holders.len() - silent.len();
+    let mut told = match decision {
         Decision::Approve => format!(
-            "approved: {objects} {kind}s are no longer served by the {servers} name server(s) that hold {id}; \"signpost \
-             brake list\" shows who still does"
+            "approved: {objects} {kind}s will be let go by the {heard} name server(s) that hold {id}; \"signpost brake list\" \
+             shows who still does"
         ),
         Decision::Reject => format!(
-            "rejected: {objects} {kind}s stay served by the {servers} name server(s) that hold {id}, without alarm, until \
+            "rejected: {objects} {kind}s stay served by the {heard} name server(s) that hold {id}, without alarm, until \
              others are missing, too; restore them in the API"
         ),
-    })
+    };
+    if !silent.is_empty() {
+        let longest = SILENCE_MAX.as_mins();
+        told += &format!(
+            ". Not counted, since silent: {}; who is silent for {longest} minutes is taken off by the other name servers",
+            silent.join("; ")
+        );
+    }
+    told
 }
 
 #[cfg(test)]
@@ -246,7 +282,8 @@ mod tests {
             .iter()
             .enumerate()
             .map(|(at, generation)| {
-                json!({"server": format!("ns{at}"), "since": "2026-01-01T00:00:00Z", "generation": generation})
+                let heard = ["2026-01-01T00:00:00Z", "2026-01-01T00:30:00Z"][at];
+                json!({"server": format!("ns{at}"), "since": "2026-01-01T00:00:00Z", "generation": generation, "heardAt": heard})
             })
             .collect();
         let brake = json!({
@@ -263,16 +300,34 @@ mod tests {
     fn a_table_and_its_json() {
         let rows = [row(json!(null), &[1, 1]), row(json!("reject"), &[1, 2]), row(json!("approve"), &[1])];
         let lines = [
-            "ID                         MISSING          HOW                   DECISION              NAME SERVERS   NAMES",
-            "routers-0123456789abcdef   4 of 5 Routers   missing from a list   none                  ns0, ns1       a b c …",
-            "routers-0123456789abcdef   4 of 5 Routers   missing from a list   reject (for 1 of 2)   ns0, ns1       a b c …",
-            "routers-0123456789abcdef   4 of 5 Routers   missing from a list   approve               ns0            a b c …",
+            "ID MISSING HOW AGE DECISION NAME SERVERS NAMES",
+            "routers-0123456789abcdef 4 of 5 Routers missing from a list 60m none ns0, heard 60m ago, ns1, heard 30m ago a b c …",
+            "routers-0123456789abcdef 4 of 5 Routers missing from a list 60m reject (for 1 of 2) ns0, heard 60m ago, ns1, heard \
+             30m ago a b c …",
+            "routers-0123456789abcdef 4 of 5 Routers missing from a list 60m approve ns0, heard 60m ago a b c …",
         ];
-        let text = table(&rows, Painter::PLAIN);
-        assert_eq!(text.lines().collect::<Vec<_>>(), lines);
-        assert_eq!(table(&[], Painter::PLAIN), "nothing is held\n");
+        let now: Timestamp = "2026-01-01T01:00:00Z".parse().expect("a time");
+        let text = table(&rows, now, Painter::PLAIN);
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(text.lines().map(words).collect::<Vec<_>>(), lines);
+        assert_eq!(table(&[], now, Painter::PLAIN), "nothing is held\n");
+        // Nobody is said to have done what it is only asked to do, and nobody is counted on who is gone.
+        for (decision, minute, expected) in [
+            (Decision::Approve, "00:31", "will be let go by the 1 name server(s) that hold routers-0123456789abcdef"),
+            (Decision::Approve, "00:31", "Not counted, since silent: ns0, heard 31m ago; who is silent for 10 minutes"),
+            (Decision::Approve, "01:00", "by the 0 name server(s)"),
+            (Decision::Reject, "00:00", "by the 2 name server(s)"),
+        ] {
+            let now = format!("2026-01-01T{minute}:00Z").parse().expect("a time");
+            let told = decided(&rows[0], decision, now);
+            assert!(told.contains(expected), "{told}");
+            assert_eq!(told.contains("silent"), minute != "00:00", "{told}");
+        }
         let json: serde_json::Value = serde_json::to_value(&rows).expect("JSON");
-        assert_eq!(json[1]["holders"][1], json!({"server": "ns1", "since": "2026-01-01T00:00:00Z", "decided": false}));
+        let holder = json!({
+            "server": "ns1", "since": "2026-01-01T00:00:00Z", "heard": "2026-01-01T00:30:00Z", "decided": false,
+        });
+        assert_eq!(json[1]["holders"][1], holder);
         assert_eq!((&json[0]["type"], &json[0]["decision"]), (&json!("Router"), &json!(null)));
     }
 

@@ -48,7 +48,7 @@ pub(super) fn command() -> Command {
     Command::new("check")
         .about("Says what is wrong with a file before anything serves it")
         .after_help(
-            "Exit codes: 0 nothing wrong (warnings may be there, but for --strict), 1 errors found, 2 called \
+            "Exit codes: 0 nothing wrong (warnings may be there, but for --strict), 1 errors or faults found, 2 called \
              wrongly, or --config names no file.",
         )
         .subcommand_required(true)
@@ -89,7 +89,7 @@ struct Zone {
 /// A finding in a zone file.
 #[derive(Debug, Serialize)]
 struct Found {
-    /// `error` or `warning`.
+    /// `error`, `fault`, `warning` or `note`.
     severity: String,
     /// The file that it is in: an included one, perhaps.
     file: String,
@@ -119,7 +119,7 @@ impl Found {
 fn zone(matches: &ArgMatches) -> Exit {
     let files = matches.get_many::<PathBuf>("files").expect("clap demands it");
     let origin = matches.get_one::<Name>("origin");
-    let counts = if matches.get_flag("strict") { Severity::Warning } else { Severity::Error };
+    let counts = if matches.get_flag("strict") { Severity::Warning } else { Severity::Fault };
     let format = Format::of(matches);
     let (mut faults, mut all) = (0, Vec::new());
     for file in files {

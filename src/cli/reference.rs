@@ -27,7 +27,8 @@ chooses a context of it. What may be seen is what its user may see.
 **Settings.** Flags that are settings of the server mean what they mean there, and can be given in the file and by variables,
 too: see [Configuration](configuration.md).
 
-**Completion.** `signpost completion bash`, `zsh`, `fish`, `elvish` or `powershell` prints a script for the shell.
+**Completion.** `signpost completion bash`, `zsh`, `fish`, `elvish` or `powershell` prints a script for the shell. That for bash
+also completes the names of Routers, Routes and namespaces, which it asks the API for.
 ";
 
 /// The arguments of every command that asks the API.
@@ -56,7 +57,8 @@ fn about(command: &Command) -> String {
 fn section(page: &mut String, command: &Command, above: &str, depth: usize) {
     let name = format!("{above} {}", command.get_name());
     let _ = write!(page, "\n{} {name}\n\n{}.\n", "#".repeat(depth), about(command));
-    let below: Vec<&Command> = command.get_subcommands().filter(|command| command.get_name() != "help").collect();
+    let is_told = |command: &&Command| command.get_name() != "help" && !command.is_hide_set();
+    let below: Vec<&Command> = command.get_subcommands().filter(is_told).collect();
     if below.is_empty() {
         let usage = command.clone().render_usage().to_string();
         let usage = usage.trim_start_matches("Usage:").trim();
@@ -155,10 +157,12 @@ mod tests {
             };
             let stated = stated || own(command.get_after_help());
             let path = format!("{path} {}", command.get_name());
-            if command.get_subcommands().next().is_none() && !stated {
+            // What is hidden is called by scripts of ours.
+            let mut below = command.get_subcommands().filter(|command| !command.is_hide_set()).peekable();
+            if below.peek().is_none() && !stated {
                 without.push(path.clone());
             }
-            command.get_subcommands().for_each(|command| look(command, &path, stated, without));
+            below.for_each(|command| look(command, &path, stated, without));
         }
         // These only write down what the program itself holds, or are described as a whole.
         let plain = ["serve", "kubeconfig", "crds", "completion", "version", "user add", "user list", "user revoke"];

@@ -281,6 +281,16 @@ pub static KEYS: &[Key] = &[
                own before you let anyone delegate to you.",
     },
     Key {
+        name: "former-domain",
+        shape: Shape::Text,
+        value_name: "NAME",
+        default: "none",
+        reloads: false,
+        help: "The domain that the platform had before, where `domain` is changed on purpose: every name becomes another one, \
+               and what is kept of the former domain goes. Without it a process does not begin on the objects of another \
+               domain. All processes need it, for one start.",
+    },
+    Key {
         name: "nameserver",
         // An address list is parted by commas already, so several name servers are several flags.
         shape: Shape::List { flag: &[], env: &[' '] },
@@ -456,6 +466,24 @@ pub static KEYS: &[Key] = &[
         reloads: true,
         help: "What this name server calls itself to whoever asks (NSID, and TXT of id.server in class CH), at most 128 \
                octets; none: it does not say.",
+    },
+    Key {
+        name: "server-version",
+        shape: Shape::Text,
+        value_name: "TEXT",
+        default: "none",
+        reloads: true,
+        help: "What this name server tells of its version to whoever asks for TXT of version.bind or version.server in class CH \
+               (RFC 4892), at most 128 octets; none: it refuses to say.",
+    },
+    Key {
+        name: "dns-udp-payload",
+        shape: Shape::Count,
+        value_name: "OCTETS",
+        default: "1232",
+        reloads: true,
+        help: "Largest response over UDP, whatever the client allows, and what the server says of itself in EDNS: 512 to 4096. \
+               1232 is never fragmented on its way; more can be, and lets a forger of addresses send more to others.",
     },
     Key {
         name: "dns-cookies",

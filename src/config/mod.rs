@@ -248,6 +248,8 @@ pub struct Settings {
     pub tcp: Tcp,
     /// `domain`, in lower case, without a dot at the end.
     pub domain: String,
+    /// `former-domain`, likewise.
+    pub former_domain: Option<String>,
     /// `nameserver`; empty until the daemon knows its own addresses, if none was given.
     pub nameservers: Vec<NameServer>,
     /// `verify-names` and the keys whose names begin alike.
@@ -268,6 +270,10 @@ pub struct Settings {
     pub name_quarantine: Duration,
     /// `server-id`, if one was given.
     pub server_id: Option<String>,
+    /// `server-version`, if one was given.
+    pub server_version: Option<String>,
+    /// `dns-udp-payload`: octets, from 512 to 4096.
+    pub dns_udp_payload: u16,
     /// `dns-cookies`.
     pub dns_cookies: CookieMode,
     /// `dns-cookie-secret`; empty if the process is to draw its own.

@@ -7,7 +7,7 @@ use super::layers::{Given, Layer};
 use super::value::{
     api_name, api_silence, audit_policy, cookie_mode, cookie_secret, duration, lame_duck, limit_mode, listen_address,
     log_format, log_level, metrics_zones, name_server, number, one_in, path, query_log_clients, query_log_format, role,
-    server_address, server_id, service, switch, timeout, trace_endpoint, verify_server, workers, zone_name,
+    server_address, server_text, service, switch, timeout, trace_endpoint, verify_server, workers, zone_name,
 };
 use super::{
     AdminTls, Error, Errors, QueryLog, Role, Settings, Strategy, Tcp, Tracing, Verify, Webhook, jwt, strategy,
@@ -58,6 +58,7 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
         },
         nameservers: reader.list("nameserver", &[], |text| name_server(text, &domain)),
         domain,
+        former_domain: reader.optional("former-domain", zone_name),
         verify: Verify {
             is_on: reader.one("verify-names", "on", switch),
             servers: reader.at_most("verify-server", SERVERS_MAX, verify_server),
@@ -80,7 +81,9 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
         trail_quiet: Some(reader.one("trail-quiet", "1d", duration)).filter(|quiet| !quiet.is_zero()),
         trail_maximum: reader.one("trail-maximum", "90d", duration),
         name_quarantine: reader.one("name-quarantine", "30d", duration),
-        server_id: reader.optional("server-id", server_id),
+        server_id: reader.optional("server-id", server_text),
+        server_version: reader.optional("server-version", server_text),
+        dns_udp_payload: reader.one("dns-udp-payload", "1232", |text| number(text, 512..=4096)),
         dns_cookies: reader.one("dns-cookies", "on", cookie_mode),
         dns_cookie_secrets: reader.at_most("dns-cookie-secret", COOKIE_SECRETS_MAX, cookie_secret),
         dns_rate_limit: reader.rate_limit(),

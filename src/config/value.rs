@@ -159,7 +159,8 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(u64::from(number) * seconds))
 }
 
-pub(super) fn server_id(text: &str) -> Result<String, String> {
+/// What a name server tells of itself.
+pub(super) fn server_text(text: &str) -> Result<String, String> {
     match text.len() {
         0 => Err("must not be empty".to_owned()),
         length if length > NSID_OCTETS_MAX => Err(format!("must be no more than {NSID_OCTETS_MAX} octets")),

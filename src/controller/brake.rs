@@ -7,6 +7,10 @@
 //! reason a decision counts only for those who had entered before it was made, which the object's generation tells without
 //! comparing clocks, and only while they hold what they had told by then.
 //!
+//! A name server that has died holds nothing, and cannot leave. So each one says every minute that it is there, and takes off
+//! those that have said nothing for ten minutes. One that was only cut off enters anew when it is back; it has served on all
+//! the while.
+//!
 //! Name servers may create and delete Brakes and write their status, and may not decide. While the API is away nothing of
 //! this works, and nothing of it is needed: what is held stays served, and the log and `/metrics` tell of it.
 
@@ -24,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::zone::hold::{Decided, Decisions, Held};
 use super::zone::status::Status;
-use crate::api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeSpec, HELD};
+use crate::api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeSpec, HEARD_EVERY, HELD, SILENCE_MAX};
 use crate::client::backoff::Backoff;
 use crate::client::reflector::{self, Changes, HealthProbe, Store, reflect};
 use crate::client::status::{Statement, state, update_status};
@@ -67,6 +71,8 @@ enum Step {
     Enter(Held),
     /// We are, and hold it no more.
     Leave(String),
+    /// Others among its holders have been silent for too long.
+    Lapse(String),
     /// Nobody holds it.
     Sweep(String),
 }
@@ -162,6 +168,19 @@ impl Writer {
                     _ => Ok(()),
                 }
             }
+            Step::Lapse(id) => {
+                let change = |brake: &Brake| {
+                    let mut holders = brake.status.clone().unwrap_or_default().holders;
+                    let before = holders.len();
+                    let now = Timestamp::now();
+                    holders.retain(|holder| holder.server == self.server || !is_gone(holder, now));
+                    (holders.len() < before).then(|| json!({"holders": holders}))
+                };
+                match update_status(&self.api, &id, change).await? {
+                    Some(brake) if is_empty(&brake) => self.delete(&brake).await,
+                    _ => Ok(()),
+                }
+            }
             Step::Sweep(id) => match self.api.get_opt(&id).await? {
                 Some(brake) if is_empty(&brake) => self.delete(&brake).await,
                 _ => Ok(()),
@@ -175,8 +194,13 @@ impl Writer {
             let now = Timestamp::now();
             let before = status.holders.iter().position(|holder| holder.server == self.server);
             let before = before.map(|at| status.holders.remove(at));
-            if before.as_ref().is_some_and(|before| has_told(before, held)) {
-                return None;
+            if let Some(before) = before.as_ref().filter(|before| has_told(before, held)) {
+                if !is_due(before, now) {
+                    return None;
+                }
+                // All else stays: what was decided since it was told counts on.
+                status.holders.push(BrakeHolder { heard_at: Some(Time(now)), ..before.clone() });
+                return Some(json!({"holders": status.holders}));
             }
             status.holders.push(BrakeHolder {
                 server: self.server.clone(),
@@ -186,6 +210,7 @@ impl Writer {
                 objects: Some(number(held.count)),
                 set: Some(held.set.clone()),
                 changed_at: Some(Time(now)),
+                heard_at: Some(Time(now)),
             });
             state(&mut status.conditions, &statement(held), brake.metadata.generation, now);
             let objects = status.holders.iter().filter_map(|holder| holder.objects).max();
@@ -251,6 +276,16 @@ fn entry<'a>(brake: &'a Brake, server: &str) -> Option<&'a BrakeHolder> {
     brake.status.as_ref()?.holders.iter().find(|holder| holder.server == server)
 }
 
+/// Whether it is time for a name server to say again that it holds.
+fn is_due(entry: &BrakeHolder, now: Timestamp) -> bool {
+    entry.silence(now) >= HEARD_EVERY
+}
+
+/// Whether a name server has been silent for so long that it counts as gone.
+fn is_gone(holder: &BrakeHolder, now: Timestamp) -> bool {
+    holder.silence(now) >= SILENCE_MAX
+}
+
 /// Whether what a name server has told is what is held.
 fn has_told(entry: &BrakeHolder, held: &Held) -> bool {
     entry.set.as_ref() == Some(&held.set)
@@ -277,7 +312,7 @@ fn steps(held: &[Held], brakes: &[Arc<Brake>], server: &str, synced: bool, now: 
     for held in held {
         match find(brakes, &held.id) {
             None => steps.push(Step::Create(held.clone())),
-            Some(brake) if entry(brake, server).is_some_and(|entry| has_told(entry, held)) => {}
+            Some(brake) if entry(brake, server).is_some_and(|entry| has_told(entry, held) && !is_due(entry, now)) => {}
             Some(_) => steps.push(Step::Enter(held.clone())),
         }
     }
@@ -285,6 +320,10 @@ fn steps(held: &[Held], brakes: &[Arc<Brake>], server: &str, synced: bool, now: 
         let id = brake.metadata.name.clone().unwrap_or_default();
         let created = brake.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
         let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
+        let mut holders = brake.status.iter().flat_map(|status| &status.holders);
+        if holders.any(|holder| holder.server != server && is_gone(holder, now)) {
+            steps.push(Step::Lapse(id.clone()));
+        }
         if held.iter().any(|held| held.id == id) {
             continue;
         }
@@ -329,6 +368,7 @@ mod tests {
             objects: Some(3),
             set: Some("s3".to_owned()),
             changed_at: None,
+            heard_at: Some(Time(at(990))),
         };
         brake.status = Some(BrakeStatus { holders: holders.iter().map(holder).collect(), ..BrakeStatus::default() });
         Arc::new(brake)
@@ -359,6 +399,26 @@ mod tests {
         let grown = Held { set: "s4".to_owned(), count: 4, ..held("x") };
         let brakes = [known("x", 1, 1, None, &[("me", 1)])];
         assert_eq!(steps(std::slice::from_ref(&grown), &brakes, "me", true, at(1000)), [Step::Enter(grown)]);
+    }
+
+    #[test]
+    fn who_is_silent_for_long_is_taken_off() {
+        let both = [known("x", 900, 1, None, &[("me", 1), ("other", 1)])];
+        let lapse = || Step::Lapse("x".to_owned());
+        for (second, holds, expected) in [
+            (990 + 59, true, vec![]),
+            // It says again that it is there.
+            (990 + 60, true, vec![Step::Enter(held("x"))]),
+            (990 + 599, true, vec![Step::Enter(held("x"))]),
+            (990 + 600, true, vec![Step::Enter(held("x")), lapse()]),
+            // Also by one that holds nothing of it.
+            (990 + 600, false, vec![lapse(), Step::Leave("x".to_owned())]),
+        ] {
+            let holds: Vec<Held> = holds.then(|| held("x")).into_iter().collect();
+            assert_eq!(steps(&holds, &both, "me", true, at(second)), expected, "{second} {holds:?}");
+        }
+        let dead = [known("x", 900, 1, None, &[("other", 1)])];
+        assert_eq!(steps(&[], &dead, "me", true, at(990 + 600)), [lapse()]);
     }
 
     #[test]

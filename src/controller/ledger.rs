@@ -17,7 +17,8 @@
 //!
 //! The `Zone` of a shard that is gone is deleted once the clock is past its newest serial: if the shard comes back, its
 //! first serial is the clock's, and newer. At a start, when most Zones have no Router, nothing is deleted: that is how an
-//! API looks that has lost its objects.
+//! API looks that has lost its objects. The parent and alias Zone of another domain are never deleted, unless that is the one
+//! that this platform had before ([`super::domain`]).
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -128,12 +129,13 @@ pub fn after_restore(mut zone: serde_json::Value, now: Timestamp) -> Option<serd
 }
 
 /// Writes the ledger until `stop`, which the end of this process's leadership is, too. It begins when `base` is there:
-/// until the zone files were read, that is. `feed` is told what is in which zone since when; `told` is what the parent's
+/// until the zone files were read, that is. What is left of the domain `former` goes. `feed` is told what is in which zone since when; `told` is what the parent's
 /// Zone tells of the configuration.
 pub async fn run(
     client: kube::Client,
     bindings: View<Read<BindingInput>>,
     settings: Arc<Settings>,
+    former: Option<String>,
     mut base: watch::Receiver<Option<BaseSerial>>,
     mut told: watch::Receiver<Option<ZonePlatform>>,
     feed: Arc<ZoneFeed>,
@@ -153,6 +155,7 @@ pub async fn run(
     let (zones, mut zone_changes) = reflector::reflect(client.clone(), reflect_settings(), |zone: Zone| zone);
     let api: Api<Zone> = Api::all(client);
     let mut ledger = Ledger::new(&settings, base, feed);
+    ledger.may_forget(former.and_then(|former| former.parse().ok()));
     ledger.describe(told.borrow_and_update().clone());
     let mut writes: FuturesUnordered<BoxFuture<'static, (Name, Outcome)>> = FuturesUnordered::new();
     loop {
@@ -306,6 +309,8 @@ pub struct Ledger {
     orphans: HashSet<Name>,
     /// What the parent's Zone is to tell of the configuration; `None`: what it tells is left alone.
     told: Option<ZonePlatform>,
+    /// The domain of before.
+    former: Option<Name>,
     feed: Arc<ZoneFeed>,
     /// Changed aliases that no version is known to hold yet, oldest first, each with the zone's digest after it.
     aliases: VecDeque<(Digest, Box<str>, Option<Arc<BindingInput>>)>,
@@ -352,7 +357,13 @@ impl Ledger {
             first_routers: HashMap::new(),
             orphans: HashSet::new(),
             told: None,
+            former: None,
         }
+    }
+
+    /// Sets the domain that the platform had before: its parent and alias Zone may go.
+    pub fn may_forget(&mut self, former: Option<Name>) {
+        self.former = former;
     }
 
     /// Sets what the parent's Zone tells of the configuration.
@@ -535,7 +546,8 @@ impl Ledger {
                 self.known.remove(&apex);
                 return None;
             };
-            if self.orphans.contains(&apex) {
+            let is_former = self.former.as_ref().is_some_and(|former| apex.is_at_or_below(former));
+            if self.orphans.contains(&apex) || zone.spec.kind != ZoneKind::Shard && !is_former {
                 return None;
             }
             if newest(zone).is_some_and(|(serial, _)| !Serial(unix_now as u32).is_after(serial)) {

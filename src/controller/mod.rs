@@ -12,6 +12,7 @@ pub mod brake;
 pub mod health;
 
 pub mod claim;
+pub mod domain;
 pub mod ledger;
 pub mod live;
 pub mod ownership;

@@ -31,6 +31,7 @@ use super::router::{self, Load, RouterView};
 use super::router_metrics::RouterMetrics;
 use super::standings::Standings;
 use crate::api::names::{host_claim_name, wildcards_above};
+use crate::api::v1alpha1::brake::Brake;
 use crate::api::v1alpha1::name_claim::{ClaimKind, NameClaim};
 use crate::api::v1alpha1::route::{ADMITTED, SCHEDULED, TRAIL_BLOCKED};
 use crate::api::v1alpha1::router::Router;
@@ -51,6 +52,8 @@ const ACTION_TIMEOUT: Duration = Duration::from_secs(15);
 const DATE_LONGEST: Duration = Duration::from_secs(3600);
 /// By how much each Router delays the writing of route counts, so that all of them together stay at fifty writes a second.
 const COUNT_DELAY_PER_ROUTER: Duration = Duration::from_millis(20);
+/// The longest wait of the mirror of Brakes: see [`Placement::knows_brakes`].
+const BRAKES_WAIT_LONGEST: Duration = Duration::from_secs(60);
 
 /// How to keep order.
 #[derive(Debug, Clone)]
@@ -115,6 +118,10 @@ pub struct Placement {
     claims: Store<ClaimView>,
     routers: Store<RouterView>,
     namespaces: Store<route::Labels>,
+    /// How many RouteBindings each Brake holds.
+    brakes: Store<u32>,
+    /// The sum of these.
+    held: u32,
     /// The claims that a Route holds or held last, behind the hash of its namespace and name: there may be 100,000. A claim
     /// of another Route with that hash is looked at for nothing.
     claims_of: BTreeSet<(u64, Box<str>)>,
@@ -154,6 +161,7 @@ struct Watched {
     claims: Changes<ClaimView>,
     routers: Changes<RouterView>,
     namespaces: Changes<route::Labels>,
+    brakes: Changes<u32>,
 }
 
 /// What is looked at.
@@ -189,6 +197,8 @@ impl Placement {
             reflect(client.clone(), mirror(), move |router: Router| RouterView::new(&router, platform.as_deref()));
         let (namespaces, namespace_changes) =
             reflect(client.clone(), mirror(), |namespace: Namespace| namespace.metadata.labels.unwrap_or_default());
+        let rarely = reflector::Settings { backoff_longest: BRAKES_WAIT_LONGEST, ..mirror() };
+        let (brakes, brake_changes) = reflect(client.clone(), rarely, |brake: Brake| brake.bindings_served_on());
         Placement {
             client,
             settings,
@@ -199,12 +209,15 @@ impl Placement {
                 claims: claim_changes,
                 routers: router_changes,
                 namespaces: namespace_changes,
+                brakes: brake_changes,
             },
             routes,
             bindings,
             claims,
             routers,
             namespaces,
+            brakes,
+            held: 0,
             claims_of: BTreeSet::new(),
             counts: HashMap::new(),
             trails: HashMap::new(),
@@ -272,6 +285,7 @@ impl Placement {
                 change = self.watched.claims.next() => self.on_claims(change),
                 change = self.watched.routers.next() => self.on_routers(change),
                 change = self.watched.namespaces.next() => self.on_namespaces(change),
+                _ = self.watched.brakes.next() => self.on_brakes(),
                 Some(done) = actions.join_next() => self.on_done(done),
                 changed = leadership.changed(), if election_runs => election_runs = changed.is_ok(),
                 () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
@@ -340,6 +354,12 @@ impl Placement {
             }
             Subject::Router(name) => {
                 let load = self.load(name);
+                let drains = self.routers.get(&ObjectKey::cluster(name)).is_some_and(|router| router.is_draining());
+                // Drained may be what somebody waits for to delete it.
+                if drains && !self.knows_brakes() {
+                    self.agenda.add(subject.clone(), Instant::now() + self.settings.settle);
+                    return false;
+                }
                 self.routers.get(&ObjectKey::cluster(name)).is_some_and(|router| router.is_stale(&load))
             }
         }
@@ -588,7 +608,25 @@ impl Placement {
             deleting: self.deleting_on(router),
             trails: trails.map_or(0, |trails| u32::try_from(trails.len()).unwrap_or(u32::MAX)),
             trails_until: trails.and_then(|trails| trails.last()).map(|(until, _)| *until),
+            held: self.held,
             blocked: self.blocked(router),
+        }
+    }
+
+    /// Whether the Brakes were listed. The kind may be missing in a cluster with older definitions: then there are none.
+    fn knows_brakes(&self) -> bool {
+        let health = self.brakes.health();
+        health.synced || health.error.is_some()
+    }
+
+    /// What the brake holds may lead to any Router: a Brake tells but a few of the names.
+    fn on_brakes(&mut self) {
+        let held = self.brakes.all().into_iter().fold(0_u32, |sum, (_, held)| sum.saturating_add(*held));
+        if std::mem::replace(&mut self.held, held) == held {
+            return;
+        }
+        for (key, _) in self.routers.all() {
+            self.agenda.add(Subject::Router(key.name), Instant::now());
         }
     }
 
@@ -691,7 +729,7 @@ impl Placement {
         for applied in applied {
             self.soon(Subject::Router(applied.key.name.clone()));
             let (before, now) = (applied.before, applied.now);
-            if before.as_ref().map_or(!first, |before| !before.selects_as(&now)) {
+            if before.as_ref().map_or(!first, |before| !before.selects_as(&now) || !before.has_zone_of(&now)) {
                 changed.insert(applied.key.name.clone());
             }
             if before.is_none_or(|before| !before.has_records_as(&now)) {

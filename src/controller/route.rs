@@ -6,7 +6,8 @@
 //!   nothing of it. One whose host was proven to be its owner's, and is no more, is not admitted any more, and stays; its
 //!   claim on the host goes to whoever proves it, until which it can have it back.
 //! - A Route whose Router is gone, which only an administrator who agrees to lose its routes can bring about, stays bound, so
-//!   that all is as it was if the Router comes back; its condition `Scheduled` is false meanwhile.
+//!   that all is as it was if the Router comes back; its condition `Scheduled` is false meanwhile. A Router made again with
+//!   another zone is not the one that was.
 //! - A former name of a Route, at which the Router that it has left has a record of its own, leads there and not to the Route:
 //!   its condition `TrailBlocked` says so.
 //! - A RouteBinding whose Route is gone, or was made anew with another uid, is deleted. Our own server deletes it together
@@ -28,7 +29,9 @@ use super::live::verdict::Told;
 use super::router::RouterView;
 use crate::api::names::challenge_name;
 use crate::api::standing::Standing;
-use crate::api::v1alpha1::route::{ADMITTED, HOST_PROVEN, NameKind, Phase, Route, SCHEDULED, TRAIL_BLOCKED};
+use crate::api::v1alpha1::route::{
+    ADMITTED, HOST_PROVEN, NameKind, Phase, ROUTER_GONE, Route, SCHEDULED, TRAIL_BLOCKED,
+};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
 use crate::client::reflector::ObjectKey;
@@ -38,8 +41,6 @@ use crate::client::uid::Uid;
 
 /// Condition of a Route: it is bound to a Router whose selectors do not match it any more.
 pub const SELECTOR_MISMATCH: &str = "SelectorMismatch";
-/// Reason of the condition `Scheduled` of a Route whose Router does not exist any more.
-pub const ROUTER_GONE: &str = "RouterGone";
 /// Reason of the condition `Admitted` of a Route whose host another one holds.
 const HOST_TAKEN: &str = "HostAlreadyClaimed";
 /// Most former names that a condition tells.
@@ -135,6 +136,8 @@ pub struct BindingView {
     pub route_uid: Uid,
     /// The Router.
     pub router: Arc<str>,
+    /// Its zone, as it was when the Route was bound.
+    pub dns: Arc<str>,
     /// The label.
     pub label: Box<str>,
     /// Whether the Route's host is one of its own, and not the platform's name for it.
@@ -149,6 +152,7 @@ impl BindingView {
         BindingView {
             route_uid: Uid::new(&binding.spec.route_uid),
             router: slim::text(&binding.spec.router),
+            dns: slim::text(&binding.spec.dns),
             label: binding.spec.label.as_str().into(),
             has_custom: binding.spec.names.iter().any(|name| name.kind == NameKind::Custom),
             trails: binding.spec.trails.iter().map(|trail| (slim::text(&trail.router), trail.until.0)).collect(),
@@ -198,19 +202,26 @@ pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) 
         _ => {}
     }
     let name = &binding.router;
-    match around.router {
+    let router = around.router.filter(|router| !router.has_other_zone(&binding.dns));
+    match router {
         None if !route.router_gone => {
-            let message = format!(
-                "Router {name} is gone, and the route's name with it: move the route to another one with \
-                 \"signpost move route {} --to ROUTER\", or make Router {name} again",
-                around.key
-            );
+            let (key, dns) = (around.key, &binding.dns);
+            let message = match around.router {
+                None => format!(
+                    "Router {name} is gone, and the route's name with it: move the route to another one with \
+                     \"signpost move route {key} --to ROUTER\", or make Router {name} again"
+                ),
+                Some(_) => format!(
+                    "Router {name} was made again with another zone than {dns}, and the route's name is gone: give it one with \
+                     \"signpost move route {key} --to {name}\", or move it to another Router"
+                ),
+            };
             say(SCHEDULED, false, ROUTER_GONE, message);
         }
         Some(_) if route.router_gone => say(SCHEDULED, true, "Scheduled", format!("Router {name} is there again")),
         _ => {}
     }
-    let mismatch = around.router.is_some_and(|router| !router.selects(&route.labels, around.namespace));
+    let mismatch = router.is_some_and(|router| !router.selects(&route.labels, around.namespace));
     if mismatch && route.mismatch != Some(true) {
         let message = format!("the selectors of Router {name} do not match the route any more; it stays there");
         say(SELECTOR_MISMATCH, true, "SelectorsChanged", message);
@@ -256,7 +267,8 @@ pub async fn write(
         let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), namespace(key));
         let routers: Api<Router> = Api::all(client.clone());
         let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
-        if routers.get_opt(&binding.spec.router).await?.is_some() {
+        let router = routers.get_opt(&binding.spec.router).await?;
+        if router.is_some_and(|router| !RouterView::new(&router, None).has_other_zone(&binding.spec.dns)) {
             return Ok(None);
         }
     }
@@ -383,6 +395,33 @@ mod tests {
             (&orphan, Some(&router), vec![(SCHEDULED, true)]),
         ] {
             assert_eq!(said(route, router, &Hold::Held, &[]), expected, "{route:?}");
+        }
+    }
+
+    #[test]
+    fn a_router_made_again_with_another_zone_is_not_the_one_that_was() {
+        let key = ObjectKey::namespaced("ns", "app");
+        let dns = "old.v3.example".into();
+        let binding = BindingView { router: "shard1".into(), label: "ns-app".into(), dns, ..BindingView::default() };
+        for (dns, router_gone, expected) in [
+            ("old.v3.example", false, None),
+            ("OLD.v3.example", true, Some((true, "Router shard1 is there again"))),
+            ("new.v3.example", true, None),
+            (
+                "new.v3.example",
+                false,
+                Some((false, "Router shard1 was made again with another zone than old.v3.example")),
+            ),
+        ] {
+            let router = router(json!({"dns": dns}));
+            let route = RouteView { bound: true, router_gone, ..RouteView::default() };
+            let (namespace, hold) = (Labels::new(), Hold::Held);
+            let around = Around { key: &key, router: Some(&router), namespace: &namespace, hold: &hold, blocking: &[] };
+            let said = statements(&route, &binding, around);
+            assert_eq!(said.len(), usize::from(expected.is_some()), "{said:?}");
+            if let Some((is_true, message)) = expected {
+                assert!(said[0].is_true == is_true && said[0].message.starts_with(message), "{said:?}");
+            }
         }
     }
 

@@ -20,7 +20,7 @@ use serde_json::json;
 use super::route::Labels;
 use super::zone::zones::examine;
 use crate::api::names::is_at_or_below;
-use crate::api::v1alpha1::router::{ACCEPTED, AddressState, DRAINED, READY, Router, RouterState};
+use crate::api::v1alpha1::router::{ACCEPTED, AddressState, DRAINED, READY, Router, RouterState, RouterStatus};
 use crate::client::reflector::ObjectKey;
 use crate::client::status::{Statement, state, update_status};
 use crate::compiler::inputs::RouterInput;
@@ -45,6 +45,8 @@ pub struct Load {
     pub trails: u32,
     /// Until when the last of these does.
     pub trails_until: Option<Timestamp>,
+    /// How many RouteBindings the brake holds, on whatever Router they were.
+    pub held: u32,
     /// The routes that have left and whose former names do not lead to them, since the Router has records there; each with its
     /// label. At most one more than is told.
     pub blocked: Vec<(ObjectKey, String)>,
@@ -56,6 +58,8 @@ pub struct RouterView {
     route_selector: Option<Selector>,
     namespace_selector: Option<Selector>,
     generation: Option<i64>,
+    /// `spec.dns`; the API writes it where it is left out.
+    dns: Option<Box<str>>,
     is_draining: bool,
     /// At how many routes it is full.
     capacity_hard: Option<u32>,
@@ -88,6 +92,7 @@ impl RouterView {
             route_selector: selector(&router.spec.route_selector),
             namespace_selector: selector(&router.spec.namespace_selector),
             generation: router.metadata.generation,
+            dns: router.spec.dns.as_deref().filter(|dns| !dns.is_empty()).map(Box::from),
             is_draining: router.spec.state == RouterState::Draining,
             capacity_hard: router.spec.capacity.as_ref().and_then(|capacity| capacity.hard),
             record_labels: platform.map_or_else(BTreeSet::new, |platform| record_labels(router, platform)),
@@ -97,6 +102,10 @@ impl RouterView {
         };
         let (is_true, reason, message) = readiness(router, &view);
         let mut message = message.to_owned();
+        if is_true && router.status.as_ref().is_some_and(RouterStatus::is_zone_unserved) {
+            message += "; not all name servers serve its zone, so that no route moves here and new ones are not live: the \
+                        condition ZonePublished says why";
+        }
         if let Some(zone) = platform.and_then(|platform| undelegated(router, platform)) {
             message += &format!("; the platform's own zone does not delegate {zone}: see that the zone above does");
         }
@@ -134,6 +143,16 @@ impl RouterView {
     /// Whether both have records of their own at the same labels.
     pub fn has_records_as(&self, other: &RouterView) -> bool {
         self.record_labels == other.record_labels
+    }
+
+    /// Whether its zone is known to be another one than `dns`.
+    pub fn has_other_zone(&self, dns: &str) -> bool {
+        self.dns.as_ref().is_some_and(|own| !own.eq_ignore_ascii_case(dns))
+    }
+
+    /// Whether both have the same zone.
+    pub fn has_zone_of(&self, other: &RouterView) -> bool {
+        self.dns == other.dns
     }
 
     /// Whether both have the same selectors.
@@ -198,6 +217,14 @@ impl RouterView {
         let (is_true, reason, message) = match (self.is_draining, load) {
             (false, _) if self.told.drained.is_none() => return None,
             (false, _) => (false, "NotDraining", "its state is not draining".to_owned()),
+            (true, Load { routes: 0, trails_until: None, held: 1.., .. }) => {
+                let message = format!(
+                    "no route is left, and no former name leads through its zone; but name servers still serve the aliases of \
+                     {} RouteBindings that the API lacks, which may lead here: see signpost brake list",
+                    load.held
+                );
+                (false, "BrakeHolds", message)
+            }
             (true, Load { routes: 0, trails_until: None, .. }) => {
                 let message = "no route is left, and no former name leads through its zone: it can be deleted";
                 (true, "Drained", message.to_owned())
@@ -432,6 +459,18 @@ mod tests {
     }
 
     #[test]
+    fn readiness_heeds_a_zone_that_is_not_served() {
+        for (status, told) in [("True", false), ("False", true)] {
+            let conditions = json!([{"type": "ZonePublished", "status": status, "reason": "OldSerial", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+            let view = view(json!({"addresses": [{"ip": "192.0.2.1"}]}), json!({"conditions": conditions}));
+            let ready = view.ready(&Load::default());
+            assert!(ready.is_true && ready.reason == "Ready");
+            assert_eq!(ready.message.contains("not all name servers serve its zone"), told, "{}", ready.message);
+        }
+    }
+
+    #[test]
     fn a_status_that_says_it_all_is_not_written() {
         let condition = |message: &str| {
             json!([{
@@ -473,6 +512,11 @@ mod tests {
             let found = view.drained(&load);
             assert_eq!(found.map(|found| (found.is_true, found.reason)), expected, "{state} {load:?}");
         }
+        // What the brake holds may lead here.
+        let draining = view(json!({"state": "draining"}), json!({}));
+        let drained = draining.drained(&Load { held: 98, ..Load::default() }).expect("it is draining");
+        assert_eq!((drained.is_true, drained.reason), (false, "BrakeHolds"));
+        assert!(drained.message.contains("98 RouteBindings"), "{}", drained.message);
         for (routes, deleting, message) in [
             (1, 0, "1 is left to be moved"),
             (3, 0, "3 are left to be moved"),

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::apexes::{Apexes, Placed};
 use super::zone_watch::{Watch, Writes};
 use crate::wire::Name;
-use crate::zone::{Contents, Zone, ZoneDb};
+use crate::zone::{Contents, Zone, ZoneDb, diff};
 use crate::zonefile::folder::{Change, Folder, Stamp, Tally};
 use crate::zonefile::{Finding, Severity};
 
@@ -159,7 +159,12 @@ impl StaticZones {
             Change::Serve { path, zone, findings, .. } => {
                 log(&findings);
                 match zone {
-                    Made::Zone(zone) => ready.push((zone, path.to_path_buf())),
+                    Made::Zone(zone) => {
+                        if let Some(fault) = db.get(zone.apex()).and_then(|before| serial_fault(&before, &zone)) {
+                            tracing::warn!(file = %path.display(), zone = %zone.apex(), "{fault}");
+                        }
+                        ready.push((zone, path.to_path_buf()));
+                    }
                     Made::Base(base) => apexes.set_base(Some(base)),
                     Made::Aliases => tracing::error!(
                         file = %path.display(),
@@ -327,12 +332,62 @@ async fn settle(changes: &mut mpsc::Receiver<()>) {
     }
 }
 
+/// What is wrong with the serial of `after`, which takes the place of `before`: secondaries and caches of zones go by it
+/// (RFC 1034 §4.3.5). The zone is served in any case.
+fn serial_fault(before: &Zone, after: &Zone) -> Option<String> {
+    let (old, new) = (before.serial()?, after.serial()?);
+    // What was made from the API's objects has serials of its own.
+    if before.is_shard() {
+        return None;
+    }
+    if old == new {
+        let is_changed = !diff::owners(&before.contents(), &after.contents()).is_empty();
+        let text =
+            || format!("the zone has changed, and has the serial {new} as before: secondaries do not notice; raise it");
+        return is_changed.then(text);
+    }
+    let text =
+        || format!("the zone's serial goes from {old} back to {new}: secondaries stay with what they have; raise it");
+    (!new.is_after(old)).then(text)
+}
+
 fn log(findings: &[Finding]) {
     for finding in findings {
         match finding.severity {
-            Severity::Error => tracing::error!("{finding}"),
+            Severity::Error | Severity::Fault => tracing::error!("{finding}"),
             Severity::Warning => tracing::warn!("{finding}"),
             Severity::Note => tracing::info!("{finding}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serials_go_up_with_each_change() {
+        let zone = |serial: u32, address: &str| {
+            let text = format!("$TTL 60\n@ SOA ns admin {serial} 2 3 4 5\n@ NS ns\nns A {address}\na A 192.0.2.9\n");
+            let (file, origin) = (Arc::from(Path::new("z.test.zone")), "z.test.".parse().ok());
+            let read =
+                crate::zonefile::read_zone(text.as_bytes(), &file, origin, &mut crate::zonefile::include::NoIncludes);
+            Zone::build(&read.contents.expect("nothing is wrong")).expect("a zone")
+        };
+        let (one, two) = ("192.0.2.1", "192.0.2.2");
+        for (before, after, told) in [
+            (zone(7, one), zone(8, two), None),
+            (zone(7, one), zone(7, one), None),
+            (zone(u32::MAX, one), zone(3, two), None),
+            (zone(7, one), zone(7, two), Some("the serial 7 as before")),
+            (zone(7, one), zone(6, one), Some("from 7 back to 6")),
+            (zone(7, one), zone(7 + (1 << 31), two), Some("from 7 back to 2147483655")),
+        ] {
+            let found = serial_fault(&before, &after);
+            assert_eq!(found.is_some(), told.is_some(), "{found:?}");
+            assert!(told.is_none_or(|told| found.is_some_and(|found| found.contains(told))), "{told:?}");
+        }
+        let unread = Zone::unavailable("z.test.".parse().expect("a name"), crate::zone::image::Unavailable::NotLoaded);
+        assert_eq!(serial_fault(&unread, &zone(7, one)), None);
     }
 }

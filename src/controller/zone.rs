@@ -31,6 +31,7 @@ use self::walks::Walks;
 use self::zones::{Output, Zones};
 use super::apexes::Apexes;
 use super::asked::register::Register;
+use super::domain::{self, Domains, OtherDomain};
 use super::read::Read;
 use crate::api::v1alpha1::brake::{BrakeCause, BrakeKind, Decision};
 use crate::api::v1alpha1::router::Router;
@@ -75,6 +76,8 @@ pub struct Options {
     pub state: Option<PathBuf>,
     /// The RouteBindings.
     pub bindings: View<Read<BindingInput>>,
+    /// The domain that the platform had before, if that was changed.
+    pub former_domain: Option<String>,
     /// The register of who serves what, shared with the loop of the zone files, which has loaded them by now.
     pub apexes: Arc<Apexes>,
     /// How many of a hundred RouteBindings may be missing from a list, and of any kind be deleted in a burst, before that is
@@ -95,12 +98,19 @@ pub async fn run(
     options: Options,
     stop: CancellationToken,
 ) -> Result<(), StateError> {
-    let mut sources = Sources::new(client, &options);
-    let mut run = Run::start(db, options)?;
+    let mut sources = Sources::new(client.clone(), &options);
+    let domains = Domains { domain: options.settings.borrow().domain_text(), former: options.former_domain.clone() };
+    let status = options.status.clone();
+    let started = Run::start(db, options, &domains);
+    let mut run = started.inspect_err(|error| status.set_hindrance(Some(error.to_string())))?;
     if run.zones.is_none() {
         tokio::select! {
             () = run.gather(&mut sources) => {}
             () = stop.cancelled() => return Ok(()),
+        }
+        let tell = |other: Option<&OtherDomain>| status.set_hindrance(other.map(ToString::to_string));
+        if !run.is_in_ledger && !domain::agreed(&client, &domains, &stop, tell).await {
+            return Ok(());
         }
     }
     run.follow(&mut sources, &stop).await;
@@ -185,6 +195,8 @@ struct Run {
     settings: watch::Receiver<Arc<Settings>>,
     state: Option<LastGood>,
     zones: Option<Zones>,
+    /// Whether the ledger had our parent zone when all was listed.
+    is_in_ledger: bool,
     routers: Hold<RouterInput>,
     bindings: Hold<BindingInput>,
     brake_share: watch::Receiver<u32>,
@@ -210,8 +222,8 @@ struct Run {
 
 impl Run {
     /// Serves the last-good state, if there is one.
-    fn start(db: Arc<ZoneDb>, options: Options) -> Result<Run, StateError> {
-        let Options { settings, state, bindings: _, apexes, brake_share, status, asked, publishing } = options;
+    fn start(db: Arc<ZoneDb>, options: Options, domains: &Domains) -> Result<Run, StateError> {
+        let Options { settings, state, apexes, brake_share, status, asked, publishing, .. } = options;
         let share = *brake_share.borrow();
         let mut run = Run {
             decisions: status.decisions(),
@@ -223,6 +235,7 @@ impl Run {
             settings,
             state: None,
             zones: None,
+            is_in_ledger: false,
             routers: Hold::new(Rules::routers(share)),
             bindings: Hold::new(Rules::bindings(share)),
             brake_share,
@@ -237,11 +250,16 @@ impl Run {
         };
         let Some(directory) = state else { return Ok(run) };
         let current = run.current_settings();
-        let (state, Opened { loaded, problem }) = LastGood::open(&directory, &current.domain_text())?;
+        let (state, Opened { loaded, problem, aside }) = LastGood::open(&directory, domains)?;
         run.status.set_last_good(state.failing());
         run.state = Some(state);
         if let Some(problem) = problem {
             tracing::error!("last-good state: {problem}");
+        }
+        if aside.is_some() {
+            run.status.set_last_good_refused();
+            run.status.set_hindrance(Some("the last-good state could not be used".to_owned()));
+            tracing::error!("without a last-good state the platform's names are SERVFAIL until the API was heard");
         }
         let Some(mut loaded) = loaded else { return Ok(run) };
         let restored = Restored::take(&mut loaded, &current);
@@ -348,6 +366,7 @@ impl Run {
         }
         let mut zones = Zones::with_platform(platform, self.current_settings(), NameMap::default(), Instant::now());
         zones.set_files(self.apexes.files());
+        self.is_in_ledger = ledger.contains_key(self.settings.borrow().domain());
         for (apex, versions) in ledger {
             zones.set_ledger(&apex, versions);
         }
@@ -481,6 +500,8 @@ impl Run {
             let before = zones.platform().router(name);
             before.is_some_and(|before| match now {
                 None => true,
+                // One of that name with another zone takes the place of nothing.
+                Some(now) if now.apex != before.apex => true,
                 Some(now) => before.answering().next().is_some() && now.answering().next().is_none(),
             })
         };
@@ -493,9 +514,13 @@ impl Run {
             let platform = zones.platform();
             platform.router(name).is_some_and(|router| !platform.is_vacant(router))
         };
+        let is_same = |now: &RouterInput| {
+            let before = zones.platform().router(&now.name);
+            before.is_some_and(|before| before.apex == now.apex)
+        };
         let believed = match change {
             Change::Resynced(_) => self.routers.judge_list(known, losses),
-            _ => told(&mut self.routers, known, losses, is_missed),
+            _ => told(&mut self.routers, known, losses, is_missed, is_same),
         };
         each(change, |_, read| self.tell_of(read.map(|read| &read.verdicts[..]).unwrap_or_default()));
         believed.into_iter().chain(others).for_each(|(name, router)| self.set_router(&name, router));
@@ -505,8 +530,11 @@ impl Run {
         self.asked.take(&change, |read| &read.trails);
         let Some(zones) = &self.zones else { return };
         let known = zones.platform().counts().1;
-        let is_loss =
-            |key: &str, now: &Option<Arc<BindingInput>>| now.is_none() && zones.platform().binding(key).is_some();
+        // One with another label is another alias; one with another shard has moved.
+        let is_loss = |key: &str, now: &Option<Arc<BindingInput>>| {
+            let before = zones.platform().binding(key);
+            before.is_some_and(|before| now.as_ref().is_none_or(|now| now.label != before.label))
+        };
         let keys = || zones.platform().bindings().map(|binding| binding.key.clone()).collect();
         let (losses, others) = sort_out(&change, &is_loss, keys);
         others.keys().for_each(|key| self.bindings.release(key));
@@ -515,7 +543,7 @@ impl Run {
         }
         let believed = match change {
             Change::Resynced(_) => self.bindings.judge_list(known, losses),
-            _ => told(&mut self.bindings, known, losses, |_| true),
+            _ => told(&mut self.bindings, known, losses, |_| true, |_| false),
         };
         each(change, |_, read| self.tell_of(read.map(|read| &read.verdicts[..]).unwrap_or_default()));
         believed.into_iter().chain(others).for_each(|(key, binding)| self.set_binding(&key, binding));
@@ -701,14 +729,21 @@ fn sort_out<V>(
 }
 
 /// Those losses that a watch has told and that are believed: of what nobody misses all, and of the rest what `hold` lets pass.
-fn told<V>(hold: &mut Hold<V>, known: usize, losses: Losses<V>, is_missed: impl Fn(&str) -> bool) -> Losses<V> {
+/// `is_same` tells an object that has the names of the one that is missed from another one that was given its name.
+fn told<V>(
+    hold: &mut Hold<V>,
+    known: usize,
+    losses: Losses<V>,
+    is_missed: impl Fn(&str) -> bool,
+    is_same: impl Fn(&V) -> bool,
+) -> Losses<V> {
     let now = Instant::now();
     let mut is_believed = |key: &str, value: &Option<Arc<V>>| {
-        if is_missed(key) {
-            return hold.judge_told(known, key, value.clone(), now);
+        if !is_missed(key) {
+            hold.release(key);
+            return true;
         }
-        hold.release(key);
-        true
+        !hold.keeps(key, value, &is_same) && hold.judge_told(known, key, value.clone(), now)
     };
     losses.into_iter().filter(|(key, value)| is_believed(key, value)).collect()
 }

@@ -191,6 +191,7 @@ impl Dns {
                     settings: platform,
                     state: follow.state,
                     bindings: follow.bindings,
+                    former_domain: settings.former_domain.clone(),
                     apexes: apexes.clone(),
                     brake_share: dials.brake_share.subscribe(),
                     status,
@@ -326,12 +327,11 @@ fn is_stale(mirrors: &[Health], running: Duration, after: Duration) -> bool {
 async fn ready_when_published(status: Arc<Status>, check: Check, stop: CancellationToken) {
     while !status.is_ready() {
         let unheard = status.mirrors().into_iter().filter(|mirror| !mirror.synced);
-        let why: Vec<String> = unheard
-            .map(|mirror| match mirror.error {
-                Some(error) => format!("{} not listed: {error}", mirror.kind),
-                None => format!("{} not listed yet", mirror.kind),
-            })
-            .collect();
+        let unheard = unheard.map(|mirror| match mirror.error {
+            Some(error) => format!("{} not listed: {error}", mirror.kind),
+            None => format!("{} not listed yet", mirror.kind),
+        });
+        let why: Vec<String> = status.hindrance().into_iter().chain(unheard).collect();
         if !why.is_empty() {
             check.missing(why.join("; "));
         }

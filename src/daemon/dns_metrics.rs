@@ -249,6 +249,9 @@ fn synced(page: &mut Page<'_>, status: &Status) -> Result<(), fmt::Error> {
     page.gauge("dns_stale", "Whether answers are marked as stale, since the API was not heard for long (1)", &stale)?;
     let failing = [(vec![], i64::from(status.is_last_good_failing()))];
     page.gauge("last_good_failing", "Whether the last-good state cannot be written", &failing)?;
+    let refused = [(vec![], i64::from(status.is_last_good_refused()))];
+    let told = "Whether the last-good state found at the start was damaged or of another platform, and moved aside";
+    page.gauge("last_good_refused", told, &refused)?;
     let held = status.held();
     let sum = |count: fn(&Held) -> usize| -> Rows<'_, i64> {
         let row = |kind: BrakeKind| {

@@ -36,12 +36,16 @@ struct Origin {
 
 /// Whether a change of the key is one of the engine's.
 pub fn is_key(name: &str) -> bool {
-    name == "server-id" || name.starts_with("dns-cookie") || name.starts_with("dns-rate-limit")
+    matches!(name, "server-id" | "server-version" | "dns-udp-payload")
+        || name.starts_with("dns-cookie")
+        || name.starts_with("dns-rate-limit")
 }
 
 /// Takes over the values of those keys.
 pub fn take(settings: &mut Settings, new: &Settings) {
     settings.server_id.clone_from(&new.server_id);
+    settings.server_version.clone_from(&new.server_version);
+    settings.dns_udp_payload = new.dns_udp_payload;
     settings.dns_cookies = new.dns_cookies;
     settings.dns_cookie_secrets.clone_from(&new.dns_cookie_secrets);
     settings.dns_rate_limit.clone_from(&new.dns_rate_limit);
@@ -95,13 +99,14 @@ impl Origin {
         nameserver::Settings {
             nsid: id.map(|id| id.as_bytes().into()),
             server_id: id.map(Into::into),
+            version: settings.server_version.as_deref().map(Into::into),
+            udp_payload_max: settings.dns_udp_payload,
             query_log: settings.query_log.every,
             stale: self.stale,
             sightings: settings.metrics_unbound_names > 0 && settings.dns_follows_api(),
             asked: self.asked.clone(),
             cookies: self.cookies(),
             rate_limit: (limit.per_second > 0).then(|| limit.clone()),
-            ..nameserver::Settings::default()
         }
     }
 
@@ -176,6 +181,23 @@ mod tests {
         }
         engine.configure(&settings(|settings| settings.dns_cookies = CookieMode::Off));
         assert_eq!(engine.live().load().cookies, None);
+    }
+
+    #[test]
+    fn what_the_server_says_of_itself() {
+        let engine = Engine::new(&settings(|_| {}));
+        let now = || nameserver::Settings { cookies: None, ..(**engine.live().load()).clone() };
+        assert_eq!(now(), nameserver::Settings { sightings: now().sightings, ..nameserver::Settings::default() });
+        let told = settings(|settings| {
+            settings.server_id = Some("ns1".to_owned());
+            settings.server_version = Some("one".to_owned());
+            settings.dns_udp_payload = 4096;
+        });
+        let mut taken = settings(|_| {});
+        take(&mut taken, &told);
+        engine.configure(&taken);
+        assert_eq!((now().version.as_deref(), now().server_id.as_deref()), (Some("one"), Some("ns1")));
+        assert_eq!((now().nsid.as_deref(), now().udp_payload_max), (Some(&b"ns1"[..]), 4096));
     }
 
     #[test]

@@ -56,6 +56,7 @@ use crate::apiserver::audit::metrics::AuditMetrics;
 use crate::client::metrics::MirrorMetrics;
 use crate::client::reflector::Mirrors;
 use crate::config::{self, AdminTls, Places, Role, Settings};
+use crate::controller::domain::{self, Domains, OtherDomain};
 use crate::controller::ledger::BaseSerial;
 use crate::controller::read;
 use crate::httpd::{self, Limits};
@@ -110,6 +111,9 @@ pub enum Error {
     /// Domain and name servers do not make a zone.
     #[error(transparent)]
     Platform(#[from] compiler::settings::SettingsError),
+    /// The store is that of a platform with another domain.
+    #[error(transparent)]
+    OtherDomain(#[from] OtherDomain),
     /// The zone files cannot be read.
     #[error("{0} (--zones)")]
     ZoneFiles(#[from] controller::static_zones::FolderError),
@@ -249,7 +253,14 @@ impl Process {
         let api = match (&data_dir, access) {
             (Some(data_dir), Some(access)) => {
                 let check = admin.health.add("api", "store", "it is being opened");
-                Some(Api::start(settings, data_dir, access, api_sockets, &mut control, &check).await?)
+                let api = Api::start(settings, data_dir, access, api_sockets, &mut control, &check).await?;
+                // Before anything is made of the objects.
+                let found =
+                    domain::disagreement(&api.client(Identity::user(USER_CONTROLLER)), &domains(settings)).await;
+                if let Some(other) = found.map_err(|error| Error::Failed(format!("the store: {error}")))? {
+                    return Err(Error::OtherDomain(other));
+                }
+                Some(api)
             }
             _ => None,
         };
@@ -490,6 +501,11 @@ fn listen(
     given: &mut Given,
 ) -> Result<Vec<TcpListener>, sockets::ListenError> {
     if settings.has(role) { sockets::listen(addresses, flag, given) } else { Ok(Vec::new()) }
+}
+
+/// The platform's domain, and the one that it had before.
+fn domains(settings: &Settings) -> Domains {
+    Domains { domain: settings.domain.clone(), former: settings.former_domain.clone() }
 }
 
 /// What the process does, for the service manager's status line.

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::dials::Dials;
+use super::domains;
 use super::platform;
 use super::tasks::Tasks;
 use crate::admin::Admin;
@@ -19,7 +20,9 @@ use crate::client::lease::{self, Leadership, Lease};
 use crate::client::reflector::{HealthProbe, Mirrors, View};
 use crate::compiler;
 use crate::compiler::inputs::BindingInput;
+use crate::compiler::settings::text_of;
 use crate::config;
+use crate::controller::domain::{self, OtherDomain};
 use crate::controller::health;
 use crate::controller::ledger::{self, BaseSerial};
 use crate::controller::live::feed::ZoneFeed;
@@ -80,11 +83,23 @@ pub fn start(
     let Clients { scheduler, controller, mirrors: shared, bindings } = clients;
     let Here { instance, listened, host_key, dials } = here;
     let stop = tasks.stop_token();
-    let leadership =
-        Lease::run(scheduler.clone(), SCHEDULER_LEASE, instance, lease::Settings::default(), stop.child_token());
+    let (lead, leadership) = watch::channel(Leadership::Follower { holder: None });
+    let domains = domains(config);
+    let objects = admin.health.add("scheduler", "domain", "the API has not said yet of which domain its objects are");
+    let (candidate, name, ends) = (scheduler.clone(), instance.to_owned(), stop.clone());
+    tasks.spawn("leadership", async move {
+        let tell = |other: Option<&OtherDomain>| match other {
+            None => objects.ready(),
+            Some(other) => objects.missing(other.to_string()),
+        };
+        if domain::agreed(&candidate, &domains, &ends, tell).await {
+            run_for_lease(candidate, &name, lead, ends).await;
+        }
+    });
     let metrics = crate::scheduler::metrics::Metrics::default();
     admin.metrics.register(|registry| metrics.register(registry));
     let mut settings = Settings::new(&platform.domain_text());
+    settings.name_servers = platform.name_servers().iter().map(|server| text_of(&server.name)).collect();
     settings.instance = instance.to_owned();
     settings.chooser = config.chooser();
     settings.prove_hosts = host_key.is_some();
@@ -166,6 +181,7 @@ pub fn start(
         interval: config.verify.hosts_interval,
         grace: config.verify.hosts_grace,
     });
+    let former = config.former_domain.clone();
     let asked = ownership::Metrics::default();
     admin.metrics.register(|registry| asked.register(registry));
     tasks.spawn(
@@ -176,6 +192,7 @@ pub fn start(
                 controller.clone(),
                 bindings.clone(),
                 platform.clone(),
+                former.clone(),
                 base.clone(),
                 told.clone(),
                 Arc::clone(&feed),
@@ -191,6 +208,18 @@ pub fn start(
         }),
     );
     Started { mirrors, switch, told: tell }
+}
+
+/// Runs for leadership until `stop`, and passes on how it stands.
+async fn run_for_lease(client: Client, name: &str, lead: watch::Sender<Leadership>, stop: CancellationToken) {
+    let mut leadership = Lease::run(client, SCHEDULER_LEASE, name, lease::Settings::default(), stop);
+    loop {
+        let now = leadership.borrow_and_update().clone();
+        lead.send_replace(now);
+        if leadership.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Probes addresses until `stop`, as `settings` makes of what the dial says. When that is turned, probing begins anew, as it does

@@ -181,7 +181,7 @@ fn step(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> R
                 proof::expansions(ask, message)?;
             }
             if records.has_targets() {
-                put_additional(ask, &found, &records, owner(current, message), written, message);
+                put_additional(ask, current, &found, &records, written, message);
             }
             Ok(Step::Done(verdict(Rcode::NOERROR, Kind::Data, found.node.hash())))
         }
@@ -321,20 +321,16 @@ fn put_referral(
     records: &Records<'_>,
     message: &mut Message<'_, '_>,
 ) -> Result<Verdict, Full> {
-    if message.has_expansions() {
-        proof::expansions(ask, message)?;
-    }
     let owner = ancestor_owner(current, cut.above, message);
     let written = message.put(Section::Authority, owner, records)?;
-    if ask.dnssec {
-        match cut.node.get(RecordType::DS) {
-            // Without a signature the DS proves nothing; RFC 4035 §3.1.4.1 speaks of signed zones alone.
-            Some(ds) if ds.signature_count() > 0 => {
-                message.put(Section::Authority, owner, &ds)?;
-                message.put_signatures(Section::Authority, owner, &ds)?;
-            }
-            _ => proof::no_ds(ask, current, cut, message)?,
+    // Without a signature the DS proves nothing; RFC 4035 §3.1.4.1 speaks of signed zones alone.
+    match cut.node.get(RecordType::DS).filter(|ds| ask.dnssec && ds.signature_count() > 0) {
+        Some(ds) => {
+            message.put(Section::Authority, owner, &ds)?;
+            message.put_signatures(Section::Authority, owner, &ds)?;
+            proof::expansions(ask, message)?;
         }
+        None => proof::no_ds(ask, current, cut, message)?,
     }
     let mut truncated = false;
     // RFC 9471 §3: all glue of name servers in the delegated domain, or TC. Others in this zone as far as there is room.
@@ -360,17 +356,18 @@ fn put_referral(
 #[cold]
 fn put_additional(
     ask: &Ask<'_>,
+    current: Current<'_>,
     found: &Found<'_>,
     records: &Records<'_>,
-    owner: Owner<'_>,
     written: Written,
     message: &mut Message<'_, '_>,
 ) {
     let is_service = matches!(records.rtype(), RecordType::SVCB | RecordType::HTTPS);
+    let asked = current.qname.hash(0);
     let mut seen: [NameHash; ADDITIONAL_NAMES_MAX] = [0; ADDITIONAL_NAMES_MAX];
     let mut count = 0;
     for target in records.targets() {
-        let hash = if target.is_owner { found.node.hash() } else { target.hash };
+        let hash = if target.is_owner { asked } else { target.hash };
         if seen[..count].contains(&hash) {
             continue;
         }
@@ -380,7 +377,7 @@ fn put_additional(
         seen[count] = hash;
         count += 1;
         let (node, owner) = if target.is_owner {
-            (Some(found.node), owner)
+            (Some(found.node), owner(current, message))
         } else {
             (find_target(ask.zone, &target), target_owner(written, &target, message))
         };
@@ -395,8 +392,8 @@ fn put_additional(
             }
             continue;
         }
-        // RFC 9460 §4.1: also the SVCB records of targets.
-        let service = (is_service && !target.is_owner).then_some(records.rtype());
+        // RFC 9460 §4.1: also the SVCB records of targets, but not those that are the answer.
+        let service = (is_service && hash != asked).then_some(records.rtype());
         for rtype in [RecordType::A, RecordType::AAAA].into_iter().chain(service) {
             // Optional: what does not fit is left out.
             let _ = put_address(ask, owner, &node, rtype, message);
@@ -420,6 +417,7 @@ fn put_address(
     rtype: RecordType,
     message: &mut Message<'_, '_>,
 ) -> Result<(), Full> {
+    let start = message.writer.position();
     put_glue(ask, owner, node, rtype, message)?;
     if ask.dnssec
         && let Some(records) = node.get(rtype)
@@ -427,7 +425,7 @@ fn put_address(
         && records.signature_count() > 0
     {
         // RFC 4035 §3.1.1: where there is no room, the RRset may stay without its signatures.
-        let _ = message.put_signatures(Section::Additional, owner, &records);
+        let _ = message.put_signatures(Section::Additional, message.same_owner(owner, start), &records);
     }
     Ok(())
 }
@@ -499,11 +497,19 @@ fn has_dname(message: &Message<'_, '_>, owner: &[u8]) -> bool {
 fn signatures_alone(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> Result<Step, Full> {
     if let Some(Place::Found(found)) = place(ask.zone, current.qname) {
         let mut any = false;
-        for records in found.node.rrsets().filter(|records| records.signature_count() > 0) {
+        // DS at the apex is not this zone's to tell, nor what signs it.
+        let is_ours = |records: &Records<'_>| !(found.node.is_apex() && records.rtype() == RecordType::DS);
+        for records in found.node.rrsets().filter(|records| records.signature_count() > 0 && is_ours(records)) {
             message.put_signatures(Section::Answer, owner(current, message), &records)?;
             any = true;
         }
         if any {
+            if ask.dnssec && found.synthesised > 0 {
+                message.expanded(current.at, found.synthesised);
+            }
+            if message.has_expansions() {
+                proof::expansions(ask, message)?;
+            }
             let (rcode, kind, source) = (Rcode::NOERROR, Kind::Data, found.node.hash());
             return Ok(Step::Done(Verdict { rcode, authoritative: true, truncated: false, kind, source }));
         }

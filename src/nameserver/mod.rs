@@ -46,6 +46,7 @@ use crate::wire::build::{Full, Writer};
 use crate::wire::edns::ExtendedError;
 use crate::wire::header::{FLAG_AA, FLAG_CD, FLAG_QR, FLAG_RD, FLAG_TC, HEADER_OCTETS, Header, Opcode, Rcode};
 use crate::wire::message::Query;
+use crate::wire::question::Question;
 use crate::wire::tsig::TsigError;
 use crate::zone::Zone;
 use crate::zone::db::Snapshot;
@@ -296,6 +297,7 @@ fn write(
     let question_octets = turn.query.question.map_or(0, |question| question.end() - HEADER_OCTETS);
     let mut opt = turn.query.edns.map(|edns| Opt::new(edns, peer, context.settings, turn.cookie.answer()));
     let opt_octets = opt.as_ref().map_or(0, Opt::octets);
+    let mut spare_octets = opt.as_ref().map_or(0, Opt::spare_octets);
     // The header's place, and the question octet by octet: resolvers check the case of its letters.
     let start = &query[..HEADER_OCTETS + question_octets];
     if writer.put(start).is_err() || writer.reserve(opt_octets).is_err() {
@@ -303,7 +305,11 @@ fn write(
         return Outcome::Drop;
     }
 
-    let mut reply = reply(context, query, peer, turn, likely, &mut writer);
+    if writer.reserve(spare_octets).is_err() {
+        spare_octets = 0;
+    }
+
+    let mut reply = reply(context, query, peer, turn, likely, &mut writer, &mut spare_octets);
     if let Some(verdict) = limited(context, peer, turn, reply.source) {
         if hold_back(context, verdict, &mut reply, &mut writer, start.len()) == Outcome::Drop {
             return Outcome::Drop;
@@ -311,7 +317,7 @@ fn write(
         opt = opt.map(Opt::bare);
     }
 
-    writer.release(opt_octets);
+    writer.release(opt_octets + spare_octets);
     let has_opt = opt.is_some_and(|opt| opt.put(&mut writer, reply.rcode, reply.ede).is_ok());
     let mut closing = u16::from(has_opt);
     if let Judgement::Unverified(error) = turn.judgement {
@@ -420,7 +426,8 @@ impl Reply {
     }
 }
 
-/// Writes the sections after the question.
+/// Writes the sections after the question. Where they have no room otherwise, they take the `spare` octets that were reserved, of
+/// which none is left then.
 #[inline]
 fn reply(
     context: &Context<'_>,
@@ -429,6 +436,7 @@ fn reply(
     turn: &Turn,
     likely: Option<&Zone>,
     writer: &mut Writer<'_>,
+    spare: &mut usize,
 ) -> Reply {
     let question = match (turn.judgement, turn.query.question) {
         (Judgement::Reply(rcode, ede), _) => return Reply::of(rcode, ede),
@@ -457,9 +465,15 @@ fn reply(
     let asked = &context.settings.asked;
     let ask = Ask { zone, qtype: question.qtype, dnssec, random: peer.random, asked, now: peer.now };
     let mut message = Message::new(writer, &question, zone);
-    match answer::answer(&ask, &turn.qname, &mut message) {
+    let mut answered = answer::answer(&ask, &turn.qname, &mut message);
+    let mut counts = message.counts;
+    if *spare > 0 && !answered.is_ok_and(|verdict| !verdict.truncated) {
+        writer.rewind(start);
+        writer.release(std::mem::take(spare));
+        (answered, counts) = answer_again(&ask, &turn.qname, &question, writer);
+    }
+    match answered {
         Ok(verdict) => {
-            let counts = message.counts;
             context.stats.count_answer(zone.number(), verdict.kind);
             let (authoritative, truncated) = (verdict.authoritative, verdict.truncated);
             let source = Source { kind: Some(verdict.kind), owner: verdict.source };
@@ -470,11 +484,25 @@ fn reply(
         Err(_) => {
             // Part of an answer would be taken for all of it (RFC 2181 §9): none, and TC, sends the client to a stream.
             writer.rewind(start);
-            context.stats.count_answer(zone.number(), Kind::Failed);
+            context.stats.count_answer(zone.number(), Kind::Data);
             let source = Source { kind: Some(Kind::Data), owner: zone.apex_hash() };
             Reply { truncated: true, authoritative: true, source, ..Reply::of(Rcode::NOERROR, None) }
         }
     }
+}
+
+/// Writes the answer once more, in a message with more room.
+#[cold]
+#[inline(never)]
+fn answer_again(
+    ask: &Ask<'_>,
+    qname: &Qname,
+    question: &Question,
+    writer: &mut Writer<'_>,
+) -> (Result<answer::Verdict, Full>, [u16; 3]) {
+    let mut message = Message::new(writer, question, ask.zone);
+    let answered = answer::answer(ask, qname, &mut message);
+    (answered, message.counts)
 }
 
 /// Writes the TSIG record of a response that is not signed itself (RFC 8945 §5.3.2): the last of the message.

@@ -1,7 +1,7 @@
 //! The OPT record of a response (RFC 6891 §6): there if the query had one, and then always, whatever the sections hold.
 //!
-//! What it will take is reserved before the first section is written; only an extended error and padding are added on top,
-//! where room is left for them.
+//! What it will take is reserved before the first section is written. Of that, the server's identifier and the idle time of a stream
+//! give way to records that an answer must have; an extended error and padding are added where room is left for them.
 
 use super::cookie::FULL_OCTETS;
 use super::settings::{NSID_OCTETS_MAX, Settings};
@@ -48,23 +48,31 @@ impl<'s> Opt<'s> {
         Opt { nsid: None, keepalive: None, ..self }
     }
 
-    /// Octets without extended error and padding.
+    /// Octets of what is always there: the record and the cookie.
     #[inline]
     pub(super) fn octets(&self) -> usize {
-        OPT_OCTETS
-            + self.cookie.map_or(0, |cookie| OPTION_HEAD + cookie.len())
-            + self.nsid.map_or(0, |nsid| OPTION_HEAD + nsid.len())
-            + self.keepalive.map_or(0, |_| OPTION_HEAD + 2)
+        OPT_OCTETS + self.cookie.map_or(0, |cookie| OPTION_HEAD + cookie.len())
+    }
+
+    /// Octets of what gives way to records that an answer must have.
+    #[inline]
+    pub(super) fn spare_octets(&self) -> usize {
+        self.nsid.map_or(0, |nsid| OPTION_HEAD + nsid.len()) + self.keepalive.map_or(0, |_| OPTION_HEAD + 2)
     }
 
     /// Writes the record.
     pub(super) fn put(&self, writer: &mut Writer<'_>, rcode: Rcode, ede: Option<ExtendedError>) -> Result<(), Full> {
         let mut octets = self.octets();
         let room = writer.remaining();
-        let ede = ede.filter(|_| octets + OPTION_HEAD + 2 <= room);
-        if ede.is_some() {
-            octets += OPTION_HEAD + 2;
-        }
+        let mut fits = |data: usize| {
+            let with = octets + OPTION_HEAD + data;
+            let fits = with <= room;
+            octets = if fits { with } else { octets };
+            fits
+        };
+        let nsid = self.nsid.filter(|nsid| fits(nsid.len()));
+        let keepalive = self.keepalive.filter(|_| fits(2));
+        let ede = ede.filter(|_| fits(2));
         let padding = self.padding(writer.position() + octets, room.saturating_sub(octets));
         octets += padding.map_or(0, |padding| OPTION_HEAD + padding);
         let options_octets = (octets - OPT_OCTETS) as u16;
@@ -72,10 +80,10 @@ impl<'s> Opt<'s> {
         if let Some(cookie) = self.cookie {
             put_option(writer, option::COOKIE, cookie)?;
         }
-        if let Some(nsid) = self.nsid {
+        if let Some(nsid) = nsid {
             put_option(writer, option::NSID, nsid)?;
         }
-        if let Some(timeout) = self.keepalive {
+        if let Some(timeout) = keepalive {
             put_option(writer, option::KEEPALIVE, &timeout.to_be_bytes())?;
         }
         if let Some(ede) = ede {

@@ -46,7 +46,8 @@ pub(super) fn no_name(
     proof.wildcard(current.qname, encloser, message)
 }
 
-/// Proves that a delegation has no DS (RFC 4035 §3.1.4, RFC 5155 §7.2.7).
+/// Proves that a delegation has no DS (RFC 4035 §3.1.4, RFC 5155 §7.2.7), and what the wildcards that led to it leave to be
+/// proved.
 #[inline]
 pub(super) fn no_ds(
     ask: &Ask<'_>,
@@ -55,6 +56,7 @@ pub(super) fn no_ds(
     message: &mut Message<'_, '_>,
 ) -> Result<(), Full> {
     let Some(mut proof) = Proof::wanted(ask) else { return Ok(()) };
+    proof.expansions(message)?;
     proof.about_existing(current.qname, cut.above, message)
 }
 

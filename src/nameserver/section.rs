@@ -167,6 +167,15 @@ impl<'w, 'b> Message<'w, 'b> {
         }
     }
 
+    /// `owner`, which the record at `at` has, for a record behind it: labels need not stand in a message twice.
+    #[inline]
+    pub(super) fn same_owner<'a>(&self, owner: Owner<'a>, at: usize) -> Owner<'a> {
+        match owner {
+            Owner::At(_) => owner,
+            Owner::Relative(labels) => self.owner_at(at, labels),
+        }
+    }
+
     /// Writes an RRset as stored.
     pub(super) fn put(&mut self, section: Section, owner: Owner<'_>, records: &Records<'_>) -> Result<Written, Full> {
         let start = self.writer.position();
@@ -245,7 +254,7 @@ impl<'w, 'b> Message<'w, 'b> {
         self.copy_and_resolve(owner, records, ttl)?;
         let mut count = records.count();
         if signed {
-            if let Err(full) = self.copy(owner, &[records.signatures()], ttl) {
+            if let Err(full) = self.copy(self.same_owner(owner, start), &[records.signatures()], ttl) {
                 self.rewind(start);
                 return Err(full);
             }
@@ -287,12 +296,30 @@ impl<'w, 'b> Message<'w, 'b> {
         }
     }
 
-    /// Writes a name as short as it goes, if names are.
+    /// Writes a name as short as it goes, if names are, and else with a pointer to the apex if it lies there or below.
     fn put_name(&mut self, name: &[u8]) -> Result<(), Full> {
-        match &mut self.names {
-            Some(names) => names.put(self.writer, name),
+        if let Some(names) = &mut self.names {
+            return names.put(self.writer, name);
+        }
+        match self.above_apex(name) {
+            Some(labels) => {
+                self.writer.put(labels)?;
+                self.put_apex(self.apex_octets())
+            }
             None => self.writer.put(name),
         }
+    }
+
+    /// The labels of `name` above the zone's apex, if it lies there or below, and if a pointer is shorter than the apex.
+    fn above_apex<'n>(&self, name: &'n [u8]) -> Option<&'n [u8]> {
+        let apex_end = QUESTION_AT + usize::from(self.question_length);
+        let apex = &self.writer.written()[apex_end - self.apex_octets()..apex_end];
+        let split = name.len().checked_sub(apex.len()).filter(|_| apex.len() > 2)?;
+        let mut at = 0;
+        while at < split {
+            at += usize::from(name[at]) + 1;
+        }
+        (at == split && name[split..].eq_ignore_ascii_case(apex)).then_some(&name[..split])
     }
 
     /// Writes a pointer to the last `octets` of the apex.
@@ -332,13 +359,15 @@ impl<'w, 'b> Message<'w, 'b> {
         Ok(())
     }
 
-    /// Copies records whose owner no pointer reaches: its labels, and a pointer to the apex, before each.
+    /// Copies records whose owner stands nowhere yet: its labels and a pointer to the apex before the first, and a pointer to
+    /// that before the others, if it reaches so far.
     #[cold]
     fn copy_with_labels(&mut self, labels: &[u8], parts: &[&[u8]], ttl: Option<u32>) -> Result<(), Full> {
         let start = self.writer.position();
         let mut put = || -> Result<(), Full> {
-            for record in parts.iter().flat_map(|part| split_records(part)) {
-                self.put_owner(Owner::Relative(labels))?;
+            for (index, record) in parts.iter().flat_map(|part| split_records(part)).enumerate() {
+                let first = Owner::Relative(labels);
+                self.put_owner(if index == 0 { first } else { self.same_owner(first, start) })?;
                 self.put_middle(record, ttl)?;
                 self.writer.put(&record[10..])?;
             }
@@ -433,7 +462,7 @@ impl<'w, 'b> Message<'w, 'b> {
         let mut put = || -> Result<(), Full> {
             let mut record_at = 0;
             for record in split_records(records.records()) {
-                self.put_owner(owner)?;
+                self.put_owner(if record_at == 0 { owner } else { self.same_owner(owner, start) })?;
                 self.put_middle(record, ttl)?;
                 let length_at = self.writer.position();
                 self.writer.put_u16(0)?;

@@ -151,7 +151,7 @@ pub enum Kind {
     NxDomain,
     /// The name is delegated.
     Referral,
-    /// The zone is not loaded or has expired, or the answer has no room at all.
+    /// The zone is not loaded or has expired.
     Failed,
 }
 

@@ -1,6 +1,6 @@
 //! What the scheduler keeps of each object: the few fields that decide, so that 100,000 of them stay small.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 use std::num::NonZeroU64;
@@ -11,13 +11,13 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::core::{Selector, SelectorExt as _};
 
-use crate::api::names::challenge_name;
+use crate::api::names::{challenge_name, is_host_label};
 use crate::api::v1alpha1::name_claim::NameClaim;
 use crate::api::v1alpha1::route::{
     ADMITTED, HOST_PROVEN, MOVE_ANNOTATION, MOVE_PENDING, Phase, QUOTA_ANNOTATION, Route, SCHEDULED,
 };
 use crate::api::v1alpha1::route_binding::RouteBinding;
-use crate::api::v1alpha1::router::{AddressState, Router, RouterState, ZONE_PUBLISHED};
+use crate::api::v1alpha1::router::{AddressState, Router, RouterState, RouterStatus};
 use crate::client::slim;
 use crate::client::uid::Uid;
 
@@ -167,6 +167,8 @@ pub struct RouterFacts {
     pub ttl_horizon: Option<Timestamp>,
     /// Whether its condition `ZonePublished` says that a name server answers for its zone, and wrongly or not from it.
     pub is_unpublished: bool,
+    /// Labels, in lower case, whose names in its zone lead elsewhere: by its records, or being a name server's.
+    pub taken: BTreeSet<Box<str>>,
 }
 
 impl RouterFacts {
@@ -179,13 +181,14 @@ impl RouterFacts {
         let has = |family: fn(&IpAddr) -> bool| {
             active().any(|address| address.ip.parse::<IpAddr>().is_ok_and(|ip| family(&ip)))
         };
-        let is_unpublished = router.status.iter().flat_map(|status| &status.conditions).any(|condition| {
-            let is_missing = matches!(condition.reason.as_str(), "NotAuthoritative" | "ErrorAnswer" | "WrongAnswer");
-            condition.type_ == ZONE_PUBLISHED && condition.status == "False" && is_missing
-        });
+        let is_unpublished = router.status.as_ref().is_some_and(RouterStatus::is_zone_unserved);
+        let dns = spec.dns.filter(|dns| !dns.is_empty()).unwrap_or_else(|| format!("{name}.{domain}"));
+        let own = |ip: &IpAddr| spec.addresses.iter().any(|address| address.ip.parse() == Ok(*ip));
+        let taken = spec.records.iter().filter_map(|record| taken_label(record, &dns, own)).collect();
         RouterFacts {
             is_unpublished,
-            dns: spec.dns.filter(|dns| !dns.is_empty()).unwrap_or_else(|| format!("{name}.{domain}")),
+            taken,
+            dns,
             version: router.metadata.resource_version.unwrap_or_default(),
             route_selector: selector(spec.route_selector),
             namespace_selector: selector(spec.namespace_selector),
@@ -204,12 +207,45 @@ impl RouterFacts {
         }
     }
 
+    /// Takes note of which of the platform's name servers have their names in its zone.
+    pub fn with_name_servers(mut self, servers: &[String]) -> Self {
+        let labels = servers.iter().filter_map(|server| {
+            let (label, zone) = server.split_once('.')?;
+            zone.eq_ignore_ascii_case(&self.dns).then(|| label.to_ascii_lowercase().into_boxed_str())
+        });
+        self.taken.extend(labels);
+        self
+    }
+
     /// Whether anything that decides is different: the version and the TTL do not.
     pub fn differs_from(&self, other: &RouterFacts) -> bool {
         let deciding =
             |facts: &RouterFacts| RouterFacts { version: String::new(), ttl: 0, ttl_horizon: None, ..facts.clone() };
         deciding(self) != deciding(other)
     }
+}
+
+/// The label of a name right below the zone `dns` that one of `spec.records` leads elsewhere: by a delegation, an alias, or an
+/// address that is none of the Router's own. Other records only add to what is there. What is read amiss here is told of the
+/// route when the name servers are asked.
+fn taken_label(record: &str, dns: &str, is_own: impl Fn(&IpAddr) -> bool) -> Option<Box<str>> {
+    if record.starts_with(char::is_whitespace) {
+        return None;
+    }
+    let mut words = record.split_ascii_whitespace();
+    let owner = words.next()?.to_ascii_lowercase();
+    let is_class = |word: &str| ["IN", "CH", "HS"].iter().any(|class| class.eq_ignore_ascii_case(word));
+    let kind = words.find(|word| !word.starts_with(|first: char| first.is_ascii_digit()) && !is_class(word))?;
+    let leads_elsewhere = match kind.to_ascii_uppercase().as_str() {
+        "NS" | "CNAME" => true,
+        "A" | "AAAA" => !words.next().and_then(|address| address.parse().ok()).is_some_and(|address| is_own(&address)),
+        _ => false,
+    };
+    let label = match owner.strip_suffix('.') {
+        Some(whole) => whole.strip_suffix(&dns.to_ascii_lowercase())?.strip_suffix('.')?,
+        None => &owner,
+    };
+    (leads_elsewhere && is_host_label(label)).then(|| label.into())
 }
 
 fn selector(selector: Option<LabelSelector>) -> Result<Selector, String> {
@@ -273,6 +309,8 @@ pub struct BindingFacts {
     pub route_uid: Uid,
     /// The Router.
     pub router: Arc<str>,
+    /// Digest of its zone, as it was when the route was bound; 0: not known.
+    pub zone: u64,
     /// A number that grows with each commit, to order bindings by.
     pub turn: u64,
     /// See [`BindingFacts::trail_turn`]: few have one.
@@ -284,6 +322,18 @@ impl BindingFacts {
     pub fn trail_turn(&self) -> Option<Timestamp> {
         self.next_trail.as_deref().copied()
     }
+
+    /// Whether its Router of now has another zone than the one that the route has its name in: it was deleted and made again.
+    pub fn is_zone_gone(&self, router: &RouterFacts) -> bool {
+        self.zone != 0 && self.zone != zone_digest(&router.dns)
+    }
+}
+
+/// A zone's name in eight octets, of which there is one in each binding.
+fn zone_digest(dns: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    dns.to_ascii_lowercase().hash(&mut hasher);
+    hasher.finish().max(1)
 }
 
 impl From<&RouteBinding> for BindingFacts {
@@ -295,6 +345,7 @@ impl From<&RouteBinding> for BindingFacts {
         BindingFacts {
             next_trail: turns.min().map(Box::new),
             route_uid: Uid::new(&binding.spec.route_uid),
+            zone: zone_digest(&binding.spec.dns),
             router: slim::text(&binding.spec.router),
             turn: version.unwrap_or_else(|| u64::try_from(created).unwrap_or(0)),
         }
@@ -363,6 +414,53 @@ mod tests {
             let parsed: LabelSelector = serde_json::from_str(json).expect("a selector");
             assert_eq!(matches(&selector(Some(parsed)), &labels), verdict, "{json}");
         }
+    }
+
+    #[test]
+    fn a_zone_that_is_not_served_is_known_by_the_condition() {
+        for (status, reason, is_unpublished) in [
+            ("True", "Published", false),
+            ("False", "NotAuthoritative", true),
+            ("False", "ErrorAnswer", true),
+            ("False", "WrongAnswer", true),
+            ("False", "OldSerial", true),
+            ("False", "BrakeHeld", false),
+            ("False", "NotAnswering", false),
+        ] {
+            let router = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+                "metadata": {"name": "shard1"}, "spec": {"addresses": []}, "status": {"conditions": [{
+                    "type": "ZonePublished", "status": status, "reason": reason, "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+            let facts = RouterFacts::new(serde_json::from_value(router).expect("a Router"), "v3.example");
+            assert_eq!(facts.is_unpublished, is_unpublished, "{reason}");
+        }
+    }
+
+    #[test]
+    fn labels_that_something_else_has() {
+        for (record, taken) in [
+            ("shop-late A 192.0.2.77", Some("shop-late")),
+            ("Shop-Late 300 IN AAAA 2001:db8::77", Some("shop-late")),
+            ("shop-late IN 300 cname elsewhere.example.", Some("shop-late")),
+            ("deleg NS ns.elsewhere.example.", Some("deleg")),
+            ("shop-late.Shard1.v3.example. A 192.0.2.77", Some("shop-late")),
+            ("shop-late.shard2.v3.example. A 192.0.2.77", None),
+            ("shop-late A 192.0.2.1", None),
+            ("_acme-challenge.app TXT token", None),
+            ("app TXT a", None),
+            ("below.app A 192.0.2.77", None),
+            ("@ CAA 0 issue \"ca.example\"", None),
+            ("", None),
+        ] {
+            let router = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+                "metadata": {"name": "shard1"}, "spec": {"addresses": [{"ip": "192.0.2.1"}], "records": [record]}});
+            let facts = RouterFacts::new(serde_json::from_value(router).expect("a Router"), "v3.example");
+            assert_eq!(facts.taken.iter().map(|label| &**label).collect::<Vec<_>>(), Vec::from_iter(taken), "{record}");
+        }
+        let servers = ["NS2.shard1.v3.example", "ns1.v3.example", "ns.far.shard1.v3.example"].map(str::to_owned);
+        let facts =
+            crate::scheduler::filter::tests::router("shard1", serde_json::Value::Null).with_name_servers(&servers);
+        assert_eq!(facts.taken, BTreeSet::from(["ns2".into()]));
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub enum Rejection {
     NoActiveAddress,
     /// The route's name on it would be over 253 octets.
     NameTooLong,
+    /// In its zone the route's name leads elsewhere: its records say so, or it is a name server's name.
+    NameTaken,
     /// The route asks, by its host, for a name of the platform that is not on this Router.
     HostElsewhere,
     /// The strategy does not choose Routers of weight 0.
@@ -57,7 +59,7 @@ pub enum Rejection {
 
 impl Rejection {
     /// All of them.
-    pub const ALL: [Rejection; 12] = [
+    pub const ALL: [Rejection; 13] = [
         Rejection::Deleting,
         Rejection::Cordoned,
         Rejection::Draining,
@@ -67,6 +69,7 @@ impl Rejection {
         Rejection::CapacityReached,
         Rejection::NoActiveAddress,
         Rejection::NameTooLong,
+        Rejection::NameTaken,
         Rejection::HostElsewhere,
         Rejection::ZeroWeight,
         Rejection::ZoneNotPublished,
@@ -84,6 +87,7 @@ impl Rejection {
             Rejection::CapacityReached => "CapacityReached",
             Rejection::NoActiveAddress => "NoActiveAddress",
             Rejection::NameTooLong => "NameTooLong",
+            Rejection::NameTaken => "NameTaken",
             Rejection::HostElsewhere => "HostElsewhere",
             Rejection::ZeroWeight => "ZeroWeight",
             Rejection::ZoneNotPublished => "ZoneNotPublished",
@@ -103,6 +107,7 @@ impl Rejection {
             Rejection::CapacityReached => "has reached its hard capacity",
             Rejection::NoActiveAddress => "has no active address",
             Rejection::NameTooLong => "would make the route's name longer than 253 octets",
+            Rejection::NameTaken => "has something else at the route's name, by its records or as a name server's",
             Rejection::HostElsewhere => "is not the Router that the host names",
             Rejection::ZeroWeight => "has weight 0",
             Rejection::ZoneNotPublished => "has a zone that not all name servers serve",
@@ -173,6 +178,7 @@ pub fn judge(
     refuse(wish.leaving.is_some() && router.is_unpublished, Rejection::ZoneNotPublished)?;
     // The shortened label may be the one in the end, and is at most this long.
     refuse(LABEL_OCTETS_MAX + 1 + router.dns.len() > NAME_OCTETS_MAX, Rejection::NameTooLong)?;
+    refuse(is_taken(wish, router), Rejection::NameTaken)?;
     refuse(wish.platform_host.is_some_and(|host| !is_own_name(wish, router, host)), Rejection::HostElsewhere)?;
     refuse(strategy.is_some_and(|strategy| !strategy.admits(&candidate(router, shard))), Rejection::ZeroWeight)
 }
@@ -182,10 +188,20 @@ pub fn candidate<'a>(router: &'a RouterFacts, shard: &Shard) -> Candidate<'a> {
     Candidate { name: &router.name, weight: router.weight, routes: shard.routes, last_turn: shard.last_turn }
 }
 
+/// Whether the label that the route would like has a name in the Router's zone that leads elsewhere.
+fn is_taken(wish: &Wish<'_>, router: &RouterFacts) -> bool {
+    // Nearly no Router has any.
+    !router.taken.is_empty() && router.taken.contains(&*label_of(wish))
+}
+
+fn label_of(wish: &Wish<'_>) -> String {
+    let namespace = wish.key.namespace.as_deref().unwrap_or_default();
+    wanted_label(namespace, &wish.key.name, wish.route.subdomain.as_deref())
+}
+
 /// Whether `host` is the very system name that the route would have on this Router.
 pub fn is_own_name(wish: &Wish<'_>, router: &RouterFacts, host: &str) -> bool {
-    let namespace = wish.key.namespace.as_deref().unwrap_or_default();
-    let label = wanted_label(namespace, &wish.key.name, wish.route.subdomain.as_deref());
+    let label = label_of(wish);
     is_host_label(&label) && format!("{label}.{}", router.dns).eq_ignore_ascii_case(host)
 }
 
@@ -232,6 +248,8 @@ pub(super) mod tests {
             (json!({"addresses": [{"ip": "192.0.2.1", "state": "drained"}]}), Err(Rejection::NoActiveAddress)),
             (json!({"dns": long}), Err(Rejection::NameTooLong)),
             (json!({"weight": 0}), Ok(())),
+            (json!({"records": ["ns-app CNAME elsewhere.example."]}), Err(Rejection::NameTaken)),
+            (json!({"records": ["_acme-challenge.ns-app TXT token", "other A 192.0.2.9"]}), Ok(())),
         ] {
             let labels = |key: &str, value: &str| Labels::from([(key.to_owned(), value.to_owned())]);
             let route = RouteFacts { labels: labels("tier", "gold").into(), ..RouteFacts::default() };

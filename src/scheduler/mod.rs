@@ -105,6 +105,8 @@ const FAILURES_TOLD: u32 = 3;
 pub struct Settings {
     /// The platform's domain, such as `v3.rhcloud.com`.
     pub domain: String,
+    /// The names of the platform's name servers, which no route's name can be.
+    pub name_servers: Vec<String>,
     /// What chooses Routers, at first; [`Scheduler::switch`] changes it.
     pub chooser: Chooser,
     /// How many routes are being bound at a time. Bindings wait for the disk, and the more wait together the fewer times
@@ -131,6 +133,7 @@ impl Settings {
     pub fn new(domain: &str) -> Self {
         Settings {
             domain: domain.to_owned(),
+            name_servers: Vec::new(),
             chooser: Chooser::default(),
             concurrency: 64,
             instance: "signpost".to_owned(),
@@ -228,9 +231,10 @@ impl Subject {
         self.route.host.as_deref().filter(|_| !self.host_is_own && self.leaving.is_none())
     }
 
-    /// The Router that its annotation names; one that it is on already was not asked for.
+    /// The Router that its annotation names; one that it is on already and that drains was not asked for.
     fn asked(&self) -> Option<&str> {
-        let is_on = |router: &str| self.leaving.as_ref().is_some_and(|leaving| leaving.router == router);
+        let drains = self.leaving.as_ref().filter(|leaving| leaving.cause == Cause::Drained);
+        let is_on = |router: &str| drains.is_some_and(|leaving| leaving.router == router);
         self.route.move_to.as_deref().filter(|router| !is_on(router))
     }
 }
@@ -272,7 +276,8 @@ impl Scheduler {
         let domain: Arc<str> = settings.domain.as_str().into();
         let router_facts = {
             let domain = Arc::clone(&domain);
-            move |router: Router| RouterFacts::new(router, &domain)
+            let servers = settings.name_servers.clone();
+            move |router: Router| RouterFacts::new(router, &domain).with_name_servers(&servers)
         };
         let only_hosts =
             reflector::Settings { label_selector: Some(format!("{CLAIM_LABEL}={CLAIM_LABEL_HOST}")), ..mirror() };

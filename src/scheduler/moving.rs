@@ -35,21 +35,29 @@ pub(super) type Turned = Result<(), String>;
 impl Scheduler {
     /// Why a bound route is to leave its Router now, if it is.
     pub(super) fn leaving(&self, key: &ObjectKey, route: &RouteFacts, binding: &BindingFacts) -> Option<Leaving> {
-        let cause = if route.move_to.as_ref().is_some_and(|to| *to != binding.router) {
+        let is_zone_gone = self.is_zone_gone(binding);
+        let cause = if route.move_to.as_ref().is_some_and(|to| *to != binding.router || is_zone_gone) {
             Cause::Asked
         } else if self.drain.drains(&binding.router) && self.drain.is_released(key) {
             Cause::Drained
         } else {
             return None;
         };
-        let router = self.snapshot.router(&binding.router);
+        // A Router made again with another zone is another one.
+        let router = self.snapshot.router(&binding.router).filter(|_| !is_zone_gone);
         let trail = router.map(|(router, _)| held_by_caches(router, Timestamp::now()).max(self.settings.trail_minimum));
         Some(Leaving { router: binding.router.to_string(), cause, trail })
     }
 
-    /// Whether a bound route is to be looked at, by what its own status says.
+    /// Whether a bound route is to be looked at, by what its own status says, or because the zone of its name is gone.
     pub(super) fn is_to_move(&self, key: &ObjectKey, route: &RouteFacts) -> bool {
-        route.move_to.is_some() && route.move_to != route.router || self.drain.is_released(key)
+        let is_elsewhere = || self.bindings.get(key).is_some_and(|binding| self.is_zone_gone(&binding));
+        route.move_to.is_some() && (route.move_to != route.router || is_elsewhere()) || self.drain.is_released(key)
+    }
+
+    /// Whether there is a Router of the name that a binding has, but not with its zone.
+    fn is_zone_gone(&self, binding: &BindingFacts) -> bool {
+        self.snapshot.router(&binding.router).is_some_and(|(router, _)| binding.is_zone_gone(router))
     }
 
     /// A route with nowhere to go stays where it is, and is looked at again when that may have changed.

@@ -82,7 +82,8 @@ impl Binder {
             }
             let Some(mut binding) = bindings.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
             let is_its = plan.route.uid == *binding.spec.route_uid;
-            if is_its && binding.spec.router == plan.placement.router {
+            let is_there = binding.spec.router == plan.placement.router && binding.spec.dns == plan.placement.dns;
+            if is_its && is_there {
                 return Ok(Outcome::AlreadyBound);
             }
             if !is_its || binding.spec.router != leaving.router {

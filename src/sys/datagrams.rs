@@ -23,9 +23,9 @@ use super::trains::{CARS_MIN, Plan, Replies};
 /// nanoseconds each; more than 64 would only add to the latency of the first.
 pub const BATCH_MAX: usize = 64;
 
-/// How many octets of a query are received. Queries with a TSIG or an update in them stay below; what is longer arrives
-/// cut off, so the parser sees a message that ends too soon.
-pub const QUERY_OCTETS_MAX: usize = 2_048;
+/// How many octets of a query are received: as many as the server may say that it takes (RFC 6891 §6.2.3). What is longer
+/// arrives cut off, so the parser sees a message that ends too soon.
+pub const QUERY_OCTETS_MAX: usize = 4_096;
 
 /// How many octets a reply may have: as large as any server is commonly set to send by UDP.
 pub const REPLY_OCTETS_MAX: usize = 4_096;
@@ -49,7 +49,7 @@ const CONTROL_OCTETS: usize = 64;
 // SAFETY: CMSG_SPACE only calculates.
 const CUTS_OCTETS: usize = unsafe { libc::CMSG_SPACE(size_of::<u16>() as libc::c_uint) } as usize;
 
-/// The memory of one worker's batches: some 400 KiB, of which only what is used is ever touched.
+/// The memory of one worker's batches: some 550 KiB, of which only what is used is ever touched.
 pub struct Batch {
     queries: Memory<u8>,
     replies: Memory<u8>,

@@ -1,20 +1,21 @@
 //! Semantic checks of a zone, in the way of `kzonecheck`: what is wrong with its records taken together.
 //!
 //! [`examine`] is pure and walks the owners once in canonical order, in which a zone cut comes directly before what it
-//! hides. Errors are what no server can answer rightly from (RFC 1034 §4.2.1, RFC 2181, RFC 4592 §4, RFC 6672 §2);
-//! warnings are what is served as it stands, but hardly meant. Each kind has a [`Code`] that stays. However much is found, all
-//! of the zone is looked at: bounded is only what is told.
+//! hides. Errors are what no server can answer rightly from (RFC 1034 §4.2.1, RFC 2181, RFC 4592 §4, RFC 6672 §2); faults are
+//! what is served as it stands, but of no use to resolvers or validators; warnings are what is hardly meant. Each kind has a
+//! [`Code`] that stays. However much is found, all of the zone is looked at: bounded is only what is told.
 
+mod child;
 mod code;
 mod digest;
 mod records;
 mod report;
+mod servers;
 mod signed;
 mod verify;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 pub use code::{Code, Severity, Unread};
 pub use report::{Finding, Report};
@@ -29,7 +30,7 @@ use crate::wire::rdata::NameForm;
 use crate::wire::{Name, RecordType, rdata};
 use report::Reporter;
 
-/// Most findings that [`check`] tells of each kind, errors and others; a zone with more is broken in a way that the first
+/// Most findings that [`check`] tells of each kind, errors, faults and others; a zone with more is broken in a way that the first
 /// ones show.
 pub const FINDINGS_MAX: usize = 200;
 /// Most RRs of one RRset: more than this cannot stand in a message of 65,535 octets, each taking 12 octets at least.
@@ -43,14 +44,14 @@ pub struct Options<'a> {
     /// On how many threads signatures and the zone's digest are verified; `None`: they are not, which spares the
     /// cryptography, some 0.1 ms a signature.
     pub verify: Option<usize>,
-    /// Most errors, and most other findings, that are told.
+    /// Most errors, most faults, and most other findings, that are told.
     pub told_max: usize,
     /// What of the zone could not be read.
     pub unread: &'a Unread,
 }
 
 /// Checks `zone`, but for cryptography and the times of signatures, and returns what is wrong with it: at most
-/// [`FINDINGS_MAX`] errors, one of them if there is any, and as many other findings.
+/// [`FINDINGS_MAX`] errors, one of them if there is any, as many faults, and as many other findings.
 pub fn check(zone: &Contents) -> Vec<Finding> {
     let unread = Unread::default();
     examine(zone, &Options { now: None, verify: None, told_max: FINDINGS_MAX, unread: &unread }).findings
@@ -72,7 +73,7 @@ pub fn examine(zone: &Contents, options: &Options<'_>) -> Report {
         }
         check_shape(&view, owner, rrsets, &mut report);
         if view.servers.contains(owner) {
-            check_loopback(owner, rrsets, &mut report);
+            servers::check_loopback(owner, rrsets, &mut report);
         }
         let hashed = is_hashed(&view, owner, rrsets);
         if options.verify.is_some() && view.signed && (hashed || matches!(above, Above::Nothing)) {
@@ -97,10 +98,11 @@ pub fn examine(zone: &Contents, options: &Options<'_>) -> Report {
             ),
         }
     }
-    check_unused_addresses(&view, &mut report);
+    servers::check_unused_addresses(&view, &mut report);
     if view.signed {
         signed::check_chain(&view, &mut report);
     }
+    child::check(&view, &mut report);
     if let Some(threads) = options.verify {
         verify::check(&view, &to_verify, threads, &mut report);
         digest::check(zone, &mut report);
@@ -153,29 +155,6 @@ impl<'a> View<'a> {
 
     fn is_cut(&self, owner: &Name, rrsets: &[Rrset]) -> bool {
         owner != self.zone.apex() && has(rrsets, RecordType::NS) && !owner.is_wildcard()
-    }
-
-    /// Whether an address would be looked up here rather than at someone else's server.
-    fn has_address(&self, name: &Name) -> bool {
-        let rrsets = self.zone.owner(name);
-        has(rrsets, RecordType::A) || has(rrsets, RecordType::AAAA)
-    }
-
-    /// Whether a wildcard or DNAME of the zone, or a cut above `name`, may give it what it lacks.
-    fn may_exist_otherwise(&self, name: &Name) -> bool {
-        let mut ancestor = name.parent();
-        while let Some(above) = ancestor.filter(|above| above.is_at_or_below(self.zone.apex())) {
-            let wildcard = above.wildcard();
-            if wildcard.is_ok_and(|wildcard| !self.zone.owner(&wildcard).is_empty()) {
-                return true;
-            }
-            let rrsets = self.zone.owner(&above);
-            if has(rrsets, RecordType::DNAME) {
-                return true;
-            }
-            ancestor = above.parent();
-        }
-        false
     }
 }
 
@@ -346,7 +325,7 @@ fn check_targets(view: &View<'_>, owner: &Name, rrsets: &[Rrset], report: &mut R
                     _ => push(code, format_args!("{owner} {} points at {target}, which is a CNAME", rrset.rtype)),
                 }
             } else if code == Code::NsToCname {
-                check_server(view, owner, &target, &mut push);
+                servers::check(view, owner, &target, &mut push);
             }
         }
     }
@@ -367,88 +346,20 @@ fn leads_back(zone: &Contents, start: &Name) -> bool {
     false
 }
 
-/// Whether the server `target` of the NS at `owner` can be reached by what the zone says.
-fn check_server(view: &View<'_>, owner: &Name, target: &Name, push: &mut impl FnMut(Code, fmt::Arguments<'_>)) {
-    if target.is_at_or_below(view.zone.apex()) {
-        // A server below another cut of this zone has its address there; only its own cut needs it as glue.
-        let needs_address = owner == view.zone.apex() || target.is_at_or_below(owner) || !below_a_cut(view, target);
-        if needs_address && !view.has_address(target) && !view.may_exist_otherwise(target) {
-            push(
-                Code::NsNoAddress,
-                format_args!("the name server {target} of {owner} has no address: add an A or AAAA record for it"),
-            );
-        }
-    } else if owner == view.zone.apex()
-        && let Some(lookalike) = lookalike(view, target)
-    {
-        push(
-            Code::NsNoAddress,
-            format_args!(
-                "the name server {target} lies outside the zone, which has no address for it: the address at {lookalike} \
-                 is another name"
-            ),
-        );
-    }
-}
-
-fn below_a_cut(view: &View<'_>, name: &Name) -> bool {
-    let mut at = Some(name.clone());
-    while let Some(ancestor) = at.filter(|ancestor| ancestor.is_below(view.zone.apex())) {
-        if view.is_cut(&ancestor, view.zone.owner(&ancestor)) {
-            return true;
-        }
-        at = ancestor.parent();
-    }
-    false
-}
-
-/// The name in the zone that carries addresses and has the first label of the server `target`, which lies outside.
-fn lookalike(view: &View<'_>, target: &Name) -> Option<Name> {
-    let candidate = view.zone.apex().prepend(target.labels().next()?).ok()?;
-    (view.has_address(&candidate) && !view.servers.contains(&candidate)).then_some(candidate)
-}
-
-/// Addresses such as `ns1 A …` that were meant for a server whose name is spelled differently in the NS record.
-fn check_unused_addresses(view: &View<'_>, report: &mut Reporter<'_>) {
-    let mut told = HashSet::new();
-    for (label, server) in &view.outside {
-        let Some(owner) = lookalike(view, server).filter(|owner| told.insert(owner.clone())) else { continue };
-        check_loopback(&owner, view.zone.owner(&owner), report);
-        let rtype = view.zone.owner(&owner).first().map(|rrset| rrset.rtype);
-        report.push(
-            Code::NsAddressUnused,
-            &owner,
-            rtype,
-            format_args!(
-                "no NS record names {owner}: it looks like the address of {server}; write '{}.' with its whole name and a \
-                 dot at the end, or name it in an NS record",
-                label.escape_ascii()
-            ),
-        );
-    }
-}
-
-/// Name servers that only this machine could ask.
-fn check_loopback(owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
-    for rrset in rrsets {
-        if let Some(address) = loopback_address(rrset) {
-            report.push(
-                Code::NsLoopback,
-                owner,
-                Some(rrset.rtype),
-                format_args!("the name server {owner} has the loopback address {address}: others cannot reach it"),
-            );
-        }
-    }
-}
-
 /// What may stand at a cut beside NS (RFC 4035 §2.4 to §2.6): DS and what proves it, and the cut's own glue.
 fn check_cut(view: &View<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
     let cut = view.is_cut(owner, rrsets);
     for rrset in rrsets {
         let rtype = rrset.rtype;
         let mut push = |code, message: fmt::Arguments<'_>| report.push(code, owner, Some(rtype), message);
-        if rtype == RecordType::DS && !cut {
+        if rtype == RecordType::DS && owner == view.zone.apex() {
+            push(
+                Code::DsAtApex,
+                format_args!(
+                    "a DS at {owner}, the zone's own apex, is never answered here: it belongs into the zone above (RFC 4035 §2.4)"
+                ),
+            );
+        } else if rtype == RecordType::DS && !cut {
             push(Code::DsWithoutNs, format_args!("a DS at {owner}, which is not delegated here"));
         }
         let own = matches!(
@@ -488,19 +399,4 @@ fn has(rrsets: &[Rrset], rtype: RecordType) -> bool {
 /// The last name in each record: the target of NS, MX, SRV and CNAME, the signer of RRSIG.
 fn targets(rrset: &Rrset) -> impl Iterator<Item = Name> {
     rrset.rdata.iter().filter_map(|data| Name::from_wire(rdata::names(rrset.rtype, data).last()?.wire).ok())
-}
-
-/// The first loopback address among the records of an A or AAAA RRset.
-fn loopback_address(rrset: &Rrset) -> Option<String> {
-    rrset.rdata.iter().find_map(|data| match rrset.rtype {
-        RecordType::A => {
-            let address = Ipv4Addr::from(<[u8; 4]>::try_from(&data[..]).ok()?);
-            address.is_loopback().then(|| address.to_string())
-        }
-        RecordType::AAAA => {
-            let address = Ipv6Addr::from(<[u8; 16]>::try_from(&data[..]).ok()?);
-            address.is_loopback().then(|| address.to_string())
-        }
-        _ => None,
-    })
 }

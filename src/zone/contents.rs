@@ -174,6 +174,11 @@ impl Contents {
         self.owners.get(owner).map_or(&[], Vec::as_slice)
     }
 
+    /// The owner that equals `owner`, as it is written in the zone, and its RRsets; `None` if it has no records.
+    pub fn entry(&self, owner: &Name) -> Option<(&Name, &[Rrset])> {
+        self.owners.get_key_value(owner).map(|(name, rrsets)| (name, rrsets.as_slice()))
+    }
+
     /// Owners with their RRsets, in canonical order: the apex first if it has records.
     pub fn owners(&self) -> impl Iterator<Item = (&Name, &[Rrset])> {
         self.owners.iter().map(|(name, rrsets)| (name, rrsets.as_slice()))

@@ -15,8 +15,9 @@
 //! ```
 //!
 //! Numbers are little-endian. The snapshot is synced to disk before the file gets its name, so a fault in it is damage, and
-//! the file is refused. A fault in what was appended is how a crash or a power cut looks: the file is good up to there, and
-//! says what was true at that moment.
+//! the file is refused. What was appended ends within a frame after a crash or a power cut, or in zeros from a frame's or a
+//! sector's beginning on: then the file is good up to that frame, and says what was true at that moment. Any other fault is
+//! damage, wherever it is: what follows it was true, too, and without that the file would tell of a moment long gone.
 
 use aws_lc_rs::digest::{SHA256, digest};
 
@@ -32,6 +33,8 @@ pub const PAYLOAD_OCTETS_GOOD: usize = 256 << 10;
 const MAGIC: &[u8; 8] = b"signpost";
 const HEADER_OCTETS: usize = 16;
 const FRAME_HEADER_OCTETS: usize = 24;
+/// The least that a disk writes at once, and leaves as zeros if the power goes.
+const SECTOR_OCTETS: usize = 512;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 
@@ -44,7 +47,7 @@ pub enum JournalError {
     /// The file was written by a newer version.
     #[error("its format is version {0}, and this program reads version {VERSION}")]
     OtherVersion(u32),
-    /// The part that was once complete on disk is not what was written.
+    /// A part that was once complete on disk is not what was written.
     #[error("it is damaged at octet {at}")]
     Damaged {
         /// Where the first bad frame begins.
@@ -95,7 +98,19 @@ pub fn read<'a>(octets: &'a [u8], mut each: impl FnMut(Entry<'a>)) -> Result<Rec
         at = frame.end;
     }
     let snapshot_octets = snapshot_octets.ok_or(JournalError::Damaged { at })?;
+    if !is_torn(octets, at) {
+        return Err(JournalError::Damaged { at });
+    }
     Ok(Recovered { good_octets: at, torn_octets: octets.len() - at, snapshot_octets })
+}
+
+/// Whether what is left from `at` on, where no good frame begins, is nothing but a frame that was not written to its end.
+fn is_torn(octets: &[u8], at: usize) -> bool {
+    let nonzero_octets = octets.iter().rposition(|octet| *octet != 0).map_or(0, |last| last + 1);
+    // Nothing of it, in the rest of a sector that was on the disk before, or all but some sectors.
+    let written = if nonzero_octets <= at { at } else { nonzero_octets.next_multiple_of(SECTOR_OCTETS) };
+    let begun = &octets[at..written.min(octets.len())];
+    begun.len() < FRAME_HEADER_OCTETS || frame_end(begun, 0).is_some_and(|end| end > begun.len())
 }
 
 /// A frame, not checked yet.
@@ -113,13 +128,16 @@ impl<'a> Frame<'a> {
     }
 }
 
-fn frame_at(octets: &[u8], at: usize) -> Option<Frame<'_>> {
+/// Where the frame at `at` ends by what it says, be there so much or not.
+fn frame_end(octets: &[u8], at: usize) -> Option<usize> {
     let (length, inverse) = (u32_at(octets, at)?, u32_at(octets, at + 4)?);
     let length_octets = usize::try_from(length).ok()?;
-    if length != !inverse || length_octets > PAYLOAD_OCTETS_MAX {
-        return None;
-    }
-    let end = at + FRAME_HEADER_OCTETS + length_octets;
+    let is_length = length == !inverse && length_octets <= PAYLOAD_OCTETS_MAX;
+    is_length.then_some(at + FRAME_HEADER_OCTETS + length_octets)
+}
+
+fn frame_at(octets: &[u8], at: usize) -> Option<Frame<'_>> {
+    let end = frame_end(octets, at)?;
     let payload = octets.get(at + FRAME_HEADER_OCTETS..end)?;
     Some(Frame { sum: &octets[at + 8..at + FRAME_HEADER_OCTETS], payload, end })
 }
@@ -268,9 +286,25 @@ mod tests {
             assert_eq!(count, 2000 - (length - snapshot_octets) / frame_octets, "{length}");
             assert_eq!(recovered.good_octets + recovered.torn_octets, length);
         }
-        let mut zeros = octets.clone();
-        zeros[snapshot_octets + frame_octets..].fill(0);
-        assert_eq!(live(&zeros).map(|(count, _)| count), Ok(1999), "a power cut leaves zeros");
+    }
+
+    #[test]
+    fn a_power_cut_leaves_zeros() {
+        let (mut octets, snapshot_octets) = sample();
+        let small = octets.len();
+        let mut more = Writer::append();
+        more.put(Entry { key: &[1; 5000], value: Some(&[7; 5000]) });
+        octets.extend(more.finish());
+        for sector in (snapshot_octets.next_multiple_of(SECTOR_OCTETS)..octets.len()).step_by(SECTOR_OCTETS) {
+            let mut zeros = octets.clone();
+            zeros[sector..].fill(0);
+            let (_, recovered) = live(&zeros).expect("a power cut is no damage");
+            assert!(recovered.good_octets <= sector && recovered.good_octets <= small, "{sector}");
+        }
+        // The file was to grow by a block, and none of it came to the disk.
+        let mut empty = octets[..small].to_vec();
+        empty.resize(small + 4096, 0);
+        assert_eq!(live(&empty).map(|(_, recovered)| recovered.good_octets), Ok(small));
     }
 
     #[test]
@@ -282,6 +316,15 @@ mod tests {
             assert!(matches!(live(&damaged), Err(JournalError::Damaged { .. })), "{at}");
         }
         assert!(matches!(live(&octets[..snapshot_octets - 1]), Err(JournalError::Damaged { .. })));
+        // What was appended had been whole: what is behind a flipped bit is not given up for what was true before it.
+        for at in snapshot_octets..octets.len() {
+            let mut damaged = octets.clone();
+            damaged[at] ^= 0x10;
+            assert!(matches!(live(&damaged), Err(JournalError::Damaged { .. })), "{at}");
+        }
+        let mut lost = octets.clone();
+        lost[snapshot_octets..octets.len() - 5].fill(0);
+        assert_eq!(live(&lost), Err(JournalError::Damaged { at: snapshot_octets }), "zeros before what is whole");
         assert_eq!(live(b"something else, of some length"), Err(JournalError::NotAJournal));
         assert_eq!(live(&octets[..5]), Err(JournalError::NotAJournal));
         let mut newer = octets.clone();

@@ -91,6 +91,10 @@ fn match_type(found: Found<'_>, qtype: RecordType) -> Lookup<'_> {
     if let Some(records) = found.node.get(qtype)
         && records.count() > 0
     {
+        // A DS at the apex is on the wrong side of the cut: RFC 4035 §2.4 "MUST NOT", and §3.1.4.1 has the parent's answered.
+        if qtype == RecordType::DS && found.node.is_apex() {
+            return Lookup::NoData(found);
+        }
         return Lookup::Answer(found, records);
     }
     if found.node.has(flag::CNAME)

@@ -126,6 +126,12 @@ impl<'z> Node<'z> {
         self.entry_count() == 0
     }
 
+    /// Whether its owner is the zone's apex.
+    #[inline]
+    pub fn is_apex(&self) -> bool {
+        self.head[16] == 0
+    }
+
     /// The owner's labels above the apex, in lower case, without root label.
     #[inline]
     pub fn relative(&self) -> &'z [u8] {

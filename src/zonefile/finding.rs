@@ -1,7 +1,7 @@
 //! What is wrong with a zone file, and where.
 //!
 //! Reading a file does not stop at the first mistake: each becomes a [`Finding`], so that one run shows them all; a server keeps
-//! only the first of them. Errors keep the zone from being served; warnings and notes do not.
+//! only the first of them. Errors keep the zone from being served; faults, warnings and notes do not.
 
 use std::fmt;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub use crate::zone::check::Severity;
 pub struct Bounds {
     /// Most errors for one zone; reading stops there.
     pub errors_max: usize,
-    /// Most warnings and notes for one zone; further ones are counted.
+    /// Most faults, and most warnings and notes, for one zone; further ones are counted.
     pub warnings_max: usize,
 }
 
@@ -82,6 +82,7 @@ impl Fault {
 pub struct Findings {
     list: Vec<Finding>,
     errors: usize,
+    faults: usize,
     warnings: usize,
     /// Those that others have only counted.
     untold: usize,
@@ -91,13 +92,14 @@ pub struct Findings {
 impl Findings {
     /// None yet.
     pub fn new(bounds: Bounds) -> Self {
-        Findings { list: Vec::new(), errors: 0, warnings: 0, untold: 0, bounds }
+        Findings { list: Vec::new(), errors: 0, faults: 0, warnings: 0, untold: 0, bounds }
     }
 
     /// Adds a finding, or only counts it when there are enough of its severity.
     pub fn push(&mut self, finding: Finding) {
         let (count, max) = match finding.severity {
             Severity::Error => (&mut self.errors, self.bounds.errors_max),
+            Severity::Fault => (&mut self.faults, self.bounds.warnings_max),
             Severity::Warning | Severity::Note => (&mut self.warnings, self.bounds.warnings_max),
         };
         *count += 1;
@@ -126,7 +128,8 @@ impl Findings {
         // Includes are named after the file that includes them; a stable order by file keeps each file's together.
         self.list.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
         let Bounds { errors_max, warnings_max } = self.bounds;
-        let more = self.untold + self.errors.saturating_sub(errors_max) + self.warnings.saturating_sub(warnings_max);
+        let untold = [(self.errors, errors_max), (self.faults, warnings_max), (self.warnings, warnings_max)];
+        let more = self.untold + untold.iter().map(|(found, max)| found.saturating_sub(*max)).sum::<usize>();
         if let Some(last) = self.list.last().filter(|_| more > 0) {
             let message = format!("{more} more findings are not shown");
             let summary = Finding { severity: Severity::Warning, message, code: "more-findings", ..last.clone() };

@@ -135,8 +135,12 @@ fn push_number(modifier: &[u8], number: u32, out: &mut Vec<u8>) -> Result<(), &'
     if parts.next().is_some() {
         return Err(FORM);
     }
-    let value = u64::try_from(i64::from(number) + offset).map_err(|_| "a number plus its offset is below zero")?;
+    let value = i64::from(number) + offset;
+    if value < 0 && base != "d" {
+        return Err("a number plus its offset is below zero, which only base d can write");
+    }
     let text = match base {
+        // A number below zero has its sign, which counts to the width: as BIND has it.
         "d" => format!("{value:0width$}"),
         "o" => format!("{value:0width$o}"),
         "x" => format!("{value:0width$x}"),
@@ -186,7 +190,9 @@ mod tests {
             ("${0,0,n}", 0, Ok("0")),
             (r"a\$b", 7, Ok(r"a\$b")),
             ("a$$b", 7, Ok("a$b")),
-            ("${-8}", 7, Err("a number plus its offset is below zero")),
+            ("h${-8}", 7, Ok("h-1")),
+            ("h${-8,3}", 7, Ok("h-01")),
+            ("${-8,0,x}", 7, Err("a number plus its offset is below zero, which only base d can write")),
             ("${0", 7, Err("a '${' has no '}'")),
         ] {
             let mut out = Vec::new();

@@ -1,8 +1,8 @@
 //! The stage on which zones are asked, and the standards.
 //!
-//! A test whose name begins with `trap_` and a number holds one line of the project's list of other servers' mistakes. Lines
-//! 54 to 57 and 60 to 63 are about transports and transfers, and tested there; line 39 is about denial that is signed while
-//! answering, which this server does not do.
+//! A test whose name begins with `trap_` and a number holds one line of the project's list of other servers' mistakes. Line 57
+//! is about bounds of the transports, and lines 60 to 63 about further ones and transfers, and tested there; line 39 is about denial
+//! that is signed while answering, which this server does not do.
 
 pub mod stage;
 
@@ -16,9 +16,11 @@ mod rfc4035;
 mod rfc4343;
 mod rfc4592;
 mod rfc4892;
+mod rfc5001;
 mod rfc5155;
 mod rfc6672;
 mod rfc6891;
+mod rfc7766;
 mod rfc7828;
 mod rfc7873;
 mod rfc8020;

@@ -92,7 +92,8 @@ impl Zone {
         if chance.one_in(6) {
             qname = qname.to_ascii_uppercase();
         }
-        let qtype = *chance.pick(&[1, 1, 1, 28, 28, 16, 15, 2, 5, 6, 33, 39, 43, 64, 65, 65, 257, 65_280]);
+        let qtype =
+            *chance.pick(&[1, 1, 1, 28, 28, 16, 15, 2, 5, 6, 33, 39, 43, 64, 65, 65, 257, 65_280, 46, 47, 48, 255]);
         let edns = match chance.below(4) {
             0 => None,
             1 => Some((512, false)),

@@ -340,6 +340,43 @@ fn manual_pages_are_pages() {
 }
 
 #[test]
+fn bash_completes_the_names_of_the_apis_objects() {
+    let Example { data, server, kubectl, .. } = Example::start();
+    let complete = |words: &[&str]| -> Vec<String> {
+        let program = program();
+        let (begun, before) = words.split_last().expect("some words");
+        let script = format!(
+            "source <('{program}' completion bash); COMP_WORDS=('{program}' {}); COMP_CWORD={}; \
+             _signpost_or_names '{program}' '{begun}' '{}'; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" "),
+            words.len(),
+            before.last().expect("a command"),
+        );
+        let ran = ran(bare("bash", &["-c", &script]).env("SIGNPOST_KUBECONFIG", data.join("kubeconfig")));
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{words:?}");
+        ran.out.lines().map(str::to_owned).collect()
+    };
+    let names = |arguments: &[&str]| -> Vec<String> {
+        let list = kubectl.json(arguments);
+        let items = list["items"].as_array().expect("a list").iter();
+        items.map(|item| item["metadata"]["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    let routers = names(&["routers.signpost.dev"]);
+    assert_eq!(routers.len(), 3);
+    assert_eq!(complete(&["drain", "router", ""]), routers);
+    assert_eq!(complete(&["cordon", &routers[1]]), [routers[1].clone()]);
+    assert_eq!(complete(&["move", "route", "foo-bar/vault", "--to", ""]), routers);
+    let routes = names(&["routes.signpost.dev", "-n", "foo-bar"]);
+    assert!(routes.contains(&"vault".to_owned()));
+    assert_eq!(complete(&["explain", "route", "-n", "foo-bar", ""]), routes);
+    assert_eq!(complete(&["explain", "route", "foo-bar/va"]), ["foo-bar/vault"]);
+    assert!(complete(&["explain", "route", "-n", "foo"]).contains(&"foo-bar".to_owned()));
+    assert!(complete(&["explain", "route", "--wh"]).contains(&"--why-not".to_owned()), "options are as they were");
+    drop(server);
+    assert!(!complete(&["drain", "router", ""]).contains(&routers[0]), "nobody is there to ask, and nothing is said");
+}
+
+#[test]
 fn a_backup_is_taken_running_and_stopped_and_restored() {
     let Example { data, server, kubectl, admin, .. } = Example::start();
     let before = kubectl.json(&["routes.signpost.dev", "-A"]);

@@ -10,6 +10,7 @@ mod called;
 mod commands;
 mod dig;
 mod doctor;
+mod domain;
 mod export;
 mod guard;
 mod health;

@@ -472,7 +472,7 @@ fn rebind(state: &mut State, key: &Key, binding: &Value) -> Option<Response> {
     let Some(mut route) = state.objects.get(&route_key).cloned() else {
         return Some(status(404, "NotFound", "no such Route"));
     };
-    let moves = before["router"] != spec["router"];
+    let moves = before["router"] != spec["router"] || before["dns"] != spec["dns"];
     if moves && route["metadata"]["resourceVersion"] != spec["routeResourceVersion"] {
         return Some(status(409, "Conflict", "the Route has changed"));
     }

@@ -94,6 +94,24 @@ async fn a_route_moves_when_it_is_asked_to_and_its_name_leads_on() {
 }
 
 #[tokio::test]
+async fn a_router_made_again_with_another_zone_gives_the_name_anew_and_keeps_no_trail() {
+    let (api, running) = placed(1, 2, |settings| settings.trail_minimum = Duration::from_secs(3600)).await;
+    assert_eq!(spec(&api, "r000")["dns"], "shard1.v3.example");
+    api.delete("routers", "", "shard1");
+    api.put("routers", router("shard1", &json!({"dns": "new1.v3.example"})));
+    api.put("routers", router("shard2", &json!({})));
+    // To the Router of the same name, and to another one: the zone of before is nobody's, and no trail leads through it.
+    for (name, to, dns) in [("r000", "shard1", "new1.v3.example"), ("r001", "shard2", "shard2.v3.example")] {
+        ask(&api, name, Some(to));
+        until("it has a name again", || spec(&api, name)["dns"] == dns).await;
+        let after = spec(&api, name);
+        assert_eq!((&after["router"], &after["trails"]), (&json!(to), &Value::Null));
+        assert_eq!(after["names"][0]["name"], format!("ns-{name}.{dns}"));
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn the_end_of_very_many_trails_keeps_no_new_route_waiting() {
     let (api, running) = placed(2, 200, |_| ()).await;
     running.stop().await;

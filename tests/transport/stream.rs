@@ -1,119 +1,12 @@
-//! TCP (RFC 7766): pipelining, split messages, half-close, bounds and timeouts.
+//! TCP: bounds and timeouts. What RFC 7766 says of queries and answers is under `tests/conformance/rfc7766`.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::Write;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::support::{A, PATIENCE, Server, TXT, ask, check, query, query_with_option, shard, udp_client};
-
-fn connect(server: &Server) -> TcpStream {
-    let stream = TcpStream::connect(server.address()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
-    stream.set_nodelay(true).unwrap();
-    stream
-}
-
-fn framed(message: &[u8]) -> Vec<u8> {
-    [&(message.len() as u16).to_be_bytes(), message].concat()
-}
-
-/// The next message, `None` at the end of the stream.
-fn receive(stream: &mut TcpStream) -> Option<Vec<u8>> {
-    let mut length = [0; 2];
-    match stream.read_exact(&mut length) {
-        Ok(()) => {}
-        Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => return None,
-        Err(error) => panic!("{error}"),
-    }
-    let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
-    stream.read_exact(&mut message).unwrap();
-    Some(message)
-}
-
-#[track_caller]
-fn ask_on(stream: &mut TcpStream, id: u16, answers: u16) {
-    let query = query(id, "app.shard.example", A);
-    stream.write_all(&framed(&query)).unwrap();
-    check(&receive(stream).expect("an answer"), &query, answers);
-}
-
-#[test]
-fn pipelined_queries_are_all_answered() {
-    let server = Server::with(|config| config.addresses = vec!["[::1]:0".parse().unwrap()]);
-    let mut stream = connect(&server);
-    let queries: Vec<_> = (0..1_000).map(|id| query(id, &format!("app{id}.shard.example"), A)).collect();
-    let octets: Vec<u8> = queries.iter().flat_map(|query| framed(query)).collect();
-    stream.write_all(&octets).unwrap();
-    for query in &queries {
-        check(&receive(&mut stream).expect("an answer"), query, 4);
-    }
-    assert_eq!((server.stats().messages, server.queries()), (1_000, (0, 1_000)));
-}
-
-#[test]
-fn messages_may_come_in_any_pieces() {
-    let server = Server::start();
-    let mut stream = connect(&server);
-    let queries: Vec<_> = (0..3).map(|id| query(id, "app.shard.example", A)).collect();
-    let octets: Vec<u8> = queries.iter().flat_map(|query| framed(query)).collect();
-    for piece in [1, 2, 3, octets.len() / 3 + 1, octets.len() - 1] {
-        for part in octets.chunks(piece) {
-            stream.write_all(part).unwrap();
-            if piece < 3 {
-                std::thread::sleep(Duration::from_micros(100));
-            }
-        }
-        for query in &queries {
-            check(&receive(&mut stream).expect("an answer"), query, 4);
-        }
-    }
-}
-
-#[test]
-fn large_answers_come_whole() {
-    let server = Server::start();
-    let mut stream = connect(&server);
-    let query = query(5, "large.shard.example", TXT);
-    for _ in 0..3 {
-        stream.write_all(&framed(&query)).unwrap();
-        let answer = receive(&mut stream).expect("an answer");
-        check(&answer, &query, 200);
-        assert!(answer.len() > 40_000);
-    }
-}
-
-#[test]
-fn a_client_that_has_said_all_still_gets_its_answers() {
-    let server = Server::start();
-    let mut stream = connect(&server);
-    let queries: Vec<_> = (0..20).map(|id| query(id, "app.shard.example", A)).collect();
-    queries.iter().for_each(|query| stream.write_all(&framed(query)).unwrap());
-    // And the beginning of one more, which nobody can answer.
-    stream.write_all(&[0, 30, 1, 2, 3]).unwrap();
-    stream.shutdown(Shutdown::Write).unwrap();
-    for query in &queries {
-        check(&receive(&mut stream).expect("an answer"), query, 4);
-    }
-    assert_eq!(receive(&mut stream), None);
-}
-
-#[test]
-fn what_is_no_message_ends_the_connection_after_the_answers_before_it() {
-    let mut response = query(2, "app.shard.example", A);
-    response[2] |= 0x80;
-    for bad in [framed(&[]), framed(&[0; 11]), vec![0, 5], framed(&response)] {
-        let server = Server::start();
-        let mut stream = connect(&server);
-        let good = query(1, "app.shard.example", A);
-        // More than is read at once follows, which must not turn the answer into a reset.
-        let octets = [framed(&good), bad, vec![7; 10_000]].concat();
-        stream.write_all(&octets).unwrap();
-        check(&receive(&mut stream).expect("an answer"), &good, 4);
-        assert_eq!(receive(&mut stream), None);
-        server.wait("the count", |stats| stats.malformed == 1);
-    }
-}
+use crate::support::{
+    A, PATIENCE, Server, TXT, ask, ask_on, check, connect, framed, query, query_with_option, receive, shard, udp_client,
+};
 
 #[test]
 fn connections_are_bounded_by_client_and_in_total() {

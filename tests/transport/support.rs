@@ -1,6 +1,7 @@
 //! A server with one zone, and messages written and read by hand.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -167,4 +168,39 @@ pub fn ask(client: &UdpSocket, id: u16, answers: u16) {
     let mut reply = [0; 2048];
     let length = client.recv(&mut reply).expect("an answer");
     check(&reply[..length], &query, answers);
+}
+
+/// A connection to the server, over which nothing waits for ever.
+pub fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// A message with its length in front (RFC 1035 §4.2.2).
+pub fn framed(message: &[u8]) -> Vec<u8> {
+    [&(message.len() as u16).to_be_bytes(), message].concat()
+}
+
+/// The next message, `None` at the end of the stream.
+pub fn receive(stream: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut length = [0; 2];
+    match stream.read_exact(&mut length) {
+        Ok(()) => {}
+        Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => return None,
+        Err(error) => panic!("{error}"),
+    }
+    let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
+    stream.read_exact(&mut message).unwrap();
+    Some(message)
+}
+
+/// Asks over a stream and checks the answer.
+#[track_caller]
+pub fn ask_on(stream: &mut TcpStream, id: u16, answers: u16) {
+    let query = query(id, "app.shard.example", A);
+    stream.write_all(&framed(&query)).unwrap();
+    check(&receive(stream).expect("an answer"), &query, answers);
 }

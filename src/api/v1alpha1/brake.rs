@@ -1,6 +1,7 @@
 //! A Brake: a loss of objects that the name servers hold back until someone says what is meant.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,11 @@ use serde::{Deserialize, Serialize};
 pub const HELD: &str = "Held";
 /// Most names in `spec.names`.
 pub const NAMES_MAX: usize = 20;
+
+/// How often a name server says that it still holds.
+pub const HEARD_EVERY: SignedDuration = SignedDuration::from_mins(1);
+/// After so long a silence a name server counts as gone. It is long for clocks that differ, and for an API that is away.
+pub const SILENCE_MAX: SignedDuration = SignedDuration::from_mins(10);
 
 /// A Brake stands for objects that are missing all at once, in a way that looks like an accident, and that the name servers
 /// go on serving. They create it when they begin to hold, and it goes when none of them holds any more. Its name is made
@@ -34,8 +40,8 @@ pub struct BrakeSpec {
     pub objects: u32,
     /// How many of this kind were known when it began, those that were held included.
     pub known: u32,
-    /// How they came to be missing: `list`, a full list of the API did not hold them (or, of a Router, held it without an
-    /// active address); `burst`, too many were deleted one after another within a minute.
+    /// How they came to be missing: `list`, a full list of the API did not hold them (or held a Router without an active
+    /// address or with another zone, or a RouteBinding with another label); `burst`, too many were deleted one after another within a minute.
     pub cause: BrakeCause,
     /// The first of these by name, at most 20: a Router's name, or `<namespace>/<name>` of a RouteBinding.
     #[serde(default)]
@@ -149,6 +155,23 @@ pub struct BrakeHolder {
     /// When they came to be these: later than `since` if the hold has grown or shrunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<Time>,
+    /// When it was last heard to hold, which it says every minute. One that has said nothing for ten minutes is taken off by
+    /// the others, and holds no more in the eyes of anyone; should it come back, it enters anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_at: Option<Time>,
+}
+
+impl BrakeHolder {
+    /// When it was last heard.
+    pub fn heard(&self) -> Timestamp {
+        let told = [&self.heard_at, &self.changed_at].into_iter().flatten().map(|time| time.0);
+        told.fold(self.since.0, Timestamp::max)
+    }
+
+    /// For how long it has been silent.
+    pub fn silence(&self, now: Timestamp) -> SignedDuration {
+        now.duration_since(self.heard()).max(SignedDuration::ZERO)
+    }
 }
 
 impl Brake {
@@ -173,6 +196,14 @@ impl Brake {
     /// Whether what was decided counts for `holder`: it told what it holds before that.
     pub fn is_decided_for(&self, holder: &BrakeHolder) -> bool {
         self.spec.decision.is_some() && self.metadata.generation.is_some_and(|now| now > holder.generation)
+    }
+
+    /// How many RouteBindings name servers serve on by it, whatever else is in the API: what they lead to must stay, until it is
+    /// decided that they may go.
+    pub fn bindings_served_on(&self) -> u32 {
+        let is_held = self.status.as_ref().is_some_and(|status| !status.holders.is_empty());
+        let stays = self.is_undecided() || self.spec.decision == Some(Decision::Reject);
+        if self.spec.kind == BrakeKind::RouteBinding && is_held && stays { self.objects() } else { 0 }
     }
 
     /// Whether a name server waits for a decision.

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// Condition of a Route: a Router was chosen for it.
 pub const SCHEDULED: &str = "Scheduled";
+/// Reason of the condition [`SCHEDULED`] of a Route whose Router does not exist any more, or has another zone.
+pub const ROUTER_GONE: &str = "RouterGone";
 /// Condition of a Route: its host may be used by it.
 pub const ADMITTED: &str = "Admitted";
 /// Condition of a Route: its names are in a published zone.

@@ -240,6 +240,16 @@ pub struct Capacity {
     pub hard: Option<u32>,
 }
 
+impl RouterStatus {
+    /// Whether the condition [`ZONE_PUBLISHED`] says that a name server answers, and not with the Router's zone as it is. One that
+    /// does not answer, or that the brake keeps at what was, may well serve the zone.
+    pub fn is_zone_unserved(&self) -> bool {
+        let unserved = ["NotAuthoritative", "ErrorAnswer", "WrongAnswer", "OldSerial"];
+        let zone = self.conditions.iter().find(|condition| condition.type_ == ZONE_PUBLISHED);
+        zone.is_some_and(|zone| zone.status == "False" && unserved.contains(&zone.reason.as_str()))
+    }
+}
+
 /// What the platform says of a Router.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

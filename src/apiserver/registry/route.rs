@@ -8,7 +8,7 @@ use super::columns::{self, AGE, Cell, Column, Columns};
 use super::selectable::Selectable;
 use super::{Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
 use crate::api::names::{self, HostError, takes_names_of};
-use crate::api::v1alpha1::route::{ADMITTED, MOVE_ANNOTATION, RESOLVABLE, Route, SCHEDULED};
+use crate::api::v1alpha1::route::{ADMITTED, MOVE_ANNOTATION, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED};
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::auth::rules::{self, Access};
 use crate::apiserver::error::{ApiError, Cause};
@@ -139,16 +139,20 @@ impl Rules for Routes {
         object["status"] = json!({"phase": "new"});
     }
 
-    fn prepare_update(&self, _context: &Context<'_>, _old: &Value, new: &mut Value) {
+    fn prepare_update(&self, _context: &Context<'_>, old: &Value, new: &mut Value) {
         // Asked to move to where it is: were that kept, it would move back there some day.
-        if move_to(new).is_some_and(|router| new["status"]["router"] == router) {
+        // But where its Router was made again with another zone, that is what gives it a name.
+        if move_to(new).is_some_and(|router| new["status"]["router"] == router) && !is_router_gone(old) {
             forget_move(new);
         }
     }
 
     fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
         let spec = &object["spec"];
-        let mut causes: Vec<Cause> = host_fault(context.domain, &spec["host"]).into_iter().collect();
+        // Whether a Router has the zone of its own name is looked up before the commit.
+        let host =
+            if wanted_zone(context, object).is_some() { None } else { host_fault(context.domain, &spec["host"]) };
+        let mut causes: Vec<Cause> = host.into_iter().collect();
         causes.extend(subdomain_fault(&spec["subdomain"]));
         causes.extend(faults(spec));
         causes
@@ -201,7 +205,7 @@ impl Rules for Routes {
                 Operation::Delete { .. } | Operation::Release { .. } => {}
             }
             match operation {
-                Operation::Create(object) => host_in_zone(&object["spec"]["host"], object, reader).await?,
+                Operation::Create(object) => guard_host(context, object, reader).await?,
                 Operation::Update { old, new } if text(&old["spec"]["host"]) != text(&new["spec"]["host"]) => {
                     // Its own system name is in a zone of ours, of course; the validation has let nothing else pass.
                     if own_system_name(old) != text(&new["spec"]["host"]) {
@@ -221,6 +225,13 @@ impl Rules for Routes {
 /// The Router that a Route is to move to.
 pub(super) fn move_to(route: &Value) -> Option<&str> {
     text(&route["metadata"]["annotations"][MOVE_ANNOTATION])
+}
+
+/// Whether it says that its Router is gone, or is another one by now.
+fn is_router_gone(route: &Value) -> bool {
+    let conditions = route["status"]["conditions"].as_array();
+    let scheduled = conditions.into_iter().flatten().find(|condition| condition["type"] == SCHEDULED);
+    scheduled.is_some_and(|condition| condition["status"] == "False" && condition["reason"] == ROUTER_GONE)
 }
 
 /// Takes the wish to move off a Route.
@@ -302,6 +313,38 @@ fn host_change_fault(domain: &str, old: &Value, after: &Value) -> Option<Cause> 
     };
     let allowed = is_own(text(&old["spec"]["host"])) && is_own(text(&after["host"]));
     (!allowed).then(|| field::invalid("spec.host", &after["host"], IMMUTABLE))
+}
+
+/// The zone of the Router whose system name for this very Route its host is, if it looks like one: the label that the Route
+/// would get, in front of a domain.
+fn wanted_zone<'a>(context: &Context<'_>, route: &'a Value) -> Option<&'a str> {
+    let (label, zone) = text(&route["spec"]["host"]).filter(|host| names::check_host(host).is_ok())?.split_once('.')?;
+    let name = route["metadata"]["name"].as_str().unwrap_or_default();
+    let wanted = names::wanted_label(context.namespace.unwrap_or_default(), name, text(&route["spec"]["subdomain"]));
+    (names::is_host_label(&wanted) && wanted.eq_ignore_ascii_case(label)).then_some(zone)
+}
+
+/// Refuses a new Route the names of the platform, but for its own on a Router that is there: so what was read of a Route can be
+/// made again.
+async fn guard_host(context: &Context<'_>, route: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+    let host = &route["spec"]["host"];
+    if let Some(zone) = wanted_zone(context, route) {
+        let is_zone = |router: &Value| match text(&router["spec"]["dns"]) {
+            Some(dns) => dns.eq_ignore_ascii_case(zone),
+            None => {
+                let name = router["metadata"]["name"].as_str().unwrap_or_default();
+                format!("{name}.{}", context.domain).eq_ignore_ascii_case(zone)
+            }
+        };
+        if reader.list("Router", None).await?.iter().any(is_zone) {
+            return Ok(());
+        }
+        if let Some(cause) = host_fault(context.domain, host) {
+            let name = route["metadata"]["name"].as_str().unwrap_or_default();
+            return Err(ApiError::invalid(super::known("Route"), name, vec![cause]));
+        }
+    }
+    host_in_zone(host, route, reader).await
 }
 
 fn subdomain_fault(value: &Value) -> Option<Cause> {

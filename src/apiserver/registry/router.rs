@@ -13,6 +13,7 @@ use super::turnstile::Turnstile;
 use super::{Context, Kind, Operation, Reader, Rules, SideWrite, crd, field};
 use crate::api::names::{self, LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_at_or_below};
 use crate::api::statuses::Statuses;
+use crate::api::v1alpha1::brake::Brake;
 use crate::api::v1alpha1::router::{ADDRESSES_HEALTHY, READY, Router};
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::error::{ApiError, Cause};
@@ -416,7 +417,8 @@ async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> R
     let name = router["metadata"]["name"].as_str().unwrap_or_default();
     let bound = reader.count("RouteBinding", "spec.router", name).await?;
     let trails = trails_through(name, reader).await?;
-    let count = bound + trails.len();
+    let held = held_back(reader).await?;
+    let count = bound + trails.len() + held;
     if count == 0 {
         return Ok(());
     }
@@ -442,10 +444,17 @@ async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> R
             routes(trails.len())
         );
     }
+    if held > 0 {
+        let and = if told.is_empty() { "" } else { ", and " };
+        told += &format!(
+            "{and}name servers hold back the loss of {held} RouteBindings (signpost brake list), whose aliases may lead to it"
+        );
+    }
     if let Some(agreed) = agreed {
         told += &format!("; that makes {count} to lose, not {agreed}");
     }
     let instead = match bound {
+        0 if held > 0 => "Have it decided (signpost brake approve), or restore what is missing".to_owned(),
         0 => "Wait for that".to_owned(),
         _ => format!(
             "Run \"signpost drain router {name}\", or set spec.state to draining, and wait for condition Drained"
@@ -459,6 +468,13 @@ async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> R
              {LOSE_ROUTES_ANNOTATION}={count} --overwrite\" and delete it again"
         ),
     ))
+}
+
+/// How many RouteBindings are gone here that name servers still serve, on whatever Router they were.
+async fn held_back(reader: &dyn Reader) -> Result<usize, ApiError> {
+    let brakes = reader.list("Brake", None).await?;
+    let brakes = brakes.into_iter().filter_map(|brake| serde_json::from_value::<Brake>(brake).ok());
+    Ok(brakes.map(|brake| brake.bindings_served_on() as usize).sum())
 }
 
 /// Until when each former name in the Router's zone leads to a route that has left it. Looked for in all bindings: a Router is
@@ -723,6 +739,39 @@ mod tests {
             let found = taken_hosts(&router, "v3.example", &objects).await.unwrap();
             assert_eq!(found.is_some(), told.is_some(), "{dns} {found:?}");
             assert!(found.is_none_or(|found| found.contains(told.unwrap_or_default())), "{dns}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_router_that_what_is_held_may_lead_to_is_not_deleted_unknowingly() {
+        let brake = |more: Value, holders: usize| {
+            let holder = |at| json!({"server": format!("ns{at}"), "since": "2026-01-01T00:00:00Z", "generation": 1});
+            let holders: Vec<Value> = (0..holders).map(holder).collect();
+            let mut spec = json!({"type": "RouteBinding", "objects": 98, "known": 98, "cause": "list"});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Brake", "metadata": {"name": "b", "generation": 2},
+                   "spec": spec, "status": {"holders": holders}})
+        };
+        let lose = json!({"loseRoutes": 98});
+        for (held, options, good) in [
+            (brake(json!({}), 1), json!({}), false),
+            (brake(json!({}), 1), lose, true),
+            (brake(json!({"decision": "reject"}), 1), json!({}), false),
+            (brake(json!({"decision": "approve"}), 1), json!({}), true),
+            (brake(json!({"type": "Router"}), 1), json!({}), true),
+            (brake(json!({}), 0), json!({}), true),
+        ] {
+            let (old, context, objects) = (router("shard1", json!({})), context(), Objects::new(vec![held.clone()]));
+            let delete = Operation::Delete { old: &old, options: &options };
+            match Routers.before_commit(&context, delete, &objects).await {
+                Ok(_) => assert!(good, "{held}"),
+                Err(error) => {
+                    assert!(
+                        !good && error.message.contains("98 RouteBindings (signpost brake list)"),
+                        "{held}: {error:?}"
+                    )
+                }
+            }
         }
     }
 

@@ -200,6 +200,7 @@ mod tests {
                     "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}),
                 Rejection::ZoneNotPublished,
             ),
+            (json!({}), json!({"records": ["shop-front NS ns.elsewhere.example."]}), json!({}), Rejection::NameTaken),
             (json!({}), json!({}), json!({}), Rejection::HostElsewhere),
         ] {
             let mut object: Value = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": metadata,

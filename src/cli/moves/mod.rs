@@ -20,7 +20,8 @@ use self::reading::{API_TIMEOUT, Platform};
 use super::access::{self, Access, Place};
 use super::output::{self, Format};
 use super::{Exit, note, serve};
-use crate::api::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, Route};
+use crate::api::names::is_at_or_below;
+use crate::api::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, NameKind, Route};
 use crate::api::v1alpha1::router::{Router, RouterState};
 use crate::client::reflector::ObjectKey;
 
@@ -180,11 +181,14 @@ async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -
         return Err(format!("there is no Route {key}"));
     }
     // One that has none yet is placed there, and nowhere else.
-    let on = forecast.bound(key).map(|bound| bound.facts.router.clone());
-    if on.as_deref() == Some(to) {
+    let on = forecast.bound(key).map(|bound| (&*bound.facts.router, bound.dns.as_str()));
+    let zone = forecast.router(to).map(|(router, _)| router.dns.as_str());
+    // A Router made again with another zone has not the route's name.
+    if on.is_some_and(|(router, dns)| router == to && zone.is_none_or(|zone| zone.eq_ignore_ascii_case(dns))) {
         note(format!("{key} is on {to} already"));
         return Ok(());
     }
+    let (on, zone) = (on.map(|(router, _)| router.to_owned()), zone.unwrap_or_default().to_owned());
     let before = Capacity::of(forecast);
     let labels = call.platform.labels();
     let forecast = &mut call.platform.forecast;
@@ -217,7 +221,7 @@ async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -
     if wait.is_zero() {
         return Ok(());
     }
-    let there = tokio::time::timeout(wait, until_there(&call.platform.access, &routes, key, to)).await;
+    let there = tokio::time::timeout(wait, until_there(&call.platform.access, &routes, key, (to, &zone))).await;
     there.unwrap_or_else(|_| {
         Err(format!(
             "{key} was asked to move to {to}, and has not yet; \"kubectl describe route.signpost.dev\" says why"
@@ -225,13 +229,20 @@ async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -
     })
 }
 
-/// Waits until a route is where it was asked to move to, or says why it is not.
-async fn until_there(access: &Access, routes: &Api<Route>, key: &ObjectKey, to: &str) -> Result<(), String> {
+/// Waits until a route is where it was asked to move to, with its name in that Router's zone, or says why it is not.
+async fn until_there(
+    access: &Access,
+    routes: &Api<Route>,
+    key: &ObjectKey,
+    (to, zone): (&str, &str),
+) -> Result<(), String> {
     loop {
         let route = routes.get_opt(&key.name).await.map_err(|error| access.unanswered(error))?;
         let Some(route) = route else { return Err(format!("the Route {key} is gone")) };
         let status = route.status.unwrap_or_default();
-        if status.router.as_deref() == Some(to) {
+        let system = status.names.iter().find(|name| name.kind == NameKind::System);
+        let is_in_zone = system.is_none_or(|system| is_at_or_below(&system.name, zone));
+        if status.router.as_deref() == Some(to) && is_in_zone {
             note(format!("{key} is on {to}"));
             return Ok(());
         }

@@ -215,8 +215,10 @@ impl Plan {
             let name_then = system(&placement.dns);
             // One that goes from a Router that is gone to one with the same zone keeps its name.
             let leaves = from.as_ref().filter(|_| name_now != name_then);
-            let heir = leaves.filter(|from| forecast.router(from).is_none()).map(|_| {
-                let zone = before.get(&key).map(|bound| bound.dns.as_str());
+            let zone = before.get(&key).map(|bound| bound.dns.as_str());
+            let is_there =
+                |from: &str| forecast.router(from).is_some_and(|(router, _)| zone == Some(router.dns.as_str()));
+            let heir = leaves.filter(|from| !is_there(from)).map(|_| {
                 forecast
                     .routers()
                     .find(|(router, _)| zone == Some(router.dns.as_str()))

@@ -22,7 +22,8 @@ pub(super) fn of_routers(routers: &[Router]) -> Vec<String> {
         }),
         (ADDRESSES_HEALTHY, |name, said| match said.reason.as_str() {
             "Panic" => Some(format!("Router {name} is in panic: {}", said.message)),
-            "NoVerdictYet" => None,
+            // The second is what `Ready` says.
+            "NoVerdictYet" | "NoActiveAddress" => None,
             _ => Some(format!("Router {name} has unhealthy addresses: {}", said.message)),
         }),
         (ZONE_PUBLISHED, |name, said| {

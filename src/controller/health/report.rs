@@ -229,7 +229,12 @@ fn statement(router: &Router, answered: Option<&str>) -> Statement {
             message.push_str(&format!(" and {} more", unhealthy.len() - NAMED_MAX));
         }
     }
-    let (is_true, reason) = if let Some(answered) = answered {
+    if active.is_empty() {
+        message = "none of its addresses is active, so that there is none to be healthy".to_owned();
+    }
+    let (is_true, reason) = if active.is_empty() {
+        (false, "NoActiveAddress")
+    } else if let Some(answered) = answered {
         message.push_str(&format!("; too few are, so that {answered} answered, healthy or not"));
         (false, PANIC)
     } else if !unhealthy.is_empty() {
@@ -304,6 +309,15 @@ mod tests {
             let notice = written.notices.iter().find(|notice| notice.reason == "PanicBegun").expect("it is told");
             assert!(notice.note.contains(told), "{}", notice.note);
         }
+    }
+
+    #[test]
+    fn without_an_active_address_none_is_said_to_be_healthy() {
+        let mut router = router(json!({"port": 80}), Value::Null);
+        router.spec.addresses.clear();
+        let said = statement(&router, None);
+        assert_eq!((said.is_true, said.reason), (false, "NoActiveAddress"));
+        assert!(!said.message.contains("0 of 0"), "{}", said.message);
     }
 
     #[test]

@@ -3,12 +3,13 @@
 //! There are two agendas: of what something waits for, and of what is only looked at again. The first goes first, so that a
 //! great many zones to be looked at hold up no new route.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::check::{Check, Expected, Fault, PROBE_LABEL, Probe, WhenOld};
+use super::check::{Check, Expected, Fault, PROBE_LABEL, Probe, Seen, WhenOld};
 use super::proofs::{Agenda, IDLE_MAX, Proofs, SERVERS_MAX, Zone, shard_of, system_name};
 use super::standing::{Effect, PATIENCE, RETRY_LONGEST, State};
 use crate::compiler::settings::text_of;
@@ -25,6 +26,9 @@ const GAP: Duration = Duration::from_millis(20);
 const OLD_AT_A_TIME: usize = 32;
 /// Routes among which these are looked for: many may be proven of this server and wait for another.
 const OLD_LOOKED_AT: usize = 1024;
+
+/// Routes among which one is taken whose alias tells of the whole zone where another one's is answered wrong.
+const WITNESSES: usize = 64;
 
 /// A check to be carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +61,7 @@ impl Proofs {
         };
         let (_, apex, server) = agenda.pop_first().expect("it was there");
         let job = match apex == *self.settings.alias_apex() {
-            true => self.alias_job(server, now),
+            true => self.alias_job(server, now, random),
             false => self.shard_job(&apex, server, now, random),
         };
         let zone = self.zone_mut(&apex)?;
@@ -72,29 +76,39 @@ impl Proofs {
         let bit = 1_u64 << server;
         let routes = &self.routes;
         let of_shard = |label: &str| {
-            routes.get(label).is_some_and(|route| route.to_ask & bit != 0 && shard_of(&route.binding) == *apex)
+            let route = routes.get(label).filter(|route| shard_of(&route.binding) == *apex);
+            route.filter(|route| shard.expectation.taken(&system_name(&route.binding)).is_none())
         };
+        let is_to_be_asked = |label: &str| of_shard(label).is_some_and(|route| route.to_ask & bit != 0);
         let mut labels: Vec<Box<str>> =
-            self.asking.iter().filter(|label| of_shard(label)).take(IDLE_MAX).cloned().collect();
-        let count = shard.explicit.len();
+            self.asking.iter().filter(|label| is_to_be_asked(label)).take(IDLE_MAX).cloned().collect();
+        let failing =
+            self.own.failing(server).filter(|label| !shard.explicit.contains(*label) && of_shard(label).is_some());
+        let explicit: Vec<Box<str>> = shard.explicit.iter().chain(failing).cloned().collect();
+        let count = explicit.len();
         if count > 0 {
-            let explicit = shard.explicit.iter().cycle().skip(shard.turn % count).take(EXPLICIT_AT_A_TIME.min(count));
-            labels.extend(explicit.cloned());
+            labels
+                .extend(explicit.iter().cycle().skip(shard.turn % count).take(EXPLICIT_AT_A_TIME.min(count)).cloned());
             shard.turn = shard.turn.wrapping_add(EXPLICIT_AT_A_TIME);
             labels.sort();
             labels.dedup();
         }
-        let mut probes: Vec<Probe> = labels
-            .iter()
-            .filter_map(|label| routes.get(label))
-            .map(|route| system_name(&route.binding))
-            .map(|name| Probe { expected: shard.expectation.of(&name).clone(), name })
-            .collect();
-        let is_seen = |probe: &Probe| !shard.expectation.is_explicit(&probe.name);
-        if !probes.iter().any(is_seen)
+        // In doubt the wildcard itself is asked for: one name that is answered wrong is not the zone.
+        let is_in_doubt = shard.zone.standings[server].is_answer_wrong();
+        let is_own = |label: &str, name: &Name| {
+            is_in_doubt || shard.expectation.is_explicit(name) || self.own.is_failing(label, server)
+        };
+        let probe = |name: Name, is_own| Probe { expected: shard.expectation.of(&name).clone(), name, is_own };
+        let of_label = |label: &Box<str>| {
+            let name = system_name(&routes.get(label)?.binding);
+            let is_own = is_own(label, &name);
+            Some(probe(name, is_own))
+        };
+        let mut probes: Vec<Probe> = labels.iter().filter_map(of_label).collect();
+        if probes.iter().all(|probe| probe.is_own)
             && let Ok(name) = apex.prepend(format!("{PROBE_LABEL}{random:016x}").as_bytes())
         {
-            probes.push(Probe { expected: shard.expectation.of(&name).clone(), name });
+            probes.push(probe(name, false));
         }
         let when_old = match shard.zone.standings[server].stays_at(now) {
             None => WhenOld::Stop,
@@ -105,7 +119,7 @@ impl Proofs {
         Some(Job { server, check, epoch: shard.zone.epoch, labels })
     }
 
-    fn alias_job(&mut self, server: usize, now: Instant) -> Option<Job> {
+    fn alias_job(&mut self, server: usize, now: Instant, random: u64) -> Option<Job> {
         let bit = 1_u64 << (server + SERVERS_MAX);
         let wants = |label: &str| self.routes.get(label).is_some_and(|route| route.to_ask & bit != 0);
         let mut labels: Vec<Box<str>> =
@@ -118,17 +132,35 @@ impl Proofs {
         let oldest = self.waiting.oldest();
         let asked = labels.iter().filter_map(|label| Some(self.routes.get(label)?.serial));
         let serial = asked.fold(oldest.unwrap_or(self.alias.serial), |a, b| if b.is_after(a) { b } else { a });
-        if self.sample.is_none() {
-            self.sample = self.routes.keys().next().cloned();
+        let slot = server + SERVERS_MAX;
+        let failing =
+            self.own.failing(slot).filter(|label| self.routes.contains_key(*label) && !labels.contains(label));
+        let failing: Vec<Box<str>> = failing.cloned().collect();
+        if !failing.is_empty() {
+            let turn = usize::try_from(random >> 33).unwrap_or(0) % failing.len();
+            labels.extend(failing.iter().cycle().skip(turn).take(EXPLICIT_AT_A_TIME.min(failing.len())).cloned());
         }
+        let is_in_doubt = self.alias.standings[server].is_answer_wrong();
+        if is_in_doubt || self.sample.is_none() {
+            // The one that was answered wrong may be the only one that is: others are witnesses, one after the other.
+            let some = usize::try_from(random >> 33).unwrap_or(0) % self.routes.len().clamp(1, WITNESSES);
+            let last = std::mem::replace(&mut self.sample, self.routes.keys().nth(some).cloned());
+            labels
+                .extend(last.filter(|label| is_in_doubt && self.routes.contains_key(label) && !labels.contains(label)));
+        }
+        let is_own = |label: &str| is_in_doubt || self.own.is_failing(label, slot);
+        let is_witnessed = labels.iter().any(|label| !is_own(label));
         let sample = self.sample.iter().filter(|label| {
-            labels.is_empty() && self.routes.get(*label).is_some_and(|route| !route.serial.is_after(serial))
+            let is_there = self.routes.get(*label).is_some_and(|route| !route.serial.is_after(serial));
+            is_there && !is_witnessed && !labels.contains(label) && !self.own.is_failing(label, slot)
         });
-        let probes = labels.iter().chain(sample).filter_map(|label| {
+        let probe = |label: &str, is_own| {
             let name = self.settings.alias_apex().prepend(label.as_bytes()).ok()?;
-            Some(Probe { name, expected: Expected::Alias(system_name(&self.routes.get(label)?.binding)) })
-        });
-        let probes = probes.collect();
+            let expected = Expected::Alias(system_name(&self.routes.get(label)?.binding));
+            Some(Probe { name, expected, is_own })
+        };
+        let of_labels = labels.iter().filter_map(|label| probe(label, is_own(label)));
+        let probes = of_labels.chain(sample.filter_map(|label| probe(label, false))).collect();
         let when_old = if stays_at.is_some() { WhenOld::Ask } else { WhenOld::Stop };
         let check = Check { apex: self.settings.alias_apex().clone(), serial, probes, when_old };
         Some(Job { server, check, epoch: self.alias.epoch, labels })
@@ -161,11 +193,15 @@ impl Proofs {
     }
 
     /// A check has ended; `random` is a number of chance.
-    pub fn landed(&mut self, job: &Job, result: Result<Serial, Fault>, now: Instant, random: u64) {
+    pub fn landed(&mut self, job: &Job, result: Result<Seen, Fault>, now: Instant, random: u64) {
         let Job { server, check: Check { apex, .. }, epoch, labels } = job;
         let (server, interval) = (*server, self.interval);
         let is_alias = *apex == *self.settings.alias_apex();
         let is_right = result.is_ok();
+        let (result, mut faults) = match result {
+            Ok(Seen { serial, faults }) => (Ok(serial), faults.into_iter().collect()),
+            Err(fault) => (Err(fault), BTreeMap::new()),
+        };
         let old = match &result {
             Err(Fault::OldSerial { found, shown, .. }) => Some((*found, *shown)),
             _ => None,
@@ -192,9 +228,16 @@ impl Proofs {
         }
         self.schedule(apex, server, is_urgent, now + wait);
         let bit = 1_u64 << if is_alias { server + SERVERS_MAX } else { server };
-        let (mut is_news, mut is_early) = (false, false);
+        let slot = if is_alias { server + SERVERS_MAX } else { server };
+        let (mut is_news, mut is_early, mut again) = (false, false, None);
         for (at, label) in labels.iter().enumerate() {
             let Some(route) = self.routes.get_mut(label) else { continue };
+            let fault = faults.remove(&at);
+            let failed = fault.and_then(|fault| self.own.failed(label, slot, fault, now));
+            let retry = failed.map(|(effect, standing)| (effect, standing.next_wait(interval)));
+            if is_right && retry.is_none() {
+                self.own.right(label, slot);
+            }
             if !is_right && !old.is_some_and(|(_, shown)| shown.has(at)) {
                 is_early |= old.is_some() && now < route.since + PATIENCE * 2;
                 continue;
@@ -203,7 +246,13 @@ impl Proofs {
             if route.to_ask == 0 {
                 self.asking.remove(label);
             }
-            self.dirty.push(label);
+            // Before it is sure that a name fails there is nothing to be said.
+            if retry.is_none_or(|(effect, _)| effect == Effect::Large) {
+                self.dirty.push(label);
+            }
+            if let Some((_, wait)) = retry {
+                again = Some(again.map_or(wait, |again: Duration| again.min(wait)));
+            }
             if let Some((found, _)) = old.filter(|_| is_alias) {
                 self.shown.entry(label.clone()).or_default().insert(server, found);
                 is_news = true;
@@ -214,6 +263,9 @@ impl Proofs {
             self.schedule(apex, server, true, now + GAP);
         } else if is_early {
             self.schedule(apex, server, true, now + RETRY_LONGEST);
+        }
+        if let Some(wait) = again {
+            self.schedule(apex, server, true, now + wait);
         }
         let zone = text_of(apex);
         if !is_alias {

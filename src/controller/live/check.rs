@@ -77,6 +77,23 @@ pub struct Probe {
     pub name: Name,
     /// What it leads to.
     pub expected: Expected,
+    /// Whether its answer tells of this name alone, and not of its zone.
+    pub is_own: bool,
+}
+
+/// What a check has found of a zone that is right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// The serial that the server has.
+    pub serial: Serial,
+    /// What is wrong with names whose answers tell of them alone, each by its place among the check's probes.
+    pub faults: Vec<(usize, Fault)>,
+}
+
+impl From<Serial> for Seen {
+    fn from(serial: Serial) -> Self {
+        Seen { serial, faults: Vec::new() }
+    }
 }
 
 /// What a name leads to.
@@ -173,8 +190,9 @@ impl fmt::Display for Fault {
 ///
 /// # Errors
 ///
-/// [`Fault`], the first that is found; otherwise the answer is the serial that the server has.
-pub async fn carry_out(server: SocketAddr, check: &Check, patience: Duration) -> Result<Serial, Fault> {
+/// [`Fault`] of the zone, the first that is found; otherwise the answer is the serial that the server has, and what is wrong
+/// with single names.
+pub async fn carry_out(server: SocketAddr, check: &Check, patience: Duration) -> Result<Seen, Fault> {
     if is_for_documentation(server.ip()) {
         return Err(Fault::Documentation);
     }
@@ -188,8 +206,14 @@ pub async fn carry_out(server: SocketAddr, check: &Check, patience: Duration) ->
         return Err(Fault::OldSerial { found, needed: check.serial, shown: Shown::new(shown) });
     }
     let asked = check.probes.iter().map(|probe| ask_for(server, probe, WhenOld::Ask, patience));
-    futures::future::try_join_all(asked).await?;
-    Ok(found)
+    let mut seen = Seen::from(found);
+    for (at, result) in futures::future::join_all(asked).await.into_iter().enumerate() {
+        match result {
+            Err(fault) if check.probes[at].is_own => seen.faults.push((at, fault)),
+            other => other?,
+        }
+    }
+    Ok(seen)
 }
 
 /// Asks for one name.
@@ -368,13 +392,14 @@ mod tests {
                 Probe {
                     name: name("x.s.example."),
                     expected: Expected::Addresses(addresses("192.0.2.1 192.0.2.2 2001:db8::1").into()),
+                    is_own: false,
                 },
-                Probe { name: name("y.s.example."), expected: Expected::Alias(name("z.example.")) },
+                Probe { name: name("y.s.example."), expected: Expected::Alias(name("z.example.")), is_own: false },
             ],
         };
         assert_eq!(check.questions(), 4);
         let found = carry_out(server.address, &check, Duration::from_millis(200)).await;
-        found.map_err(|fault| format!("{} {fault}", fault.reason()))
+        found.map(|seen| seen.serial).map_err(|fault| format!("{} {fault}", fault.reason()))
     }
 
     #[tokio::test]
@@ -419,9 +444,13 @@ mod tests {
             .await;
             let to = Expected::Addresses(addresses("192.0.2.1 192.0.2.2").into());
             let probes = vec![
-                Probe { name: name("x.s.example."), expected: to },
-                Probe { name: name("y.s.example."), expected: Expected::Alias(name("z.example.")) },
-                Probe { name: name("w.s.example."), expected: Expected::Alias(name("elsewhere.example.")) },
+                Probe { name: name("x.s.example."), expected: to, is_own: false },
+                Probe { name: name("y.s.example."), expected: Expected::Alias(name("z.example.")), is_own: false },
+                Probe {
+                    name: name("w.s.example."),
+                    expected: Expected::Alias(name("elsewhere.example.")),
+                    is_own: false,
+                },
             ];
             let check = Check { apex: name("s.example."), serial: Serial(7), probes, when_old };
             match carry_out(server.address, &check, Duration::from_millis(200)).await {
@@ -439,6 +468,29 @@ mod tests {
         assert_eq!(of("192.0.2.9", WhenOld::Ask).await, [false, true, false]);
         let all = Shown::new([true; 64]);
         assert!(all.is_all() && all.has(63) && !all.has(64) && !Shown::default().is_all());
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_one_name_is_not_said_of_the_zone() {
+        let server = FakeServer::start(|question, _| match question.rtype {
+            RecordType::SOA => vec![Say::Records(vec![Data::Soa(Serial(7))])],
+            RecordType::A if question.name == name("x.s.example.") => vec![Say::NotAuthoritative(Vec::new())],
+            RecordType::A => says("192.0.2.1"),
+            _ => says(""),
+        })
+        .await;
+        for (is_own, expected) in [(true, Ok(vec![(0, "NotAuthoritative")])), (false, Err("NotAuthoritative"))] {
+            let to = Expected::Addresses(addresses("192.0.2.1").into());
+            let probes = vec![
+                Probe { name: name("x.s.example."), expected: to.clone(), is_own },
+                Probe { name: name("y.s.example."), expected: to, is_own: false },
+            ];
+            let check = Check { apex: name("s.example."), serial: Serial(7), probes, when_old: WhenOld::Stop };
+            let found = carry_out(server.address, &check, Duration::from_millis(200)).await;
+            let found = found.as_ref().map_err(Fault::reason);
+            let found = found.map(|seen| seen.faults.iter().map(|(at, fault)| (*at, fault.reason())).collect());
+            assert_eq!(found, expected);
+        }
     }
 
     #[tokio::test]

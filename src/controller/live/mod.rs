@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::agenda::Job;
-use self::check::{Fault, carry_out};
+use self::check::{Fault, Seen, carry_out};
 use self::feed::{RouteFeed, ZoneFeed};
 use self::metrics::Metrics;
 use self::proofs::{Proofs, Server};
@@ -49,6 +49,7 @@ pub mod shard;
 pub mod standing;
 
 pub mod agenda;
+mod own;
 pub mod verdict;
 mod waiting;
 
@@ -183,7 +184,7 @@ struct Prover {
     /// Labels that were judged while their Route was being written.
     again: HashSet<Box<str>>,
     writes: JoinSet<(Subject, kube::Result<Written>)>,
-    checks: JoinSet<(Job, Result<Serial, Fault>)>,
+    checks: JoinSet<(Job, Result<Seen, Fault>)>,
     questions: Pace,
     told: Pace,
 }
@@ -442,7 +443,7 @@ impl Prover {
         }
     }
 
-    fn on_checked(&mut self, landed: Result<(Job, Result<Serial, Fault>), JoinError>) {
+    fn on_checked(&mut self, landed: Result<(Job, Result<Seen, Fault>), JoinError>) {
         match landed {
             Ok((job, result)) => {
                 self.metrics.check(result.as_ref().map_or_else(Fault::label, |_| "right"));

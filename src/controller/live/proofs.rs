@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use super::check::OLD_SERIAL;
 use super::feed::{AliasNews, ShardNews, ZoneNews};
+use super::own::OwnNames;
 use super::routes::{RouteState, RouteStates};
 use super::shard::Expectation;
 use super::standing::{PATIENCE, Standing};
@@ -76,6 +77,8 @@ pub struct Proofs {
     pub(super) asking: BTreeSet<Box<str>>,
     /// The route that was proven last: its alias is asked for when none else is.
     pub(super) sample: Option<Box<str>>,
+    /// Names that are answered wrong while their zones are right.
+    pub(super) own: OwnNames,
     /// Checks that something waits for.
     pub(super) urgent: Agenda,
     /// Checks that see whether all still is as it was.
@@ -168,6 +171,7 @@ impl Proofs {
             arrivals: VecDeque::new(),
             asking: BTreeSet::new(),
             sample: None,
+            own: OwnNames::default(),
             urgent: Agenda::new(),
             periodic: Agenda::new(),
             dirty: Dirty::default(),
@@ -272,6 +276,7 @@ impl Proofs {
         if are_other {
             let expectation = Expectation::new(&router, &self.settings);
             let explicit = self.explicit_labels(&apex, &expectation);
+            self.ask_no_more(&apex, &expectation);
             let known = self.shards.remove(&apex);
             let zone = known.map(|known| known.zone);
             let zone = zone.unwrap_or_else(|| Zone::new(self.servers.len(), serial, self.epochs));
@@ -281,6 +286,21 @@ impl Proofs {
         self.changed_shards.insert(apex.clone());
         for server in 0..self.servers.len() {
             self.schedule(&apex, server, true, now);
+        }
+    }
+
+    /// Names that something else has in the shard are not to be asked for.
+    fn ask_no_more(&mut self, apex: &Name, expectation: &Expectation) {
+        for name in expectation.all_taken().filter(|name| name.parent().as_ref() == Some(apex)) {
+            let label = name.labels().next().map(|label| label.to_ascii_lowercase());
+            let label = label.and_then(|label| String::from_utf8(label).ok()).unwrap_or_default();
+            let route = self.routes.get_mut(&*label).filter(|route| shard_of(&route.binding) == *apex);
+            if let Some(route) = route {
+                route.to_ask &= !((1 << SERVERS_MAX) - 1);
+                if route.to_ask == 0 {
+                    self.asking.remove(&*label);
+                }
+            }
         }
     }
 
@@ -308,13 +328,12 @@ impl Proofs {
                 shard.explicit.insert(label.clone());
                 true
             });
+        let name = system_name(&binding);
+        let is_taken = self.shards.get(&apex).is_some_and(|shard| shard.expectation.taken(&name).is_some());
         let all = (1_u64 << self.servers.len()) - 1;
         let ask = self.is_idle(now) && self.asking.len() < ASKING_MAX;
-        let to_ask = match (ask, explicit) {
-            (true, _) => all | (all << SERVERS_MAX),
-            (false, true) => all,
-            (false, false) => 0,
-        };
+        let on_shard = if (ask || explicit) && !is_taken { all } else { 0 };
+        let to_ask = on_shard | if ask { all << SERVERS_MAX } else { 0 };
         self.count(None, Some(PENDING));
         self.waiting.insert(&label, &binding.shard, serial);
         self.routes.insert(RouteState { binding, serial, since: now, to_ask, reason: None });
@@ -360,6 +379,7 @@ impl Proofs {
         self.asking.remove(label);
         self.behind.remove(label);
         self.shown.remove(label);
+        self.own.forget(label);
         if let Some(shard) = self.shards.get_mut(&shard_of(&route.binding)) {
             shard.explicit.remove(label);
         }
@@ -441,7 +461,9 @@ impl Proofs {
             OLD_SERIAL | BRAKE_HELD => drop(self.behind.insert(label.into())),
             _ => drop(self.behind.remove(label)),
         }
-        self.sample = Some(label.into());
+        if (0..self.servers.len()).all(|server| !self.own.is_failing(label, server + SERVERS_MAX)) {
+            self.sample = Some(label.into());
+        }
         self.count(Some(before), Some(reason));
     }
 

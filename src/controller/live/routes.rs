@@ -47,6 +47,10 @@ impl RouteStates {
         self.0.contains_key(label)
     }
 
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The labels, in no order.
     pub fn keys(&self) -> impl Iterator<Item = &Box<str>> {
         self.0.values().map(|route| &route.binding.label)

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::agenda::Job;
-use super::check::{Expected, Fault, Shown, WhenOld};
+use super::check::{Expected, Fault, Seen, Shown, WhenOld};
 use super::feed::{AliasNews, ShardNews, ZoneNews};
 use super::proofs::{Proofs, Server};
 use super::standing::PATIENCE;
@@ -74,6 +74,11 @@ impl World {
 
     /// Carries out all checks that are due now or within `time`; each ends at once, as `answer` says.
     fn run(&mut self, time: Duration, mut answer: impl FnMut(&Job) -> Result<Serial, Fault>) {
+        self.run_seen(time, |job| answer(job).map(Seen::from));
+    }
+
+    /// The same, where single names may be answered wrong.
+    fn run_seen(&mut self, time: Duration, mut answer: impl FnMut(&Job) -> Result<Seen, Fault>) {
         let end = self.now + time;
         for _ in 0..100_000 {
             while let Some(job) = self.proofs.next_job(self.now, 7 << 40) {
@@ -132,6 +137,22 @@ impl World {
 /// Every server has what is asked for.
 fn right(job: &Job) -> Result<Serial, Fault> {
     Ok(job.check.serial)
+}
+
+/// Every server has what is asked for, but for names that this picks.
+fn right_but(is_wrong: impl Fn(&str) -> bool) -> impl Fn(&Job) -> Result<Seen, Fault> {
+    move |job: &Job| {
+        let mut seen = Seen::from(job.check.serial);
+        for (at, probe) in job.check.probes.iter().enumerate() {
+            if is_wrong(&super::check::text(&probe.name)) {
+                match probe.is_own {
+                    true => seen.faults.push((at, Fault::NotAuthoritative(probe.name.clone()))),
+                    false => return Err(Fault::NotAuthoritative(probe.name.clone())),
+                }
+            }
+        }
+        Ok(seen)
+    }
 }
 
 fn silent() -> Fault {
@@ -345,6 +366,9 @@ fn a_zone_that_takes_a_host_is_told() {
         ("shop.test", "HostInZone"),
         ("notshop.test", "Resolvable"),
         ("*.test", "Resolvable"),
+        // Its own name on the shard lies there on purpose.
+        ("App.s.v3.example", "Resolvable"),
+        ("other.s.v3.example", "HostInZone"),
     ] {
         assert_eq!(reason(&world, host), Some(expected), "{host}");
     }
@@ -407,7 +431,7 @@ fn what_a_router_says_is_what_must_be_answered() {
     world.run(Duration::from_secs(1), right);
     world.asked();
     let records = serde_json::json!({
-        "addresses": [{"ip": "192.0.2.2"}], "records": ["own A 192.0.2.9", "moved CNAME there.example."],
+        "addresses": [{"ip": "192.0.2.2"}], "records": ["own A 192.0.2.2", "moved CNAME there.example."],
     });
     world.shard("s", records, 8);
     assert_eq!(world.reason("app"), None, "the new contents are not proven yet");
@@ -419,11 +443,13 @@ fn what_a_router_says_is_what_must_be_answered() {
     };
     let to = |address: &str| Expected::Addresses([address.parse().expect("an address")].into());
     assert_eq!(expected("*.s.v3.example"), to("192.0.2.2"));
-    assert_eq!(expected("own.s.v3.example"), to("192.0.2.9"));
-    assert_eq!(expected("moved.s.v3.example"), Expected::Alias("there.example.".parse().expect("a name")));
-    assert_eq!(world.reason("app"), Some("Resolvable"));
+    assert_eq!(expected("own.s.v3.example"), to("192.0.2.2"));
+    assert_eq!(
+        ["app", "own", "moved"].map(|label| world.reason(label)),
+        ["Resolvable", "Resolvable", "NameTaken"].map(Some)
+    );
     // Another version under which the names lead where they led is proven anew, and says nothing new.
-    world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.2"}], "records": ["own A 192.0.2.9", "moved CNAME there.example."]}), 18);
+    world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.2"}], "records": ["own A 192.0.2.2", "moved CNAME there.example."]}), 18);
     assert_eq!(world.reason("app"), None);
     assert_eq!(world.proofs.pop_dirty(world.now), None);
     world.run(Duration::ZERO, right);
@@ -442,6 +468,73 @@ fn what_a_router_says_is_what_must_be_answered() {
 }
 
 #[test]
+fn a_name_that_something_else_has_is_no_matter_of_other_routes() {
+    let mut world = World::new(Some(1));
+    let addresses = serde_json::json!([{"ip": "192.0.2.1"}]);
+    let records = serde_json::json!([
+        "deleg NS ns.elsewhere.example.",
+        "own A 192.0.2.77",
+        "moved CNAME elsewhere.example.",
+        "same A 192.0.2.1",
+        "_acme-challenge.acme TXT token",
+    ]);
+    world.shard("s", serde_json::json!({"addresses": addresses, "records": records}), 7);
+    let labels = ["app", "acme", "same", "deleg", "own", "moved"];
+    for label in labels {
+        world.alias(label, "s", 9);
+    }
+    // What is asked for there is answered by somebody else.
+    let is_else = |name: &str| ["deleg.s.", "own.s.", "moved.s."].iter().any(|other| name.starts_with(other));
+    world.run_seen(INTERVAL, right_but(is_else));
+    let found = labels.map(|label| world.reason(label).unwrap_or_default());
+    assert_eq!(found, ["Resolvable", "Resolvable", "Resolvable", "NameTaken", "NameTaken", "NameTaken"]);
+    let apex: Name = "s.v3.example.".parse().expect("a name");
+    assert_eq!(world.proofs.router_saying(&apex).map(|(_, statement, _)| statement.reason), Some("Published"));
+    let (_, message) = world.resolvable("deleg").expect("it is known");
+    assert_eq!(
+        message,
+        "deleg.s.v3.example is delegated to other name servers by spec.records of Router s and does not lead to the route: \
+         take these records out, or move the route to another Router"
+    );
+    // Records that come later take the name as well, and those that go give it back.
+    world.shard("s", serde_json::json!({"addresses": addresses, "records": ["app CNAME elsewhere.example."]}), 8);
+    world.run_seen(INTERVAL, right_but(|name| name.starts_with("app.s.")));
+    let found = labels.map(|label| world.reason(label).unwrap_or_default());
+    assert_eq!(found, ["NameTaken", "Resolvable", "Resolvable", "Resolvable", "Resolvable", "Resolvable"]);
+}
+
+#[test]
+fn one_name_that_is_answered_wrong_is_not_the_zone() {
+    for wrong in ["app.s.v3.example", "app.routes.v3.example"] {
+        let mut world = World::new(Some(2));
+        world.shard("s", addresses(), 7);
+        for label in ["first", "second"] {
+            world.alias(label, "s", 9);
+        }
+        world.run(Duration::from_secs(1), right);
+        // It is asked for by its own name, as few come.
+        world.alias("app", "s", 9);
+        world.run_seen(PATIENCE / 2, right_but(|name| name == wrong));
+        assert_eq!(world.reason("app"), None, "{wrong}: one answer is no verdict");
+        world.alias("late", "s", 9);
+        world.run_seen(Duration::from_millis(500), right_but(|name| name == wrong));
+        assert_eq!(world.reason("late"), Some("Resolvable"), "{wrong}");
+        world.jobs.clear();
+        world.run_seen(INTERVAL * 2, right_but(|name| name == wrong));
+        let found = ["first", "second", "late", "app"].map(|label| world.reason(label).unwrap_or_default());
+        assert_eq!(found, ["Resolvable", "Resolvable", "Resolvable", "NotAuthoritative"], "{wrong}");
+        let (_, message) = world.resolvable("app").expect("it is known");
+        let of = |number| format!("ns{number}.v3.example (127.0.0.1:530{number}) is no authority for {wrong}");
+        assert_eq!(message, format!("{}; {}", of(1), of(2)));
+        assert!(world.jobs.len() < 120, "{wrong}: {} checks in two intervals", world.jobs.len());
+        let apex: Name = "s.v3.example.".parse().expect("a name");
+        assert!(world.proofs.router_saying(&apex).is_some_and(|(_, statement, _)| statement.is_true), "{wrong}");
+        world.run(Duration::from_secs(6), right);
+        assert_eq!(world.reason("app"), Some("Resolvable"), "{wrong}");
+    }
+}
+
+#[test]
 fn answers_about_former_contents_prove_nothing() {
     let mut world = World::new(Some(1));
     world.shard("s", addresses(), 7);
@@ -453,7 +546,7 @@ fn answers_about_former_contents_prove_nothing() {
     assert_eq!(jobs.len(), 2);
     world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.7"}]}), 8);
     for job in &jobs {
-        world.proofs.landed(job, right(job), world.now, 0);
+        world.proofs.landed(job, right(job).map(Seen::from), world.now, 0);
     }
     assert_eq!(world.reason("app"), None);
     world.run(Duration::ZERO, right);

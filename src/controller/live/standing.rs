@@ -150,6 +150,11 @@ impl Standing {
         }
     }
 
+    /// Whether the last check failed by an answer for some name, which may be wrong for that name alone.
+    pub fn is_answer_wrong(&self) -> bool {
+        self.failing.as_ref().is_some_and(|failing| !matches!(failing.fault, Fault::OldSerial { .. }))
+    }
+
     /// Whether the last check failed.
     pub fn is_failing(&self) -> bool {
         self.failing.is_some()

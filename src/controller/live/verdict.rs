@@ -7,6 +7,7 @@
 //! | `Resolvable` | `Resolvable` | every listed name server answers right for both names |
 //! | | `NotPublished` | as above |
 //! | | `NoActiveAddress` | the names are answered with no address, since the Router has no active one |
+//! | | `NameTaken` | the Router's records, or a name server, have the name on the shard, which leads elsewhere |
 //! | | `NoNameServer` | no name server is listed that could be asked |
 //! | | a [`Fault::reason`] | a listed name server does not answer as it must |
 //! | | `HostInZone` | a Router has come with a zone in which the Route's own host lies |
@@ -20,8 +21,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tokio::time::Instant;
 
 use super::check::{Fault, text};
-use super::proofs::{PENDING, Proofs, Server, Zone, shard_of, system_name};
+use super::proofs::{PENDING, Proofs, SERVERS_MAX, Server, Zone, shard_of, system_name};
 use super::routes::RouteState;
+use super::shard::Taken;
 use super::standing::{PATIENCE, State};
 use crate::api::v1alpha1::route::{PUBLISHED, RESOLVABLE};
 use crate::api::v1alpha1::router::ZONE_PUBLISHED;
@@ -159,22 +161,28 @@ impl Proofs {
         if self.servers.is_empty() {
             return no("NoNameServer", NO_NAME_SERVER.to_owned());
         }
+        if let Some(taken) = shard.expectation.taken(&name) {
+            return no("NameTaken", is_taken(&name, taken, &shard.router.name));
+        }
         if shard.expectation.of(&name).is_empty() {
             let message = format!("Router {} has no active address, so that the name leads nowhere", shard.router.name);
             return no("NoActiveAddress", message);
         }
-        if let Some(message) = host.and_then(|host| self.taken_by_zone(host)) {
+        if let Some(message) =
+            host.filter(|host| !host.eq_ignore_ascii_case(&text(&name))).and_then(|host| self.taken_by_zone(host))
+        {
             return no("HostInZone", message);
         }
         let alias_apex = self.settings.alias_apex();
         let mut failures = Vec::new();
         for (index, server) in self.servers.iter().enumerate() {
             let states = [
-                (shard_state(&shard.zone, index), apex, shard.zone.serial),
-                (self.alias_state(label, route, index), alias_apex, route.serial),
+                (shard_state(&shard.zone, index), apex, shard.zone.serial, index),
+                (self.alias_state(label, route, index), alias_apex, route.serial, index + SERVERS_MAX),
             ];
             let mut failed = false;
-            for (state, apex, need) in states {
+            for (state, apex, need, slot) in states {
+                let state = if state == State::Right { self.own.state(label, slot, need) } else { state };
                 match state {
                     State::Right => {}
                     // Where the brake holds, what is new comes a moment later, under a serial that says nothing of it.
@@ -334,6 +342,18 @@ fn shard_state(zone: &Zone, index: usize) -> State<'_> {
 const NOT_PUBLISHED: &str = "NotPublished";
 const NO_NAME_SERVER: &str =
     "no name server is listed with an address to ask: set nameserver or verify-server in the configuration";
+
+/// What is said of a name that something else has in the shard of this Router.
+fn is_taken(name: &Name, taken: &Taken, router: &str) -> String {
+    let name = text(name);
+    match taken {
+        Taken::NameServer => format!("{name} {taken} and does not lead to the route: move the route to another Router"),
+        _ => format!(
+            "{name} {taken} by spec.records of Router {router} and does not lead to the route: take these records out, or move \
+             the route to another Router"
+        ),
+    }
+}
 
 fn not_published(message: &str, asks: bool) -> Saying {
     let say = |kind| Statement { kind, is_true: false, reason: NOT_PUBLISHED, message: message.to_owned() };

@@ -17,6 +17,10 @@
 //! routes: that several changes of them were meant *and* missed is rarer than that the list is wrong. RouteBindings come and
 //! go all day, so that some are always missing from a list after a time of silence: there the share decides.
 //!
+//! A Router that has another zone than the one of its name had, and a RouteBinding with another label, are not the ones that
+//! were lost: names go with them as with a deletion, and are held as that is. A RouteBinding that moves to another Router
+//! keeps its label, and is no loss.
+//!
 //! A watch that tells of a Router that has no route and no trail is believed whatever else goes: no name leads to it, and
 //! the Router's own condition `Drained` may have said that it can be deleted.
 //!
@@ -41,7 +45,8 @@ const BURST: Duration = Duration::from_secs(60);
 ///           loss that looks like an accident
 ///   calm ───────────────────────────────────► held ─── approve ──► calm, the objects go
 ///    ▲                                         │  └─── reject ───► held, quiet, until the set changes
-///    └── seen again, or deleted by a watch ────┘
+///    └── seen again with its zone or label, ───┘
+///        or deleted by a watch after that
 /// ```
 #[derive(Debug, Clone)]
 pub struct Hold<V> {
@@ -186,6 +191,18 @@ impl<V> Hold<V> {
             self.hold(key.into(), value, BrakeCause::Burst, known_before);
         }
         is_believed
+    }
+
+    /// Whether a loss that a watch has told is one of what is held already: an object that was missing is there under its name
+    /// with other names than it had, or that one is gone again. What was missing still is, and is held on.
+    pub fn keeps(&mut self, key: &str, value: &Option<Arc<V>>, is_same: impl Fn(&V) -> bool) -> bool {
+        let Some((before, began)) = self.held.get(key).zip(self.began) else { return false };
+        let was_back = before.as_ref().is_some_and(|before| is_same(before));
+        let is_kept = !was_back || value.as_ref().is_some_and(|now| !is_same(now));
+        if is_kept {
+            self.hold(key.into(), value.clone(), began.cause, began.known);
+        }
+        is_kept
     }
 
     fn hold(&mut self, key: Box<str>, value: Option<Arc<V>>, cause: BrakeCause, known: usize) {
@@ -411,6 +428,29 @@ mod tests {
         assert_eq!(ids.len(), 1);
         let held = hold.held(&Decisions::new()).expect("a burst is held");
         assert!(held.count > 400 && held.known >= 648, "{held:?}");
+    }
+
+    #[test]
+    fn another_object_of_that_name_ends_no_hold() {
+        let is_same = |number: &u8| *number == 1;
+        let mut hold: Hold<u8> = Hold::new(Rules::routers(25));
+        let now = |number| Some(Arc::new(number));
+        assert!(!hold.keeps("a", &now(2), is_same), "nothing is held");
+        hold.judge_list(1, [("a".into(), None)].into());
+        // There as another one, as yet another one, and gone again.
+        for value in [now(2), now(3), None] {
+            assert!(hold.keeps("a", &value, is_same), "{value:?}");
+        }
+        assert!(hold.keeps("a", &now(2), is_same));
+        let approved = hold.approved(&match hold.held(&Decisions::new()) {
+            Some(held) => [(held.id, Decided { decision: Decision::Approve, set: held.set })].into(),
+            None => panic!("it is held"),
+        });
+        assert_eq!(approved["a"], now(2), "with the approval the other one is served");
+        // The same without an address, deleted on purpose.
+        hold.judge_list(1, [("a".into(), now(1))].into());
+        assert!(!hold.keeps("a", &None, is_same) && !hold.keeps("a", &now(1), is_same));
+        assert!(hold.keeps("a", &now(2), is_same));
     }
 
     #[test]

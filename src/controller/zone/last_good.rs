@@ -18,6 +18,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::super::domain::{Domains, OtherDomain};
 use super::record::{self, Live, Loaded};
 use crate::zone::journal::{self, Entry, JournalError, Recovered};
 
@@ -50,32 +51,46 @@ pub struct LastGood {
 pub struct Opened {
     /// The state; `None` if there is none that can be used.
     pub loaded: Option<Loaded>,
-    /// What is wrong with a file that could not be used, and where it was moved to; for the operator.
+    /// What is wrong with the file; for the operator.
     pub problem: Option<String>,
+    /// Where a file that could not be used was moved to.
+    pub aside: Option<PathBuf>,
 }
 
 /// Why there can be no state at all.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot use the state file {}: {source}; check the directory's owner, mode and free space", path.display())]
-pub struct StateError {
-    /// The file or directory.
-    pub path: PathBuf,
-    /// What happened.
-    #[source]
-    pub source: io::Error,
+pub enum StateError {
+    /// The file or directory cannot be used.
+    #[error("cannot use the state file {}: {source}; check the directory's owner, mode and free space", path.display())]
+    Unusable {
+        /// The file or directory.
+        path: PathBuf,
+        /// What happened.
+        #[source]
+        source: io::Error,
+    },
+    /// It is the state of a platform with another domain, which may be wanted again.
+    #[error("the state file {}: {other}", path.display())]
+    OtherDomain {
+        /// The file.
+        path: PathBuf,
+        /// Which.
+        #[source]
+        other: OtherDomain,
+    },
 }
 
 impl LastGood {
-    /// Reads the state in `directory`, which is created if it is missing, and opens it for what comes. A state of another
-    /// `domain`, and a file that is damaged, are moved aside.
-    pub fn open(directory: &Path, domain: &str) -> Result<(LastGood, Opened), StateError> {
+    /// Reads the state in `directory`, which is created if it is missing, and opens it for what comes. A state of the domain
+    /// of before, and a file that is damaged, are moved aside; one of yet another domain stays, as an error.
+    pub fn open(directory: &Path, domains: &Domains) -> Result<(LastGood, Opened), StateError> {
         let path = directory.join(FILE);
-        let fault = |source| StateError { path: path.clone(), source };
+        let fault = |source| StateError::Unusable { path: path.clone(), source };
         fs::create_dir_all(directory).map_err(fault)?;
         let mut opened = Opened::default();
         let mut recovered = None;
         match fs::read(&path) {
-            Ok(octets) => match load(&octets, domain) {
+            Ok(octets) => match load(&octets, &domains.domain) {
                 // From before anything was published: it says nothing.
                 Ok((loaded, _)) if loaded.published.is_empty() => {}
                 Ok((loaded, found)) => {
@@ -86,9 +101,13 @@ impl LastGood {
                     (opened.loaded, recovered) = (Some(loaded), Some(found));
                 }
                 Err(error) => {
+                    if let LoadError::OtherDomain(found) = &error {
+                        let different = |other| StateError::OtherDomain { path: path.clone(), other };
+                        domains.agree(found).map_err(different)?;
+                    }
                     let aside = move_aside(&path).map_err(fault)?;
                     let message = format!("{}: {error}; it was moved to {}", path.display(), aside.display());
-                    opened.problem = Some(message);
+                    (opened.problem, opened.aside) = (Some(message), Some(aside));
                 }
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -96,7 +115,7 @@ impl LastGood {
         }
         let writer = match recovered {
             Some(recovered) => Writer::reopen(&path, recovered),
-            None => Writer::create(&path, domain),
+            None => Writer::create(&path, &domains.domain),
         };
         let writer = writer.map_err(fault)?;
         let (sender, receiver) = sync_channel(QUEUE_MAX);
@@ -311,7 +330,10 @@ impl Writer {
             Some(value) => drop(live.insert(entry.key, value)),
             None => drop(live.remove(entry.key)),
         });
-        found.map_err(io::Error::other)?;
+        let found = found.map_err(io::Error::other)?;
+        if found.good_octets != self.good_octets {
+            return Err(io::Error::other("it is not as long as what was written to it"));
+        }
         let mut anew = journal::Writer::with_header();
         for (key, value) in live {
             anew.put(Entry { key, value: Some(value) });
@@ -347,6 +369,10 @@ mod tests {
     use crate::wire::Name;
     use crate::zone::Serial;
 
+    fn domains(domain: &str, former: Option<&str>) -> Domains {
+        Domains { domain: domain.to_owned(), former: former.map(str::to_owned) }
+    }
+
     fn published(serial: u32) -> Published {
         Published { serial: Serial(serial), digest: Digest(1), config: Digest(2), provisional: false }
     }
@@ -376,7 +402,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (apex, gone): (Name, Name) =
             ("v3.example.".parse().expect("a name"), "gone.v3.example.".parse().expect("a name"));
-        let (state, opened) = LastGood::open(folder.path(), "v3.example").expect("usable");
+        let (state, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
         assert!(opened.loaded.is_none() && opened.problem.is_none());
         state.write(vec![record::zone(&gone, Some(&published(1)), None)]);
         for batch in 0..100 {
@@ -390,26 +416,41 @@ mod tests {
         let octets = fs::metadata(&path).expect("it is there").len();
         assert!(octets < 1000, "100,000 changes of one key took {octets} octets");
 
-        let (state, opened) = LastGood::open(folder.path(), "v3.example").expect("usable");
+        let (state, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
         assert_eq!((serial(&opened, &apex), serial(&opened, &gone)), (Some(99_999), None));
         state.write(vec![record::zone(&apex, Some(&published(100_000)), None)]);
         drop(state);
+
+        // A flipped bit in what was appended is no torn end: nothing older than what was served is taken for it.
+        let whole = fs::read(&path).expect("it is there");
+        let mut damaged = whole.clone();
+        *damaged.last_mut().expect("not empty") ^= 1;
+        fs::write(&path, damaged).expect("written");
+        let (state, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
+        let aside = folder.path().join("last-good.damaged");
+        assert!(opened.loaded.is_none() && opened.problem.expect("told").contains("damaged at octet"));
+        assert!(opened.aside.as_ref() == Some(&aside) && aside.exists());
+        drop(state);
+        fs::write(&path, whole).expect("written");
 
         // Half a frame at the end, as a crash leaves one, is cut off and told, and what follows is read again.
         let mut torn = fs::read(&path).expect("it is there");
         torn.extend_from_slice(&[9; 11]);
         fs::write(&path, torn).expect("written");
-        let (state, opened) = LastGood::open(folder.path(), "v3.example").expect("usable");
+        let (state, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
         assert_eq!(serial(&opened, &apex), Some(100_000));
         assert!(opened.problem.is_some());
         state.write(vec![record::zone(&apex, Some(&published(100_001)), None)]);
         drop(state);
-        let (state, opened) = LastGood::open(folder.path(), "v3.example").expect("usable");
+        let (state, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
         assert_eq!((serial(&opened, &apex), opened.problem), (Some(100_001), None));
         drop(state);
 
         // The state of another platform is not ours.
-        let (_, opened) = LastGood::open(folder.path(), "other.example").expect("usable");
+        let Err(error) = LastGood::open(folder.path(), &domains("other.example", None)) else { panic!("it is used") };
+        assert!(error.to_string().contains("--domain") && error.to_string().contains("v3.example"), "{error}");
+        assert!(path.exists());
+        let (_, opened) = LastGood::open(folder.path(), &domains("other.example", Some("v3.example"))).expect("usable");
         assert!(opened.loaded.is_none() && opened.problem.expect("told").contains("v3.example"));
     }
 }

@@ -21,6 +21,8 @@ pub struct Status {
     held: watch::Sender<Vec<Held>>,
     decisions: watch::Sender<Arc<Decisions>>,
     last_good_failing: OnceLock<Arc<AtomicBool>>,
+    last_good_refused: AtomicBool,
+    hindrance: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
@@ -41,6 +43,8 @@ impl Default for Status {
             held: watch::Sender::default(),
             decisions: watch::Sender::default(),
             last_good_failing: OnceLock::new(),
+            last_good_refused: AtomicBool::new(false),
+            hindrance: Mutex::default(),
         }
     }
 }
@@ -75,6 +79,16 @@ impl Status {
     /// Whether there is a last-good state on disk that cannot be written.
     pub fn is_last_good_failing(&self) -> bool {
         self.last_good_failing.get().is_some_and(|failing| failing.load(Ordering::Relaxed))
+    }
+
+    /// Whether the last-good state found at the start was damaged, or not one of this platform, and moved aside.
+    pub fn is_last_good_refused(&self) -> bool {
+        self.last_good_refused.load(Ordering::Relaxed)
+    }
+
+    /// What is in the way of being ready, beside what the mirrors lack.
+    pub fn hindrance(&self) -> Option<String> {
+        self.hindrance.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Counts since the start.
@@ -125,6 +139,14 @@ impl Status {
     pub(super) fn set_last_good(&self, failing: Arc<AtomicBool>) {
         // As for the mirrors: one loop over one status.
         let _ = self.last_good_failing.set(failing);
+    }
+
+    pub(super) fn set_last_good_refused(&self) {
+        self.last_good_refused.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_hindrance(&self, hindrance: Option<String>) {
+        *self.hindrance.lock().unwrap_or_else(PoisonError::into_inner) = hindrance;
     }
 
     pub(super) fn set_ready(&self) {

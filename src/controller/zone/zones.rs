@@ -570,7 +570,7 @@ fn alias_image(platform: &Platform, settings: &Settings) -> Arc<Zone> {
 /// A Router and a zone file that want one apex: the file serves.
 pub fn clash(router: &str, apex: &Name, path: &std::path::Path) -> Verdict {
     let message = format!(
-        "the zone {apex} is served from the file {}; remove the file, or give the Router another dns",
+        "the zone {apex} is served from the file {}; remove the file, or make the Router again with another dns",
         path.display()
     );
     Verdict::router(router, "spec.dns", message)

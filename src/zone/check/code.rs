@@ -11,6 +11,9 @@ pub enum Severity {
     Note,
     /// The zone is served, but probably not what was meant.
     Warning,
+    /// The zone is served as it stands, but resolvers cannot reach part of it, or validators take part of it for forged:
+    /// nobody should publish it so.
+    Fault,
     /// The zone is not served.
     Error,
 }
@@ -19,6 +22,7 @@ impl fmt::Display for Severity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Severity::Error => "error",
+            Severity::Fault => "fault",
             Severity::Warning => "warning",
             Severity::Note => "note",
         })
@@ -59,40 +63,44 @@ codes! {
     NsWildcard "ns-wildcard" Error "A wildcard has an NS (RFC 4592 §4.2).",
     RrsetTooLarge "rrset-too-large" Error "An RRset fits in no message, with its signatures.",
     SoaMnameRoot "soa-mname-root" Warning "The SOA names the root as primary, that is: none.",
-    NsNoAddress "ns-no-address" Warning "A name server has no address in the zone that should have it.",
+    NsNoAddress "ns-no-address" Fault "A name server has no address in the zone that should have it.",
+    NsLookalike "ns-lookalike" Warning "A name server outside the zone has a name that looks like one in the zone.",
     NsLoopback "ns-loopback" Warning "A name server's address is a loopback address.",
     NsAddressUnused "ns-address-unused" Warning "An address looks like a name server's, but no NS names it.",
     BelowCut "below-cut" Warning "Data at or below a zone cut that is neither glue nor the cut's own.",
-    NsToCname "ns-to-cname" Warning "An NS names a CNAME (RFC 2181 §10.3).",
+    NsToCname "ns-to-cname" Fault "An NS names a CNAME (RFC 2181 §10.3).",
     MxToCname "mx-to-cname" Warning "An MX names a CNAME (RFC 2181 §10.3).",
     SrvToCname "srv-to-cname" Warning "A SRV names a CNAME (RFC 2782).",
     CnameToCname "cname-to-cname" Warning "A CNAME leads to another CNAME of the zone.",
     CnameLoop "cname-loop" Warning "A CNAME leads back to itself.",
+    DsAtApex "ds-at-apex" Fault "A DS stands at the zone's own apex (RFC 4035 §2.4).",
     DsWithoutNs "ds-without-ns" Warning "A DS stands where no delegation is (RFC 4035 §2.4).",
     RrsigNothing "rrsig-covers-nothing" Warning "An RRSIG covers a type that its owner does not have.",
-    RrsigSigner "rrsig-signer" Warning "An RRSIG's signer is not the zone (RFC 4035 §2.2).",
-    Unsigned "rrset-unsigned" Warning "A signed zone has an RRset without RRSIG (RFC 4035 §2.2).",
-    NoDenial "denial-missing" Warning "A signed zone has neither NSEC at its apex nor an NSEC3PARAM that counts.",
-    RrsigExpired "rrsig-expired" Warning "A signature is no longer valid.",
-    RrsigEarly "rrsig-not-yet-valid" Warning "A signature is not yet valid.",
-    RrsigKey "rrsig-key-missing" Warning "A signature is by a key that is not in the zone.",
-    RrsigLabels "rrsig-labels" Warning "A signature counts other labels than its owner has (RFC 4034 §3.1.3).",
+    RrsigSigner "rrsig-signer" Fault "An RRSIG's signer is not the zone (RFC 4035 §2.2).",
+    Unsigned "rrset-unsigned" Fault "A signed zone has an RRset without RRSIG (RFC 4035 §2.2).",
+    KeysMissing "dnskey-missing" Fault "The apex is signed, but has no DNSKEY (RFC 4035 §2.1).",
+    NoDenial "denial-missing" Fault "A signed zone has neither NSEC at its apex nor an NSEC3PARAM that counts.",
+    RrsigExpired "rrsig-expired" Fault "A signature is no longer valid.",
+    RrsigEarly "rrsig-not-yet-valid" Fault "A signature is not yet valid.",
+    RrsigKey "rrsig-key-missing" Fault "A signature is by a key that is not in the zone.",
+    RrsigLabels "rrsig-labels" Fault "A signature counts other labels than its owner has (RFC 4034 §3.1.3).",
     RrsigTtl "rrsig-ttl" Warning "An RRset has a longer TTL than was signed (RFC 4035 §2.2).",
-    NsecMissing "nsec-missing" Warning "A name of a zone with NSEC has none (RFC 4035 §2.3).",
-    NsecNext "nsec-next" Warning "An NSEC does not lead to the next name.",
-    NsecTypes "nsec-types" Warning "An NSEC names other types than are there.",
-    Nsec3Missing "nsec3-missing" Warning "A name of a zone with NSEC3 has none (RFC 5155 §7.1).",
-    Nsec3Next "nsec3-next" Warning "An NSEC3 does not lead to the next hash.",
-    Nsec3Types "nsec3-types" Warning "An NSEC3 names other types than are there.",
+    NsecMissing "nsec-missing" Fault "A name of a zone with NSEC has none (RFC 4035 §2.3).",
+    NsecNext "nsec-next" Fault "An NSEC does not lead to the next name.",
+    NsecTypes "nsec-types" Fault "An NSEC names other types than are there.",
+    Nsec3Missing "nsec3-missing" Fault "A name of a zone with NSEC3 has none (RFC 5155 §7.1).",
+    Nsec3Next "nsec3-next" Fault "An NSEC3 does not lead to the next hash.",
+    Nsec3Types "nsec3-types" Fault "An NSEC3 names other types than are there.",
     Nsec3Stray "nsec3-stray" Warning "An NSEC3 is of no name of the zone.",
     Nsec3Iterations "nsec3-iterations" Warning "NSEC3 with further iterations (RFC 9276 §3.1).",
     Nsec3IterationsMax "nsec3-iterations-max" Error "NSEC3 with more iterations than anybody hashes: no proof can be given.",
-    RrsigWrong "rrsig-wrong" Warning "A signature is not that of its records by its key (RFC 4035 §5.3).",
+    RrsigWrong "rrsig-wrong" Fault "A signature is not that of its records by its key (RFC 4035 §5.3).",
     RrsigUnchecked "rrsig-unchecked" Note "Signatures by an algorithm that is not verified here.",
     ZonemdWrong "zonemd-wrong" Warning "The digest of the zone is another than its ZONEMD says (RFC 8976 §4).",
     ZonemdSerial "zonemd-serial" Warning "A ZONEMD is of another serial than the SOA's (RFC 8976 §4).",
     ZonemdUnchecked "zonemd-unchecked" Note "A ZONEMD of a scheme or hash that is not verified here.",
-    DsDigest "ds-digest" Warning "A DS whose digest has not the length of its type.",
+    DsDigest "ds-digest" Fault "A DS whose digest has not the length of its type.",
+    CdsMismatch "cds-mismatch" Warning "CDS and CDNSKEY records contradict each other (RFC 7344 §4, RFC 8078 §4).",
     SshfpDigest "sshfp-digest" Warning "An SSHFP whose fingerprint has not the length of its type.",
     TypeObsolete "type-obsolete" Warning "Records of a type that is no more.",
 }
@@ -105,8 +113,6 @@ enum Cure {
     Types(&'static [RecordType]),
     /// Those of the finding's owner, and of these types.
     Owner(&'static [RecordType]),
-    /// What may give a name an address: also any record of a wildcard.
-    Address,
     /// Any.
     Anything,
 }
@@ -138,6 +144,7 @@ impl Code {
             | Code::RrsigLabels
             | Code::RrsigUnchecked
             | Code::Nsec3Iterations
+            | Code::DsAtApex
             | Code::DsDigest
             | Code::SshfpDigest
             | Code::TypeObsolete => Cure::Nothing,
@@ -145,8 +152,10 @@ impl Code {
             // A name server's address is glue.
             Code::BelowCut | Code::DsWithoutNs | Code::NsMissing | Code::NsAddressUnused => Cure::Types(&[T::NS]),
             Code::SoaMissing => Cure::Types(&[T::SOA]),
-            Code::NsNoAddress => Cure::Address,
-            Code::RrsigKey => Cure::Types(&[T::DNSKEY]),
+            // An address, or what leads to one.
+            Code::NsNoAddress | Code::NsLookalike => Cure::Types(&[T::A, T::AAAA, T::CNAME, T::NS, T::DNAME]),
+            Code::CdsMismatch => Cure::Types(&[T::CDS, T::CDNSKEY]),
+            Code::RrsigKey | Code::KeysMissing => Cure::Types(&[T::DNSKEY]),
             Code::RrsigNothing | Code::RrsigTtl => Cure::Owner(&[]),
             Code::RrsigWrong => Cure::Owner(&[T::DNSKEY]),
             // Below a delegation nothing is signed.
@@ -197,11 +206,6 @@ impl Unread {
             Cure::Anything => !self.records.is_empty(),
             Cure::Types(types) => self.records.iter().any(|(_, found)| is_of(types, *found)),
             Cure::Owner(types) => self.records.iter().any(|(name, found)| name == owner || is_of(types, *found)),
-            Cure::Address => {
-                use RecordType as T;
-                let types = [T::A, T::AAAA, T::CNAME, T::NS, T::DNAME];
-                self.records.iter().any(|(name, found)| name.is_wildcard() || is_of(&types, *found))
-            }
         }
     }
 }

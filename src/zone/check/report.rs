@@ -21,11 +21,12 @@ pub struct Finding {
 /// The findings of one check.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What is told, in the order of the checks. An error is told if there is one.
+    /// What is told, in the order of the checks. An error is told if there is one, and so is a fault.
     pub findings: Vec<Finding>,
-    /// How many errors, warnings and notes there are beyond those.
+    /// How many errors, faults, warnings and notes there are beyond those.
     pub untold: usize,
     errors: usize,
+    faults: usize,
     others: usize,
 }
 
@@ -37,7 +38,7 @@ pub(super) struct Reporter<'a> {
 }
 
 impl<'a> Reporter<'a> {
-    /// Keeps at most `told_max` errors and as many others; what records of `unread` might cure is no finding.
+    /// Keeps at most `told_max` errors, as many faults, and as many others; what records of `unread` might cure is no finding.
     pub(super) fn new(told_max: usize, unread: &'a Unread) -> Self {
         Reporter { report: Report::default(), told_max: told_max.max(1), unread }
     }
@@ -47,9 +48,10 @@ impl<'a> Reporter<'a> {
         if self.unread.may_cure(code, owner, rtype) {
             return;
         }
-        // Counted apart: however many warnings there are, they never hide an error.
+        // Counted apart: however many warnings there are, they never hide what is worse.
         let count = match code.severity() {
             Severity::Error => &mut self.report.errors,
+            Severity::Fault => &mut self.report.faults,
             Severity::Warning | Severity::Note => &mut self.report.others,
         };
         *count += 1;

@@ -2,7 +2,7 @@
 //!
 //! What is checked here takes no cryptography, which is in [`super::verify`]. It is what goes wrong when a signed file is edited,
 //! cut or forgotten: RRsets without a signature, signatures that are expired, by no key of the zone or over
-//! nothing, and proofs that leave out a name or a type. All are warnings, for the zone is served as it is, but for a chain
+//! nothing, and proofs that leave out a name or a type. None is an error, for the zone is served as it is, but for a chain
 //! with so many iterations that no proof is given from it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,6 +91,13 @@ pub(super) fn check_owner(view: &View<'_>, owner: &Name, rrsets: &[Rrset], repor
         push(Code::RrsigSigner, RecordType::RRSIG, format_args!("an RRSIG of {owner} is by {signer}, expected {apex}"));
     }
     if !view.signed {
+        if owner == view.zone.apex() && read.iter().any(|signature| signature.covered == RecordType::SOA) {
+            push(
+                Code::KeysMissing,
+                RecordType::RRSIG,
+                format_args!("{owner} is signed, but has no DNSKEY: validators take all of the zone for forged"),
+            );
+        }
         return;
     }
     let cut = view.is_cut(owner, rrsets);

@@ -35,6 +35,20 @@ fn trap_34_ds_is_on_the_parents_side_of_a_cut() {
     ]);
 }
 
+/// RFC 4035 §2.4: a DS "MUST NOT" stand at the apex of a zone; one that does is not ours to tell, and nor is what signs it.
+#[test]
+fn trap_34_a_ds_at_our_own_apex_is_not_told() {
+    let stage = Stage::with("z.test.", "@ DS 1\n @ RRSIG DS\n @ RRSIG SOA\n @ NSEC @\n @ RRSIG NSEC");
+    stage.check_all(&[
+        ("z.test. DS", "NOERROR aa\n ns z.test. SOA"),
+        (
+            "z.test. DS do",
+            "NOERROR aa\n ns z.test. SOA\n ns z.test. RRSIG SOA\n ns z.test. NSEC z.test.\n ns z.test. RRSIG NSEC",
+        ),
+        ("z.test. RRSIG", "NOERROR aa\n an z.test. RRSIG SOA\n an z.test. RRSIG NSEC"),
+    ]);
+}
+
 #[test]
 fn trap_34_ds_when_both_sides_are_served_here() {
     let stage = Stage::new([zone("z.test.", "sub NS ns.elsewhere.\n sub DS 7"), zone("sub.z.test.", "a A 192.0.2.1")]);

@@ -1,6 +1,7 @@
 //! RFC 1035 §4.2.1, RFC 6891 §6.2: how large a response may be.
 
 use signpost::nameserver::Transport;
+use signpost::nameserver::stats::KINDS;
 
 use crate::conformance::stage::{Stage, lines};
 
@@ -38,6 +39,19 @@ fn trap_40_exactly_the_limit_is_not_cut() {
         assert_eq!(lines(&response), ["NOERROR aa tc"], "{question}");
         assert_eq!(response.len(), 26 + if edns { 11 } else { 0 }, "the OPT record stays");
     }
+}
+
+/// The zone has data, though this response has no room for it: the client gets it over a stream.
+#[test]
+fn what_is_truncated_is_counted_as_what_it_is() {
+    let stage = with_response_of(1233, true);
+    stage.check("a.z.test. TXT", "NOERROR aa tc");
+    stage.check("a.z.test. A", "NOERROR aa\n ns z.test. SOA");
+    let counts = stage.stats.counts();
+    let counted: Vec<&str> =
+        KINDS.into_iter().zip(counts.kinds).filter(|(_, count)| *count > 0).map(|(kind, _)| kind).collect();
+    assert_eq!((counted, counts.kinds[0]), (vec!["data", "nodata"], 1));
+    assert_eq!(counts.traffic[0].truncated, 1);
 }
 
 #[test]

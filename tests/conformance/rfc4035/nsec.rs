@@ -139,6 +139,90 @@ fn aliases_from_wildcards() {
     ]);
 }
 
+/// RFC 2181 §5: a record stands once in a section. Here the one that proves that nothing is closer to the alias proves that the
+/// delegation to which it leads has no DS, too.
+#[test]
+fn an_alias_from_a_wildcard_into_a_delegation() {
+    let stage = Stage::with(
+        "z.test.",
+        "@      RRSIG SOA
+         @      NSEC *
+         @      RRSIG NSEC
+         *      CNAME a.ins
+         *      RRSIG CNAME
+         *      NSEC ins
+         *      RRSIG NSEC
+         ins    NS ns.ins
+         ns.ins A 192.0.2.1
+         ins    NSEC sec
+         ins    RRSIG NSEC
+         sec    NS ns.elsewhere.
+         sec    DS 1
+         sec    RRSIG DS
+         sec    NSEC *.w
+         sec    RRSIG NSEC
+         *.w    CNAME sec
+         *.w    RRSIG CNAME
+         *.w    NSEC @
+         *.w    RRSIG NSEC",
+    );
+    stage.check_all(&[
+        (
+            "ins1.z.test. A do",
+            "NOERROR aa
+             an ins1.z.test. CNAME a.ins.z.test.
+             an ins1.z.test. RRSIG CNAME
+             ns ins.z.test. NS ns.ins.z.test.
+             ns ins.z.test. NSEC sec.z.test.
+             ns ins.z.test. RRSIG NSEC
+             ar ns.ins.z.test. A 192.0.2.1",
+        ),
+        (
+            "q.w.z.test. A do",
+            "NOERROR aa
+             an q.w.z.test. CNAME sec.z.test.
+             an q.w.z.test. RRSIG CNAME
+             ns sec.z.test. NS ns.elsewhere.
+             ns sec.z.test. DS 1
+             ns sec.z.test. RRSIG DS
+             ns *.w.z.test. NSEC z.test.
+             ns *.w.z.test. RRSIG NSEC",
+        ),
+        (
+            "ins1.z.test. A",
+            "NOERROR aa
+             an ins1.z.test. CNAME a.ins.z.test.
+             ns ins.z.test. NS ns.ins.z.test.
+             ar ns.ins.z.test. A 192.0.2.1",
+        ),
+    ]);
+}
+
+/// §3.1.3.3 has the proof with every answer that a wildcard makes, so also where signatures alone are asked for.
+#[test]
+fn signatures_from_a_wildcard_prove_that_nothing_is_closer() {
+    stage().check_all(&[
+        (
+            "q.w.z.test. RRSIG do",
+            "NOERROR aa
+             an q.w.z.test. RRSIG A
+             an q.w.z.test. RRSIG NSEC
+             ns *.w.z.test. NSEC z.test.
+             ns *.w.z.test. RRSIG NSEC",
+        ),
+        ("q.w.z.test. RRSIG", "NOERROR aa\n an q.w.z.test. RRSIG A\n an q.w.z.test. RRSIG NSEC"),
+        ("*.w.z.test. RRSIG do", "NOERROR aa\n an *.w.z.test. RRSIG A\n an *.w.z.test. RRSIG NSEC"),
+        (
+            "q.w.z.test. NSEC do",
+            "NOERROR aa
+             an q.w.z.test. NSEC z.test.
+             an q.w.z.test. RRSIG NSEC
+             ns *.w.z.test. NSEC z.test.
+             ns *.w.z.test. RRSIG NSEC",
+        ),
+    ]);
+}
+
 #[test]
 fn no_data() {
     let soa = "ns z.test. SOA\n ns z.test. RRSIG SOA";

@@ -81,6 +81,7 @@ fn proofs_of_absence() {
         ("c.z.test. A do", vec!["z.test.".into(), cover("c.z.test."), cover("*.z.test.")]),
         ("d.c.a.z.test. A do", vec!["a.z.test.".into(), cover("c.a.z.test."), cover("*.a.z.test.")]),
         ("q.w.z.test. A do", vec![cover("q.w.z.test.")]),
+        ("q.w.z.test. RRSIG do", vec![cover("q.w.z.test.")]),
         ("p.q.w.z.test. A do", vec![cover("q.w.z.test.")]),
         ("q.w.z.test. TXT do", vec!["*.w.z.test.".into(), "w.z.test.".into(), cover("q.w.z.test.")]),
         ("q.sub.z.test. A do", vec!["sub.z.test.".into()]),
@@ -107,5 +108,17 @@ fn hashed_owners_do_not_exist() {
     let owner = stage.1.keys().next().expect("a chain").clone();
     for qtype in ["NSEC3", "A", "RRSIG"] {
         assert_eq!(lines(&stage.0.ask(&format!("{owner}.z.test. {qtype}")))[0], "NXDOMAIN aa");
+    }
+}
+
+/// RFC 1035 §4.1.4: the label that is a hash stands in a response once, and the signature over its record points to it.
+#[test]
+fn a_hash_is_written_once() {
+    let stage = stage(false);
+    let response = stage.0.ask("d.c.a.z.test. A do");
+    for owner in proofs(&stage, "d.c.a.z.test. A do") {
+        let label = hash(&owner);
+        let found = response.windows(label.len()).filter(|octets| *octets == label.as_bytes()).count();
+        assert_eq!(found, 1, "{label}");
     }
 }

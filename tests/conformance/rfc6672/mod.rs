@@ -19,9 +19,10 @@ fn trap_8_the_dname_stands_before_the_cname_made_from_it() {
         ("d.z.test. DNAME", "NOERROR aa\n an d.z.test. DNAME t.z.test."),
         ("d.z.test. A", "NOERROR aa\n ns z.test. SOA"),
     ]);
-    // §3.1: the CNAME has the DNAME's TTL; the labels in front are as the client wrote them.
+    // §3.1: the CNAME has the DNAME's TTL; the labels in front are as the client wrote them, and so is the apex, to which the
+    // target's pointer leads.
     let answer = records(&stage.ask("X.d.Z.test. A noedns"));
-    assert_eq!((answer[1].ttl, &answer[1].rdata[..]), (77, "X.t.z.test."));
+    assert_eq!((answer[1].ttl, &answer[1].rdata[..]), (77, "X.t.Z.test."));
 }
 
 #[test]
@@ -111,4 +112,41 @@ fn after_an_alias() {
 fn a_cut_above_wins() {
     let stage = Stage::with("z.test.", "sub NS ns.elsewhere.\n d.sub DNAME t");
     stage.check("x.d.sub.z.test. A", "NOERROR\n ns sub.z.test. NS ns.elsewhere.");
+}
+
+/// RFC 1035 §4.1.4: the target that a DNAME makes ends with a pointer where it lies in the zone, and is whole where it does not.
+#[test]
+fn what_a_dname_makes_is_compressed() {
+    let stage =
+        Stage::with("z.test.", "d DNAME t\n e DNAME t.elsewhere.\n f DNAME @\n q A 192.0.2.1\n q.t A 192.0.2.2");
+    // Header and question of `q.?.z.test.`, the OPT record; a record's head but for its owner, which is a pointer.
+    let (fixed, head) = (12 + 12 + 4 + 11, 2 + 10);
+    let dname = |target: usize| head + target;
+    let a = head + 4;
+    for (question, octets, expected) in [
+        (
+            "q.d.z.test. A",
+            fixed + dname(10) + head + (2 + 2 + 2) + a,
+            "NOERROR aa
+             an d.z.test. DNAME t.z.test.
+             an q.d.z.test. CNAME q.t.z.test.
+             an q.t.z.test. A 192.0.2.2",
+        ),
+        (
+            "q.e.z.test. A",
+            fixed + dname(13) + head + 15,
+            "NOERROR aa\n an e.z.test. DNAME t.elsewhere.\n an q.e.z.test. CNAME q.t.elsewhere.",
+        ),
+        (
+            "q.f.z.test. A",
+            fixed + dname(8) + head + (2 + 2) + a,
+            "NOERROR aa
+             an f.z.test. DNAME z.test.
+             an q.f.z.test. CNAME q.z.test.
+             an q.z.test. A 192.0.2.1",
+        ),
+    ] {
+        stage.check(question, expected);
+        assert_eq!(stage.ask(question).len(), octets, "{question}");
+    }
 }

@@ -98,30 +98,6 @@ fn trap_49_do_is_echoed() {
     assert_eq!(opt(&stage().ask("a.z.test. A do")), Some((1232, 0x8000, vec![])));
 }
 
-#[test]
-fn trap_50_nsid_only_if_asked_and_set() {
-    let mut stage = stage();
-    let asks = with_options(r"\000\003\000\000");
-    assert_eq!(opt(&stage.respond(&asks).expect("a response")), Some((1232, 0, vec![])));
-    stage.settings.nsid = Some((*b"ns1").into());
-    assert_eq!(opt(&stage.respond(&asks).expect("a response")), Some((1232, 0, vec![(3, b"ns1".to_vec())])));
-    assert_eq!(opt(&stage.ask("a.z.test. A")), Some((1232, 0, vec![])));
-}
-
-/// The room of the NSID is kept free before answers are written.
-#[test]
-fn the_identifier_stays_when_the_answer_is_cut() {
-    let text: String = (0..28).map(|index| format!("* A 192.0.2.{index}\n")).collect();
-    let mut stage = Stage::with("z.test.", &text);
-    stage.settings.nsid = Some([b'n'; 200].into());
-    let mut asks = with_options(r"\000\003\000\000");
-    let at = asks.len() - 12;
-    asks[at..at + 2].copy_from_slice(&[2, 0]);
-    let response = stage.respond(&asks).expect("a response");
-    assert_eq!(lines(&response), ["NOERROR aa tc"]);
-    assert_eq!(opt(&response).map(|(_, _, options)| options), Some(vec![(3, vec![b'n'; 128])]));
-}
-
 /// With cookies on (RFC 7873 §5.2.2); without them it is an option like any other that is not known.
 #[test]
 fn trap_51_cookies_of_bad_length() {

@@ -102,3 +102,50 @@ fn wildcards_and_targets() {
         ("e.z.test. SVCB", "NOERROR aa\n an e.z.test. SVCB 1 ent.z.test."),
     ]);
 }
+
+/// A target that is the owner's own name written out is as good as `.` (§2.5.2): the RRset is the answer, and stands once
+/// (RFC 2181 §5).
+#[test]
+fn section_4_1_the_answer_is_not_repeated_beside_it() {
+    let stage = Stage::with(
+        "z.test.",
+        "s1   HTTPS 1 S1
+         s1   A 192.0.2.1
+         c    CNAME s1
+         *.ws HTTPS 1 foo.ws
+         *.ws A 192.0.2.2
+         two  HTTPS 1 .
+         two  HTTPS 2 two
+         two  AAAA 2001:db8::2",
+    );
+    stage.check_all(&[
+        ("s1.z.test. HTTPS", "NOERROR aa\n an s1.z.test. HTTPS 1 S1.z.test.\n ar S1.z.test. A 192.0.2.1"),
+        (
+            "c.z.test. HTTPS",
+            "NOERROR aa
+             an c.z.test. CNAME s1.z.test.
+             an s1.z.test. HTTPS 1 S1.z.test.
+             ar S1.z.test. A 192.0.2.1",
+        ),
+        (
+            "foo.ws.z.test. HTTPS",
+            "NOERROR aa\n an foo.ws.z.test. HTTPS 1 foo.ws.z.test.\n ar foo.ws.z.test. A 192.0.2.2",
+        ),
+        // Of another name that the wildcard makes, the target is another name.
+        (
+            "bar.ws.z.test. HTTPS",
+            "NOERROR aa
+             an bar.ws.z.test. HTTPS 1 foo.ws.z.test.
+             ar foo.ws.z.test. A 192.0.2.2
+             ar foo.ws.z.test. HTTPS 1 foo.ws.z.test.",
+        ),
+        // By either way of writing, its addresses stand there once.
+        (
+            "two.z.test. HTTPS",
+            "NOERROR aa
+             an two.z.test. HTTPS 1 .
+             an two.z.test. HTTPS 2 two.z.test.
+             ar two.z.test. AAAA 2001:db8::2",
+        ),
+    ]);
+}

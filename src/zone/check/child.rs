@@ -1,0 +1,86 @@
+//! What a zone tells the one above it to take as DS records (CDS and CDNSKEY, RFC 7344, RFC 8078): whether it is one thing.
+//!
+//! The parent does nothing with what contradicts itself, so a change of keys, or the end of signing, waits for ever.
+
+use std::fmt;
+
+use aws_lc_rs::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA384};
+
+use super::report::Reporter;
+use super::signed::key_tag;
+use super::{Code, View};
+use crate::wire::{Name, RecordType};
+use crate::zone::rrset::Rdata;
+
+/// RFC 8078 §4: what asks for all DS records to be deleted; of CDS, and of CDNSKEY.
+const DELETE_CDS: &[u8] = &[0, 0, 0, 0, 0];
+const DELETE_CDNSKEY: &[u8] = &[0, 0, 3, 0, 0];
+
+/// Checks the apex's CDS and CDNSKEY records.
+pub(super) fn check(view: &View<'_>, report: &mut Reporter<'_>) {
+    let apex = view.zone.apex();
+    let records = |rtype| view.zone.get(apex, rtype).map_or(&[][..], |rrset| &rrset.rdata);
+    let (digests, keys) = (records(RecordType::CDS), records(RecordType::CDNSKEY));
+    let mut push = |rtype, message: fmt::Arguments<'_>| report.push(Code::CdsMismatch, apex, Some(rtype), message);
+    for (rtype, records, delete) in
+        [(RecordType::CDS, digests, DELETE_CDS), (RecordType::CDNSKEY, keys, DELETE_CDNSKEY)]
+    {
+        if records.len() > 1 && is_among(records, delete) {
+            push(
+                rtype,
+                format_args!(
+                    "a {rtype} asks for the DS records to be deleted, others for some: leave one kind (RFC 8078 §4)"
+                ),
+            );
+            return;
+        }
+    }
+    if digests.is_empty() || keys.is_empty() {
+        return;
+    }
+    if is_among(digests, DELETE_CDS) != is_among(keys, DELETE_CDNSKEY) {
+        push(
+            RecordType::CDS,
+            format_args!(
+                "of CDS and CDNSKEY one asks for the DS records to be deleted, the other does not (RFC 8078 §4)"
+            ),
+        );
+        return;
+    }
+    if is_among(digests, DELETE_CDS) {
+        return;
+    }
+    if let Some(digest) = digests.iter().find(|digest| !keys.iter().any(|key| is_of(apex, digest, key))) {
+        let tag = digest.first_chunk().map_or(0, |tag| u16::from_be_bytes(*tag));
+        push(RecordType::CDS, format_args!("the CDS of key {tag} is of none of the CDNSKEY records (RFC 7344 §4)"));
+    }
+    if let Some(key) = keys.iter().find(|key| !digests.iter().any(|digest| is_of(apex, digest, key))) {
+        let tag = key_tag(key);
+        push(RecordType::CDNSKEY, format_args!("of the CDNSKEY with tag {tag} there is no CDS (RFC 7344 §4)"));
+    }
+}
+
+fn is_among(records: &[Rdata], delete: &[u8]) -> bool {
+    records.iter().any(|data| **data == *delete)
+}
+
+/// Whether `digest`, the data of a CDS, is of `key`, those of a CDNSKEY (RFC 4034 §5.1.4); of kinds of digest that are not known
+/// here tag and algorithm tell.
+fn is_of(apex: &Name, digest: &[u8], key: &[u8]) -> bool {
+    let Some((&[tag_high, tag_low, algorithm, kind], digest)) = digest.split_first_chunk::<4>() else { return false };
+    if [tag_high, tag_low] != key_tag(key).to_be_bytes() || key.get(3) != Some(&algorithm) {
+        return false;
+    }
+    let known: Option<&'static Algorithm> = match kind {
+        1 => Some(&SHA1_FOR_LEGACY_USE_ONLY),
+        2 => Some(&SHA256),
+        4 => Some(&SHA384),
+        _ => None,
+    };
+    known.is_none_or(|known| {
+        let mut context = Context::new(known);
+        context.update(apex.to_lowercase().as_wire());
+        context.update(key);
+        context.finish().as_ref() == digest
+    })
+}

@@ -1,0 +1,148 @@
+//! Name servers: whether who is sent to them by the zone's NS records finds their addresses.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::report::Reporter;
+use super::{Above, Code, View, has};
+use crate::wire::{Name, RecordType};
+use crate::zone::rrset::Rrset;
+
+/// Whether the server `target` of the NS at `owner` can be reached by what the zone says.
+pub(super) fn check(view: &View<'_>, owner: &Name, target: &Name, push: &mut impl FnMut(Code, fmt::Arguments<'_>)) {
+    if target.is_at_or_below(view.zone.apex()) {
+        if lacks_address(view, owner, target) {
+            push(
+                Code::NsNoAddress,
+                format_args!("the name server {target} of {owner} has no address: add an A or AAAA record for it"),
+            );
+        }
+    } else if owner == view.zone.apex()
+        && let Some(lookalike) = lookalike(view, target)
+    {
+        push(
+            Code::NsLookalike,
+            format_args!(
+                "the name server {target} lies outside the zone, which has no address for it: the address at {lookalike} \
+                 is another name"
+            ),
+        );
+    }
+}
+
+/// Whether nothing in the zone, where it should, gives the server `target` of the NS at `owner` an address.
+fn lacks_address(view: &View<'_>, owner: &Name, target: &Name) -> bool {
+    if view.has_address(target) {
+        return false;
+    }
+    match view.top_above(target) {
+        // What its name is made to may have one.
+        Above::Dname(_) => false,
+        // Glue is what it needs, and no wildcard makes any. A server below another cut of this zone has its address there;
+        // only its own cut needs it as glue, and the apex, whose servers are asked first of all.
+        Above::Cut(_) => owner == view.zone.apex() || target.is_at_or_below(owner),
+        Above::Nothing => {
+            let wildcard = view.wildcard_for(target);
+            ![RecordType::A, RecordType::AAAA, RecordType::CNAME].iter().any(|rtype| has(wildcard, *rtype))
+        }
+    }
+}
+
+/// The name in the zone that carries addresses and has the first label of the server `target`, which lies outside.
+fn lookalike(view: &View<'_>, target: &Name) -> Option<Name> {
+    let candidate = view.zone.apex().prepend(target.labels().next()?).ok()?;
+    (view.has_address(&candidate) && !view.servers.contains(&candidate)).then_some(candidate)
+}
+
+/// Addresses such as `ns1 A …` that were meant for a server whose name is spelled differently in the NS record.
+pub(super) fn check_unused_addresses(view: &View<'_>, report: &mut Reporter<'_>) {
+    let mut told = HashSet::new();
+    for (label, server) in &view.outside {
+        let Some(owner) = lookalike(view, server).filter(|owner| told.insert(owner.clone())) else { continue };
+        check_loopback(&owner, view.zone.owner(&owner), report);
+        let rtype = view.zone.owner(&owner).first().map(|rrset| rrset.rtype);
+        report.push(
+            Code::NsAddressUnused,
+            &owner,
+            rtype,
+            format_args!(
+                "no NS record names {owner}: it looks like the address of {server}; write '{}.' with its whole name and a \
+                 dot at the end, or name it in an NS record",
+                label.escape_ascii()
+            ),
+        );
+    }
+}
+
+/// Name servers that only this machine could ask.
+pub(super) fn check_loopback(owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
+    for rrset in rrsets {
+        if let Some(address) = loopback_address(rrset) {
+            report.push(
+                Code::NsLoopback,
+                owner,
+                Some(rrset.rtype),
+                format_args!("the name server {owner} has the loopback address {address}: others cannot reach it"),
+            );
+        }
+    }
+}
+
+/// The first loopback address among the records of an A or AAAA RRset.
+fn loopback_address(rrset: &Rrset) -> Option<String> {
+    rrset.rdata.iter().find_map(|data| match rrset.rtype {
+        RecordType::A => {
+            let address = Ipv4Addr::from(<[u8; 4]>::try_from(&data[..]).ok()?);
+            address.is_loopback().then(|| address.to_string())
+        }
+        RecordType::AAAA => {
+            let address = Ipv6Addr::from(<[u8; 16]>::try_from(&data[..]).ok()?);
+            address.is_loopback().then(|| address.to_string())
+        }
+        _ => None,
+    })
+}
+
+impl<'a> View<'a> {
+    /// Whether an address would be looked up here rather than at someone else's server.
+    fn has_address(&self, name: &Name) -> bool {
+        let rrsets = self.zone.owner(name);
+        has(rrsets, RecordType::A) || has(rrsets, RecordType::AAAA)
+    }
+
+    /// The topmost cut or DNAME above `name`, or the cut that it is: what lies below is not looked up here.
+    fn top_above(&self, name: &Name) -> Above<'a> {
+        let mut top = Above::Nothing;
+        let mut at = Some(name.clone());
+        while let Some(ancestor) = at.filter(|ancestor| ancestor.is_at_or_below(self.zone.apex())) {
+            if let Some((owner, rrsets)) = self.zone.entry(&ancestor) {
+                match Above::of(self, owner, rrsets) {
+                    Above::Nothing => {}
+                    // A DNAME does not redirect its own owner (RFC 6672 §2.3).
+                    Above::Dname(owner) if owner == name => {}
+                    found => top = found,
+                }
+            }
+            at = ancestor.parent();
+        }
+        top
+    }
+
+    /// The records of the wildcard that answers for `name`, which lies below no cut and no DNAME: the one directly under the
+    /// closest encloser, if `name` itself does not exist (RFC 4592 §3.3.1).
+    fn wildcard_for(&self, name: &Name) -> &'a [Rrset] {
+        let exists = |name: &Name| !self.zone.owner(name).is_empty() || self.zone.has_below(name);
+        if exists(name) {
+            return &[];
+        }
+        let mut at = name.parent();
+        while let Some(ancestor) = at.filter(|ancestor| ancestor.is_at_or_below(self.zone.apex())) {
+            if exists(&ancestor) {
+                return ancestor.wildcard().map_or(&[], |wildcard| self.zone.owner(&wildcard));
+            }
+            at = ancestor.parent();
+        }
+        &[]
+    }
+}
