@@ -418,6 +418,7 @@ mod tests {
                 8 => json!({"dns": long_dns}),
                 9 => json!({"weight": 0}),
                 10 => json!({"capacity": {"soft": 0}}),
+                11 if i == 23 => json!({"records": ["ns-a CNAME elsewhere.example."]}),
                 _ => json!({}),
             };
             let facts = router(&name(i), spec);
