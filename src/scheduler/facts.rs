@@ -382,7 +382,7 @@ mod tests {
     #[test]
     fn facts_are_small() {
         assert!(size_of::<RouteFacts>() <= 136, "{}", size_of::<RouteFacts>());
-        assert!(size_of::<BindingFacts>() <= 56, "{}", size_of::<BindingFacts>());
+        assert!(size_of::<BindingFacts>() <= 64, "{}", size_of::<BindingFacts>());
     }
 
     #[test]
