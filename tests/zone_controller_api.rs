@@ -75,7 +75,8 @@ impl Platform {
         let told = tokio::sync::watch::channel(None).1;
         let client = platform.client(USER_CONTROLLER);
         let bindings = bindings(&client);
-        tokio::spawn(ledger::run(client, bindings, settings(), None, base, told, Arc::default(), stop));
+        let sources = ledger::Sources { bindings, settings: settings(), former: None, base, told };
+        tokio::spawn(ledger::run(client, sources, Arc::default(), stop));
         platform
     }
 

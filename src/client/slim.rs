@@ -44,6 +44,7 @@ impl Texts {
 
 /// Labels of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::box_collection, reason = "most objects have none: eight octets are a third of those of a map")]
 pub struct Labels(Option<Box<BTreeMap<String, String>>>);
 
 impl Deref for Labels {

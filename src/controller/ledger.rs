@@ -128,19 +128,25 @@ pub fn after_restore(mut zone: serde_json::Value, now: Timestamp) -> Option<serd
     Some(zone)
 }
 
-/// Writes the ledger until `stop`, which the end of this process's leadership is, too. It begins when `base` is there:
-/// until the zone files were read, that is. What is left of the domain `former` goes. `feed` is told what is in which zone since when; `told` is what the parent's
-/// Zone tells of the configuration.
-pub async fn run(
-    client: kube::Client,
-    bindings: View<Read<BindingInput>>,
-    settings: Arc<Settings>,
-    former: Option<String>,
-    mut base: watch::Receiver<Option<BaseSerial>>,
-    mut told: watch::Receiver<Option<ZonePlatform>>,
-    feed: Arc<ZoneFeed>,
-    stop: CancellationToken,
-) {
+/// What the ledger is written from.
+#[derive(Clone)]
+pub struct Sources {
+    /// The RouteBindings.
+    pub bindings: View<Read<BindingInput>>,
+    /// The platform.
+    pub settings: Arc<Settings>,
+    /// The domain that it had before, if that was changed: what is left of it goes.
+    pub former: Option<String>,
+    /// Whether the parent zone has a zone file, and under which serial; nothing is written before that is known.
+    pub base: watch::Receiver<Option<BaseSerial>>,
+    /// What the parent's Zone tells of the configuration.
+    pub told: watch::Receiver<Option<ZonePlatform>>,
+}
+
+/// Writes the ledger until `stop`, which the end of this process's leadership is, too. `feed` is told what is in which zone
+/// since when.
+pub async fn run(client: kube::Client, sources: Sources, feed: Arc<ZoneFeed>, stop: CancellationToken) {
+    let Sources { bindings, settings, former, mut base, mut told } = sources;
     let base = tokio::select! {
         () = stop.cancelled() => return,
         base = base.wait_for(Option::is_some) => base.map_or(None, |base| *base).unwrap_or(BaseSerial::Unknown),

@@ -181,23 +181,15 @@ pub fn start(
         interval: config.verify.hosts_interval,
         grace: config.verify.hosts_grace,
     });
-    let former = config.former_domain.clone();
+    let (settings, former) = (platform.clone(), config.former_domain.clone());
+    let sources = ledger::Sources { bindings, settings, former, base, told };
     let asked = ownership::Metrics::default();
     admin.metrics.register(|registry| asked.register(registry));
     tasks.spawn(
         "ledger of serials and proof of names",
         while_leading(leadership, stop, move |stop| {
             let feed = Arc::new(ZoneFeed::default());
-            let ledger = ledger::run(
-                controller.clone(),
-                bindings.clone(),
-                platform.clone(),
-                former.clone(),
-                base.clone(),
-                told.clone(),
-                Arc::clone(&feed),
-                stop.clone(),
-            );
+            let ledger = ledger::run(controller.clone(), sources.clone(), Arc::clone(&feed), stop.clone());
             let feeds = (routes.clone(), feed);
             let proofs =
                 live::run(controller.clone(), platform.clone(), proving.clone(), feeds, proofs.clone(), stop.clone());

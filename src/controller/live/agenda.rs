@@ -99,12 +99,12 @@ impl Proofs {
             is_in_doubt || shard.expectation.is_explicit(name) || self.own.is_failing(label, server)
         };
         let probe = |name: Name, is_own| Probe { expected: shard.expectation.of(&name).clone(), name, is_own };
-        let of_label = |label: &Box<str>| {
+        let of_label = |label: &str| {
             let name = system_name(&routes.get(label)?.binding);
             let is_own = is_own(label, &name);
             Some(probe(name, is_own))
         };
-        let mut probes: Vec<Probe> = labels.iter().filter_map(of_label).collect();
+        let mut probes: Vec<Probe> = labels.iter().filter_map(|label| of_label(label)).collect();
         if probes.iter().all(|probe| probe.is_own)
             && let Ok(name) = apex.prepend(format!("{PROBE_LABEL}{random:016x}").as_bytes())
         {
@@ -133,8 +133,7 @@ impl Proofs {
         let asked = labels.iter().filter_map(|label| Some(self.routes.get(label)?.serial));
         let serial = asked.fold(oldest.unwrap_or(self.alias.serial), |a, b| if b.is_after(a) { b } else { a });
         let slot = server + SERVERS_MAX;
-        let failing =
-            self.own.failing(slot).filter(|label| self.routes.contains_key(*label) && !labels.contains(label));
+        let failing = self.own.failing(slot).filter(|label| self.routes.contains_key(label) && !labels.contains(label));
         let failing: Vec<Box<str>> = failing.cloned().collect();
         if !failing.is_empty() {
             let turn = usize::try_from(random >> 33).unwrap_or(0) % failing.len();
@@ -151,7 +150,7 @@ impl Proofs {
         let is_own = |label: &str| is_in_doubt || self.own.is_failing(label, slot);
         let is_witnessed = labels.iter().any(|label| !is_own(label));
         let sample = self.sample.iter().filter(|label| {
-            let is_there = self.routes.get(*label).is_some_and(|route| !route.serial.is_after(serial));
+            let is_there = self.routes.get(label).is_some_and(|route| !route.serial.is_after(serial));
             is_there && !is_witnessed && !labels.contains(label) && !self.own.is_failing(label, slot)
         });
         let probe = |label: &str, is_own| {
@@ -283,13 +282,13 @@ impl Proofs {
         }
         // What has come while the check was under way was no part of it.
         let explicit = self.shards.get(apex).into_iter().flat_map(|shard| &shard.explicit);
-        let is_left = |label: &Box<str>| {
+        let is_left = |label: &str| {
             let Some(route) = self.routes.get(label) else { return false };
             let is_here = is_alias || *route.binding.shard == *zone;
             is_here && route.to_ask & bit != 0 && self.waiting.contains(label, &route.binding.shard)
         };
         let is_behind = is_alias && found.is_some_and(|found| self.waiting.needs_after(found));
-        if is_right && (is_behind || self.asking.iter().chain(explicit).any(is_left)) {
+        if is_right && (is_behind || self.asking.iter().chain(explicit).any(|label| is_left(label))) {
             self.schedule_soon(apex, server, now);
         }
     }

@@ -294,7 +294,7 @@ impl Proofs {
         for name in expectation.all_taken().filter(|name| name.parent().as_ref() == Some(apex)) {
             let label = name.labels().next().map(|label| label.to_ascii_lowercase());
             let label = label.and_then(|label| String::from_utf8(label).ok()).unwrap_or_default();
-            let route = self.routes.get_mut(&*label).filter(|route| shard_of(&route.binding) == *apex);
+            let route = self.routes.get_mut(&label).filter(|route| shard_of(&route.binding) == *apex);
             if let Some(route) = route {
                 route.to_ask &= !((1 << SERVERS_MAX) - 1);
                 if route.to_ask == 0 {
