@@ -1,5 +1,6 @@
 //! The role `scheduler`: leadership, and the loops that only the leader runs.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use crate::controller::{live, ownership, placement};
 use crate::scheduler::chooser::Chooser;
 use crate::scheduler::quiet::Quiet;
 use crate::scheduler::{Scheduler, Settings};
+use crate::wire::Name;
 
 /// The clients of the loops, each of an identity of its own where the API is in this process.
 pub struct Clients {
@@ -57,6 +59,8 @@ pub struct Here<'a> {
     pub listened: &'a [SocketAddr],
     /// What the challenges of hosts are made with; `None`: hosts need no proof.
     pub host_key: Option<Key>,
+    /// Apexes of the zones that it serves from files.
+    pub files: watch::Receiver<Arc<BTreeSet<Name>>>,
     /// Settings that a reload changes.
     pub dials: &'a Dials,
 }
@@ -72,7 +76,7 @@ pub fn start(
     admin: &Admin,
 ) -> Started {
     let Clients { scheduler, controller } = clients;
-    let Here { instance, listened, host_key, dials } = here;
+    let Here { instance, listened, host_key, files, dials } = here;
     let stop = tasks.stop_token();
     let leadership =
         Lease::run(scheduler.clone(), SCHEDULER_LEASE, instance, lease::Settings::default(), stop.child_token());
@@ -151,6 +155,7 @@ pub fn start(
         timeout: config.verify.timeout,
         interval: config.verify.interval,
         instance: instance.to_owned(),
+        files,
     };
     let proofs = live::metrics::Metrics::default();
     admin.metrics.register(|registry| proofs.register(registry));
