@@ -399,6 +399,25 @@ async fn a_file_and_a_router_never_serve_one_apex_together() {
     until("the Router serves", || server.wildcard("shard1") == Some(vec![1])).await;
     assert_eq!(server.records("broken.example.", "*.broken.example.", RecordType::A), Some(vec![9]));
 
+    // A file inside a zone made from objects hides a part of it, which is told of the object.
+    platform.bind("app", "shard1").await;
+    let inside = ["hidden.shard1.v3.example.zone", "default-app.routes.v3.example.zone", "free.routes.v3.example.zone"];
+    inside.iter().for_each(|file| write(file, &zone_text("198.51.100.7")));
+    reloader.reload().await.expect("it runs").expect("it reads");
+    let told = || {
+        let told = server.status.verdicts();
+        let of = |object: &str, file: &str| {
+            told.iter().any(|one| one.object.to_string() == object && one.message.contains(file))
+        };
+        [of("Router shard1", inside[0]), of("RouteBinding default/app", inside[1])]
+    };
+    until("both are told", || told() == [true, true]).await;
+    let about_free = server.status.verdicts().iter().any(|verdict| verdict.message.contains(inside[2]));
+    assert!(!about_free, "no route has the alias");
+    inside.iter().for_each(|file| std::fs::remove_file(folder.path().join(file)).expect("removed"));
+    reloader.reload().await.expect("it runs").expect("it reads");
+    until("it is over", || told() == [false, false]).await;
+
     // The system tells of this change by itself, or the reload finds it.
     write("shard1.v3.example.zone", &zone_text("198.51.100.7"));
     write("broken.example.zone", "@ SOA this is none\n");

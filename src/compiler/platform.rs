@@ -322,6 +322,11 @@ impl Platform {
         self.labels.values()
     }
 
+    /// The binding whose alias has this label, in any case.
+    pub fn alias(&self, label: &str) -> Option<&Arc<BindingInput>> {
+        self.labels.get(label.to_ascii_lowercase().as_str())
+    }
+
     /// The parent's delegations.
     pub fn delegations(&self) -> &Delegations {
         &self.delegations

@@ -8,11 +8,12 @@
 //! An apex whose only files have errors is nobody's: it answers SERVFAIL where there is nothing else to answer from, and a
 //! zone of the platform takes its place.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::compiler::Settings;
 use crate::wire::{Name, NameMap};
@@ -156,6 +157,25 @@ impl Apexes {
     /// The apexes that files serve, with their files.
     pub fn files(&self) -> NameMap<PathBuf> {
         self.state().files.clone()
+    }
+
+    /// Tells `told` which apexes files serve, now and whenever that changes, until `stop` or as long as somebody listens.
+    pub async fn tell_files(self: Arc<Self>, told: watch::Sender<Arc<BTreeSet<Name>>>, stop: CancellationToken) {
+        let mut changes = self.subscribe();
+        loop {
+            changes.mark_unchanged();
+            let files: BTreeSet<Name> = self.state().files.keys().cloned().collect();
+            told.send_if_modified(|before| {
+                let differs = **before != files;
+                *before = Arc::new(files);
+                differs
+            });
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = told.closed() => return,
+                changed = changes.changed() => if changed.is_err() { return },
+            }
+        }
     }
 
     /// The file that serves `apex`.

@@ -1,5 +1,6 @@
 //! The role `dns`: sockets, zone files, and the loop that follows the API.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use crate::controller::zone;
 use crate::controller::zone::status::Status;
 use crate::transport::given::Given;
 use crate::transport::{self, Bound, Running};
+use crate::wire::Name;
 use crate::zone::asked::Asked;
 use crate::zone::{Serial, ZoneDb};
 
@@ -213,6 +215,15 @@ impl Dns {
     pub fn base_serial(&self) -> BaseSerial {
         let base = self.apexes.base();
         base.as_deref().and_then(serial_of).map_or(BaseSerial::None, |serial| BaseSerial::Known(Serial(serial)))
+    }
+
+    /// Tells which apexes zone files serve, now and whenever that changes, until `stop`.
+    pub fn tell_files(
+        &self,
+        told: watch::Sender<Arc<BTreeSet<Name>>>,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        self.apexes.clone().tell_files(told, stop)
     }
 
     /// Where it listens.

@@ -278,6 +278,7 @@ impl Process {
         let mut mirrors = Vec::new();
         let (mut switch, mut told) = (None, None);
         let (base_serial, base) = watch::channel(None);
+        let (told_files, files) = watch::channel(Arc::default());
         // What there may be many of the loops of this process follow together, with the rights of one of them.
         let user = match settings.has(Role::Scheduler) {
             true => Some(USER_SCHEDULER),
@@ -297,7 +298,7 @@ impl Process {
             let clients = scheduling::Clients { scheduler, controller, mirrors: together, bindings };
             let instance = data_dir.instance()?;
             let host_key = settings.verify.hosts.then(|| data_dir.host_key()).transpose()?;
-            let here = scheduling::Here { instance: &instance, listened: &listened, host_key, dials: &dials };
+            let here = scheduling::Here { instance: &instance, listened: &listened, host_key, files, dials: &dials };
             let started = scheduling::start(settings, clients, platform, base, here, &mut control, &admin);
             mirrors = started.mirrors;
             switch = Some(started.switch);
@@ -324,6 +325,9 @@ impl Process {
         };
         // The zone files were read: the ledger may begin.
         base_serial.send_replace(Some(dns.as_ref().map_or(BaseSerial::Unknown, Dns::base_serial)));
+        if let Some(dns) = &dns {
+            control.spawn("apexes of zone files", dns.tell_files(told_files, control.stop_token()));
+        }
         if !mirrors.is_empty() {
             admin.metrics.collect(MirrorMetrics::new(mirrors));
         }

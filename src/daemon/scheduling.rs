@@ -1,5 +1,6 @@
 //! The role `scheduler`: leadership, and the loops that only the leader runs.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use crate::controller::{live, ownership, placement};
 use crate::scheduler::chooser::Chooser;
 use crate::scheduler::quiet::Quiet;
 use crate::scheduler::{self, Scheduler, Settings};
+use crate::wire::Name;
 
 /// The clients of the loops, each of an identity of its own where the API is in this process.
 pub struct Clients<'a> {
@@ -66,6 +68,8 @@ pub struct Here<'a> {
     pub listened: &'a [SocketAddr],
     /// What the challenges of hosts are made with; `None`: hosts need no proof.
     pub host_key: Option<Key>,
+    /// Apexes of the zones that it serves from files.
+    pub files: watch::Receiver<Arc<BTreeSet<Name>>>,
     /// Settings that a reload changes.
     pub dials: &'a Dials,
 }
@@ -81,7 +85,7 @@ pub fn start(
     admin: &Admin,
 ) -> Started {
     let Clients { scheduler, controller, mirrors: shared, bindings } = clients;
-    let Here { instance, listened, host_key, dials } = here;
+    let Here { instance, listened, host_key, files, dials } = here;
     let stop = tasks.stop_token();
     let (lead, leadership) = watch::channel(Leadership::Follower { holder: None });
     let domains = domains(config);
@@ -171,6 +175,7 @@ pub fn start(
         timeout: config.verify.timeout,
         interval: config.verify.interval,
         instance: instance.to_owned(),
+        files,
     };
     let proofs = live::metrics::Metrics::default();
     admin.metrics.register(|registry| proofs.register(registry));

@@ -3,7 +3,7 @@
 //! There are two agendas: of what something waits for, and of what is only looked at again. The first goes first, so that a
 //! great many zones to be looked at hold up no new route.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -95,13 +95,11 @@ impl Proofs {
         }
         // In doubt the wildcard itself is asked for: one name that is answered wrong is not the zone.
         let is_in_doubt = shard.zone.standings[server].is_answer_wrong();
-        let is_own = |label: &str, name: &Name| {
-            is_in_doubt || shard.expectation.is_explicit(name) || self.own.is_failing(label, server)
-        };
+        let is_own = |label: &str| is_in_doubt || shard.explicit.contains(label) || self.own.is_failing(label, server);
         let probe = |name: Name, is_own| Probe { expected: shard.expectation.of(&name).clone(), name, is_own };
         let of_label = |label: &str| {
             let name = system_name(&routes.get(label)?.binding);
-            let is_own = is_own(label, &name);
+            let is_own = is_own(label);
             Some(probe(name, is_own))
         };
         let mut probes: Vec<Probe> = labels.iter().filter_map(|label| of_label(label)).collect();
@@ -133,25 +131,30 @@ impl Proofs {
         let asked = labels.iter().filter_map(|label| Some(self.routes.get(label)?.serial));
         let serial = asked.fold(oldest.unwrap_or(self.alias.serial), |a, b| if b.is_after(a) { b } else { a });
         let slot = server + SERVERS_MAX;
-        let failing = self.own.failing(slot).filter(|label| self.routes.contains_key(label) && !labels.contains(label));
-        let failing: Vec<Box<str>> = failing.cloned().collect();
+        let failing = self
+            .own
+            .failing(slot)
+            .chain(&self.explicit_aliases)
+            .filter(|label| self.routes.contains_key(label) && !labels.contains(label));
+        let failing: BTreeSet<Box<str>> = failing.cloned().collect();
         if !failing.is_empty() {
             let turn = usize::try_from(random >> 33).unwrap_or(0) % failing.len();
             labels.extend(failing.iter().cycle().skip(turn).take(EXPLICIT_AT_A_TIME.min(failing.len())).cloned());
         }
         let is_in_doubt = self.alias.standings[server].is_answer_wrong();
-        if is_in_doubt || self.sample.is_none() {
+        let is_alone = |label: &str| self.explicit_aliases.contains(label) || self.own.is_failing(label, slot);
+        if is_in_doubt || self.sample.as_deref().is_none_or(is_alone) {
             // The one that was answered wrong may be the only one that is: others are witnesses, one after the other.
             let some = usize::try_from(random >> 33).unwrap_or(0) % self.routes.len().clamp(1, WITNESSES);
             let last = std::mem::replace(&mut self.sample, self.routes.keys().nth(some).cloned());
             labels
                 .extend(last.filter(|label| is_in_doubt && self.routes.contains_key(label) && !labels.contains(label)));
         }
-        let is_own = |label: &str| is_in_doubt || self.own.is_failing(label, slot);
+        let is_own = |label: &str| is_in_doubt || is_alone(label);
         let is_witnessed = labels.iter().any(|label| !is_own(label));
         let sample = self.sample.iter().filter(|label| {
             let is_there = self.routes.get(label).is_some_and(|route| !route.serial.is_after(serial));
-            is_there && !is_witnessed && !labels.contains(label) && !self.own.is_failing(label, slot)
+            is_there && !is_witnessed && !labels.contains(label) && !is_alone(label)
         });
         let probe = |label: &str, is_own| {
             let name = self.settings.alias_apex().prepend(label.as_bytes()).ok()?;
@@ -282,13 +285,14 @@ impl Proofs {
         }
         // What has come while the check was under way was no part of it.
         let explicit = self.shards.get(apex).into_iter().flat_map(|shard| &shard.explicit);
+        let aliases = self.explicit_aliases.iter().filter(|_| is_alias);
         let is_left = |label: &str| {
             let Some(route) = self.routes.get(label) else { return false };
             let is_here = is_alias || *route.binding.shard == *zone;
             is_here && route.to_ask & bit != 0 && self.waiting.contains(label, &route.binding.shard)
         };
         let is_behind = is_alias && found.is_some_and(|found| self.waiting.needs_after(found));
-        if is_right && (is_behind || self.asking.iter().chain(explicit).any(|label| is_left(label))) {
+        if is_right && (is_behind || self.asking.iter().chain(explicit).chain(aliases).any(|label| is_left(label))) {
             self.schedule_soon(apex, server, now);
         }
     }

@@ -12,12 +12,13 @@
 //! The loop runs where the ledger does: only in the process that leads. It adds one write to the way of a new Route, and a
 //! few questions a second, whatever the number of Routes: [`proofs`] says why that is enough.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::num::NonZeroI64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -93,6 +94,8 @@ pub struct Settings {
     pub interval: Duration,
     /// Name of this process in events.
     pub instance: String,
+    /// Apexes of the zones that this process serves from files.
+    pub files: watch::Receiver<Arc<BTreeSet<Name>>>,
 }
 
 /// What the keeper of placement knows and tells.
@@ -127,6 +130,8 @@ pub async fn run(
     let mut beside = JoinSet::new();
     beside.spawn(recording);
     routes.feed.open();
+    let mut files = settings.files.clone();
+    files.mark_changed();
     let mut prover = Prover {
         proofs: Proofs::new(platform, settings.servers.clone(), settings.interval),
         questions: Pace::new(QUESTIONS_PER_SECOND),
@@ -154,6 +159,10 @@ pub async fn run(
             () = stop.cancelled() => break,
             () = prover.zones.wait() => {}
             () = prover.routes.feed.wait() => {}
+            Ok(()) = files.changed() => {
+                let now = files.borrow_and_update().clone();
+                prover.proofs.take_files(now, Instant::now());
+            }
             _ = brake_changes.next() => prover.proofs.take_brakes(held_by(&brakes)),
             Some(landed) = prover.checks.join_next() => prover.on_checked(landed),
             Some(landed) = prover.writes.join_next() => prover.on_written(landed),

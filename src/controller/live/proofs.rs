@@ -29,6 +29,7 @@ use super::waiting::Waiting;
 use crate::api::v1alpha1::brake::BrakeKind;
 use crate::compiler::Settings;
 use crate::compiler::inputs::{BindingInput, RouterInput};
+use crate::compiler::trails::top_label;
 use crate::wire::Name;
 use crate::zone::Serial;
 
@@ -79,6 +80,10 @@ pub struct Proofs {
     pub(super) sample: Option<Box<str>>,
     /// Names that are answered wrong while their zones are right.
     pub(super) own: OwnNames,
+    /// Apexes of the zones that this process serves from files.
+    files: Arc<BTreeSet<Name>>,
+    /// Routes at or below whose aliases there is one of these.
+    pub(super) explicit_aliases: BTreeSet<Box<str>>,
     /// Checks that something waits for.
     pub(super) urgent: Agenda,
     /// Checks that see whether all still is as it was.
@@ -172,6 +177,8 @@ impl Proofs {
             asking: BTreeSet::new(),
             sample: None,
             own: OwnNames::default(),
+            files: Arc::default(),
+            explicit_aliases: BTreeSet::new(),
             urgent: Agenda::new(),
             periodic: Agenda::new(),
             dirty: Dirty::default(),
@@ -225,6 +232,43 @@ impl Proofs {
         let is_alias = *apex == *self.settings.alias_apex();
         let mut brakes = self.brakes.iter().filter(|(_, kind)| !is_alias || **kind == BrakeKind::RouteBinding);
         brakes.next().map(|(name, _)| name.as_str())
+    }
+
+    /// Takes the apexes of the zones that are served from files. One inside a zone of the platform hides a part of it, so that the
+    /// routes there are asked for by their names from then on.
+    pub fn take_files(&mut self, files: Arc<BTreeSet<Name>>, now: Instant) {
+        let before = std::mem::replace(&mut self.files, files);
+        let changed: Vec<Name> = before.symmetric_difference(&self.files).cloned().collect();
+        for file in changed {
+            let mut above = std::iter::successors(file.parent(), Name::parent);
+            let Some(zone) = above.find(|zone| self.zone_mut(zone).is_some()) else { continue };
+            let label = top_label(&file, &zone).and_then(|label| String::from_utf8(label.into()).ok());
+            let route = label.as_ref().and_then(|label| self.routes.get(label));
+            let (Some(label), Some(route)) = (label.as_deref(), route) else { continue };
+            let name = system_name(&route.binding);
+            if zone == *self.settings.alias_apex() {
+                match zone.prepend(label.as_bytes()).is_ok_and(|alias| self.has_file(&alias)) {
+                    true => drop(self.explicit_aliases.insert(label.into())),
+                    false => drop(self.explicit_aliases.remove(label)),
+                }
+            } else if shard_of(&route.binding) == zone {
+                let has_file = self.has_file(&name);
+                let Some(shard) = self.shards.get_mut(&zone) else { continue };
+                match shard.expectation.taken(&name).is_none() && (has_file || shard.expectation.is_explicit(&name)) {
+                    true => drop(shard.explicit.insert(label.into())),
+                    false => drop(shard.explicit.remove(label)),
+                }
+            }
+            for server in 0..self.servers.len() {
+                self.schedule(&zone, server, true, now);
+            }
+        }
+    }
+
+    /// Whether a zone is served from a file at or below `name`.
+    fn has_file(&self, name: &Name) -> bool {
+        // In the canonical order all that is below a name follows it.
+        self.files.range(name..).next().is_some_and(|file| file.is_at_or_below(name))
     }
 
     /// Takes what the ledger told.
@@ -311,9 +355,11 @@ impl Proofs {
             route.is_some_and(|route| shard_of(&route.binding) == *apex)
         };
         let names = expectation.explicit().filter(|name| name.parent().as_ref() == Some(apex));
-        let labels = names.filter_map(|name| {
-            let label = name.labels().next()?.to_ascii_lowercase();
-            String::from_utf8(label).ok().map(String::into_boxed_str)
+        let files = self.files.range(apex..).take_while(|file| file.is_at_or_below(apex));
+        let labels = names.chain(files).filter_map(|name| {
+            let label = String::from_utf8(top_label(name, apex)?.into()).ok()?;
+            let is_taken = apex.prepend(label.as_bytes()).is_ok_and(|name| expectation.taken(&name).is_some());
+            (!is_taken).then(|| label.into_boxed_str())
         });
         labels.filter(|label| of_shard(label)).collect()
     }
@@ -322,18 +368,24 @@ impl Proofs {
         let AliasNews { binding, serial } = news;
         self.forget(&label);
         let apex = shard_of(&binding);
-        let shard = self.shards.get_mut(&apex);
-        let explicit =
-            shard.filter(|shard| shard.expectation.is_explicit(&system_name(&binding))).is_some_and(|shard| {
-                shard.explicit.insert(label.clone());
-                true
-            });
         let name = system_name(&binding);
-        let is_taken = self.shards.get(&apex).is_some_and(|shard| shard.expectation.taken(&name).is_some());
+        let has_file = self.has_file(&name);
+        let shard = self.shards.get_mut(&apex);
+        let is_taken = shard.as_ref().is_some_and(|shard| shard.expectation.taken(&name).is_some());
+        let shard = shard.filter(|shard| has_file && !is_taken || shard.expectation.is_explicit(&name));
+        let explicit = shard.is_some_and(|shard| {
+            shard.explicit.insert(label.clone());
+            true
+        });
+        let alias = self.settings.alias_apex().prepend(label.as_bytes());
+        let is_alias_explicit = alias.is_ok_and(|alias| self.has_file(&alias));
+        if is_alias_explicit {
+            self.explicit_aliases.insert(label.clone());
+        }
         let all = (1_u64 << self.servers.len()) - 1;
         let ask = self.is_idle(now) && self.asking.len() < ASKING_MAX;
         let on_shard = if (ask || explicit) && !is_taken { all } else { 0 };
-        let to_ask = on_shard | if ask { all << SERVERS_MAX } else { 0 };
+        let to_ask = on_shard | if ask || is_alias_explicit { all << SERVERS_MAX } else { 0 };
         self.count(None, Some(PENDING));
         self.waiting.insert(&label, &binding.shard, serial);
         self.routes.insert(RouteState { binding, serial, since: now, to_ask, reason: None });
@@ -380,6 +432,7 @@ impl Proofs {
         self.behind.remove(label);
         self.shown.remove(label);
         self.own.forget(label);
+        self.explicit_aliases.remove(label);
         if let Some(shard) = self.shards.get_mut(&shard_of(&route.binding)) {
             shard.explicit.remove(label);
         }
@@ -461,7 +514,8 @@ impl Proofs {
             OLD_SERIAL | BRAKE_HELD => drop(self.behind.insert(label.into())),
             _ => drop(self.behind.remove(label)),
         }
-        if (0..self.servers.len()).all(|server| !self.own.is_failing(label, server + SERVERS_MAX)) {
+        let is_witness = |server| !self.own.is_failing(label, server + SERVERS_MAX);
+        if (0..self.servers.len()).all(is_witness) && !self.explicit_aliases.contains(label) {
             self.sample = Some(label.into());
         }
         self.count(Some(before), Some(reason));

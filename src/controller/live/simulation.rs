@@ -535,6 +535,34 @@ fn one_name_that_is_answered_wrong_is_not_the_zone() {
 }
 
 #[test]
+fn a_zone_file_that_hides_a_name_is_told_of_its_route() {
+    for file in ["app.s.v3.example", "app.routes.v3.example"] {
+        let mut world = World::new(Some(2));
+        world.shard("s", addresses(), 7);
+        for label in ["first", "app", "second"] {
+            world.alias(label, "s", 9);
+        }
+        world.run(Duration::from_secs(1), right);
+        assert_eq!(world.reason("app"), Some("Resolvable"));
+        let all = |world: &World| ["first", "app", "second"].map(|label| world.reason(label).unwrap_or_default());
+        let apexes = |names: &[&str]| Arc::new(names.iter().map(|name| name.parse().expect("a name")).collect());
+        world.proofs.take_files(apexes(&["elsewhere.example.", file]), world.now);
+        world.run_seen(PATIENCE * 2, right_but(|name| name == file));
+        assert_eq!(all(&world), ["Resolvable", "NotAuthoritative", "Resolvable"], "{file}");
+        // One that comes while the file is there is told so, and no other.
+        world.proofs.take_files(apexes(&[file, "late.s.v3.example."]), world.now);
+        world.alias("late", "s", 9);
+        let hidden = ["late.s.v3.example", file];
+        world.run_seen(PATIENCE * 3, right_but(|name| hidden.contains(&name)));
+        assert_eq!(world.reason("late"), Some("NotAuthoritative"), "{file}");
+        assert_eq!(all(&world), ["Resolvable", "NotAuthoritative", "Resolvable"], "{file}");
+        world.proofs.take_files(apexes(&[]), world.now);
+        world.run(Duration::from_secs(6), right);
+        assert_eq!((all(&world), world.reason("late")), (["Resolvable"; 3], Some("Resolvable")), "{file}");
+    }
+}
+
+#[test]
 fn answers_about_former_contents_prove_nothing() {
     let mut world = World::new(Some(1));
     world.shard("s", addresses(), 7);

@@ -295,7 +295,7 @@ impl Proofs {
         let (zone, router) = (text(apex), &shard.router.name);
         Some(format!(
             "{host} lies in {zone}, which is the zone of Router {router} now: its own DNS is not asked any more; give the \
-             Router another zone, or the route another host"
+             route another host, or make the Router anew with another zone"
         ))
     }
 

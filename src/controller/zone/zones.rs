@@ -6,6 +6,7 @@
 //! was drained has one for each route that has left, and they come and go one by one (`shards`).
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -39,6 +40,8 @@ pub struct Zones {
     remembered: NameMap<Published>,
     /// Apexes that zone files serve: no shard's zone is published there.
     files: NameMap<PathBuf>,
+    /// The same apexes in canonical order.
+    file_apexes: BTreeSet<Name>,
     /// Apexes whose shard is gone while the map of zones may still have its zone.
     gone: NameSet,
     /// Zones that are as they were before a restart, made already.
@@ -132,6 +135,7 @@ impl Zones {
             shards: NameMap::default(),
             ledger: NameMap::default(),
             files: NameMap::default(),
+            file_apexes: BTreeSet::new(),
             gone: NameSet::default(),
             restored: NameMap::default(),
             dirty: NameSet::from_iter([domain, alias_apex]),
@@ -275,6 +279,7 @@ impl Zones {
             self.gone.insert(apex.clone());
             self.dirty.insert(apex);
         }
+        self.file_apexes = files.keys().cloned().collect();
         self.files = files;
         self.changed = true;
     }
@@ -298,8 +303,40 @@ impl Zones {
         } else {
             self.shards.keys().for_each(&mut both);
         }
+        verdicts.extend(self.shadows());
         verdicts.sort();
         verdicts
+    }
+
+    /// What is to be said of zone files that lie inside a zone made from objects, and hide a part of it.
+    fn shadows(&self) -> Vec<Verdict> {
+        let files: BTreeSet<&Name> = match self.files.len() < self.shards.len() {
+            true => self.file_apexes.iter().collect(),
+            false => self.shards.keys().flat_map(|zone| self.files_inside(zone)).collect(),
+        };
+        let of_shard = |file: &Name| {
+            let mut above = std::iter::successors(file.parent(), Name::parent);
+            Some(shadow(&above.find_map(|zone| self.platform.shard(&zone))?.name, file, self.files.get(file)?))
+        };
+        let alias_apex = self.settings.alias_apex();
+        let of_alias = |file: &Name| {
+            let label = file.labels().next().filter(|_| file.parent().as_ref() == Some(alias_apex))?;
+            let binding = self.platform.alias(std::str::from_utf8(label).ok()?)?;
+            let path = self.files.get(file)?.display();
+            let message = format!("the alias {file} is answered from the file {path}, not from here; remove the file");
+            Some(Verdict::binding(&binding.key, "spec.label", message))
+        };
+        files
+            .into_iter()
+            .filter_map(of_shard)
+            .chain(self.files_inside(alias_apex).into_iter().filter_map(of_alias))
+            .collect()
+    }
+
+    fn files_inside<'a>(&'a self, zone: &Name) -> Vec<&'a Name> {
+        // In the canonical order all that is below a name follows it.
+        let after = self.file_apexes.range((Bound::Excluded(zone), Bound::Unbounded));
+        after.take_while(|file| file.is_below(zone)).collect()
     }
 
     /// All verdicts of now, if something has changed since this was asked last.
@@ -565,6 +602,16 @@ fn parent_image(platform: &Platform, settings: &Settings) -> Arc<Zone> {
 fn alias_image(platform: &Platform, settings: &Settings) -> Arc<Zone> {
     let contents = alias::zone(platform.aliases().map(|binding| &**binding), settings, 0);
     Arc::new(Zone::build(&contents).expect("the zone has been given a SOA"))
+}
+
+/// A zone file inside a Router's zone: it hides the names at and below its apex.
+fn shadow(router: &str, file: &Name, path: &std::path::Path) -> Verdict {
+    let message = format!(
+        "names at and below {file} are answered from the file {}, not from the Router's zone; remove the file, unless no route \
+         has that name",
+        path.display()
+    );
+    Verdict::router(router, "spec.dns", message)
 }
 
 /// A Router and a zone file that want one apex: the file serves.
