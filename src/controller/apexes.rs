@@ -159,7 +159,7 @@ impl Apexes {
         self.state().files.clone()
     }
 
-    /// Tells `told` which apexes files serve, now and whenever that changes, until `stop` or as long as somebody listens.
+    /// Tells `told` which apexes files serve, now and whenever that changes, until `stop`. Where nobody listens, it only waits.
     pub async fn tell_files(self: Arc<Self>, told: watch::Sender<Arc<BTreeSet<Name>>>, stop: CancellationToken) {
         let mut changes = self.subscribe();
         loop {
@@ -172,8 +172,8 @@ impl Apexes {
             });
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = told.closed() => return,
-                changed = changes.changed() => if changed.is_err() { return },
+                () = told.closed() => return stop.cancelled().await,
+                changed = changes.changed() => if changed.is_err() { return stop.cancelled().await },
             }
         }
     }
