@@ -75,8 +75,9 @@ fn clients_that_never_read_are_let_go_and_hold_little() {
     let program = start(&["--tcp-write-timeout", "2s", "--tcp-idle-timeout", "60s"]);
     let (before, files) = (program.resident_kib(), program.files());
     let mut crowd = Crowd::open(program.dns, 100, Some(4096));
-    crowd.ask_without_reading();
+    // Before they ask: from then on each is let go after two seconds, however long the last of them take.
     eventually("they are connected", || program.files() >= files + 100);
+    crowd.ask_without_reading();
     udp_answers_flow(&program, 200);
     let growth = growth_kib(&program, before);
     // Each may hold its unsent answers, one message beyond them, and a read.
