@@ -215,9 +215,9 @@ pub static KEYS: &[Key] = &[
         value_name: "SWITCH",
         default: "on",
         reloads: false,
-        help: "`on` or `off`. On, UDP replies of one length to one address and port that are ready at the same time are given to the \
-               kernel as one, which parts them (UDP_SEGMENT). Clients see no difference. A thread whose kernel, device or \
-               path refuses that sends singly from then on.",
+        help: "`on` or `off`. On, four and more UDP replies of one length to one address and port that are ready at the \
+               same time are given to the kernel as one, which parts them (UDP_SEGMENT). Clients see no difference. A \
+               thread whose kernel, device or path refuses that sends singly from then on.",
     },
     Key {
         name: "dns-dont-fragment",
