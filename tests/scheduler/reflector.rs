@@ -222,16 +222,7 @@ async fn breaking_watches_lose_nothing() {
             changes.next().await;
         }
     });
-    for i in 0..300 {
-        api.put("routers", described(&format!("r{}", i % 40), &i.to_string()));
-        if i % 7 == 0 {
-            api.delete("routers", "", &format!("r{}", (i * 3) % 40));
-        }
-        if i % 90 == 0 {
-            api.forget_history();
-        }
-        tokio::task::yield_now().await;
-    }
+    change_a_lot(&api).await;
     let expected = |store: &Store<String>| {
         let there = api.all("routers");
         there.len() == store.len()
@@ -274,6 +265,20 @@ async fn events_out_of_order_bring_no_object_back() {
     };
     until("the mirror is as the API", || is_true(&store)).await;
     follower.abort();
+}
+
+/// Puts and deletes forty Routers over and over, and forgets history now and then.
+async fn change_a_lot(api: &FakeApi) {
+    for i in 0..300 {
+        api.put("routers", described(&format!("r{}", i % 40), &i.to_string()));
+        if i % 7 == 0 {
+            api.delete("routers", "", &format!("r{}", (i * 3) % 40));
+        }
+        if i % 90 == 0 {
+            api.forget_history();
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Two views of the Routers' descriptions, as they are and doubled.
@@ -354,16 +359,7 @@ async fn views_stay_alike_through_faults() {
         });
         (store, told, task)
     });
-    for i in 0..300 {
-        api.put("routers", described(&format!("r{}", i % 40), &i.to_string()));
-        if i % 7 == 0 {
-            api.delete("routers", "", &format!("r{}", (i * 3) % 40));
-        }
-        if i % 90 == 0 {
-            api.forget_history();
-        }
-        tokio::task::yield_now().await;
-    }
+    change_a_lot(&api).await;
     let there = || {
         let all = api.all("routers").into_iter();
         let of =

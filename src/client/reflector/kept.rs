@@ -1,4 +1,4 @@
-//! The objects of a mirror, each in as little memory as can be: there may be ten mirrors of 100,000 objects in one process.
+//! The objects of a mirror, each in as little memory as can be: there may be several mirrors of 100,000 objects in one process.
 //!
 //! A uid is 16 octets and a version a number, wherever the server writes them as all known servers do; where an object is
 //! is one text; and the table has one pointer an object, since up to half of its places are empty.
