@@ -95,7 +95,12 @@ impl Update<'_> {
             return None;
         }
         let (touched, taken) = self.changed_fields(old, new);
-        let mut entries = stored.clone();
+        // As a rule the new version is made of the old one, and has its entries with it.
+        let sent = new.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields")).map(Value::take);
+        let mut entries = match sent {
+            Some(Value::Array(sent)) if sent == *stored => sent,
+            _ => stored.clone(),
+        };
         if !touched.is_empty() {
             for entry in &mut entries {
                 touched.take_from(entry["fieldsV1"].as_object_mut()?)?;
