@@ -633,8 +633,8 @@ pub static KEYS: &[Key] = &[
         value_name: "N",
         default: "256",
         reloads: true,
-        help: "Probes of addresses that the leading controller has under way at a time, from 1 to 10000. With too few, probes come \
-               late.",
+        help: "Probes of addresses that the leading controller has under way at a time, from 1 to 10000. Routers share these \
+               places, so that one whose addresses hang delays no other's probes. With too few, probes come late.",
     },
     Key {
         name: "health-panic-threshold",
