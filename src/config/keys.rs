@@ -459,6 +459,16 @@ pub static KEYS: &[Key] = &[
                `90s`.",
     },
     Key {
+        name: "name-quarantine-max",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "10000",
+        reloads: false,
+        help: "How many labels may be in quarantine for a namespace, from 1 to 1000000. Routes of one that has as many and need a \
+               new label wait, with the reason `NamesInQuarantine`, until one is free: else whoever makes and deletes Routes \
+               of ever new names would fill the store.",
+    },
+    Key {
         name: "server-id",
         shape: Shape::Text,
         value_name: "TEXT",
