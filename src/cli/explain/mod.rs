@@ -4,12 +4,14 @@
 //! waits are its conditions. What `--why-not` says of this moment is judged by the scheduler's own filter.
 
 mod account;
+mod others;
 
 use clap::{Arg, ArgMatches, Command};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 
 use self::account::{Account, Now};
+use self::others::Others;
 use super::access::{self, API_TIMEOUT, Access, Place};
 use super::output::{self, Format};
 use super::platform::Platform;
@@ -24,8 +26,8 @@ use crate::scheduler::filter::{Wish, judge};
 use crate::scheduler::snapshot::Shard;
 use crate::scheduler::strategy::StrategyName;
 
-/// The keys of the configuration that say where the API is, and which names are the platform's.
-const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain"];
+/// The keys of the configuration that say where the API is, which names are the platform's, and which zone files it serves.
+const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver", "zones"];
 
 pub(super) fn command() -> Command {
     let why_not =
@@ -33,7 +35,8 @@ pub(super) fn command() -> Command {
     let route = Command::new("route")
         .about("Says why a route is on its Router, why not on another one, or why on none")
         .after_help(
-            "Exit codes: 0 explained, 1 there is no such Route or Router or the API does not answer, 2 called wrongly.",
+            "Names of the route at which a name server is, or which a zone file hides, are told of: give the same --zones as the \
+             name servers have. Exit codes: 0 explained, 1 there is no such Route or Router or the API does not answer, 2 called wrongly.",
         )
         .arg(access::route_argument())
         .args([why_not, access::namespace_argument(), output::argument()])
@@ -89,12 +92,16 @@ impl Question<'_> {
         // An earlier Route's of the same name may not be cleared away yet.
         let binding = binding.filter(|binding| route.metadata.uid.as_deref() == Some(&binding.spec.route_uid));
         let mut account = Account::new(&route, binding);
+        // Whoever may not read Zones is told what the flags tell.
+        let platform = Platform::find(self.place, self.access).await.ok();
+        let others = Others::find(self.place, platform.as_ref())?;
+        account.tell_others(&others);
         if let Some(name) = self.why_not {
             let routers: Api<Router> = Api::all(client.clone());
             let router = routers.get_opt(name).await.map_err(told)?;
             let created = router.as_ref().and_then(|router| router.metadata.creation_timestamp.clone());
             let now = match router {
-                Some(router) => Some(self.judge(route, account.placed(), router).await?),
+                Some(router) => Some(self.judge(route, account.placed(), router, platform, &others).await?),
                 None => None,
             };
             if now.is_none() && !account.tells_of(name) {
@@ -106,13 +113,24 @@ impl Question<'_> {
     }
 
     /// Whether the Router could take the Route, which is on another one by some strategy or on none, as things are now.
-    async fn judge(&self, route: Route, placed: Option<(&str, &str)>, router: Router) -> Result<Now, String> {
+    async fn judge(
+        &self,
+        route: Route,
+        placed: Option<(&str, &str)>,
+        router: Router,
+        platform: Option<Platform>,
+        others: &Others,
+    ) -> Result<Now, String> {
         // A tenant may not read Zones, and is told the domain by the Route's own alias.
         let of_alias =
             route.status.as_ref().and_then(|status| names::domain_of_alias(status.canonical_name.as_deref()?));
         let domain = match of_alias {
             Some(domain) if !self.place.is_given("domain") => domain.to_owned(),
-            _ => Platform::find(self.place, self.access).await?.domain,
+            _ => match platform {
+                Some(platform) => platform.domain,
+                // Once more, to say why not.
+                None => Platform::find(self.place, self.access).await?.domain,
+            },
         };
         let namespaces: Api<Namespace> = Api::all(self.access.client.clone());
         // Not everyone who may see a Route may see its Namespace; then a selector of namespaces is left out of account.
@@ -120,12 +138,16 @@ impl Question<'_> {
         let sees_namespace = namespace.is_some();
         let namespace = namespace.map(NamespaceFacts::from).unwrap_or_default();
         let routes = router.status.as_ref().and_then(|status| status.routes).unwrap_or(0);
-        let mut router = RouterFacts::new(router, &domain);
+        let mut router = RouterFacts::new(router, &domain).with_name_servers(&others.name_servers);
         if !sees_namespace {
             router.namespace_selector = Ok(kube::core::Selector::default());
         }
         let key = ObjectKey::namespaced(self.namespace, self.name);
-        Ok(judge_now(&key, &RouteFacts::from(&route), placed, &namespace, &router, routes, &domain))
+        let facts = RouteFacts::from(&route);
+        let now = judge_now(&key, &facts, placed, &namespace, &router, routes, &domain);
+        let label = names::wanted_label(self.namespace, self.name, facts.subdomain.as_deref());
+        let name = names::system_name(&label, &router.dns).unwrap_or_default();
+        Ok(others.amend(now, &name, &router.dns))
     }
 }
 

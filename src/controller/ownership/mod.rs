@@ -28,7 +28,6 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::agenda::Agenda;
 use self::authorities::Authorities;
 use self::challenge::{Key, Proof};
 use crate::api::names::{challenge_name, is_at_or_below};
@@ -36,15 +35,13 @@ use crate::api::v1alpha1::route::{Challenge, HOST_PROVEN, Phase, Route};
 use crate::client::backoff::{delay, random};
 use crate::client::reflector::{self, Change, Changes, ObjectKey, Store, reflect};
 use crate::client::status::{Statement, state, update_status};
+use crate::controller::turns::{Turns, Waiting};
 
-mod agenda;
 pub mod authorities;
 pub mod challenge;
 
-/// Hosts that are asked for at a time.
+/// Hosts that are asked for at a time. The namespaces share these places: owners may have name servers that take their time.
 const HOSTS_AT_A_TIME: usize = 16;
-/// Of these, hosts of one namespace: its owners may have name servers that take their time.
-const HOSTS_OF_A_NAMESPACE: usize = 4;
 /// Challenges that are written at a time, beside that: nobody has to wait for other people's name servers to hear what to do.
 const TELLS_AT_A_TIME: usize = 8;
 /// How soon a host that is not proven is asked for again, at first.
@@ -124,7 +121,7 @@ pub async fn run(client: kube::Client, settings: Settings, metrics: Metrics, sto
         changes,
         untold: VecDeque::new(),
         telling: JoinSet::new(),
-        agenda: Agenda::default(),
+        agenda: Turns::new(HOSTS_AT_A_TIME),
         failures: HashMap::new(),
         actions: JoinSet::new(),
         asked: HashMap::new(),
@@ -144,6 +141,15 @@ pub async fn run(client: kube::Client, settings: Settings, metrics: Metrics, sto
     owners.actions.shutdown().await;
 }
 
+/// Each namespace has its share of the places.
+impl Waiting for ObjectKey {
+    type Owner = Option<String>;
+
+    fn owner(&self) -> &Option<String> {
+        &self.namespace
+    }
+}
+
 struct Owners {
     client: kube::Client,
     settings: Arc<Settings>,
@@ -153,7 +159,7 @@ struct Owners {
     /// Routes that may have no challenge yet.
     untold: VecDeque<ObjectKey>,
     telling: JoinSet<(ObjectKey, kube::Result<()>)>,
-    agenda: Agenda,
+    agenda: Turns<ObjectKey>,
     /// How often in a row a host was not found to be proven.
     failures: HashMap<ObjectKey, u32>,
     actions: JoinSet<kube::Result<Option<Judged>>>,
