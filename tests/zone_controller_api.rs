@@ -107,6 +107,12 @@ impl Platform {
         routers.patch(name, &PatchParams::default(), &patch).await.expect("patched");
     }
 
+    async fn label_router(&self, name: &str, value: &str) {
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"test": value}}}));
+        let routers = Api::<Router>::all(self.admin());
+        routers.patch(name, &PatchParams::default(), &patch).await.expect("patched");
+    }
+
     async fn delete_router(&self, name: &str) {
         Api::<Router>::all(self.admin()).delete(name, &DeleteParams::default()).await.expect("deleted");
     }
@@ -459,6 +465,14 @@ async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_tells_is_not() {
     let server = NameServer::start(other.client(USER_NAME_SERVER), Some(&state), apexes());
     until("both are held", || server.status.held().first().is_some_and(|held| held.count == 2)).await;
     assert_eq!((server.wildcard("shard1"), server.wildcard("shard2")), (Some(vec![1]), Some(vec![1])));
+    let held = server.status.held();
+    // A write of anything else is no word on the addresses, as little as the next.
+    for number in 0..3 {
+        other.label_router("shard1", &number.to_string()).await;
+        other.create_router(&format!("later{number}"), &["192.0.2.3"]).await;
+        until("the loop has gone on", || server.wildcard(&format!("later{number}")).is_some()).await;
+        assert_eq!((server.status.held(), server.wildcard("shard1")), (held.clone(), Some(vec![1])));
+    }
     let held = server.status.held();
     // What someone does to one of them now is told by the watch, and believed.
     other.set_addresses("shard1", &["192.0.2.7"]).await;

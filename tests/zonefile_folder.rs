@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use signpost::wire::{Name, RecordType};
-use signpost::zonefile::folder::{Change, Folder};
+use signpost::zonefile::folder::{Change, Folder, origin_by_name};
 
 struct Fixture {
     dir: tempfile::TempDir,
@@ -87,6 +87,32 @@ fn what_changes_is_found_and_nothing_else() {
     assert_eq!(f.scan(), [""; 0], "written anew with the same text");
     assert_eq!(f.folder.zone_count(), 2);
     assert!(f.folder.file_of(&"C.example.".parse::<Name>().unwrap()).unwrap().ends_with("c.zone"));
+}
+
+/// Who copies a file with its times, or unpacks one that was made reproducible, leaves size and time as they were.
+#[test]
+fn a_change_that_leaves_size_and_time_is_found() {
+    let mut f = Fixture::new();
+    let path = f.dir.path().join("a.example.zone");
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_600_000_000);
+    for address in ["192.0.2.1", "192.0.2.2"] {
+        fs::write(&path, zone_text("a.example.", address)).unwrap();
+        fs::File::options().append(true).open(&path).unwrap().set_modified(long_ago).unwrap();
+        assert_eq!(f.scan(), [format!("a.example.zone serves a.example. {}", &address[8..])]);
+    }
+}
+
+#[test]
+fn a_file_whose_name_is_no_domain_name_gives_no_origin() {
+    for (file, origin) in [
+        ("v3.test.zone", Some("v3.test.")),
+        ("b\u{fc}cher.zone", None),
+        ("a..b.zone", None),
+        (r"\252.zone", Some(r"\252.")),
+    ] {
+        let found = origin_by_name(Path::new(file)).map(|name| name.to_string());
+        assert_eq!(found.as_deref(), origin, "{file}");
+    }
 }
 
 #[test]

@@ -38,6 +38,7 @@ pub mod shares;
 pub mod skim;
 pub mod strategic_merge;
 pub mod table;
+pub mod trees;
 pub mod watch_cache;
 
 use std::future::pending;

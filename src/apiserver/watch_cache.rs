@@ -25,6 +25,7 @@ use super::engine::{Engine, relative};
 use super::object::Object;
 use super::object::sample::Sampler;
 use super::registry::{self, Kind};
+use super::trees::Trees;
 use crate::store::{Error, Event, EventKind, Key};
 
 /// How many changes a kind's ring keeps: a watcher may be so far behind. At 2,000 writes a second these are two seconds;
@@ -57,6 +58,8 @@ pub struct Shelf {
     pub kind: &'static Kind,
     state: RwLock<State>,
     sampler: Sampler,
+    /// Trees of some objects, for rules.
+    pub trees: Trees,
     /// The number that the next change gets.
     next: watch::Sender<u64>,
 }
@@ -281,7 +284,13 @@ impl Default for WatchCache {
 
 impl Shelf {
     fn new(kind: &'static Kind) -> Self {
-        Shelf { kind, state: RwLock::default(), sampler: Sampler::default(), next: watch::Sender::new(0) }
+        Shelf {
+            kind,
+            state: RwLock::default(),
+            sampler: Sampler::default(),
+            trees: Trees::default(),
+            next: watch::Sender::new(0),
+        }
     }
 
     /// The object with that key (`namespace/name` or `name`).

@@ -13,6 +13,7 @@ use super::{Exit, complain, print, serve};
 use crate::config::layers::LayerError;
 use crate::config::{self, layers, reference};
 use crate::wire::Name;
+use crate::zonefile::folder::origin_by_name;
 use crate::zonefile::include::{FolderIncludes, read_file};
 use crate::zonefile::{Finding, Scrutiny, Severity, read_zone_with};
 
@@ -158,12 +159,12 @@ fn zone_file(file: &Path, origin: Option<Name>, counts: Severity) -> (File, usiz
         found.error = Some(error.to_string());
         return (found, 1);
     }
-    let by_name = || Name::parse(file.file_stem()?.as_encoded_bytes(), &Name::root()).ok();
     let folder = file.parent().unwrap_or(Path::new(""));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (mut includes, scrutiny) = (FolderIncludes::new(folder), Scrutiny::of_check(now, threads));
-    let read = read_zone_with(&text, &Arc::from(file), origin.or_else(by_name), &mut includes, &scrutiny);
+    let read =
+        read_zone_with(&text, &Arc::from(file), origin.or_else(|| origin_by_name(file)), &mut includes, &scrutiny);
     found.findings = read.findings.iter().map(Found::new).collect();
     found.zone = read.contents.as_ref().map(|contents| Zone {
         apex: contents.apex().to_string(),

@@ -739,7 +739,9 @@ fn told<V>(
 ) -> Losses<V> {
     let now = Instant::now();
     let mut is_believed = |key: &str, value: &Option<Arc<V>>| {
-        if !is_missed(key) {
+        // That the object was written once more, as each is when its status changes, says nothing of what is held.
+        let is_news = !hold.holds(key) || value.as_ref().is_none_or(|now| !is_same(now));
+        if is_news && !is_missed(key) {
             hold.release(key);
             return true;
         }

@@ -153,12 +153,7 @@ mod tests {
     use notify::event::{DataChange, RenameMode};
 
     fn stamp(path: &Path) -> Stamp {
-        let metadata = path.metadata().expect("it is there");
-        Stamp {
-            octets: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            inode: (metadata.dev(), metadata.ino()),
-        }
+        Stamp::of(&path.metadata().expect("it is there"))
     }
 
     /// A file in the folder and one below, both last changed `age` ago.

@@ -317,15 +317,20 @@ fn check_targets(view: &View<'_>, owner: &Name, rrsets: &[Rrset], report: &mut R
         };
         for target in targets(rrset) {
             let mut push = |code, message: fmt::Arguments<'_>| report.push(code, owner, Some(rrset.rtype), message);
-            if has(view.zone.owner(&target), RecordType::CNAME) {
-                match code {
-                    Code::CnameToCname if leads_back(view.zone, owner) => {
-                        push(Code::CnameLoop, format_args!("the CNAME of {owner} leads back to itself"));
-                    }
-                    _ => push(code, format_args!("{owner} {} points at {target}, which is a CNAME", rrset.rtype)),
+            if code == Code::CnameToCname {
+                let is_chain = has(view.zone.owner(&target), RecordType::CNAME);
+                match is_chain.then(|| leads_back(view.zone, owner)) {
+                    Some(true) => push(Code::CnameLoop, format_args!("the CNAME of {owner} leads back to itself")),
+                    Some(false) => push(code, format_args!("{owner} CNAME points at {target}, which is a CNAME")),
+                    None => {}
                 }
+            } else if let Some(alias) = servers::alias(view, &target) {
+                push(code, format_args!("{owner} {} points at {target}, which is {alias}", rrset.rtype));
             } else if code == Code::NsToCname {
                 servers::check(view, owner, &target, &mut push);
+            } else if servers::lacks_host(view, &target) {
+                let code = if code == Code::MxToCname { Code::MxNoAddress } else { Code::SrvNoAddress };
+                push(code, format_args!("{owner} {} points at {target}, which has no address here", rrset.rtype));
             }
         }
     }
@@ -378,7 +383,17 @@ fn check_cut(view: &View<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Repor
 }
 
 fn check_below_cut(view: &View<'_>, cut: &Name, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
-    if let Some(rrset) = rrsets.iter().find(|rrset| !is_glue(view, owner, rrset.rtype)) {
+    let is_glue = |rtype| is_glue(view, owner, rtype);
+    let signed = |rrset: &Rrset| rrset.rtype == RecordType::RRSIG && rrsets.iter().any(|rrset| is_glue(rrset.rtype));
+    if rrsets.iter().any(signed) {
+        report.push(
+            Code::GlueSigned,
+            owner,
+            Some(RecordType::RRSIG),
+            format_args!("{owner} is glue below the zone cut at {cut}, and glue is not signed (RFC 4035 §2.2)"),
+        );
+    }
+    if let Some(rrset) = rrsets.iter().find(|rrset| !is_glue(rrset.rtype) && !signed(rrset)) {
         report.push(
             Code::BelowCut,
             owner,

@@ -51,7 +51,8 @@ pub enum Added {
     New,
     /// The same record was there already; nothing changed (RFC 2181 §5).
     Duplicate,
-    /// It is new, and its TTL differed from the RRset's, whose lower TTL now holds for all (RFC 2181 §5.2).
+    /// Its TTL differed from the RRset's, and the lower of the two now holds for all (RFC 2181 §5.2); it is new, or was there
+    /// with the higher one.
     TtlAdjusted,
 }
 
@@ -83,9 +84,10 @@ impl Contents {
         };
         // RRSIGs of one owner cover different types and carry the TTL of what they cover (RFC 4034 §3).
         let differs = rrset.ttl != ttl && rtype != RecordType::RRSIG;
+        let lowers = differs && ttl < rrset.ttl;
         rrset.ttl = rrset.ttl.min(ttl);
         if rrset.rdata.contains(&rdata) {
-            return Ok(Added::Duplicate);
+            return Ok(if lowers { Added::TtlAdjusted } else { Added::Duplicate });
         }
         rrset.rdata.push(rdata);
         if let Some(owner) = weighted {

@@ -5,8 +5,10 @@ const PARALLEL_MIN: usize = 64;
 
 /// Does `work` on each item, by several threads if there are many; the results stand beside their items, in order.
 pub fn in_parallel<'a, T: Sync, R: Send>(items: &'a [T], work: impl Fn(&T) -> R + Sync) -> Vec<(&'a T, R)> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    if items.len() < PARALLEL_MIN || threads == 1 {
+    // How many threads there may be takes some files to be read.
+    let threads = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if items.len() < PARALLEL_MIN { 1 } else { threads() };
+    if threads == 1 {
         return items.iter().map(|item| (item, work(item))).collect();
     }
     let work = &work;

@@ -34,17 +34,21 @@ use crate::zone::Contents;
 pub struct Stamp {
     /// Size in octets.
     pub octets: u64,
-    /// Time of the last modification: seconds and nanoseconds since 1970.
+    /// Time of the last modification: seconds and nanoseconds since 1970. Who writes a file can set it.
     pub modified: (i64, i64),
+    /// Time of the last change of the file or of what is known of it, which nobody can set: likewise.
+    pub changed: (i64, i64),
     /// Device and inode, after symbolic links.
     pub inode: (u64, u64),
 }
 
 impl Stamp {
-    fn of(metadata: &std::fs::Metadata) -> Self {
+    /// Of a file that was looked at.
+    pub fn of(metadata: &std::fs::Metadata) -> Self {
         Stamp {
             octets: metadata.len(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
             inode: (metadata.dev(), metadata.ino()),
         }
     }
@@ -449,6 +453,13 @@ impl Sources {
     }
 }
 
+/// The first origin of a zone file: its name without what is behind the last dot. None if that is no domain name, or if it
+/// holds octets above 127: as in the file, those were hardly meant as such.
+pub fn origin_by_name(file: &Path) -> Option<Name> {
+    let stem = file.file_stem()?.as_encoded_bytes();
+    Name::parse(stem, &Name::root()).ok().filter(|_| stem.is_ascii())
+}
+
 /// What a thread found in a file.
 struct Loaded<T> {
     sources: Sources,
@@ -459,7 +470,7 @@ struct Loaded<T> {
 }
 
 fn load<T>(folder: &Path, path: &Arc<Path>, make: &impl Fn(Contents) -> T) -> Loaded<T> {
-    let origin = path.file_stem().and_then(|stem| Name::parse(stem.as_encoded_bytes(), &Name::root()).ok());
+    let origin = origin_by_name(path);
     let mut text = Vec::new();
     let metadata = match read_file(path, &mut text) {
         Ok(metadata) => metadata,
@@ -491,7 +502,7 @@ impl Sources {
     fn is_recent(&self) -> bool {
         let Ok(now) = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) else { return true };
         let stamps = self.own.iter().chain(self.includes.iter().filter_map(|(_, stamp)| stamp.as_ref()));
-        let newest = stamps.map(|stamp| stamp.modified).max().unwrap_or((0, 0));
+        let newest = stamps.map(|stamp| stamp.modified.max(stamp.changed)).max().unwrap_or((0, 0));
         let age = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX)
             - (i128::from(newest.0) * 1_000_000_000 + i128::from(newest.1));
         age < TICK.as_nanos() as i128

@@ -94,7 +94,7 @@ fn key_text(key: u16) -> String {
 }
 
 fn read_key(text: &[u8]) -> Option<u16> {
-    let named = KEYS.iter().find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(text)).map(|(_, key)| *key);
+    let named = KEYS.iter().find(|(name, _)| name.as_bytes() == text).map(|(_, key)| *key);
     named.or_else(|| read_numbered_key(text))
 }
 
@@ -130,6 +130,7 @@ fn read_param(word: &Word<'_>) -> Result<(u16, Vec<u8>), Fault> {
         4 => list(&text, |item| Some(utf8(item)?.parse::<Ipv4Addr>().ok()?.octets())).map(|hints| hints.concat()),
         5 => BASE64.decode(&text).ok(),
         6 => list(&text, |item| Some(utf8(item)?.parse::<Ipv6Addr>().ok()?.octets())).map(|hints| hints.concat()),
+        7 => Some(text).filter(|text| is_doh_path(text)),
         _ => Some(text),
     };
     let what = match key {
@@ -138,9 +139,20 @@ fn read_param(word: &Word<'_>) -> Result<(u16, Vec<u8>), Fault> {
         3 => "a number up to 65535 after port=",
         4 => "a list of IPv4 addresses after ipv4hint=",
         5 => "base64 after ech=",
+        7 => "a path with the variable dns after dohpath=, such as /dns-query{?dns}",
         _ => "a list of IPv6 addresses after ipv6hint=",
     };
     Ok((key, parsed.ok_or_else(|| expected_but(word, what, "rdata"))?))
+}
+
+/// Whether it is a URI template (RFC 6570) that is a path and has the variable `dns` (RFC 9461 §5).
+fn is_doh_path(text: &[u8]) -> bool {
+    let Some(text) = utf8(text).filter(|text| text.starts_with('/')) else { return false };
+    let mut expressions = text.split('{').skip(1).map_while(|rest| rest.split_once('}')).map(|(inside, _)| inside);
+    expressions.any(|inside| {
+        let variables = inside.trim_start_matches(['+', '#', '.', '/', ';', '?', '&']);
+        variables.split(',').any(|variable| matches!(variable.split([':', '*']).next(), Some("dns")))
+    })
 }
 
 fn utf8(octets: &[u8]) -> Option<&str> {

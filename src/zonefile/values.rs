@@ -15,7 +15,7 @@ pub(super) fn push_name(word: &Word<'_>, origin: Option<&Name>, out: &mut Vec<u8
     let relative_to = || {
         origin.ok_or_else(|| {
             fault(format!(
-                "{} is relative, but there is no origin: end it with a dot or write $ORIGIN before it",
+                "{} is relative, but there is no origin, as the file's name is none: end it with a dot or write $ORIGIN before it",
                 word.shown()
             ))
         })

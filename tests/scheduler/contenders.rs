@@ -5,7 +5,7 @@
 //! Whatever happens: no Route is bound twice, none is lost, no name is given twice, overlapping hosts of two namespaces are not
 //! both admitted, no claim is held by nobody, and nothing was bound by who did not lead in that moment.
 //!
-//! `SIGNPOST_CONTENDERS_ROUTES` (500) and `SIGNPOST_CONTENDERS_SEEDS` (2) ask for more. What is done, and which request fails,
+//! `SIGNPOST_CONTENDERS_ROUTES` (1,000) and `SIGNPOST_CONTENDERS_SEEDS` (2) ask for more. What is done, and which request fails,
 //! follows from the seed; in what order tasks run does not.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -526,7 +526,7 @@ async fn step(world: &World, number: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_route_twice_none_lost_no_name_twice() {
-    let routes = usize::try_from(asked_for("SIGNPOST_CONTENDERS_ROUTES", 500)).expect("a count");
+    let routes = usize::try_from(asked_for("SIGNPOST_CONTENDERS_ROUTES", 1_000)).expect("a count");
     let lease =
         LeaseSettings { duration: Duration::from_secs(2), renew: Duration::from_millis(300), ..Default::default() };
     let (mut fenced, mut lost) = (0, 0);

@@ -85,6 +85,10 @@ fn came_or_went(old: Option<&Value>, new: Option<&Value>) -> Option<What> {
 
 fn fields(schema: Option<&Node>, old: Option<&Value>, new: Option<&Value>, place: Place) -> Changes {
     let mut changes = Changes::default();
+    // As a rule a write changes a few fields of one part, and to see that all others are the same takes no schema.
+    if place == Place::Inside && old == new {
+        return changes;
+    }
     let (old, new) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
     let mut visit = |name: &String, old: Option<&Value>, new: Option<&Value>| {
         if place == Place::Metadata && name == "managedFields" {

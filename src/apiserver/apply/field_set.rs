@@ -6,6 +6,7 @@
 //! `{".":{}}`.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Place;
 use std::fmt;
 
 use serde_json::map::Entry;
@@ -41,9 +42,9 @@ impl Element {
     /// As it stands in FieldsV1.
     pub(super) fn encode(&self) -> String {
         match self {
-            Element::Field(name) => format!("f:{name}"),
-            Element::Key(key) => format!("k:{key}"),
-            Element::Value(value) => format!("v:{value}"),
+            Element::Field(name) => ["f:", name].concat(),
+            Element::Key(key) => ["k:", key].concat(),
+            Element::Value(value) => ["v:", value].concat(),
             Element::Index(index) => format!("i:{index}"),
         }
     }
@@ -136,53 +137,68 @@ impl FieldSet {
     #[must_use]
     pub fn union(&self, other: &FieldSet) -> FieldSet {
         let mut both = self.clone();
-        both.absorb(other);
+        both.absorb(other.clone());
         both
     }
 
     /// Adds the members of `other`.
-    pub fn absorb(&mut self, other: &FieldSet) {
-        for (element, theirs) in &other.nodes {
-            let node = self.nodes.entry(element.clone()).or_default();
-            node.member |= theirs.member;
-            node.children.absorb(&theirs.children);
+    pub fn absorb(&mut self, other: FieldSet) {
+        for (element, theirs) in other.nodes {
+            match self.nodes.entry(element) {
+                Place::Vacant(place) => drop(place.insert(theirs)),
+                Place::Occupied(ours) => {
+                    let ours = ours.into_mut();
+                    ours.member |= theirs.member;
+                    ours.children.absorb(theirs.children);
+                }
+            }
         }
     }
 
     /// Members of both.
     #[must_use]
     pub fn intersection(&self, other: &FieldSet) -> FieldSet {
-        self.combined(other, |ours, theirs| {
-            let theirs = theirs?;
-            Some(Node { member: ours.member && theirs.member, children: ours.children.intersection(&theirs.children) })
-        })
+        let nodes = self.nodes.iter().filter_map(|(element, ours)| {
+            let theirs = other.nodes.get(element)?;
+            let children = ours.children.intersection(&theirs.children);
+            let node = Node { member: ours.member && theirs.member, children };
+            (node.member || !node.children.is_empty()).then(|| (element.clone(), node))
+        });
+        FieldSet { nodes: nodes.collect() }
     }
 
     /// Members that are not members of `other`; what is below a member of `other` stays.
     #[must_use]
     pub fn difference(&self, other: &FieldSet) -> FieldSet {
-        self.combined(other, |ours, theirs| {
-            let Some(theirs) = theirs else { return Some(ours.clone()) };
-            Some(Node { member: ours.member && !theirs.member, children: ours.children.difference(&theirs.children) })
-        })
+        let mut left = self.clone();
+        left.subtract(other);
+        left
     }
 
-    /// Members that are neither members of `other` nor below one.
-    #[must_use]
-    pub fn outside(&self, other: &FieldSet) -> FieldSet {
-        self.combined(other, |ours, theirs| match theirs {
-            None => Some(ours.clone()),
-            Some(theirs) if theirs.member => None,
-            Some(theirs) => Some(Node { member: ours.member, children: ours.children.outside(&theirs.children) }),
-        })
-    }
-
-    fn combined(&self, other: &FieldSet, combine: impl Fn(&Node, Option<&Node>) -> Option<Node>) -> FieldSet {
-        let nodes = self.nodes.iter().filter_map(|(element, ours)| {
-            let node = combine(ours, other.nodes.get(element))?;
-            (node.member || !node.children.is_empty()).then(|| (element.clone(), node))
+    /// Takes out the members of `other`; what is below one of them stays.
+    pub fn subtract(&mut self, other: &FieldSet) {
+        self.reduce(other, |ours, theirs| {
+            ours.member &= !theirs.member;
+            ours.children.subtract(&theirs.children);
         });
-        FieldSet { nodes: nodes.collect() }
+    }
+
+    /// Takes out the members of `other`, and what is below them.
+    pub fn cut(&mut self, other: &FieldSet) {
+        self.reduce(other, |ours, theirs| match theirs.member {
+            true => *ours = Node::default(),
+            false => ours.children.cut(&theirs.children),
+        });
+    }
+
+    fn reduce(&mut self, other: &FieldSet, reduce: impl Fn(&mut Node, &Node)) {
+        for (element, theirs) in &other.nodes {
+            let Some(ours) = self.nodes.get_mut(element) else { continue };
+            reduce(ours, theirs);
+            if !ours.member && ours.children.is_empty() {
+                self.nodes.remove(element);
+            }
+        }
     }
 
     /// The set in which also each field is a member that the schema declares by name and that has members below.
@@ -323,7 +339,11 @@ mod tests {
         assert_eq!(a.intersection(&b), set(json!({"f:a": {"f:b": {}}, "f:d": {}})));
         assert_eq!(a.difference(&b), set(json!({"f:a": {".": {}, "f:c": {}}})));
         assert_eq!(b.difference(&a), set(json!({"f:e": {}})));
-        assert_eq!(a.outside(&set(json!({"f:a": {}}))), set(json!({"f:d": {}})));
+        let mut cut = a.clone();
+        cut.cut(&set(json!({"f:a": {}})));
+        assert_eq!(cut, set(json!({"f:d": {}})));
+        cut.cut(&b);
+        assert!(cut.is_empty());
         assert_eq!(a.difference(&set(json!({"f:a": {}}))), set(json!({"f:a": {"f:b": {}, "f:c": {}}, "f:d": {}})));
     }
 

@@ -178,7 +178,7 @@ impl Managers {
     /// Takes these fields from every manager but `except`.
     pub(super) fn take(&mut self, fields: &FieldSet, except: Option<&Manager>) {
         for (_, owned) in self.0.iter_mut().filter(|(manager, _)| Some(*manager) != except) {
-            owned.set = owned.set.difference(fields);
+            owned.set.subtract(fields);
         }
         self.0.retain(|_, owned| !owned.set.is_empty());
     }
@@ -207,7 +207,7 @@ impl Managers {
             }
             if let Some(owned) = self.0.remove(&manager) {
                 let bucket = self.0.entry(ancient).or_insert_with(|| owned.clone());
-                bucket.set.absorb(&owned.set);
+                bucket.set.absorb(owned.set);
                 // The later of the two: the fields of the bucket changed then.
                 bucket.time = owned.time;
             }

@@ -175,7 +175,7 @@ fn prune(schema: Option<&Node>, merged: &Value, before: &FieldSet, managers: &Ma
     let before = complete(before).difference(&SERVERS_OWN);
     let all = fields_of(merged);
     let owned = managers.0.values().fold(FieldSet::default(), |mut all, owned| {
-        all.absorb(&owned.set);
+        all.absorb(owned.set.clone());
         all
     });
     let owned = complete(&owned);
@@ -235,15 +235,16 @@ fn drop_nulls(schema: &Node, value: &mut Value) {
 }
 
 /// What of a set is tracked: not what the server sets, and only what the request can write.
-fn tracked(kind: &Kind, set: FieldSet, subresource: Option<&str>) -> FieldSet {
+fn tracked(kind: &Kind, mut set: FieldSet, subresource: Option<&str>) -> FieldSet {
     static MAIN: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[&["metadata"], &["spec"]]));
     static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[&["status"]]));
-    let set = set.difference(&SERVERS_OWN);
+    set.subtract(&SERVERS_OWN);
     match subresource {
-        Some(_) => set.outside(&MAIN),
-        None if kind.has_status => set.outside(&STATUS),
-        None => set,
+        Some(_) => set.cut(&MAIN),
+        None if kind.has_status => set.cut(&STATUS),
+        None => {}
     }
+    set
 }
 
 /// What nobody owns, since the server sets it.
@@ -251,7 +252,7 @@ static SERVERS_OWN: LazyLock<FieldSet> = LazyLock::new(|| {
     let of_metadata = SERVERS_METADATA.iter().map(|name| ["metadata", *name]);
     let of_metadata: Vec<_> = of_metadata.collect();
     let mut set = FieldSet::of_fields(&[&["apiVersion"], &["kind"], &["metadata"]]);
-    of_metadata.iter().for_each(|path| set.absorb(&FieldSet::of_fields(&[path])));
+    of_metadata.iter().for_each(|path| set.absorb(FieldSet::of_fields(&[path])));
     set
 });
 /// What of it is in the metadata.

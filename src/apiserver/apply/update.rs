@@ -45,6 +45,21 @@ struct Update<'a> {
     now: Timestamp,
 }
 
+/// What a write changes.
+struct Changed {
+    removed: FieldSet,
+    written: FieldSet,
+    /// All fields that were sent, if defaults have brought others.
+    sent: Option<FieldSet>,
+}
+
+impl Changed {
+    /// What nobody else owns any more.
+    fn touched(&self) -> impl Iterator<Item = &FieldSet> {
+        [&self.removed, &self.written].into_iter()
+    }
+}
+
 impl Update<'_> {
     /// A create without field sets of the client's own. `None`: it is no such one, and nothing was done.
     fn create(&self, new: &mut Value) -> Option<()> {
@@ -94,14 +109,20 @@ impl Update<'_> {
         if stored.iter().filter(|entry| entry["operation"] == "Update").count() >= UPDATERS_MAX {
             return None;
         }
-        let (touched, taken) = self.changed_fields(old, new);
-        let mut entries = stored.clone();
-        if !touched.is_empty() {
+        let changed = self.changed_fields(old, new);
+        // As a rule the new version is made of the old one, and has its entries with it.
+        let sent = new.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields")).map(Value::take);
+        let mut entries = match sent {
+            Some(Value::Array(sent)) if sent == *stored => sent,
+            _ => stored.clone(),
+        };
+        for set in changed.touched().filter(|set| !set.is_empty()) {
             for entry in &mut entries {
-                touched.take_from(entry["fieldsV1"].as_object_mut()?)?;
+                set.take_from(entry["fieldsV1"].as_object_mut()?)?;
             }
             entries.retain(sets);
         }
+        let taken = self.taken(changed);
         if !taken.is_empty() {
             let api_version = self.kind.api_version();
             let is_mine = |entry: &&mut Value| {
@@ -140,8 +161,8 @@ impl Update<'_> {
         Value::Object(entry)
     }
 
-    /// What nobody else owns any more, and what the manager owns now. Fills in the defaults.
-    fn changed_fields(&self, old: &Value, new: &mut Value) -> (FieldSet, FieldSet) {
+    /// What the write changes. Fills in the defaults.
+    fn changed_fields(&self, old: &Value, new: &mut Value) -> Changed {
         let schema: &Node = &self.kind.schema;
         // What only the defaults bring is nobody's.
         let sent = schema::defaults::lacks_defaults(schema, new).then(|| {
@@ -149,15 +170,18 @@ impl Update<'_> {
             schema::apply_defaults(schema, new);
             sent
         });
-        let Changes { added, modified, removed } = compare(schema, old, new);
-        let mut taken = modified;
-        taken.absorb(&added);
-        let mut touched = removed;
-        touched.absorb(&taken);
-        if let Some(sent) = sent {
-            taken = taken.intersection(&sent);
-        }
-        (touched, tracked(self.kind, taken, self.subresource))
+        let Changes { added, modified: mut written, removed } = compare(schema, old, new);
+        written.absorb(added);
+        Changed { removed, written, sent }
+    }
+
+    /// What the manager owns now.
+    fn taken(&self, Changed { written, sent, .. }: Changed) -> FieldSet {
+        let taken = match sent {
+            Some(sent) => written.intersection(&sent),
+            None => written,
+        };
+        tracked(self.kind, taken, self.subresource)
     }
 
     /// Reads all field sets, and writes all.
@@ -176,15 +200,16 @@ impl Update<'_> {
         let nothing = Value::Object(Map::new());
         // What defaults make of a client's own field sets does not count.
         let mut plain = without_managed_fields(new);
-        let (touched, taken) = self.changed_fields(old.unwrap_or(&nothing), &mut plain);
+        let changed = self.changed_fields(old.unwrap_or(&nothing), &mut plain);
         *new = plain;
-        managers.take(&touched, None);
+        changed.touched().for_each(|set| managers.take(set, None));
+        let taken = self.taken(changed);
         if !taken.is_empty() {
             let api_version = self.kind.api_version();
             let manager = Manager::updating(self.manager, &api_version, self.subresource);
             let fresh = || Owned { set: FieldSet::default(), time: None, api_version };
             let owned = managers.0.entry(manager).or_insert_with(fresh);
-            owned.set.absorb(&taken);
+            owned.set.absorb(taken);
             owned.time = Some(self.now);
         }
         managers.fold_oldest();

@@ -489,11 +489,14 @@ impl Reader for CacheReader<'_> {
         kind: &'a str,
         namespace: Option<&'a str>,
         name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Value>, ApiError>> {
+    ) -> BoxFuture<'a, Result<Option<Arc<Value>>, ApiError>> {
         Box::pin(async move {
             let shelf = self.server.cache.shelf(known(kind)?);
-            let whole = registry::CHANGED_BY_RULES.contains(&kind);
-            let tree = |object: Arc<Object>| if whole { object.tree() } else { object.tree_without_managed_fields() };
+            let tree = |object: Arc<Object>| match kind {
+                kind if registry::READ_OFTEN.contains(&kind) => shelf.trees.of(&object),
+                kind if registry::CHANGED_BY_RULES.contains(&kind) => Arc::new(object.tree()),
+                _ => Arc::new(object.tree_without_managed_fields()),
+            };
             Ok(shelf.get(&object_key(namespace, name)).map(tree))
         })
     }

@@ -1,5 +1,7 @@
 //! What the tests of the kinds share: a request, a store of a few objects, and one way to check an object.
 
+use std::sync::Arc;
+
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -73,8 +75,8 @@ impl Reader for Objects {
         kind: &'a str,
         namespace: Option<&'a str>,
         name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Value>, ApiError>> {
-        let found = self.find(kind, namespace).find(|object| object["metadata"]["name"] == name).cloned();
+    ) -> BoxFuture<'a, Result<Option<Arc<Value>>, ApiError>> {
+        let found = self.find(kind, namespace).find(|object| object["metadata"]["name"] == name).cloned().map(Arc::new);
         Box::pin(async move { Ok(found) })
     }
 

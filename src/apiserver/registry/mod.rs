@@ -200,6 +200,8 @@ pub enum Operation<'a> {
 
 /// The kinds of which rules change objects beside the one that is written: a RouteBinding sets the status of its Route.
 pub const CHANGED_BY_RULES: [&str; 1] = ["Route"];
+/// The kinds of which rules read the same few objects over and over.
+pub const READ_OFTEN: [&str; 3] = ["Lease", "Namespace", "Router"];
 
 /// Reads of other objects during a write. They come without their field sets, which are their larger half, but for one object
 /// of a kind in [`CHANGED_BY_RULES`], which is whole.
@@ -210,7 +212,7 @@ pub trait Reader: Send + Sync {
         kind: &'a str,
         namespace: Option<&'a str>,
         name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Value>, ApiError>>;
+    ) -> BoxFuture<'a, Result<Option<Arc<Value>>, ApiError>>;
     /// All objects of a kind, of a namespace or of all.
     fn list<'a>(&'a self, kind: &'a str, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
     /// How many objects of a kind, in all namespaces, have `value` in `field`, one of the kind's `selectable_fields`.

@@ -28,7 +28,7 @@ use self::check::{Fault, Seen, carry_out};
 use self::feed::{RouteFeed, ZoneFeed};
 use self::metrics::Metrics;
 use self::proofs::{Proofs, Server};
-use self::standing::PATIENCE;
+use self::unheld::Unheld;
 use self::write::{RouteWrite, Written};
 use super::route::{BindingView, RouteView};
 use crate::api::names::is_at_or_below;
@@ -51,6 +51,7 @@ pub mod standing;
 
 pub mod agenda;
 mod own;
+mod unheld;
 pub mod verdict;
 mod waiting;
 
@@ -142,7 +143,7 @@ pub async fn run(
         zones,
         metrics,
         events,
-        unheld: HashMap::new(),
+        unheld: Unheld::default(),
         routers: HashMap::new(),
         writing: HashSet::new(),
         again: HashSet::new(),
@@ -185,8 +186,7 @@ struct Prover {
     metrics: Metrics,
     events: Events,
     proofs: Proofs,
-    /// Bound Routes whose names are in no zone, as far as is known, and since when.
-    unheld: HashMap<ObjectKey, Instant>,
+    unheld: Unheld,
     /// What was written of each Router.
     routers: HashMap<String, (Statement, Option<Serial>)>,
     writing: HashSet<Subject>,
@@ -229,8 +229,8 @@ impl Prover {
                     self.unheld.remove(&key);
                     self.proofs.look_at(&binding.label.to_ascii_lowercase());
                 }
-                Some(_) => drop(self.unheld.entry(key).or_insert(now)),
-                None => drop(self.unheld.remove(&key)),
+                Some(_) => self.unheld.insert(key, now),
+                None => self.unheld.remove(&key),
             }
         }
     }
@@ -260,7 +260,6 @@ impl Prover {
     /// Judges what is to be judged, as long as more may be written at a time; whether there is more.
     fn judge_some(&mut self) -> bool {
         let now = Instant::now();
-        let is_late = |since: &Instant| *since + PATIENCE <= now;
         for _ in 0..JUDGED_IN_A_ROW {
             if !self.may_write() {
                 // The end of a write brings us back here.
@@ -270,8 +269,8 @@ impl Prover {
                 self.judge_router(apex);
                 continue;
             }
-            if let Some((key, _)) = self.unheld.iter().find(|(_, since)| is_late(since)) {
-                self.judge_unheld(key.clone());
+            if let Some(key) = self.unheld.pop_late(now) {
+                self.judge_unheld(key);
                 continue;
             }
             let Some(label) = self.proofs.pop_dirty(now) else { return false };
@@ -324,7 +323,6 @@ impl Prover {
         let route = self.routes.routes.get(&key).filter(|route| route.bound);
         let binding = self.routes.bindings.get(&key);
         let held = binding.as_ref().is_some_and(|binding| self.holds(&key, &binding.label));
-        self.unheld.remove(&key);
         if let (Some(route), Some(_), false) = (route, binding, held) {
             let statements = route.told.lacks(self.proofs.unheld_saying());
             let (uid, generation) = (route.uid.to_string(), route.generation.map(NonZeroI64::get));
@@ -382,7 +380,7 @@ impl Prover {
         if result.is_err() {
             match subject {
                 Subject::Held(_, label) => self.proofs.look_at_later(&label, Instant::now() + RETRY_AFTER),
-                Subject::Unheld(key) => drop(self.unheld.insert(key, Instant::now())),
+                Subject::Unheld(key) => self.unheld.insert(key, Instant::now()),
                 Subject::Router(apex) => {
                     let name = self.proofs.router_saying(&apex).map(|(name, ..)| name);
                     name.map(|name| self.routers.remove(&name));
@@ -465,7 +463,7 @@ impl Prover {
     fn next_time(&self) -> Option<Instant> {
         let now = Instant::now();
         // Where too much is under way, its end brings us back.
-        let unheld = self.unheld.values().map(|since| *since + PATIENCE).min().filter(|_| self.may_write());
+        let unheld = self.unheld.next_late_at().filter(|_| self.may_write());
         let looks = self.proofs.next_look_at().filter(|_| self.may_write());
         let checks = self.proofs.next_check_at().filter(|_| self.checks.len() < CHECKS_AT_A_TIME);
         let checks = checks.map(|at| at.max(self.questions.opens_at(now)));

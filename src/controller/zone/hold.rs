@@ -193,12 +193,18 @@ impl<V> Hold<V> {
         is_believed
     }
 
+    /// Whether the object is held.
+    pub fn holds(&self, key: &str) -> bool {
+        self.held.contains_key(key)
+    }
+
     /// Whether a loss that a watch has told is one of what is held already: an object that was missing is there under its name
-    /// with other names than it had, or that one is gone again. What was missing still is, and is held on.
+    /// with other names than it had, or that one is gone again; or one that is there, and leads nowhere, was written once more,
+    /// as each is when its status changes. What was missing still is, and is held on.
     pub fn keeps(&mut self, key: &str, value: &Option<Arc<V>>, is_same: impl Fn(&V) -> bool) -> bool {
         let Some((before, began)) = self.held.get(key).zip(self.began) else { return false };
         let was_back = before.as_ref().is_some_and(|before| is_same(before));
-        let is_kept = !was_back || value.as_ref().is_some_and(|now| !is_same(now));
+        let is_kept = !was_back || value.is_some();
         if is_kept {
             self.hold(key.into(), value.clone(), began.cause, began.known);
         }
@@ -447,9 +453,10 @@ mod tests {
             None => panic!("it is held"),
         });
         assert_eq!(approved["a"], now(2), "with the approval the other one is served");
-        // The same without an address, deleted on purpose.
+        // The same without an address, written for another reason, and deleted on purpose.
         hold.judge_list(1, [("a".into(), now(1))].into());
-        assert!(!hold.keeps("a", &None, is_same) && !hold.keeps("a", &now(1), is_same));
+        assert!(hold.keeps("a", &now(1), is_same) && hold.keeps("a", &now(1), is_same));
+        assert!(!hold.keeps("a", &None, is_same));
         assert!(hold.keeps("a", &now(2), is_same));
     }
 

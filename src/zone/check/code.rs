@@ -68,9 +68,12 @@ codes! {
     NsLoopback "ns-loopback" Warning "A name server's address is a loopback address.",
     NsAddressUnused "ns-address-unused" Warning "An address looks like a name server's, but no NS names it.",
     BelowCut "below-cut" Warning "Data at or below a zone cut that is neither glue nor the cut's own.",
-    NsToCname "ns-to-cname" Fault "An NS names a CNAME (RFC 2181 §10.3).",
-    MxToCname "mx-to-cname" Warning "An MX names a CNAME (RFC 2181 §10.3).",
-    SrvToCname "srv-to-cname" Warning "A SRV names a CNAME (RFC 2782).",
+    GlueSigned "glue-signed" Warning "Glue has a signature (RFC 4035 §2.2).",
+    NsToCname "ns-to-cname" Fault "An NS names an alias (RFC 2181 §10.3).",
+    MxToCname "mx-to-cname" Warning "An MX names an alias (RFC 2181 §10.3).",
+    SrvToCname "srv-to-cname" Warning "A SRV names an alias (RFC 2782).",
+    MxNoAddress "mx-no-address" Warning "An MX names a host of the zone that has no address in it.",
+    SrvNoAddress "srv-no-address" Warning "A SRV names a host of the zone that has no address in it.",
     CnameToCname "cname-to-cname" Warning "A CNAME leads to another CNAME of the zone.",
     CnameLoop "cname-loop" Warning "A CNAME leads back to itself.",
     DsAtApex "ds-at-apex" Fault "A DS stands at the zone's own apex (RFC 4035 §2.4).",
@@ -133,6 +136,7 @@ impl Code {
             | Code::NsWildcard
             | Code::RrsetTooLarge
             | Code::NsLoopback
+            | Code::GlueSigned
             | Code::NsToCname
             | Code::MxToCname
             | Code::SrvToCname
@@ -153,7 +157,9 @@ impl Code {
             Code::BelowCut | Code::DsWithoutNs | Code::NsMissing | Code::NsAddressUnused => Cure::Types(&[T::NS]),
             Code::SoaMissing => Cure::Types(&[T::SOA]),
             // An address, or what leads to one.
-            Code::NsNoAddress | Code::NsLookalike => Cure::Types(&[T::A, T::AAAA, T::CNAME, T::NS, T::DNAME]),
+            Code::NsNoAddress | Code::NsLookalike | Code::MxNoAddress | Code::SrvNoAddress => {
+                Cure::Types(&[T::A, T::AAAA, T::CNAME, T::NS, T::DNAME])
+            }
             Code::CdsMismatch => Cure::Types(&[T::CDS, T::CDNSKEY]),
             Code::RrsigKey | Code::KeysMissing => Cure::Types(&[T::DNSKEY]),
             Code::RrsigNothing | Code::RrsigTtl => Cure::Owner(&[]),

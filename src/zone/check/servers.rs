@@ -1,4 +1,4 @@
-//! Name servers: whether who is sent to them by the zone's NS records finds their addresses.
+//! Name servers and other hosts that records of the zone name: whether who is sent to them finds their addresses.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -37,14 +37,57 @@ fn lacks_address(view: &View<'_>, owner: &Name, target: &Name) -> bool {
         return false;
     }
     match view.top_above(target) {
-        // What its name is made to may have one.
-        Above::Dname(_) => false,
+        Above::Dname(_) => true,
         // Glue is what it needs, and no wildcard makes any. A server below another cut of this zone has its address there;
         // only its own cut needs it as glue, and the apex, whose servers are asked first of all.
         Above::Cut(_) => owner == view.zone.apex() || target.is_at_or_below(owner),
         Above::Nothing => {
             let wildcard = view.wildcard_for(target);
-            ![RecordType::A, RecordType::AAAA, RecordType::CNAME].iter().any(|rtype| has(wildcard, *rtype))
+            let wildcard = wildcard.as_ref().map_or(&[][..], |wildcard| view.zone.owner(wildcard));
+            ![RecordType::A, RecordType::AAAA].iter().any(|rtype| has(wildcard, *rtype))
+        }
+    }
+}
+
+/// Whether the host `target` of an MX or SRV, which is no alias, lies in this zone and has no address there.
+pub(super) fn lacks_host(view: &View<'_>, target: &Name) -> bool {
+    target.is_at_or_below(view.zone.apex())
+        && matches!(view.top_above(target), Above::Nothing)
+        && lacks_address(view, target, target)
+}
+
+/// What makes `target` an alias: a CNAME of its own or of a wildcard, or a DNAME above it.
+pub(super) enum Alias {
+    Cname,
+    Wildcard(Name),
+    Dname(Name),
+}
+
+impl fmt::Display for Alias {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Alias::Cname => f.write_str("a CNAME"),
+            Alias::Wildcard(wildcard) => write!(f, "a CNAME by the wildcard {wildcard}"),
+            Alias::Dname(owner) => write!(f, "an alias by the DNAME of {owner}"),
+        }
+    }
+}
+
+/// Whether the zone makes `target` an alias.
+pub(super) fn alias(view: &View<'_>, target: &Name) -> Option<Alias> {
+    if has(view.zone.owner(target), RecordType::CNAME) {
+        return Some(Alias::Cname);
+    }
+    if !target.is_at_or_below(view.zone.apex()) {
+        return None;
+    }
+    match view.top_above(target) {
+        Above::Dname(owner) => Some(Alias::Dname(owner.clone())),
+        Above::Cut(_) => None,
+        Above::Nothing => {
+            let wildcard =
+                view.wildcard_for(target).filter(|wildcard| has(view.zone.owner(wildcard), RecordType::CNAME));
+            wildcard.map(Alias::Wildcard)
         }
     }
 }
@@ -129,20 +172,20 @@ impl<'a> View<'a> {
         top
     }
 
-    /// The records of the wildcard that answers for `name`, which lies below no cut and no DNAME: the one directly under the
-    /// closest encloser, if `name` itself does not exist (RFC 4592 §3.3.1).
-    fn wildcard_for(&self, name: &Name) -> &'a [Rrset] {
+    /// The wildcard that answers for `name`, which lies below no cut and no DNAME: the one directly under the closest encloser,
+    /// if `name` itself does not exist (RFC 4592 §3.3.1). It may have no records.
+    fn wildcard_for(&self, name: &Name) -> Option<Name> {
         let exists = |name: &Name| !self.zone.owner(name).is_empty() || self.zone.has_below(name);
         if exists(name) {
-            return &[];
+            return None;
         }
         let mut at = name.parent();
         while let Some(ancestor) = at.filter(|ancestor| ancestor.is_at_or_below(self.zone.apex())) {
             if exists(&ancestor) {
-                return ancestor.wildcard().map_or(&[], |wildcard| self.zone.owner(&wildcard));
+                return ancestor.wildcard().ok();
             }
             at = ancestor.parent();
         }
-        &[]
+        None
     }
 }
