@@ -15,6 +15,7 @@
 //! the source address is proved already, so nothing is required there.
 
 use std::fmt;
+use std::hash::Hasher as _;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
@@ -37,12 +38,13 @@ const AHEAD_MAX: i32 = 300;
 
 /// What cookies are made from: 128 random bits, known to the servers alone.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Secret([u8; 16]);
+pub struct Secret([u64; 2]);
 
 impl Secret {
     /// The secret of these octets.
     pub const fn new(octets: [u8; 16]) -> Self {
-        Secret(octets)
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = octets;
+        Secret([u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes([i, j, k, l, m, n, o, p])])
     }
 }
 
@@ -63,7 +65,7 @@ impl FromStr for Secret {
 
     fn from_str(text: &str) -> Result<Self, SecretError> {
         let octets = data_encoding::HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|_| SecretError)?;
-        octets.try_into().map(Secret).map_err(|_| SecretError)
+        octets.try_into().map(Secret::new).map_err(|_| SecretError)
     }
 }
 
@@ -134,7 +136,7 @@ impl Cookies {
 
     /// The age in seconds of a cookie that is good, negative if a fellow's clock is ahead.
     fn age(&self, full: &[u8; FULL_OCTETS], client: IpAddr, now: u32) -> Option<i32> {
-        let (head, hash) = full.split_at(16);
+        let (head, hash) = full.split_first_chunk::<16>()?;
         let timestamp = u32::from_be_bytes([head[12], head[13], head[14], head[15]]);
         // Serial number arithmetic (RFC 1982), so that the years 2038 and 2106 are like any other.
         let age = now.wrapping_sub(timestamp).cast_signed();
@@ -151,31 +153,37 @@ impl Cookies {
     /// A cookie of now for the client cookie that `cookie` begins with.
     fn make(&self, cookie: &[u8], client: IpAddr, now: u32) -> [u8; FULL_OCTETS] {
         let mut full = [0; FULL_OCTETS];
-        full[..CLIENT_OCTETS].copy_from_slice(&cookie[..CLIENT_OCTETS]);
-        full[8] = VERSION;
-        full[12..16].copy_from_slice(&now.to_be_bytes());
-        let hash = hash_of(&self.first, &full[..16], client);
-        full[16..].copy_from_slice(&hash.to_le_bytes());
+        let mut head = [0; 16];
+        head[..CLIENT_OCTETS].copy_from_slice(&cookie[..CLIENT_OCTETS]);
+        head[8] = VERSION;
+        head[12..].copy_from_slice(&now.to_be_bytes());
+        full[..16].copy_from_slice(&head);
+        full[16..].copy_from_slice(&hash_of(&self.first, &head, client).to_le_bytes());
         full
     }
 }
 
 /// RFC 9018 §4.4, of the sixteen octets in front of the hash.
 #[inline]
-fn hash_of(secret: &Secret, head: &[u8], client: IpAddr) -> u64 {
-    let mut input = [0; 32];
-    input[..16].copy_from_slice(head);
-    let length = match client {
-        IpAddr::V4(address) => {
-            input[16..20].copy_from_slice(&address.octets());
-            20
-        }
-        IpAddr::V6(address) => {
-            input[16..].copy_from_slice(&address.octets());
-            32
-        }
+fn hash_of(secret: &Secret, head: &[u8; 16], client: IpAddr) -> u64 {
+    // Word by word, of which the octets are hashed as they lie in memory.
+    let mut hasher = SipHasher24::new_with_keys(secret.0[0], secret.0[1]);
+    let words = |octets: &[u8; 16]| {
+        let [a, b, c, d, e, f, g, h, rest @ ..] = *octets;
+        (u64::from_ne_bytes([a, b, c, d, e, f, g, h]), u64::from_ne_bytes(rest))
     };
-    SipHasher24::new_with_key(&secret.0).hash(&input[..length])
+    let (first, second) = words(head);
+    hasher.write_u64(first);
+    hasher.write_u64(second);
+    match client {
+        IpAddr::V4(address) => hasher.write_u32(u32::from_ne_bytes(address.octets())),
+        IpAddr::V6(address) => {
+            let (first, second) = words(&address.octets());
+            hasher.write_u64(first);
+            hasher.write_u64(second);
+        }
+    }
+    hasher.finish()
 }
 
 #[cfg(test)]
@@ -312,7 +320,7 @@ mod tests {
     #[test]
     fn secrets_are_read_and_not_shown() {
         let secret: Secret = "E5e973e5a6b2a43f48e7dc849e37bfcf".parse().expect("a secret");
-        assert_eq!(secret.0[..2], [0xe5, 0xe9]);
+        assert_eq!(secret.0[0].to_le_bytes()[..2], [0xe5, 0xe9]);
         assert_eq!(format!("{secret:?}"), "Secret");
         for text in ["", "e5e973e5a6b2a43f48e7dc849e37bf", "e5e973e5a6b2a43f48e7dc849e37bfcfcf", "g"] {
             assert_eq!(text.parse::<Secret>(), Err(SecretError), "{text}");

@@ -1,7 +1,7 @@
 //! Answering: from the octets of a query to the octets of its response.
 //!
 //! [`respond`] is the way of every query on every transport: read it, find the zone that encloses its name, write the answer.
-//! [`respond_batch`] takes the same three steps for many queries side by side, so that while one waits for memory the
+//! [`respond_batch`] takes the same steps for many queries side by side, so that while one waits for memory the
 //! next is under way. There is no other path: rare answers are assembled from the same precompiled records by the same code.
 //!
 //! Everything here is pure: no lock, no allocation, no clock; time and chance come with the [`Peer`].
@@ -49,7 +49,7 @@ use crate::wire::message::Query;
 use crate::wire::question::Question;
 use crate::wire::tsig::TsigError;
 use crate::zone::Zone;
-use crate::zone::db::Snapshot;
+use crate::zone::db::{First, Snapshot};
 use crate::zone::image::Unavailable;
 use crate::zone::qname::Qname;
 
@@ -196,8 +196,8 @@ pub const BATCH_MAX: usize = 64;
 pub fn respond(context: &Context<'_>, query: &[u8], peer: &Peer, response: &mut Response<'_>) -> Outcome {
     let mut turn = Turn::new();
     read(context, query, peer, &mut turn);
-    let likely = locate(context, &turn);
-    write(context, query, peer, &turn, likely, response)
+    let zone = authority(context, &turn, locate(context, &turn, first(context, &turn)));
+    write(context, query, peer, &turn, zone, response)
 }
 
 /// Answers a batch of any length; its parts of [`BATCH_MAX`] overlap their waits for memory.
@@ -210,21 +210,27 @@ pub fn respond_batch(context: &Context<'_>, scratch: &mut Scratch, exchanges: &m
         for (exchange, turn) in exchanges.iter().zip(turns.iter_mut()) {
             read(context, exchange.query, &exchange.peer, turn);
         }
-        for turn in turns.iter().filter(|turn| turn.judgement == Judgement::Lookup) {
-            black_box(context.snapshot.touch(&turn.qname));
+        let mut firsts: [Option<First<'_>>; BATCH_MAX] = [None; BATCH_MAX];
+        for (turn, place) in turns.iter().zip(&mut firsts) {
+            *place = first(context, turn);
+            black_box(place.map(|first| first.touch()));
         }
-        let mut likely: [Option<&Zone>; BATCH_MAX] = [None; BATCH_MAX];
-        for (turn, likely) in turns.iter().zip(&mut likely) {
-            *likely = locate(context, turn);
+        let mut zones: [Option<&Zone>; BATCH_MAX] = [None; BATCH_MAX];
+        let zones = &mut zones[..turns.len()];
+        for ((turn, first), zone) in turns.iter().zip(firsts).zip(&mut *zones) {
+            *zone = locate(context, turn, first);
         }
-        for zone in likely.iter().flatten() {
+        for zone in zones.iter().flatten() {
             black_box(zone.apex_labels());
         }
-        for (turn, zone) in turns.iter().zip(&likely) {
+        for (turn, zone) in turns.iter().zip(&*zones) {
             black_box(zone.map(|zone| zone.touch(&turn.qname)));
         }
-        for ((exchange, turn), likely) in exchanges.iter_mut().zip(turns.iter()).zip(likely) {
-            exchange.outcome = write(context, exchange.query, &exchange.peer, turn, likely, &mut exchange.response);
+        for (turn, zone) in turns.iter().zip(&mut *zones) {
+            *zone = authority(context, turn, *zone);
+        }
+        for ((exchange, turn), zone) in exchanges.iter_mut().zip(turns.iter()).zip(zones) {
+            exchange.outcome = write(context, exchange.query, &exchange.peer, turn, *zone, &mut exchange.response);
         }
     }
 }
@@ -250,20 +256,26 @@ fn read(context: &Context<'_>, query: &[u8], peer: &Peer, turn: &mut Turn) {
     }
 }
 
-/// Second step: finds the zone that is to answer, as far as hashes tell.
+/// Second step: where the zone that is to answer is looked for first, if a name is to be looked up.
 #[inline]
-fn locate<'a>(context: &Context<'a>, turn: &Turn) -> Option<&'a Zone> {
+fn first<'a>(context: &Context<'a>, turn: &Turn) -> Option<First<'a>> {
     if turn.judgement != Judgement::Lookup || !context.snapshot.is_open() {
         return None;
     }
-    context.snapshot.likely(&turn.qname)
+    context.snapshot.first(&turn.qname)
 }
 
-/// The zone that is to answer.
+/// Third step: finds the zone that is to answer, as far as hashes tell.
 #[inline]
-fn authority<'a>(context: &Context<'a>, turn: &Turn, qtype: RecordType, likely: Option<&'a Zone>) -> Option<&'a Zone> {
+fn locate<'a>(context: &Context<'a>, turn: &Turn, first: Option<First<'a>>) -> Option<&'a Zone> {
+    context.snapshot.likely(&turn.qname, first?)
+}
+
+/// Fourth step: the zone that is to answer.
+#[inline]
+fn authority<'a>(context: &Context<'a>, turn: &Turn, likely: Option<&'a Zone>) -> Option<&'a Zone> {
     let zone = context.snapshot.confirm(&turn.qname, likely)?;
-    Some(side_of_cut(context.snapshot, &turn.qname, qtype, zone))
+    Some(side_of_cut(context.snapshot, &turn.qname, turn.query.question?.qtype, zone))
 }
 
 /// Of a name that `zone` encloses the zone that has its records of this type: DS lies on the parent's side of the cut
@@ -276,18 +288,20 @@ fn side_of_cut<'a>(snapshot: &'a Snapshot, qname: &Qname, qtype: RecordType, zon
     zone
 }
 
-/// Third step: writes the response.
+/// Fifth step: writes the response.
 #[inline]
 fn write(
     context: &Context<'_>,
     query: &[u8],
     peer: &Peer,
     turn: &Turn,
-    likely: Option<&Zone>,
+    zone: Option<&Zone>,
     response: &mut Response<'_>,
 ) -> Outcome {
     response.length = 0;
-    if let Judgement::Drop(reason) = turn.judgement {
+    // Which other judgement it is, is asked only if it is none of most queries.
+    let looks_up = turn.judgement == Judgement::Lookup;
+    if !looks_up && let Judgement::Drop(reason) = turn.judgement {
         context.stats.count_drop(reason);
         return Outcome::Drop;
     }
@@ -295,7 +309,7 @@ fn write(
     let limit = octets_max(context, &turn.query, peer);
     let mut writer = Writer::new(response.octets, limit);
     let question_octets = turn.query.question.map_or(0, |question| question.end() - HEADER_OCTETS);
-    let mut opt = turn.query.edns.map(|edns| Opt::new(edns, peer, context.settings, turn.cookie.answer()));
+    let mut opt = turn.query.edns.as_ref().map(|edns| Opt::new(edns, peer, context.settings, turn.cookie.answer()));
     let opt_octets = opt.as_ref().map_or(0, Opt::octets);
     let mut spare_octets = opt.as_ref().map_or(0, Opt::spare_octets);
     // The header's place, and the question octet by octet: resolvers check the case of its letters.
@@ -309,7 +323,7 @@ fn write(
         spare_octets = 0;
     }
 
-    let mut reply = reply(context, query, peer, turn, likely, &mut writer, &mut spare_octets);
+    let mut reply = reply(context, query, peer, turn, zone, &mut writer, &mut spare_octets);
     if let Some(verdict) = limited(context, peer, turn, reply.source) {
         if hold_back(context, verdict, &mut reply, &mut writer, start.len()) == Outcome::Drop {
             return Outcome::Drop;
@@ -318,9 +332,9 @@ fn write(
     }
 
     writer.release(opt_octets + spare_octets);
-    let has_opt = opt.is_some_and(|opt| opt.put(&mut writer, reply.rcode, reply.ede).is_ok());
+    let has_opt = opt.as_ref().is_some_and(|opt| opt.put(&mut writer, reply.rcode, reply.ede).is_ok());
     let mut closing = u16::from(has_opt);
-    if let Judgement::Unverified(error) = turn.judgement {
+    if !looks_up && let Judgement::Unverified(error) = turn.judgement {
         match put_tsig(query, turn, error, &mut writer) {
             Ok(()) => closing += 1,
             // RFC 8945 §5.3: without room for it the client is sent to a stream.
@@ -434,43 +448,33 @@ fn reply(
     query: &[u8],
     peer: &Peer,
     turn: &Turn,
-    likely: Option<&Zone>,
+    zone: Option<&Zone>,
     writer: &mut Writer<'_>,
     spare: &mut usize,
 ) -> Reply {
-    let question = match (turn.judgement, turn.query.question) {
-        (Judgement::Reply(rcode, ede), _) => return Reply::of(rcode, ede),
-        (Judgement::Unverified(_), _) => return Reply::of(Rcode::NOTAUTH, None),
-        (Judgement::Lookup, Some(question)) => question,
-        (Judgement::Chaos, _) => return chaos(context, query, turn, writer),
-        // Dropped before, or without a question to look up.
-        _ => return Reply::of(Rcode::FORMERR, None),
+    let (Judgement::Lookup, Some(question)) = (turn.judgement, &turn.query.question) else {
+        return reply_without_lookup(context, query, turn, writer);
     };
-    let Some(zone) = authority(context, turn, question.qtype, likely) else {
+    let Some(zone) = zone else {
         return match context.snapshot.is_ready() {
             true => Reply::of(Rcode::REFUSED, Some(ExtendedError::NOT_AUTHORITATIVE)),
             false => Reply::of(Rcode::SERVFAIL, Some(ExtendedError::NOT_READY)),
         };
     };
     if let Some(why) = zone.why_unavailable() {
-        context.stats.count_answer(zone.number(), Kind::Failed);
-        let ede = match why {
-            Unavailable::NotLoaded => ExtendedError::NOT_READY,
-            Unavailable::Expired => ExtendedError::INVALID_DATA,
-        };
-        return Reply::of(Rcode::SERVFAIL, Some(ede));
+        return reply_unavailable(context, zone, why);
     }
     let start = writer.position();
     let dnssec = turn.query.edns.is_some_and(|edns| edns.dnssec_ok);
     let asked = &context.settings.asked;
     let ask = Ask { zone, qtype: question.qtype, dnssec, random: peer.random, asked, now: peer.now };
-    let mut message = Message::new(writer, &question, zone);
+    let mut message = Message::new(writer, question, zone);
     let mut answered = answer::answer(&ask, &turn.qname, &mut message);
     let mut counts = message.counts;
     if *spare > 0 && !answered.is_ok_and(|verdict| !verdict.truncated) {
         writer.rewind(start);
         writer.release(std::mem::take(spare));
-        (answered, counts) = answer_again(&ask, &turn.qname, &question, writer);
+        (answered, counts) = answer_again(&ask, &turn.qname, question, writer);
     }
     match answered {
         Ok(verdict) => {
@@ -489,6 +493,29 @@ fn reply(
             Reply { truncated: true, authoritative: true, source, ..Reply::of(Rcode::NOERROR, None) }
         }
     }
+}
+
+/// What a query gets that is answered from the message alone.
+#[cold]
+fn reply_without_lookup(context: &Context<'_>, query: &[u8], turn: &Turn, writer: &mut Writer<'_>) -> Reply {
+    match turn.judgement {
+        Judgement::Reply(rcode, ede) => Reply::of(rcode, ede),
+        Judgement::Unverified(_) => Reply::of(Rcode::NOTAUTH, None),
+        Judgement::Chaos => chaos(context, query, turn, writer),
+        // Dropped before, or without a question to look up.
+        Judgement::Drop(_) | Judgement::Lookup => Reply::of(Rcode::FORMERR, None),
+    }
+}
+
+/// What a query gets whose zone cannot be answered from.
+#[cold]
+fn reply_unavailable(context: &Context<'_>, zone: &Zone, why: Unavailable) -> Reply {
+    context.stats.count_answer(zone.number(), Kind::Failed);
+    let ede = match why {
+        Unavailable::NotLoaded => ExtendedError::NOT_READY,
+        Unavailable::Expired => ExtendedError::INVALID_DATA,
+    };
+    Reply::of(Rcode::SERVFAIL, Some(ede))
 }
 
 /// Writes the answer once more, in a message with more room.

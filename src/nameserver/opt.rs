@@ -16,36 +16,50 @@ const PADDING_BLOCK: usize = 468;
 const OPTION_HEAD: usize = 4;
 
 /// What the OPT record of one response will hold.
+#[derive(Clone, Copy)]
 pub(super) struct Opt<'s> {
-    edns: Edns,
+    edns: &'s Edns,
+    peer: &'s Peer,
+    settings: &'s Settings,
     cookie: Option<&'s [u8; FULL_OCTETS]>,
-    payload_octets_max: u16,
-    nsid: Option<&'s [u8]>,
-    keepalive: Option<u16>,
-    pads: bool,
+    /// With nothing that only tells more.
+    bare: bool,
 }
 
 impl<'s> Opt<'s> {
     /// What to answer to `edns`.
     #[inline]
-    pub(super) fn new(edns: Edns, peer: &Peer, settings: &'s Settings, cookie: Option<&'s [u8; FULL_OCTETS]>) -> Self {
-        let nsid = if edns.nsid { settings.nsid.as_deref() } else { None };
-        // Of TCP's own idle timeout only (RFC 7828 §3.1); HTTPS and QUIC have their own ways.
-        let is_stream = matches!(peer.transport, Transport::Tcp | Transport::Tls);
-        let is_encrypted = matches!(peer.transport, Transport::Tls | Transport::Https | Transport::Quic);
-        Opt {
-            edns,
-            cookie,
-            payload_octets_max: settings.udp_payload_max.max(512),
-            nsid: nsid.map(|nsid| &nsid[..nsid.len().min(NSID_OCTETS_MAX)]),
-            keepalive: if edns.keepalive && is_stream { peer.keepalive } else { None },
-            pads: edns.padding && is_encrypted,
-        }
+    pub(super) fn new(
+        edns: &'s Edns,
+        peer: &'s Peer,
+        settings: &'s Settings,
+        cookie: Option<&'s [u8; FULL_OCTETS]>,
+    ) -> Self {
+        Opt { edns, peer, settings, cookie, bare: false }
     }
 
     /// The same with nothing that only tells more: what goes to who may not have asked.
     pub(super) fn bare(self) -> Self {
-        Opt { nsid: None, keepalive: None, ..self }
+        Opt { bare: true, ..self }
+    }
+
+    /// The server's identifier, if it is to be told.
+    fn nsid(&self) -> Option<&'s [u8]> {
+        let nsid = self.settings.nsid.as_deref().filter(|_| self.edns.nsid && !self.bare)?;
+        Some(&nsid[..nsid.len().min(NSID_OCTETS_MAX)])
+    }
+
+    /// The idle time of the stream, if it is to be told.
+    fn keepalive(&self) -> Option<u16> {
+        // Of TCP's own idle timeout only (RFC 7828 §3.1); HTTPS and QUIC have their own ways.
+        let is_stream = matches!(self.peer.transport, Transport::Tcp | Transport::Tls);
+        self.peer.keepalive.filter(|_| self.edns.keepalive && is_stream && !self.bare)
+    }
+
+    /// Whether the client asks for more than the record and the cookie.
+    #[inline]
+    fn asks_for_more(&self) -> bool {
+        self.edns.nsid | self.edns.keepalive | self.edns.padding
     }
 
     /// Octets of what is always there: the record and the cookie.
@@ -57,11 +71,36 @@ impl<'s> Opt<'s> {
     /// Octets of what gives way to records that an answer must have.
     #[inline]
     pub(super) fn spare_octets(&self) -> usize {
-        self.nsid.map_or(0, |nsid| OPTION_HEAD + nsid.len()) + self.keepalive.map_or(0, |_| OPTION_HEAD + 2)
+        if !self.asks_for_more() {
+            return 0;
+        }
+        self.nsid().map_or(0, |nsid| OPTION_HEAD + nsid.len()) + self.keepalive().map_or(0, |_| OPTION_HEAD + 2)
     }
 
     /// Writes the record.
+    #[inline]
     pub(super) fn put(&self, writer: &mut Writer<'_>, rcode: Rcode, ede: Option<ExtendedError>) -> Result<(), Full> {
+        if ede.is_some() || self.asks_for_more() {
+            return self.put_more(writer, rcode, ede);
+        }
+        self.put_head(writer, rcode, self.octets())
+    }
+
+    /// Writes what is always there, of a record of so many octets.
+    #[inline]
+    fn put_head(&self, writer: &mut Writer<'_>, rcode: Rcode, octets: usize) -> Result<(), Full> {
+        let payload_octets_max = self.settings.udp_payload_max.max(512);
+        let options_octets = (octets - OPT_OCTETS) as u16;
+        writer.put(&opt_head(payload_octets_max, rcode, self.edns.dnssec_ok, options_octets))?;
+        let Some(cookie) = self.cookie else { return Ok(()) };
+        let [code, length] = [option::COOKIE, FULL_OCTETS as u16].map(u16::to_be_bytes);
+        writer.put(&[code[0], code[1], length[0], length[1]])?;
+        writer.put(cookie)
+    }
+
+    /// Writes the record with what else is asked for, or to be told.
+    #[inline(never)]
+    fn put_more(&self, writer: &mut Writer<'_>, rcode: Rcode, ede: Option<ExtendedError>) -> Result<(), Full> {
         let mut octets = self.octets();
         let room = writer.remaining();
         let mut fits = |data: usize| {
@@ -70,16 +109,12 @@ impl<'s> Opt<'s> {
             octets = if fits { with } else { octets };
             fits
         };
-        let nsid = self.nsid.filter(|nsid| fits(nsid.len()));
-        let keepalive = self.keepalive.filter(|_| fits(2));
+        let nsid = self.nsid().filter(|nsid| fits(nsid.len()));
+        let keepalive = self.keepalive().filter(|_| fits(2));
         let ede = ede.filter(|_| fits(2));
         let padding = self.padding(writer.position() + octets, room.saturating_sub(octets));
         octets += padding.map_or(0, |padding| OPTION_HEAD + padding);
-        let options_octets = (octets - OPT_OCTETS) as u16;
-        writer.put(&opt_head(self.payload_octets_max, rcode, self.edns.dnssec_ok, options_octets))?;
-        if let Some(cookie) = self.cookie {
-            put_option(writer, option::COOKIE, cookie)?;
-        }
+        self.put_head(writer, rcode, octets)?;
         if let Some(nsid) = nsid {
             put_option(writer, option::NSID, nsid)?;
         }
@@ -97,7 +132,8 @@ impl<'s> Opt<'s> {
 
     /// Octets of padding for a message of `octets` so far, with room for `room` more: up to the next multiple of the block.
     fn padding(&self, octets: usize, room: usize) -> Option<usize> {
-        if !self.pads || room < OPTION_HEAD {
+        let is_encrypted = matches!(self.peer.transport, Transport::Tls | Transport::Https | Transport::Quic);
+        if !(self.edns.padding && is_encrypted) || room < OPTION_HEAD {
             return None;
         }
         let with_head = octets + OPTION_HEAD;

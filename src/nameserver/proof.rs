@@ -100,9 +100,9 @@ impl<'a> Proof<'a> {
             let expansion = message.expansions()[number];
             let mut octets = [0; NAME_OCTETS_MAX];
             // Any name of the chain could be expanded before, when it was looked up.
-            let Some(name) = expand(message.writer.written(), expansion.at, &mut octets) else { continue };
+            let Some(name) = expand(message.writer.written(), expansion.at.into(), &mut octets) else { continue };
             qname.read(name);
-            self.no_closer_name(&qname, expansion.above, message)?;
+            self.no_closer_name(&qname, expansion.above.into(), message)?;
         }
         Ok(())
     }

@@ -16,6 +16,7 @@
 //! is whom there was least reason to limit. Each worker has a table of its own, and no lock.
 
 use std::cell::Cell;
+use std::hash::Hasher as _;
 use std::net::IpAddr;
 
 use siphasher::sip::SipHasher13;
@@ -96,7 +97,7 @@ pub(super) enum Verdict {
 
 /// The buckets of one worker. It belongs to one thread at a time.
 pub struct Limiter {
-    hasher: SipHasher13,
+    key: [u64; 2],
     sets: Box<[Set]>,
 }
 
@@ -129,10 +130,7 @@ impl Limiter {
     }
 
     fn with_sets(key: [u64; 2], sets: usize) -> Self {
-        Limiter {
-            hasher: SipHasher13::new_with_keys(key[0], key[1]),
-            sets: (0..sets.next_power_of_two()).map(|_| Set::default()).collect(),
-        }
+        Limiter { key, sets: (0..sets.next_power_of_two()).map(|_| Set::default()).collect() }
     }
 
     /// Takes a token from the bucket of `client` and `source` at `now`, in seconds.
@@ -176,13 +174,23 @@ impl Limiter {
     /// Whose bucket it is: a hash that is never 0. That two share one is as likely as guessing it: 2⁻⁶⁴.
     #[inline]
     fn key(&self, limit: &RateLimit, client: IpAddr, source: Source) -> u64 {
-        let (length, family) = if client.is_ipv4() { (limit.ipv4_prefix, 4) } else { (limit.ipv6_prefix, 6) };
-        let mut input = [0; 26];
-        input[..16].copy_from_slice(&first_bits(client, length).to_be_bytes());
-        input[16..24].copy_from_slice(&source.owner.to_ne_bytes());
-        input[24] = source.kind.map_or(u8::MAX, |kind| kind as u8);
-        input[25] = family;
-        self.hasher.hash(&input).max(1)
+        let kind = source.kind.map_or(u8::MAX, |kind| kind as u8);
+        let mut hasher = SipHasher13::new_with_keys(self.key[0], self.key[1]);
+        hasher.write_u64(source.owner);
+        // Of two lengths, so that no network of one family is one of the other.
+        match client {
+            IpAddr::V4(address) => {
+                let beyond = u32::MAX.checked_shr(limit.ipv4_prefix.into()).unwrap_or(0);
+                hasher.write_u32(u32::from(address) & !beyond);
+            }
+            IpAddr::V6(_) => {
+                let network = first_bits(client, limit.ipv6_prefix);
+                hasher.write_u64(network as u64);
+                hasher.write_u64((network >> 64) as u64);
+            }
+        }
+        hasher.write_u8(kind);
+        hasher.finish().max(1)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::question::{QUESTION_AT, Question};
 use crate::zone::Zone;
 use crate::zone::compression::{APEX_END, Places, Tail, follow, stored_names};
-use crate::zone::node::{QUESTION_POINTER, RECORD_HEAD, Records, split_records};
+use crate::zone::node::{RECORD_HEAD, Records, split_records};
 
 /// A section of a message, without the question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,9 +44,9 @@ pub(super) struct Message<'w, 'b> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Expansion {
     /// Where the name stands.
-    pub(super) at: usize,
+    pub(super) at: u16,
     /// How many labels above it the wildcard's parent is.
-    pub(super) above: usize,
+    pub(super) above: u16,
 }
 
 /// Where an RRset was written.
@@ -70,6 +70,7 @@ pub(super) enum Owner<'a> {
 const QUESTION: Owner<'static> = Owner::At(QUESTION_AT);
 
 impl<'w, 'b> Message<'w, 'b> {
+    #[inline]
     pub(super) fn new(writer: &'w mut Writer<'b>, question: &Question, zone: &Zone) -> Self {
         let apex_length = zone.apex_length() as u16;
         let question_length = u16::from(question.name_length);
@@ -127,7 +128,8 @@ impl<'w, 'b> Message<'w, 'b> {
     #[cold]
     pub(super) fn expanded(&mut self, at: usize, above: usize) {
         if let Some(slot) = self.expansions.get_mut(usize::from(self.expansion_count)) {
-            *slot = Expansion { at, above };
+            // No message has more octets, and no name more labels, than these can count.
+            *slot = Expansion { at: at as u16, above: above as u16 };
             self.expansion_count += 1;
         }
     }
@@ -186,7 +188,9 @@ impl<'w, 'b> Message<'w, 'b> {
 
     /// Writes records of equal length beginning with another than the first, chosen by `random`; if they have weights, only
     /// those that `random` includes.
-    #[inline]
+    ///
+    /// Always inlined, as [`Self::put`] is not: it is on the way of most answers, and calls cost more than it does.
+    #[inline(always)]
     pub(super) fn put_rotated(
         &mut self,
         section: Section,
@@ -194,20 +198,32 @@ impl<'w, 'b> Message<'w, 'b> {
         records: &Records<'_>,
         random: u32,
     ) -> Result<Written, Full> {
+        if records.has_weights() {
+            return self.put_weighted(section, owner, records, random);
+        }
         let start = self.writer.position();
-        let as_stored = matches!(owner, Owner::At(_));
-        // The product's upper half: each start equally likely, without a division.
-        let first = ((u64::from(random) * records.count() as u64) >> 32) as usize;
-        let Some(weights) = records.weights() else {
-            let (last, first) = records.records().split_at(first * records.stride());
-            self.copy(owner, &[first, last], None)?;
-            self.counted(section, start, records.count())?;
-            return Ok(Written { start, as_stored });
-        };
-        let heaviest = weights.clone().max().unwrap_or(0);
+        let (last, first) = records.records().split_at(rotation(records, random) * records.stride());
+        self.copy(owner, first, last, None)?;
+        self.counted(section, start, records.count())?;
+        Ok(Written { start, as_stored: matches!(owner, Owner::At(_)) })
+    }
+
+    /// The same of records with weights.
+    #[inline(never)]
+    fn put_weighted(
+        &mut self,
+        section: Section,
+        owner: Owner<'_>,
+        records: &Records<'_>,
+        random: u32,
+    ) -> Result<Written, Full> {
+        let start = self.writer.position();
+        let first = rotation(records, random);
+        let weights = || records.weights().into_iter().flatten();
+        let heaviest = weights().max().unwrap_or(0);
         let mut chance = u64::from(random);
         let mut count = 0;
-        let with_weights = || records.records().chunks_exact(records.stride()).zip(weights.clone());
+        let with_weights = || records.records().chunks_exact(records.stride()).zip(weights());
         for (record, weight) in with_weights().skip(first).chain(with_weights().take(first)) {
             // SplitMix64: as many draws as there are records, from one random number.
             chance = chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -218,14 +234,14 @@ impl<'w, 'b> Message<'w, 'b> {
             if ((u128::from(draw) * u128::from(heaviest)) >> 64) as u64 >= u64::from(weight) {
                 continue;
             }
-            if let Err(full) = self.copy(owner, &[record], None) {
+            if let Err(full) = self.copy(owner, record, &[], None) {
                 self.rewind(start);
                 return Err(full);
             }
             count += 1;
         }
         self.counted(section, start, count)?;
-        Ok(Written { start, as_stored })
+        Ok(Written { start, as_stored: matches!(owner, Owner::At(_)) })
     }
 
     /// Writes the signatures over an RRset.
@@ -236,7 +252,7 @@ impl<'w, 'b> Message<'w, 'b> {
         records: &Records<'_>,
     ) -> Result<(), Full> {
         let start = self.writer.position();
-        self.copy(owner, &[records.signatures()], None)?;
+        self.copy(owner, records.signatures(), &[], None)?;
         self.counted(section, start, records.signature_count())
     }
 
@@ -254,7 +270,7 @@ impl<'w, 'b> Message<'w, 'b> {
         self.copy_and_resolve(owner, records, ttl)?;
         let mut count = records.count();
         if signed {
-            if let Err(full) = self.copy(self.same_owner(owner, start), &[records.signatures()], ttl) {
+            if let Err(full) = self.copy(self.same_owner(owner, start), records.signatures(), &[], ttl) {
                 self.rewind(start);
                 return Err(full);
             }
@@ -328,25 +344,26 @@ impl<'w, 'b> Message<'w, 'b> {
         self.writer.put_u16(POINTER | at as u16)
     }
 
-    /// Copies `parts`, each a row of stored records, with `owner` and perhaps another TTL. All or nothing.
+    /// Copies two rows of stored records, each of which may be empty, with `owner` and perhaps another TTL. All or
+    /// nothing.
     #[inline]
-    fn copy(&mut self, owner: Owner<'_>, parts: &[&[u8]], ttl: Option<u32>) -> Result<(), Full> {
-        let start = self.writer.position();
-        let octets: usize = parts.iter().map(|part| part.len()).sum();
-        if let Owner::Relative(labels) = owner {
-            return self.copy_with_labels(labels, parts, ttl);
-        }
-        if octets > self.writer.remaining() {
-            return Err(Full);
-        }
-        for part in parts {
-            self.writer.put(part)?;
-        }
-        let pointer = match owner {
-            Owner::At(QUESTION_AT) if ttl.is_none() => return Ok(()),
-            Owner::At(at) => (POINTER | at as u16).to_be_bytes(),
-            Owner::Relative(_) => QUESTION_POINTER.to_be_bytes(),
+    fn copy(&mut self, owner: Owner<'_>, first: &[u8], second: &[u8], ttl: Option<u32>) -> Result<(), Full> {
+        let at = match owner {
+            Owner::At(at) => at,
+            Owner::Relative(labels) => return self.copy_with_labels(labels, [first, second], ttl),
         };
+        let start = self.writer.position();
+        self.writer.put_both(first, second)?;
+        if at != QUESTION_AT || ttl.is_some() {
+            self.change_heads(start, at, ttl);
+        }
+        Ok(())
+    }
+
+    /// Makes the name at `at` the owner of the stored records that were copied to `start`, and gives them perhaps
+    /// another TTL.
+    fn change_heads(&mut self, start: usize, at: usize, ttl: Option<u32>) {
+        let pointer = (POINTER | at as u16).to_be_bytes();
         let written = &mut self.writer.written_mut()[start..];
         let mut at = 0;
         while at + RECORD_HEAD <= written.len() {
@@ -356,13 +373,12 @@ impl<'w, 'b> Message<'w, 'b> {
             }
             at += RECORD_HEAD + usize::from(u16::from_be_bytes([written[at + 10], written[at + 11]]));
         }
-        Ok(())
     }
 
     /// Copies records whose owner stands nowhere yet: its labels and a pointer to the apex before the first, and a pointer to
     /// that before the others, if it reaches so far.
     #[cold]
-    fn copy_with_labels(&mut self, labels: &[u8], parts: &[&[u8]], ttl: Option<u32>) -> Result<(), Full> {
+    fn copy_with_labels(&mut self, labels: &[u8], parts: [&[u8]; 2], ttl: Option<u32>) -> Result<(), Full> {
         let start = self.writer.position();
         let mut put = || -> Result<(), Full> {
             for (index, record) in parts.iter().flat_map(|part| split_records(part)).enumerate() {
@@ -401,7 +417,7 @@ impl<'w, 'b> Message<'w, 'b> {
         if records.has_patches() && (moves || start + records.reach() > POINTER_END) {
             return self.write_out(owner, records, ttl).map(|()| false);
         }
-        self.copy(owner, &[records.records()], ttl)?;
+        self.copy(owner, records.records(), &[], ttl)?;
         let places = Places {
             records: start,
             owner_end: self.name_end,
@@ -537,6 +553,13 @@ impl<'w, 'b> Message<'w, 'b> {
         }
         Ok(())
     }
+}
+
+/// Which record comes first: each equally likely.
+#[inline]
+fn rotation(records: &Records<'_>, random: u32) -> usize {
+    // The product's upper half, without a division.
+    ((u64::from(random) * records.count() as u64) >> 32) as usize
 }
 
 /// The owner of most records: the question's name.

@@ -18,7 +18,7 @@ const TABLE: [u8; TABLED_OCTETS_MAX / STEP + 1] = table();
 /// The bucket of a message of so many octets: the first whose bound is not below it.
 #[inline]
 pub fn bucket(octets: usize) -> usize {
-    match TABLE.get(octets.div_ceil(STEP)) {
+    match TABLE.get((octets + STEP - 1) / STEP) {
         Some(bucket) => usize::from(*bucket),
         None => first_at_least(octets),
     }

@@ -84,6 +84,41 @@ pub const QTYPES: [&str; 18] = [
     "A", "AAAA", "HTTPS", "NS", "SOA", "CNAME", "TXT", "MX", "PTR", "SRV", "SVCB", "DS", "DNSKEY", "CAA", "ANY", "XFR",
     "other", "none",
 ];
+/// The places in [`QTYPES`] of types that are not listed, and of none.
+const OTHER_QTYPE: u8 = QTYPES.len() as u8 - 2;
+const NO_QTYPE: u8 = QTYPES.len() as u8 - 1;
+/// Places in [`QTYPES`] by the number of the type.
+const QTYPE_PLACES: [u8; 258] = qtype_places();
+
+const fn qtype_places() -> [u8; 258] {
+    let listed = [
+        RecordType::A,
+        RecordType::AAAA,
+        RecordType::HTTPS,
+        RecordType::NS,
+        RecordType::SOA,
+        RecordType::CNAME,
+        RecordType::TXT,
+        RecordType::MX,
+        RecordType::PTR,
+        RecordType::SRV,
+        RecordType::SVCB,
+        RecordType::DS,
+        RecordType::DNSKEY,
+        RecordType::CAA,
+        RecordType::ANY,
+        RecordType::AXFR,
+    ];
+    let mut places = [OTHER_QTYPE; 258];
+    let mut place = 0;
+    while place < listed.len() {
+        places[listed[place].0 as usize] = place as u8;
+        place += 1;
+    }
+    places[RecordType::IXFR.0 as usize] = places[RecordType::AXFR.0 as usize];
+    places
+}
+
 /// Labels of response codes.
 pub const RCODES: [&str; 11] = [
     "NOERROR",
@@ -102,7 +137,8 @@ pub const RCODES: [&str; 11] = [
 pub const OPCODES: [&str; 5] = ["STATUS", "NOTIFY", "UPDATE", "DSO", "other"];
 /// Labels of reasons to send nothing.
 pub const DROPS: [&str; 5] = ["short", "response", "source", "room", "rate_limit"];
-/// Labels of cookies: `client` came without a server cookie, `bad` with one that was not ours or too old.
+/// Labels of cookies, in the order of `Standing` after that of none: `client` came without a server cookie, `bad` with
+/// one that was not ours or too old.
 pub const COOKIES: [&str; 3] = ["client", "good", "bad"];
 /// Labels of what became of responses over the rate limit: see [`Limited`].
 pub const LIMITED: [&str; 5] = ["dropped", "truncated", "error", "exempt", "watched"];
@@ -205,25 +241,10 @@ impl Stats {
             IpAddr::V6(_) => 1,
         };
         let qtype = match qtype {
-            Some(RecordType::A) => 0,
-            Some(RecordType::AAAA) => 1,
-            Some(RecordType::HTTPS) => 2,
-            Some(RecordType::NS) => 3,
-            Some(RecordType::SOA) => 4,
-            Some(RecordType::CNAME) => 5,
-            Some(RecordType::TXT) => 6,
-            Some(RecordType::MX) => 7,
-            Some(RecordType::PTR) => 8,
-            Some(RecordType::SRV) => 9,
-            Some(RecordType::SVCB) => 10,
-            Some(RecordType::DS) => 11,
-            Some(RecordType::DNSKEY) => 12,
-            Some(RecordType::CAA) => 13,
-            Some(RecordType::ANY) => 14,
-            Some(RecordType::AXFR | RecordType::IXFR) => 15,
-            Some(_) => 16,
-            None => 17,
+            Some(qtype) => QTYPE_PLACES.get(usize::from(qtype.0)).copied().unwrap_or(OTHER_QTYPE),
+            None => NO_QTYPE,
         };
+        let qtype = usize::from(qtype);
         let traffic = &self.traffic[peer.transport as usize];
         add(&traffic.requests[family][qtype], 1);
         traffic.request_sizes.count(octets);
@@ -255,13 +276,9 @@ impl Stats {
 
     #[inline]
     pub(super) fn count_cookie(&self, standing: Standing) {
-        let index = match standing {
-            Standing::None => return,
-            Standing::ClientOnly => 0,
-            Standing::Good => 1,
-            Standing::Bad => 2,
-        };
-        add(&self.cookies[index], 1);
+        if standing != Standing::None {
+            add(&self.cookies[standing as usize - 1], 1);
+        }
     }
 
     /// Counts a request that is no query.

@@ -207,6 +207,7 @@ impl Batch {
     }
 
     /// Queues the first `length` octets of a slot's reply, to go whence the query came, from the address it came to.
+    #[inline]
     pub fn queue(&mut self, slot: usize, length: usize) {
         assert!(slot < self.received && length <= REPLY_OCTETS_MAX && self.queued < BATCH_MAX);
         let received = self.received_headers.get(slot).msg_hdr;
@@ -365,15 +366,18 @@ impl Batch {
         self.queued = 0;
     }
 
+    #[inline]
     fn query(&self, slot: usize) -> *mut u8 {
         self.queries.at(slot * QUERY_STRIDE)
     }
 
+    #[inline]
     fn reply(&self, slot: usize) -> *mut u8 {
         self.replies.at(slot * REPLY_STRIDE)
     }
 
     /// Where a datagram came from; always something, as the socket is of one of the two families.
+    #[inline]
     fn source(&self, slot: usize) -> Option<SocketAddr> {
         let address = self.sources.get(slot);
         match libc::c_int::from(address.sin6_family) {
@@ -400,6 +404,16 @@ impl Batch {
         // SAFETY: the memory is as large as the array, is initialized by `new` and has no padding; nothing changes it while
         // `self` is borrowed.
         unsafe { &*source.cast() }
+    }
+
+    /// How many octets of control a reply goes with.
+    fn control_octets(&self, reply: usize) -> usize {
+        self.queued_headers.get(reply).msg_hdr.msg_controllen as _
+    }
+
+    /// The control memory that a reply uses.
+    fn control(&self, reply: usize) -> &[u8; CONTROL_OCTETS] {
+        &self.controls.get(self.queued_slots[reply].into()).0
     }
 
     /// Writes UDP_SEGMENT, which asks for datagrams of `length` octets, behind the `used` octets of a slot's control
@@ -469,14 +483,17 @@ impl Replies for Batch {
     }
 
     fn alike(&self, one: usize, other: usize) -> bool {
-        let control = |reply: usize| {
-            let used: usize = self.queued_headers.get(reply).msg_hdr.msg_controllen as _;
-            (used <= CONTROL_OCTETS - CUTS_OCTETS)
-                .then(|| &self.controls.get(self.queued_slots[reply].into()).0[..used])
-        };
         self.octets(one) == self.octets(other)
             && self.source_octets(one) == self.source_octets(other)
-            && control(one).is_some_and(|one| control(other) == Some(one))
+            && match (self.control_octets(one), self.control_octets(other)) {
+                (0, 0) => true,
+                (one_octets, other_octets) => {
+                    let most = CONTROL_OCTETS - CUTS_OCTETS;
+                    one_octets == other_octets
+                        && one_octets <= most
+                        && self.control(one)[..one_octets] == self.control(other)[..one_octets]
+                }
+            }
     }
 
     fn octets(&self, reply: usize) -> usize {

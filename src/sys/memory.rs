@@ -21,12 +21,14 @@ impl<T: Copy> Memory<T> {
         self.length
     }
 
+    #[inline]
     pub(super) fn at(&self, index: usize) -> *mut T {
         assert!(index < self.length);
         // SAFETY: the index lies within the array that `start` begins.
         unsafe { self.start.as_ptr().add(index) }
     }
 
+    #[inline]
     pub(super) fn get(&self, index: usize) -> &T {
         // SAFETY: `at` points at an element that was initialized by `new`. Elements are changed only through `&mut self`
         // or by the kernel in a call for which the owner, who has `&mut self` then, hands out their addresses; so nothing
@@ -34,11 +36,13 @@ impl<T: Copy> Memory<T> {
         unsafe { &*self.at(index) }
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, index: usize) -> &mut T {
         // SAFETY: as in `get`, and `&mut self` says that there is no other reference.
         unsafe { &mut *self.at(index) }
     }
 
+    #[inline]
     pub(super) fn set(&mut self, index: usize, value: T) {
         *self.get_mut(index) = value;
     }

@@ -184,26 +184,30 @@ impl Worker {
                 return (0, exchanges);
             }
         };
-        let mut slots = [0; BATCH_MAX];
-        let mut lengths = [0; BATCH_MAX];
+        // Small, for they are cleared for a batch of one as for any other.
+        let mut slots = [0u8; BATCH_MAX];
+        let mut lengths = [0u16; BATCH_MAX];
         let mut exchanges = emptied(exchanges);
         let begun = Instant::now();
         let now = desk.begin(begun);
-        for (number, datagram) in batch.each().enumerate() {
-            slots[number] = datagram.slot;
+        // Not a `for`: its calls of `next` are not always made one with the loop.
+        batch.each().enumerate().for_each(|(number, datagram)| {
+            slots[number] = datagram.slot as u8;
             let random = desk.random.next();
             let peer = Peer { address: datagram.source, transport: Transport::Udp, now, random, keepalive: None };
             exchanges.push(Exchange::new(datagram.query, peer, datagram.reply));
-        }
+        });
         desk.answer_batch(&mut exchanges);
         for (length, exchange) in lengths.iter_mut().zip(&exchanges) {
             if exchange.outcome == Outcome::Reply {
-                *length = exchange.response.octets().len();
+                *length = exchange.response.octets().len() as u16;
             }
         }
         let exchanges = emptied(exchanges);
-        for (slot, length) in slots.iter().zip(lengths).filter(|(_, length)| *length > 0) {
-            batch.queue(*slot, length);
+        for (slot, length) in slots.iter().zip(lengths).take(received) {
+            if length > 0 {
+                batch.queue(usize::from(*slot), usize::from(length));
+            }
         }
         let coupled = batch.is_coupled();
         let sent = batch.send(self.socket.as_fd());

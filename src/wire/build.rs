@@ -17,22 +17,26 @@ pub struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// An empty message of at most `limit` octets, and at most as many as `octets` has.
+    #[inline]
     pub fn new(octets: &'a mut [u8], limit: usize) -> Self {
         let limit = limit.min(octets.len());
         Writer { octets, position: 0, limit }
     }
 
     /// Octets written so far, which is also where the next one goes.
+    #[inline]
     pub fn position(&self) -> usize {
         self.position
     }
 
     /// Octets that can still be written.
+    #[inline]
     pub fn remaining(&self) -> usize {
         self.limit - self.position
     }
 
     /// Keeps the last `octets` of the message free until [`Self::release`].
+    #[inline]
     pub fn reserve(&mut self, octets: usize) -> Result<(), Full> {
         if octets > self.remaining() {
             return Err(Full);
@@ -42,6 +46,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Gives back what was reserved.
+    #[inline]
     pub fn release(&mut self, octets: usize) {
         self.limit = (self.limit + octets).min(self.octets.len());
     }
@@ -54,26 +59,38 @@ impl<'a> Writer<'a> {
     /// Appends `octets`.
     #[inline]
     pub fn put(&mut self, octets: &[u8]) -> Result<(), Full> {
-        if octets.len() > self.remaining() {
-            return Err(Full);
-        }
-        let end = self.position + octets.len();
-        self.octets[self.position..end].copy_from_slice(octets);
-        self.position = end;
+        let room = self.octets[self.position..self.limit].get_mut(..octets.len()).ok_or(Full)?;
+        room.copy_from_slice(octets);
+        self.position += octets.len();
+        Ok(())
+    }
+
+    /// Appends `first` and `second`, or nothing.
+    #[inline]
+    pub fn put_both(&mut self, first: &[u8], second: &[u8]) -> Result<(), Full> {
+        let octets = first.len() + second.len();
+        let room = self.octets[self.position..self.limit].get_mut(..octets).ok_or(Full)?;
+        let (first_room, second_room) = room.split_at_mut_checked(first.len()).ok_or(Full)?;
+        first_room.copy_from_slice(first);
+        second_room.copy_from_slice(second);
+        self.position += octets;
         Ok(())
     }
 
     /// Appends a number in network order.
+    #[inline]
     pub fn put_u16(&mut self, value: u16) -> Result<(), Full> {
         self.put(&value.to_be_bytes())
     }
 
     /// The octets written so far.
+    #[inline]
     pub fn written(&self) -> &[u8] {
         &self.octets[..self.position]
     }
 
     /// The octets written so far, to be changed in place.
+    #[inline]
     pub fn written_mut(&mut self) -> &mut [u8] {
         &mut self.octets[..self.position]
     }

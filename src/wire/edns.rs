@@ -72,6 +72,7 @@ pub struct MalformedOption;
 impl Edns {
     /// Reads an OPT record's CLASS, TTL and RDATA, the latter as the part of `message` from `start` to `end`. The options
     /// of a version that we do not know are not looked at.
+    #[inline]
     pub fn read(class: u16, ttl: u32, message: &[u8], start: usize, end: usize) -> Result<Edns, MalformedOption> {
         let mut edns = Edns {
             payload_octets_max: class,
@@ -115,6 +116,7 @@ impl Edns {
 
 /// The fixed part of a response's OPT record: root owner, type, our payload size, the upper bits of `rcode`, version 0 and
 /// the DO bit, with `options_octets` of options to follow.
+#[inline]
 pub fn opt_head(payload_octets_max: u16, rcode: Rcode, dnssec_ok: bool, options_octets: u16) -> [u8; OPT_OCTETS] {
     let [size_high, size_low] = payload_octets_max.to_be_bytes();
     let [length_high, length_low] = options_octets.to_be_bytes();

@@ -73,6 +73,7 @@ pub struct Header {
 
 impl Header {
     /// The header at the start of `message`; `None` if it is shorter than that.
+    #[inline]
     pub fn read(message: &[u8]) -> Option<Header> {
         let octets: &[u8; HEADER_OCTETS] = message.first_chunk()?;
         let word = |at: usize| u16::from_be_bytes([octets[at], octets[at + 1]]);
@@ -87,6 +88,7 @@ impl Header {
     }
 
     /// The header's octets.
+    #[inline]
     pub fn to_octets(self) -> [u8; HEADER_OCTETS] {
         let mut octets = [0; HEADER_OCTETS];
         for (at, word) in [self.id, self.flags, self.questions, self.answers, self.authorities, self.additionals]
@@ -99,6 +101,7 @@ impl Header {
     }
 
     /// The opcode in the flags.
+    #[inline]
     pub fn opcode(self) -> Opcode {
         Opcode((self.flags >> 11) as u8 & 0x0f)
     }
@@ -109,6 +112,7 @@ impl Header {
     }
 
     /// Whether this is a response.
+    #[inline]
     pub fn is_response(self) -> bool {
         self.flags & FLAG_QR != 0
     }

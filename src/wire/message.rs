@@ -67,6 +67,7 @@ impl Query {
         true
     }
 
+    #[inline]
     fn read_body(&mut self, message: &[u8]) -> Result<(), Fault> {
         let end = match self.header.questions {
             // A cookie-only query (RFC 7873 §5.4) has an OPT record to be read; that there is no question is for the
@@ -144,9 +145,13 @@ impl Query {
                 }
                 let class = u16::from_be_bytes([class_high, class_low]);
                 let ttl = u32::from_be_bytes([ttl_a, ttl_b, ttl_c, ttl_d]);
+                let read = Edns::read(class, ttl, message, start, at);
                 // A malformed OPT is an OPT all the same: the response has one, too.
-                self.edns = Some(Edns { payload_octets_max: class, ..Edns::default() });
-                self.edns = Some(Edns::read(class, ttl, message, start, at).map_err(|_| Fault::Opt)?);
+                let malformed = Edns { payload_octets_max: class, ..Edns::default() };
+                self.edns = Some(read.unwrap_or(malformed));
+                if read.is_err() {
+                    return Err(Fault::Opt);
+                }
             } else if rtype == RecordType::TSIG {
                 let class = Class(u16::from_be_bytes([class_high, class_low]));
                 let is_last = index + 1 == count && index >= before;
@@ -181,6 +186,7 @@ fn skip_questions(message: &[u8], count: u16) -> Option<usize> {
 }
 
 /// Where the possibly compressed name at `at` ends.
+#[inline]
 fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
     loop {
         let length = usize::from(*message.get(at)?);

@@ -21,36 +21,37 @@ pub struct Question {
 impl Question {
     /// Reads the first question of `message`. `None` if it runs past the end, its name is longer than 255 octets or holds
     /// anything but plain labels: a pointer here could point only into the header or at itself.
+    #[inline]
     pub fn read(message: &[u8]) -> Option<Question> {
-        let mut at = QUESTION_AT;
+        let question = message.get(QUESTION_AT..)?;
+        let longest = &question[..question.len().min(NAME_OCTETS_MAX)];
+        let mut at = 0;
         loop {
-            let length = usize::from(*message.get(at)?);
-            at += 1;
+            let length = usize::from(*longest.get(at)?);
+            at += 1 + length;
             if length == 0 {
                 break;
             }
             if length > LABEL_OCTETS_MAX {
                 return None;
             }
-            at += length;
-            if at - QUESTION_AT >= NAME_OCTETS_MAX {
-                return None;
-            }
         }
-        let fixed: &[u8; 4] = message.get(at..)?.first_chunk()?;
+        let fixed: &[u8; 4] = question.get(at..)?.first_chunk()?;
         Some(Question {
-            name_length: (at - QUESTION_AT) as u8,
+            name_length: at as u8,
             qtype: RecordType(u16::from_be_bytes([fixed[0], fixed[1]])),
             qclass: Class(u16::from_be_bytes([fixed[2], fixed[3]])),
         })
     }
 
     /// Where the question ends in its message.
+    #[inline]
     pub fn end(&self) -> usize {
         QUESTION_AT + usize::from(self.name_length) + 4
     }
 
     /// The name's octets in the message that it was read from.
+    #[inline]
     pub fn name<'m>(&self, message: &'m [u8]) -> &'m [u8] {
         &message[QUESTION_AT..QUESTION_AT + usize::from(self.name_length)]
     }

@@ -34,6 +34,29 @@ pub struct Snapshot {
     rows: [Arc<Row>; ROWS],
 }
 
+/// Where the zone of a name is looked for first.
+#[derive(Clone, Copy)]
+pub struct First<'a> {
+    bucket: &'a [Entry],
+    /// Labels of the name that the apex has not.
+    skipped: usize,
+}
+
+impl<'a> First<'a> {
+    /// Reads what lies there, so that it is near when it is looked at.
+    #[inline]
+    pub fn touch(&self) -> u64 {
+        self.bucket.first().map_or(0, |entry| entry.hash)
+    }
+
+    /// The zone that lies there.
+    #[inline]
+    fn find(&self, qname: &Qname) -> Option<&'a Zone> {
+        let hash = qname.hash(self.skipped);
+        self.bucket.iter().find(|entry| entry.hash == hash).map(|entry| &*entry.zone)
+    }
+}
+
 /// How much of what this name server is to serve is in the map. It only grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Readiness {
@@ -179,14 +202,22 @@ impl Snapshot {
     }
 
     /// [`Self::enclosing`] by hashes alone: the zone that it almost certainly is, found without reading any zone. Whether it
-    /// is, [`Self::confirm`] tells.
+    /// is, [`Self::confirm`] tells. `first` is what [`Self::first`] says of the name.
     #[inline]
-    pub fn likely(&self, qname: &Qname) -> Option<&Zone> {
-        self.probes(qname, 0).find_map(|skipped| {
-            let hash = qname.hash(skipped);
-            let bucket = self.part(hash).bucket(hash)?;
-            bucket.iter().find(|entry| entry.hash == hash).map(|entry| &*entry.zone)
-        })
+    pub fn likely<'a>(&'a self, qname: &Qname, first: First<'a>) -> Option<&'a Zone> {
+        first.find(qname).or_else(|| self.likely_above(qname, first.skipped + 1))
+    }
+
+    /// [`Self::likely`], not counting the name's first `skipped` labels.
+    #[inline(never)]
+    fn likely_above(&self, qname: &Qname, mut skipped: usize) -> Option<&Zone> {
+        loop {
+            let next = self.next(qname, skipped)?;
+            if let Some(zone) = next.find(qname) {
+                return Some(zone);
+            }
+            skipped = next.skipped + 1;
+        }
     }
 
     /// The zone that encloses `qname`, given what [`Self::likely`] found.
@@ -200,29 +231,49 @@ impl Snapshot {
         }
     }
 
-    /// Reads the place where [`Self::likely`] will look first, so that it is near by then.
+    /// Where [`Self::likely`] is to look first; `None` if no suffix of the name can be an apex.
     #[inline]
-    pub fn touch(&self, qname: &Qname) -> u64 {
-        let Some(skipped) = self.probes(qname, 0).next() else { return 0 };
+    pub fn first(&self, qname: &Qname) -> Option<First<'_>> {
+        self.next(qname, 0)
+    }
+
+    /// Where the longest suffix of `qname` that can be an apex is to be looked for, not counting its first `skipped`
+    /// labels.
+    #[inline]
+    fn next(&self, qname: &Qname, skipped: usize) -> Option<First<'_>> {
+        let skipped = self.probe(qname, skipped)?;
         let hash = qname.hash(skipped);
-        let bucket = self.part(hash).bucket(hash);
-        bucket.and_then(|bucket| bucket.first()).map_or(0, |entry| entry.hash)
+        let bucket = self.part(hash).bucket(hash).map_or(&[][..], |bucket| bucket);
+        Some(First { bucket, skipped })
     }
 
     /// How many labels to skip of `qname`, at least `skipped`, to get to suffixes that can be apexes, the longest first.
     #[inline]
-    fn probes(&self, qname: &Qname, skipped: usize) -> impl Iterator<Item = usize> + use<> {
-        let labels = qname.labels();
-        // Bits up to and with the longest suffix, which has at most 127 labels.
-        let mut depths = match labels.checked_sub(skipped) {
-            Some(most) => self.depths & (u128::MAX >> (LABELS_MAX - most)),
-            None => 0,
-        };
+    fn probes<'a>(&'a self, qname: &'a Qname, mut skipped: usize) -> impl Iterator<Item = usize> + use<'a> {
         std::iter::from_fn(move || {
-            let depth = LABELS_MAX.checked_sub(depths.leading_zeros() as usize)?;
-            depths &= !(1 << depth);
-            Some(labels - depth)
+            let probe = self.probe(qname, skipped)?;
+            skipped = probe + 1;
+            Some(probe)
         })
+    }
+
+    /// The first of [`Self::probes`].
+    #[inline]
+    fn probe(&self, qname: &Qname, skipped: usize) -> Option<usize> {
+        let most = qname.labels().checked_sub(skipped)?;
+        // Bits up to and with the longest suffix.
+        let depth = match most {
+            0..64 => (self.depths as u64 & (u64::MAX >> (63 - most))).checked_ilog2(),
+            _ => self.depth_of_many(most),
+        };
+        Some(qname.labels() - depth? as usize)
+    }
+
+    /// The largest number of labels that some apex has, up to `most`, which is 127 at most, and hardly ever more than
+    /// half of that.
+    #[cold]
+    fn depth_of_many(&self, most: usize) -> Option<u32> {
+        (self.depths & (u128::MAX >> (LABELS_MAX - most))).checked_ilog2()
     }
 
     /// The zone whose apex is the suffix of `qname` that is left after `skipped` labels.

@@ -17,7 +17,7 @@ use super::denial::Denial;
 use super::leaf::{Leaf, TooLarge};
 use super::node::{Node, Records};
 use super::numbers::Number;
-use super::qname::{NameHash, Qname};
+use super::qname::{NameHash, Qname, wildcard_hash};
 use super::rrset::{Rrset, Ttl};
 use super::serial::Serial;
 use crate::wire::{Name, RecordType};
@@ -176,10 +176,27 @@ impl Zone {
     /// The node with this hash whose labels above the apex, in lower case, are `relative`.
     #[inline]
     pub fn find(&self, hash: NameHash, relative: &[u8]) -> Option<Node<'_>> {
+        if relative.is_empty() {
+            return self.head.apex_node();
+        }
+        self.find_below(hash, || relative)
+    }
+
+    /// The node with this hash, below the apex, by `relative`, which is asked for if something has the hash.
+    #[inline]
+    pub(super) fn find_below<'n>(&self, hash: NameHash, relative: impl Fn() -> &'n [u8]) -> Option<Node<'_>> {
         match &self.directory {
             None => self.head.find(hash, relative),
-            Some(_) if relative.is_empty() => self.head.apex_node(),
             Some(directory) => directory.leaf(hash).find(hash, relative),
+        }
+    }
+
+    /// The node of the wildcard directly under the apex.
+    #[inline]
+    pub(super) fn apex_wildcard(&self) -> Option<Node<'_>> {
+        match &self.directory {
+            None => self.head.apex_wildcard(),
+            Some(_) => self.find_below(wildcard_hash(self.apex_hash), || b"\x01*"),
         }
     }
 

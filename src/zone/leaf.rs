@@ -18,10 +18,10 @@ pub(super) struct Leaf {
     start: u32,
     /// The number of slots less one.
     mask: u32,
-    /// Where the first node lies, after the apex's name.
-    first: u32,
     /// Where the apex's node lies; 0 if it is not here.
     apex_node: u32,
+    /// Where the node of the wildcard directly under the apex lies; 0 if it is not here.
+    apex_wildcard: u32,
     node_count: u32,
     apex_length: u8,
 }
@@ -45,7 +45,7 @@ impl Leaf {
         let start = octets.as_ptr().align_offset(LINE).min(LINE);
         let block = &mut octets[start..start + length];
         block[first - apex.len()..first].copy_from_slice(apex);
-        let mut apex_node = 0;
+        let (mut apex_node, mut apex_wildcard) = (0, 0);
         let mut at = first;
         for node in nodes {
             let node = node.as_ref();
@@ -53,6 +53,9 @@ impl Leaf {
             let hash = Node::at(node).hash();
             if hash == apex_hash && Node::at(node).relative().is_empty() {
                 apex_node = at as u32;
+            }
+            if Node::at(node).relative() == b"\x01*" {
+                apex_wildcard = at as u32;
             }
             let mut slot = hash as usize & (slots - 1);
             while block[SLOT * slot..SLOT * slot + 4] != [0; 4] {
@@ -66,8 +69,8 @@ impl Leaf {
             octets,
             start: start as u32,
             mask: slots as u32 - 1,
-            first: first as u32,
             apex_node,
+            apex_wildcard,
             node_count: nodes.len() as u32,
             apex_length: apex.len() as u8,
         })
@@ -78,9 +81,10 @@ impl Leaf {
         &self.octets[self.start as usize..]
     }
 
-    /// The node of the name whose hash is `hash` and whose labels above the apex, in lower case, are `relative`.
+    /// The node of the name whose hash is `hash` and whose labels above the apex, in lower case, are `relative`; these
+    /// are asked for if something has the hash.
     #[inline]
-    pub(super) fn find(&self, hash: NameHash, relative: &[u8]) -> Option<Node<'_>> {
+    pub(super) fn find<'n>(&self, hash: NameHash, relative: impl Fn() -> &'n [u8]) -> Option<Node<'_>> {
         let block = self.block();
         let mut slot = hash as u32 & self.mask;
         // The table has free slots, so this ends.
@@ -92,7 +96,7 @@ impl Leaf {
             }
             if (entry >> 32) as u32 == tag(hash) {
                 let node = Node::at(block.get(at as usize..)?);
-                if node.relative() == relative {
+                if node.relative() == relative() {
                     return Some(node);
                 }
             }
@@ -103,17 +107,29 @@ impl Leaf {
     /// The apex's node.
     #[inline]
     pub(super) fn apex_node(&self) -> Option<Node<'_>> {
-        if self.apex_node == 0 {
+        self.node(self.apex_node)
+    }
+
+    /// The node of the wildcard directly under the apex.
+    #[inline]
+    pub(super) fn apex_wildcard(&self) -> Option<Node<'_>> {
+        self.node(self.apex_wildcard)
+    }
+
+    /// The node that lies at this place; none at 0.
+    #[inline]
+    fn node(&self, at: u32) -> Option<Node<'_>> {
+        if at == 0 {
             return None;
         }
-        Some(Node::at(self.block().get(self.apex_node as usize..)?))
+        Some(Node::at(self.block().get(at as usize..)?))
     }
 
     /// The apex's name in lower case.
     #[inline]
     pub(super) fn apex(&self) -> &[u8] {
-        let end = self.start as usize + self.first as usize;
-        &self.octets[end - usize::from(self.apex_length)..end]
+        let at = self.start as usize + self.slot_octets();
+        &self.octets[at..at + usize::from(self.apex_length)]
     }
 
     /// Octets of the apex's name.
@@ -125,12 +141,18 @@ impl Leaf {
     /// All nodes.
     pub(super) fn nodes(&self) -> impl Iterator<Item = Node<'_>> {
         let block = self.block();
-        let mut at = self.first as usize;
+        // After the apex's name.
+        let mut at = self.slot_octets() + usize::from(self.apex_length);
         (0..self.len()).map(move |_| {
             let node = Node::at(&block[at..]);
             at += node.octets().len();
             node
         })
+    }
+
+    #[inline]
+    fn slot_octets(&self) -> usize {
+        SLOT * (self.mask as usize + 1)
     }
 
     /// How many nodes there are.

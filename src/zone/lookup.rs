@@ -56,10 +56,29 @@ pub enum Place<'z> {
     Missing(Ancestor<'z>),
 }
 
+impl<'z> Found<'z> {
+    /// The RRset of this type that answers.
+    #[inline]
+    pub fn answer(&self, qtype: RecordType) -> Option<Records<'z>> {
+        self.node.get(qtype).filter(|records| records.count() > 0 && !self.is_across_cut(qtype))
+    }
+
+    /// Whether that is a DS at the apex, on the wrong side of the cut: RFC 4035 §2.4 "MUST NOT", and §3.1.4.1 has the
+    /// parent's answered.
+    #[inline]
+    fn is_across_cut(&self, qtype: RecordType) -> bool {
+        qtype == RecordType::DS && self.node.is_apex()
+    }
+}
+
 /// Looks `qname` up, which is at or below the apex of `zone`. `None` if the zone has no contents.
-#[inline]
 pub fn lookup<'z>(zone: &'z Zone, qname: &Qname, qtype: RecordType) -> Option<Lookup<'z>> {
-    Some(match place(zone, qname)? {
+    lookup_at(place(zone, qname)?, qtype)
+}
+
+/// What the zone says about a name that stands at `place`, and a type.
+pub fn lookup_at(place: Place<'_>, qtype: RecordType) -> Option<Lookup<'_>> {
+    Some(match place {
         Place::Found(found) => match_type(found, qtype),
         // DS belongs to the parent's side of a cut (RFC 4035 §3.1.4.1).
         Place::Cut(cut) if cut.above == 0 && qtype == RecordType::DS => {
@@ -91,11 +110,7 @@ fn match_type(found: Found<'_>, qtype: RecordType) -> Lookup<'_> {
     if let Some(records) = found.node.get(qtype)
         && records.count() > 0
     {
-        // A DS at the apex is on the wrong side of the cut: RFC 4035 §2.4 "MUST NOT", and §3.1.4.1 has the parent's answered.
-        if qtype == RecordType::DS && found.node.is_apex() {
-            return Lookup::NoData(found);
-        }
-        return Lookup::Answer(found, records);
+        return if found.is_across_cut(qtype) { Lookup::NoData(found) } else { Lookup::Answer(found, records) };
     }
     if found.node.has(flag::CNAME)
         && let Some(cname) = found.node.get(RecordType::CNAME)
@@ -117,8 +132,7 @@ pub fn place<'z>(zone: &'z Zone, qname: &Qname) -> Option<Place<'z>> {
         if skipped >= above {
             break (zone.apex_node()?, above);
         }
-        let relative = &qname.octets()[qname.start(skipped)..apex_at];
-        if let Some(node) = zone.find(qname.hash(skipped), relative) {
+        if let Some(node) = zone.find_below(qname.hash(skipped), || &qname.octets()[qname.start(skipped)..apex_at]) {
             break (node, skipped);
         }
         skipped += 1;
@@ -133,20 +147,23 @@ pub fn place<'z>(zone: &'z Zone, qname: &Qname) -> Option<Place<'z>> {
         return Some(Place::Found(Found { node, synthesised: 0 }));
     }
     if flags & flag::WILDCARD_CHILD != 0 {
-        let encloser = &qname.octets()[qname.start(skipped)..apex_at];
-        if let Some(wildcard) = find_wildcard(zone, qname, skipped, encloser) {
+        let wildcard = match skipped == above {
+            true => zone.apex_wildcard(),
+            false => find_wildcard(zone, qname, skipped, apex_at),
+        };
+        if let Some(wildcard) = wildcard {
             return Some(Place::Found(Found { node: wildcard, synthesised: skipped }));
         }
     }
     Some(Place::Missing(Ancestor { node, above: skipped }))
 }
 
-#[inline]
-fn find_wildcard<'z>(zone: &'z Zone, qname: &Qname, skipped: usize, encloser: &[u8]) -> Option<Node<'z>> {
+/// The node of the wildcard under the name that is left of `qname` after `skipped` labels, below the apex, which begins
+/// at `apex_at`.
+#[inline(never)]
+fn find_wildcard<'z>(zone: &'z Zone, qname: &Qname, skipped: usize, apex_at: usize) -> Option<Node<'z>> {
     let hash = wildcard_hash(qname.hash(skipped));
-    if encloser.is_empty() {
-        return zone.find(hash, b"\x01*");
-    }
+    let encloser = &qname.octets()[qname.start(skipped)..apex_at];
     let mut relative = [0; 256];
     relative[..2].copy_from_slice(b"\x01*");
     relative[2..2 + encloser.len()].copy_from_slice(encloser);

@@ -100,6 +100,7 @@ impl<'z> Node<'z> {
     }
 
     /// The hash of the owner.
+    #[inline]
     pub fn hash(&self) -> NameHash {
         NameHash::from_le_bytes(*self.head.first_chunk().expect("a head of twenty octets"))
     }
@@ -289,9 +290,15 @@ impl<'z> Records<'z> {
         })
     }
 
+    /// Whether the records have weights.
+    #[inline]
+    pub fn has_weights(&self) -> bool {
+        self.entry[3] & WEIGHTED != 0
+    }
+
     /// The weight of each record by which it takes part in answers, if they differ.
-    pub fn weights(&self) -> Option<impl Iterator<Item = u16> + Clone + use<'z>> {
-        if self.entry[3] & WEIGHTED == 0 {
+    pub fn weights(&self) -> Option<impl Iterator<Item = u16> + use<'z>> {
+        if !self.has_weights() {
             return None;
         }
         let weights = &self.annotations()[self.patch_octets() + self.target_octets()..][..2 * self.count()];

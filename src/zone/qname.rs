@@ -17,13 +17,16 @@ pub type NameHash = u64;
 /// A folded name with its suffixes.
 #[derive(Clone)]
 pub struct Qname {
-    /// In lower case; eight octets longer than any name, so that whole words can be read anywhere in it.
-    octets: [u8; NAME_OCTETS_MAX + 9],
+    /// In lower case. What is behind the name means nothing.
+    octets: [u8; ROOM],
     length: usize,
     labels: usize,
     starts: [u8; LABELS_MAX + 1],
     hashes: [NameHash; LABELS_MAX + 1],
 }
+
+/// More octets than any name has, so that a whole word can be read wherever an octet can point.
+const ROOM: usize = NAME_OCTETS_MAX + 1 + 16;
 
 impl Default for Qname {
     fn default() -> Self {
@@ -35,7 +38,7 @@ impl Qname {
     /// The root.
     pub fn new() -> Self {
         Qname {
-            octets: [0; NAME_OCTETS_MAX + 9],
+            octets: [0; ROOM],
             length: 1,
             labels: 0,
             starts: [0; LABELS_MAX + 1],
@@ -52,24 +55,27 @@ impl Qname {
 
     /// Becomes the name that `wire` is: valid, uncompressed, with its root label.
     pub fn read(&mut self, wire: &[u8]) {
-        let length = wire.len().min(NAME_OCTETS_MAX);
-        self.octets[..length].copy_from_slice(&wire[..length]);
-        self.length = length;
-        fold(&mut self.octets, length);
-        let (mut at, mut labels) = (0, 0);
-        while self.octets[at] != 0 && labels < LABELS_MAX {
-            self.starts[labels] = at as u8;
+        let wire = &wire[..wire.len().min(NAME_OCTETS_MAX)];
+        fold(wire, &mut self.octets);
+        self.length = wire.len();
+        // Offsets are octets, so that none can be beyond the room.
+        let (mut at, mut labels) = (0u8, 0);
+        loop {
+            self.starts[labels] = at;
+            let length = self.octets[usize::from(at)];
+            if length == 0 || labels == LABELS_MAX {
+                break;
+            }
             labels += 1;
-            at = (at + 1 + usize::from(self.octets[at])).min(NAME_OCTETS_MAX);
+            at = at.wrapping_add(1).wrapping_add(length);
         }
-        self.starts[labels] = at as u8;
         self.labels = labels;
         let seed = &*SEED;
         let mut hash = seed.root;
         self.hashes[labels] = hash;
-        for label in (0..labels).rev() {
-            hash = extend(seed, hash, &self.octets, usize::from(self.starts[label]));
-            self.hashes[label] = hash;
+        for (start, place) in self.starts[..labels].iter().zip(&mut self.hashes[..labels]).rev() {
+            hash = extend(seed, hash, &self.octets, *start);
+            *place = hash;
         }
     }
 
@@ -132,20 +138,22 @@ static SEED: LazyLock<Seed> = LazyLock::new(|| {
 /// The hash of one more label in front of the name of `hash`: the label stands at `start`, length octet first, which
 /// makes `ab` + `c` and `a` + `bc` different.
 #[inline]
-fn extend(seed: &Seed, mut hash: NameHash, octets: &[u8; NAME_OCTETS_MAX + 9], start: usize) -> NameHash {
-    let mut left = usize::from(octets[start]) + 1;
+fn extend(seed: &Seed, mut hash: NameHash, octets: &[u8; ROOM], start: u8) -> NameHash {
     let mut at = start;
-    loop {
-        let word = word_at(octets, at);
-        if left <= 8 {
-            // The label's octets are the low ones; what follows it in the name is shifted out.
-            return mix(hash ^ (word & (u64::MAX >> (64 - 8 * left))), seed.multiplier);
-        }
-        hash = mix(hash ^ word, seed.multiplier);
-        at += 8;
-        left -= 8;
+    // Octets that are left beside the next one.
+    let mut more = octets[usize::from(start)];
+    while more > 7 {
+        hash = mix(hash ^ word_at(octets, at), seed.multiplier);
+        at = at.wrapping_add(8);
+        more -= 8;
     }
+    // The label's octets are the low ones; what follows it in the name is shifted out.
+    mix(hash ^ (word_at(octets, at) & MASKS[usize::from(more)]), seed.multiplier)
 }
+
+/// The low octets of a word: one more than the index.
+const MASKS: [u64; 8] =
+    [0xff, 0xffff, 0xff_ffff, u32::MAX as u64, u64::MAX >> 24, u64::MAX >> 16, u64::MAX >> 8, u64::MAX];
 
 /// A 64 by 64 bit multiplication, both halves of the product folded together: every bit of the input reaches every bit of
 /// the output.
@@ -157,25 +165,44 @@ fn mix(a: u64, b: u64) -> u64 {
 
 /// The eight octets from `at` on, the first one lowest.
 #[inline]
-fn word_at(octets: &[u8; NAME_OCTETS_MAX + 9], at: usize) -> u64 {
-    let at = at.min(NAME_OCTETS_MAX + 1);
+fn word_at(octets: &[u8; ROOM], at: u8) -> u64 {
+    let at = usize::from(at);
     u64::from_le_bytes(octets[at..at + 8].try_into().expect("a slice of eight octets"))
 }
 
-/// Turns the ASCII capitals among the first `length` octets, and up to seven after them, into small letters, a word at a
-/// time. Length octets are at most 63, below `A`.
+/// Copies `wire` with small letters in place of ASCII capitals, sixteen octets at a time; the last sixteen may overlap
+/// those before. Length octets are at most 63, below `A`.
 #[inline]
-fn fold(octets: &mut [u8; NAME_OCTETS_MAX + 9], length: usize) {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    for chunk in octets.as_chunks_mut::<8>().0[..length.div_ceil(8)].iter_mut() {
-        let word = u64::from_le_bytes(*chunk);
-        let low_bits = word & (0x7f * ONES);
-        // The top bit of each octet tells: at least 'A'; more than 'Z'; under 128.
-        let from_a = low_bits + (0x80 - u64::from(b'A')) * ONES;
-        let after_z = low_bits + (0x7f - u64::from(b'Z')) * ONES;
-        let capitals = !word & (from_a ^ after_z) & (0x80 * ONES);
-        *chunk = (word | (capitals >> 2)).to_le_bytes();
+fn fold(wire: &[u8], octets: &mut [u8; ROOM]) {
+    let (chunks, rest) = wire.as_chunks::<16>();
+    for (chunk, place) in chunks.iter().zip(octets.as_chunks_mut::<16>().0) {
+        *place = folded(chunk);
     }
+    match wire.last_chunk::<16>() {
+        _ if rest.is_empty() => {}
+        Some(last) => {
+            if let Some(place) = octets[wire.len() - 16..].first_chunk_mut() {
+                *place = folded(last);
+            }
+        }
+        None => {
+            let mut last = [0; 16];
+            for (octet, place) in rest.iter().zip(&mut last) {
+                *place = *octet;
+            }
+            octets[..16].copy_from_slice(&folded(&last));
+        }
+    }
+}
+
+/// A few machine instructions, as the compiler makes of it.
+#[inline]
+fn folded(octets: &[u8; 16]) -> [u8; 16] {
+    let mut folded = *octets;
+    for octet in &mut folded {
+        *octet |= u8::from(octet.is_ascii_uppercase()) << 5;
+    }
+    folded
 }
 
 #[cfg(test)]

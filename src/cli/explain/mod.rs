@@ -126,12 +126,17 @@ impl Question<'_> {
             route.status.as_ref().and_then(|status| names::domain_of_alias(status.canonical_name.as_deref()?));
         let domain = match of_alias {
             Some(domain) if !self.place.is_given("domain") => domain.to_owned(),
-            _ => match platform {
-                Some(platform) => platform.domain,
-                // Once more, to say why not.
-                None => Platform::find(self.place, self.access).await?.domain,
+            _ => match &platform {
+                Some(platform) => platform.domain.clone(),
+                None => domain_by(&router),
             },
         };
+        let strategy = match placed {
+            Some((_, strategy)) => strategy.parse().ok(),
+            // What the platform chooses by now, if that is known and one of ours.
+            None => platform.filter(|platform| platform.caveat.is_none()).map(|platform| platform.strategy),
+        };
+        let placement = Placement { router: placed.map(|(router, _)| router), strategy };
         let namespaces: Api<Namespace> = Api::all(self.access.client.clone());
         // Not everyone who may see a Route may see its Namespace; then a selector of namespaces is left out of account.
         let namespace = namespaces.get_opt(self.namespace).await.ok().flatten();
@@ -144,19 +149,32 @@ impl Question<'_> {
         }
         let key = ObjectKey::namespaced(self.namespace, self.name);
         let facts = RouteFacts::from(&route);
-        let now = judge_now(&key, &facts, placed, &namespace, &router, routes, &domain);
+        let now = judge_now(&key, &facts, placement, &namespace, &router, routes, &domain);
         let label = names::wanted_label(self.namespace, self.name, facts.subdomain.as_deref());
         let name = names::system_name(&label, &router.dns).unwrap_or_default();
         Ok(others.amend(now, &name, &router.dns))
     }
 }
 
-/// What the scheduler's filter says of a Router with so many routes; `placed` are the Router that the route is on, and the
-/// strategy that chose it.
+/// Where a route is, and by which strategy of ours it is placed, as far as it is known.
+#[derive(Debug, Clone, Copy, Default)]
+struct Placement<'a> {
+    router: Option<&'a str>,
+    strategy: Option<StrategyName>,
+}
+
+/// The platform's domain as a Router shows it that is named like its zone; else the Router's zone, whose names are what counts.
+fn domain_by(router: &Router) -> String {
+    let dns = router.spec.dns.as_deref().unwrap_or_default();
+    let name = router.metadata.name.as_deref().unwrap_or_default();
+    dns.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')).unwrap_or(dns).to_owned()
+}
+
+/// What the scheduler's filter says of a Router with so many routes.
 fn judge_now(
     key: &ObjectKey,
     route: &RouteFacts,
-    placed: Option<(&str, &str)>,
+    placement: Placement<'_>,
     namespace: &NamespaceFacts,
     router: &RouterFacts,
     routes: u32,
@@ -164,11 +182,10 @@ fn judge_now(
 ) -> Now {
     let is_platform_name = |host: &&str| takes_names_of(host, domain) || takes_names_of(host, &router.dns);
     let platform_host = route.host.as_deref().filter(is_platform_name);
-    let leaving = placed.map(|(on, _)| on).filter(|on| *on != router.name);
+    let leaving = placement.router.filter(|on| *on != router.name);
     let wish = Wish { key, route, namespace, platform_host, leaving };
-    let strategy = placed.and_then(|(_, strategy)| strategy.parse::<StrategyName>().ok());
     let shard = Shard { routes, ..Shard::default() };
-    match judge(&wish, router, &shard, strategy.map(StrategyName::strategy)) {
+    match judge(&wish, router, &shard, placement.strategy.map(StrategyName::strategy)) {
         Ok(()) => Now { eligible: true, reason: None, message: "could take the route".to_owned(), routes },
         Err(rejection) => {
             let (reason, message) = (Some(rejection.reason()), rejection.message().to_owned());
@@ -233,8 +250,8 @@ mod tests {
             let host = (rejection == Rejection::HostElsewhere).then(|| "shop-front.shard1.v3.example".into());
             let route = RouteFacts { host, ..RouteFacts::default() };
             let key = ObjectKey::namespaced("shop", "front");
-            let placed = Some(("shard1", "weighted"));
-            let now = judge_now(&key, &route, placed, &NamespaceFacts::default(), &router, 5, domain);
+            let placement = Placement { router: Some("shard1"), strategy: Some(StrategyName::Weighted) };
+            let now = judge_now(&key, &route, placement, &NamespaceFacts::default(), &router, 5, domain);
             assert_eq!((now.eligible, now.reason), (false, Some(rejection.reason())));
             let route: Route = serde_json::from_value(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
                 "metadata": {"namespace": "shop", "name": "front"}, "spec": {}}))
@@ -246,15 +263,29 @@ mod tests {
             left.retain(|other| *other != rejection);
         }
         assert!(left.is_empty(), "{left:?}");
-        // What a strategy would refuse counts only for who was placed by it.
+        // What a strategy would refuse counts only for who is placed by it.
         let router = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard2"},
             "spec": {"addresses": [{"ip": "192.0.2.1"}], "weight": 0}});
         let router = RouterFacts::new(serde_json::from_value(router).expect("a Router"), domain);
         let key = ObjectKey::namespaced("shop", "front");
-        for placed in [None, Some(("shard1", "round-robin")), Some(("shard1", "webhook")), Some(("shard1", "move"))] {
-            let route = RouteFacts::default();
-            let now = judge_now(&key, &route, placed, &NamespaceFacts::default(), &router, 5, domain);
-            assert!(now.eligible, "{placed:?}");
+        for (router_of_now, strategy, eligible) in [
+            (None, None, true),
+            (None, Some(StrategyName::Weighted), false),
+            (Some("shard1"), Some(StrategyName::RoundRobin), true),
+            (Some("shard1"), None, true),
+        ] {
+            let (route, placement) = (RouteFacts::default(), Placement { router: router_of_now, strategy });
+            let now = judge_now(&key, &route, placement, &NamespaceFacts::default(), &router, 5, domain);
+            assert_eq!(now.eligible, eligible, "{placement:?}");
+        }
+    }
+
+    #[test]
+    fn a_router_shows_the_domain() {
+        for (dns, domain) in [("s1.v3.example", "v3.example"), ("apps.other.example", "apps.other.example")] {
+            let router = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "s1"},
+                "spec": {"dns": dns}});
+            assert_eq!(domain_by(&serde_json::from_value(router).expect("a Router")), domain);
         }
     }
 }

@@ -102,6 +102,8 @@ struct Subject {
     probe: Option<Result<Probe, String>>,
     since: Timestamp,
     error: Option<String>,
+    /// Whether the verdict is by another check than the one of now, so that what is said of it may be so as well.
+    is_by_former: bool,
     /// Until when it waits for its first verdict.
     waits_until: Instant,
 }
@@ -176,6 +178,7 @@ impl Plan {
         if router.check.as_ref() != Some(check) {
             for subject in router.subjects.values_mut() {
                 subject.probe = None;
+                subject.is_by_former = true;
                 subject.judge.set_bounds(check.rise, check.fall);
             }
             router.check = Some(check.clone());
@@ -208,6 +211,8 @@ impl Plan {
                 probe: None,
                 since: told.map_or(time, |found| found.since),
                 error: told.and_then(|found| found.error.clone()),
+                // It may have changed while nobody looked.
+                is_by_former: told.is_some(),
                 waits_until,
             };
             if let Some(up) = verdict {
@@ -241,6 +246,11 @@ impl Plan {
             subject.since = time;
             subject.error = outcome.as_ref().err().cloned();
             self.metrics.set_up(name, *ip, outcome.is_ok());
+            subject.is_by_former = false;
+            self.dirty.insert((now + SETTLE, name.clone()));
+        } else if subject.is_by_former && subject.judge.verdict() == Some(outcome.is_ok()) {
+            subject.is_by_former = false;
+            subject.error = outcome.err();
             self.dirty.insert((now + SETTLE, name.clone()));
         }
     }
