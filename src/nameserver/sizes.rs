@@ -8,27 +8,30 @@ pub const BOUNDS: [u16; 16] = [32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 102
 /// How many buckets there are.
 pub const BUCKETS: usize = BOUNDS.len() + 1;
 
-/// All bounds up to [`TABLED_OCTETS_MAX`] are multiples of this, so that sizes between two multiples share a bucket.
+/// All bounds up to [`TABLED_OCTETS_MAX`] are multiples of this, so that sizes after one multiple and up to the next share
+/// a bucket.
 const STEP: usize = 16;
 /// What is larger is compared: no datagram of ours is, and a stream's message costs much more than that anyway.
 const TABLED_OCTETS_MAX: usize = 4096;
 
-const TABLE: [u8; TABLED_OCTETS_MAX / STEP + 1] = table();
+/// By how many steps lie below a size.
+const TABLE: [u8; TABLED_OCTETS_MAX / STEP] = table();
 
 /// The bucket of a message of so many octets: the first whose bound is not below it.
 #[inline]
 pub fn bucket(octets: usize) -> usize {
-    match TABLE.get((octets + STEP - 1) / STEP) {
+    // No octets are beyond the table, and compared.
+    match TABLE.get(octets.wrapping_sub(1) / STEP) {
         Some(bucket) => usize::from(*bucket),
         None => first_at_least(octets),
     }
 }
 
-const fn table() -> [u8; TABLED_OCTETS_MAX / STEP + 1] {
-    let mut table = [0; TABLED_OCTETS_MAX / STEP + 1];
+const fn table() -> [u8; TABLED_OCTETS_MAX / STEP] {
+    let mut table = [0; TABLED_OCTETS_MAX / STEP];
     let mut at = 0;
     while at < table.len() {
-        table[at] = first_at_least(at * STEP) as u8;
+        table[at] = first_at_least((at + 1) * STEP) as u8;
         at += 1;
     }
     table
