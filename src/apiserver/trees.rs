@@ -12,23 +12,26 @@ const TREES_MAX: usize = 256;
 
 /// The trees of one kind's objects, without their field sets.
 #[derive(Default)]
-pub struct Trees(Mutex<HashMap<Box<str>, (u64, Arc<Value>)>>);
+pub struct Trees(Mutex<HashMap<Box<str>, Tree>>);
+
+struct Tree {
+    revision: u64,
+    whole: Arc<Value>,
+}
 
 impl Trees {
     /// The tree of an object of this kind.
     pub fn of(&self, object: &Object) -> Arc<Value> {
         let mut trees = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((revision, tree)) = trees.get(object.key())
-            && *revision == object.revision
-        {
-            return tree.clone();
+        if let Some(tree) = trees.get(object.key()).filter(|tree| tree.revision == object.revision) {
+            return tree.whole.clone();
         }
-        let tree = Arc::new(object.tree_without_managed_fields());
+        let whole = Arc::new(object.tree_without_managed_fields());
         if trees.len() >= TREES_MAX {
             trees.clear();
         }
-        trees.insert(object.key().into(), (object.revision, tree.clone()));
-        tree
+        trees.insert(object.key().into(), Tree { revision: object.revision, whole: whole.clone() });
+        whole
     }
 }
 
