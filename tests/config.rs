@@ -167,6 +167,7 @@ fn faults_say_where_and_what() {
             &["\"name-quarantine\" is \"30\": must be a whole number and s, m, h or d"],
         ),
         ("name-quarantine = \"é\"", &[], &[], &["must be a whole number"]),
+        ("name-quarantine-max = 0", &[], &[], &["must be a number from 1 to 1000000"]),
         ("", &[], &[("roles", "scheduler")], &["the role scheduler needs an API: give --kubeconfig"]),
         ("", &[], &[("roles", "dns")], &["nothing to serve: give --zones"]),
         ("kubeconfig = \"k\"", &[], &[], &["leave out one of the two"]),

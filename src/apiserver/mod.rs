@@ -100,7 +100,12 @@ pub struct Platform {
     pub name_servers: Vec<String>,
     /// What of a Router cannot be used, a sentence for each fault: its sender is warned.
     pub examine: Examine,
+    /// Which labels' names in a Router's zone do not lead to it: the sender is warned of the routes that have them.
+    pub taken: Taken,
 }
+
+/// Tells the labels of a Router's zone whose names lead elsewhere, and why, in words that follow the name.
+pub type Taken = Box<dyn Fn(&serde_json::Value) -> Vec<(String, String)> + Send + Sync>;
 
 /// Tells the faults of a Router.
 pub type Examine = Box<dyn Fn(&serde_json::Value) -> Vec<String> + Send + Sync>;

@@ -27,8 +27,8 @@ chooses a context of it. What may be seen is what its user may see.
 **Settings.** Flags that are settings of the server mean what they mean there, and can be given in the file and by variables,
 too: see [Configuration](configuration.md).
 
-**Completion.** `signpost completion bash`, `zsh`, `fish`, `elvish` or `powershell` prints a script for the shell. That for bash
-also completes the names of Routers, Routes and namespaces, which it asks the API for.
+**Completion.** `signpost completion bash`, `zsh`, `fish`, `elvish` or `powershell` prints a script for the shell. Those
+for bash, zsh and fish also complete the names of Routers, Routes and namespaces, which they ask the API for.
 ";
 
 /// The arguments of every command that asks the API.

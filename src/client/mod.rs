@@ -35,6 +35,7 @@ pub mod server;
 pub mod slim;
 pub mod status;
 pub mod uid;
+pub mod unreached;
 pub mod write;
 
 /// How long connecting may take. The API is near; a longer wait only delays the next try.

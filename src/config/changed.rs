@@ -45,6 +45,7 @@ pub fn keys(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'static 
         "trail-quiet" => old.trail_quiet != new.trail_quiet,
         "trail-maximum" => old.trail_maximum != new.trail_maximum,
         "name-quarantine" => old.name_quarantine != new.name_quarantine,
+        "name-quarantine-max" => old.name_quarantine_max != new.name_quarantine_max,
         "server-id" => old.server_id != new.server_id,
         "server-version" => old.server_version != new.server_version,
         "dns-udp-payload" => old.dns_udp_payload != new.dns_udp_payload,

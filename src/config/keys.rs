@@ -459,6 +459,16 @@ pub static KEYS: &[Key] = &[
                `90s`.",
     },
     Key {
+        name: "name-quarantine-max",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "10000",
+        reloads: false,
+        help: "How many labels may be in quarantine for a namespace, from 1 to 1000000. Routes of one that has as many and need a \
+               new label wait, with the reason `NamesInQuarantine`, until one is free: else whoever makes and deletes Routes \
+               of ever new names would fill the store.",
+    },
+    Key {
         name: "server-id",
         shape: Shape::Text,
         value_name: "TEXT",
@@ -633,8 +643,8 @@ pub static KEYS: &[Key] = &[
         value_name: "N",
         default: "256",
         reloads: true,
-        help: "Probes of addresses that the leading controller has under way at a time, from 1 to 10000. With too few, probes come \
-               late.",
+        help: "Probes of addresses that the leading controller has under way at a time, from 1 to 10000. Routers share these \
+               places, so that one whose addresses hang delays no other's probes. With too few, probes come late.",
     },
     Key {
         name: "health-panic-threshold",

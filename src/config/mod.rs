@@ -268,6 +268,8 @@ pub struct Settings {
     pub trail_maximum: Duration,
     /// `name-quarantine`.
     pub name_quarantine: Duration,
+    /// `name-quarantine-max`, at least 1.
+    pub name_quarantine_max: u32,
     /// `server-id`, if one was given.
     pub server_id: Option<String>,
     /// `server-version`, if one was given.

@@ -81,6 +81,7 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
         trail_quiet: Some(reader.one("trail-quiet", "1d", duration)).filter(|quiet| !quiet.is_zero()),
         trail_maximum: reader.one("trail-maximum", "90d", duration),
         name_quarantine: reader.one("name-quarantine", "30d", duration),
+        name_quarantine_max: reader.one("name-quarantine-max", "10000", |text| number(text, 1..=1_000_000)),
         server_id: reader.optional("server-id", server_text),
         server_version: reader.optional("server-version", server_text),
         dns_udp_payload: reader.one("dns-udp-payload", "1232", |text| number(text, 512..=4096)),

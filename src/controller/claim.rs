@@ -120,8 +120,14 @@ pub fn judge(
             Some(wants && (is_proven || !settings.prove_hosts))
         }
         (ClaimKind::Label, Some(binding)) => Some(binding.label.eq_ignore_ascii_case(&claim.value)),
-        // It is about to be placed, and will say.
-        (ClaimKind::Label, None) => None,
+        // It is about to be placed, and will say. One made anew may wait for long, and has the label back when it is placed.
+        (ClaimKind::Label, None) => {
+            if is_holder {
+                None
+            } else {
+                Some(false)
+            }
+        }
     };
     match uses {
         Some(false) => Step::Release,
@@ -279,7 +285,13 @@ mod tests {
                 Some(binding("u1", "other")),
                 Step::Release,
             ),
-            ("made anew, not yet bound", held(label), Some(route("u2", None)), Some(binding("u1", "ns-app")), soon),
+            (
+                "made anew, not yet bound",
+                held(label),
+                Some(route("u2", None)),
+                Some(binding("u1", "ns-app")),
+                Step::Release,
+            ),
             ("made anew and bound", held(label), Some(route("u2", None)), Some(binding("u2", "ns-app")), Step::Adopt),
             ("made anew elsewhere", held(label), Some(route("u2", None)), Some(binding("u2", "x")), Step::Release),
             ("in quarantine", released(label, 1, Some(2_000_000)), None, None, Step::LookAgain(at(2_000_000))),

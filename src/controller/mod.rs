@@ -10,6 +10,7 @@ mod zone_watch;
 
 pub mod brake;
 pub mod health;
+mod turns;
 
 pub mod claim;
 pub mod domain;

@@ -30,7 +30,7 @@ use super::route::{self, BindingView, RouteView};
 use super::router::{self, Load, RouterView};
 use super::router_metrics::RouterMetrics;
 use super::standings::Standings;
-use crate::api::names::{host_claim_name, wildcards_above};
+use crate::api::names::{host_claim_name, label_claim_name, wildcards_above};
 use crate::api::v1alpha1::brake::Brake;
 use crate::api::v1alpha1::name_claim::{ClaimKind, NameClaim};
 use crate::api::v1alpha1::route::{ADMITTED, SCHEDULED, TRAIL_BLOCKED};
@@ -609,6 +609,7 @@ impl Placement {
             trails: trails.map_or(0, |trails| u32::try_from(trails.len()).unwrap_or(u32::MAX)),
             trails_until: trails.and_then(|trails| trails.last()).map(|(until, _)| *until),
             held: self.held,
+            taken: self.taken(router),
             blocked: self.blocked(router),
         }
     }
@@ -640,6 +641,18 @@ impl Placement {
         }
         let is_there = |key: &&ObjectKey| self.bindings.get(key).is_some_and(|binding| *binding.router == *router);
         u32::try_from(self.deleting.iter().filter(is_there).count()).unwrap_or(u32::MAX)
+    }
+
+    /// The routes on a Router whose names in its zone lead elsewhere, as many as it tells and one more.
+    fn taken(&self, router: &str) -> Vec<(ObjectKey, String, String)> {
+        let Some(view) = self.routers.get(&ObjectKey::cluster(router)) else { return Vec::new() };
+        let of_route = |(label, why): (&str, &str)| {
+            let holder = self.claims.get(&ObjectKey::cluster(&label_claim_name(label)))?.holder_key();
+            let binding = self.bindings.get(&holder)?;
+            let is_its = *binding.router == *router && binding.label.eq_ignore_ascii_case(label);
+            is_its.then(|| (holder, label.to_owned(), why.to_owned()))
+        };
+        view.taken().filter_map(of_route).take(router::FAULTS_TOLD_MAX + 1).collect()
     }
 
     /// The routes whose former names are records of a Router, as many as it tells and one more.

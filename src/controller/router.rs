@@ -3,13 +3,13 @@
 //! `Ready` speaks of serving: a Router is ready when it has an active address and its selectors can be read. One that is
 //! cordoned or draining still serves its routes; it is ready, for that reason, so that a deliberate step rings no alarm.
 //!
-//! `Accepted` speaks of the zone: what the compiler says against the Router's fields, with their paths, and which of its
-//! records stand where the former name of a route that has left would lead to it. Other faults that lie between objects or on
+//! `Accepted` speaks of the zone: what the compiler says against the Router's fields, with their paths, which names of routes
+//! on it lead elsewhere by its records, and which of these stand where the former name of a route that has left would lead to it. Other faults that lie between objects or on
 //! one name server, as a zone file at the same apex, are told by that name server's log.
 //!
 //! `Drained` speaks of one that is draining: what is left on it, and when it can be deleted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -17,6 +17,7 @@ use kube::Api;
 use kube::core::{Selector, SelectorExt as _};
 use serde_json::json;
 
+use super::live::shard::Expectation;
 use super::route::Labels;
 use super::zone::zones::examine;
 use crate::api::names::is_at_or_below;
@@ -47,6 +48,8 @@ pub struct Load {
     pub trails_until: Option<Timestamp>,
     /// How many RouteBindings the brake holds, on whatever Router they were.
     pub held: u32,
+    /// The routes on it whose names in its zone lead elsewhere, each with its label, and why. At most one more than is told.
+    pub taken: Vec<(ObjectKey, String, String)>,
     /// The routes that have left and whose former names do not lead to them, since the Router has records there; each with its
     /// label. At most one more than is told.
     pub blocked: Vec<(ObjectKey, String)>,
@@ -65,6 +68,8 @@ pub struct RouterView {
     capacity_hard: Option<u32>,
     /// Labels right below its zone's apex at which it has records of its own, in lower case.
     record_labels: BTreeSet<Box<str>>,
+    /// Labels whose names in its zone do not lead to it, and why.
+    taken: BTreeMap<Box<str>, Box<str>>,
     /// What its status should say of its readiness.
     ready: Statement,
     /// What its status should say of its fields, if they were examined.
@@ -96,6 +101,7 @@ impl RouterView {
             is_draining: router.spec.state == RouterState::Draining,
             capacity_hard: router.spec.capacity.as_ref().and_then(|capacity| capacity.hard),
             record_labels: platform.map_or_else(BTreeSet::new, |platform| record_labels(router, platform)),
+            taken: platform.map_or_else(BTreeMap::new, |platform| taken_labels(router, platform)),
             ready: Statement { kind: READY, is_true: true, reason: "Ready", message: String::new() },
             accepted: platform.map(|platform| acceptance(router, platform)),
             told: told(router),
@@ -127,6 +133,11 @@ impl RouterView {
     pub fn selects(&self, route: &Labels, namespace: &Labels) -> bool {
         let matches = |selector: &Option<Selector>, labels| selector.as_ref().is_some_and(|s| s.matches(labels));
         matches(&self.route_selector, route) && matches(&self.namespace_selector, namespace)
+    }
+
+    /// Labels, in lower case, whose names in its zone do not lead to it, and why, in words that follow the name.
+    pub fn taken(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.taken.iter().map(|(label, why)| (&**label, &**why))
     }
 
     /// Whether it has records of its own right below its zone's apex.
@@ -190,26 +201,29 @@ impl RouterView {
 
     /// What its status should say of its fields, this being on it, if they were examined.
     fn accepted(&self, load: &Load) -> Option<Statement> {
-        let mut accepted = self.accepted.clone()?;
-        let blocked: Vec<String> = load
-            .blocked
-            .iter()
-            .take(FAULTS_TOLD_MAX)
-            .map(|(route, label)| format!("{label}, where the route {route} was"))
-            .collect();
-        if blocked.is_empty() {
-            return Some(accepted);
-        }
-        let more = if load.blocked.len() > FAULTS_TOLD_MAX { ", and more" } else { "" };
-        let message = format!(
-            "spec.records: former names do not lead to their routes, since there are records at {}{more}; take these out",
-            blocked.join(", ")
-        );
-        if accepted.is_true {
-            return Some(Statement { kind: ACCEPTED, is_true: false, reason: "TrailBlocked", message });
-        }
-        accepted.message += &format!("; {message}");
-        Some(accepted)
+        let accepted = self.accepted.clone()?;
+        let more = |count: usize| if count > FAULTS_TOLD_MAX { ", and more" } else { "" };
+        let taken =
+            load.taken.iter().map(|(route, label, why)| format!("{label}, the name of the route {route}, {why}"));
+        let taken = told_of(taken).map(|told| {
+            let message = format!(
+                "names of routes on it lead elsewhere: {told}{}; take that out of spec.records, or move the routes",
+                more(load.taken.len())
+            );
+            ("NameTaken", message)
+        });
+        let blocked = load.blocked.iter().map(|(route, label)| format!("{label}, where the route {route} was"));
+        let blocked = told_of(blocked).map(|told| {
+            let message = format!(
+                "spec.records: former names do not lead to their routes, since there are records at {told}{}; take these out",
+                more(load.blocked.len())
+            );
+            ("TrailBlocked", message)
+        });
+        Some(taken.into_iter().chain(blocked).fold(accepted, |accepted, (reason, message)| match accepted.is_true {
+            true => Statement { kind: ACCEPTED, is_true: false, reason, message },
+            false => Statement { message: format!("{}; {message}", accepted.message), ..accepted },
+        }))
     }
 
     /// What its status should say of whether it is empty. One that is not draining, and never was, says nothing.
@@ -240,6 +254,12 @@ impl RouterView {
         };
         Some(Statement { kind: DRAINED, is_true, reason, message })
     }
+}
+
+/// As many of them as a condition tells; `None`: there are none.
+fn told_of(all: impl Iterator<Item = String>) -> Option<String> {
+    let told: Vec<String> = all.take(FAULTS_TOLD_MAX).collect();
+    (!told.is_empty()).then(|| told.join(", "))
 }
 
 /// What is left of so many routes on a Router that is draining, so many of which are being deleted.
@@ -317,6 +337,26 @@ fn acceptance(router: &Router, platform: &Settings) -> Statement {
         message.push_str(&format!("; and {} more", verdicts.len() - FAULTS_TOLD_MAX));
     }
     Statement { kind: ACCEPTED, is_true: false, reason: "InvalidFields", message }
+}
+
+/// The labels right below the apex whose names do not lead to a Router, and why: by its records, or since they are name
+/// servers'.
+pub fn taken_labels(router: &Router, platform: &Settings) -> BTreeMap<Box<str>, Box<str>> {
+    let Some(input) = RouterInput::read(router, &platform.domain_text(), &mut Vec::new()) else {
+        return BTreeMap::new();
+    };
+    let has_server = || platform.name_servers().iter().any(|server| server.name.is_at_or_below(&input.apex));
+    // Nearly no Router has any.
+    if router.spec.records.is_empty() && !has_server() {
+        return BTreeMap::new();
+    }
+    let expectation = Expectation::new(&input, platform);
+    let below = expectation.all_taken().filter(|owner| owner.parent().as_ref() == Some(&input.apex));
+    let labels = below.filter_map(|owner| {
+        let why = expectation.taken(owner)?.to_string();
+        Some((text_of(owner).split('.').next()?.to_ascii_lowercase().into(), why.into()))
+    });
+    labels.collect()
 }
 
 /// The labels right below the apex at which a Router has records of its own: no trail can be there.
@@ -448,6 +488,20 @@ mod tests {
             routers.accepted(&Load { blocked: blocked.clone(), ..Load::default() }).expect("it was examined");
         assert_eq!((accepted.is_true, accepted.reason), (false, "TrailBlocked"));
         assert!(accepted.message.contains("at shop-web, where the route shop/web was"), "{}", accepted.message);
+        // A route on it that lost its name is told of first.
+        let taken =
+            vec![(ObjectKey::namespaced("shop", "web"), "shop-web".to_owned(), "has addresses of its own".to_owned())];
+        let load = Load { blocked: blocked.clone(), taken, ..Load::default() };
+        let accepted = routers.accepted(&load).expect("it was examined");
+        assert_eq!((accepted.is_true, accepted.reason), (false, "NameTaken"));
+        assert!(
+            accepted.message.starts_with(
+                "names of routes on it lead elsewhere: shop-web, the name of the route shop/web, has addresses of its own; take"
+            ) && accepted.message.contains("; spec.records: former names"),
+            "{}",
+            accepted.message
+        );
+        assert_eq!(routers.taken().collect::<Vec<_>>(), [("shop-web", "has addresses of its own")]);
         // Beside other faults both are told.
         let routers = view(json!({"records": ["x A 300.1.1.1"]}), json!({}));
         let accepted = routers.accepted(&Load { blocked, ..Load::default() }).expect("it was examined");

@@ -23,6 +23,7 @@ use crate::apiserver::{self, ApiServer};
 use crate::client;
 use crate::compiler;
 use crate::config::Settings;
+use crate::controller::router::taken_labels;
 use crate::controller::zone::zones;
 use crate::httpd::{self, Limits};
 use crate::store::{self, Engine};
@@ -132,13 +133,19 @@ fn known_platform(settings: &Settings) -> apiserver::Platform {
         platform.name_servers().iter().map(|server| compiler::settings::text_of(&server.name)).collect()
     };
     let name_servers = platform.as_ref().map(names).unwrap_or_default();
+    let known = platform.clone();
     let examine = move |router: &serde_json::Value| {
         let router: Option<Router> = serde_json::from_value(router.clone()).ok();
         let (Some(platform), Some(router)) = (&platform, router) else { return Vec::new() };
         let verdicts = zones::examine(&router, platform);
         verdicts.into_iter().map(|verdict| format!("{}: {}", verdict.path, verdict.message)).collect()
     };
-    apiserver::Platform { name_servers, examine: Box::new(examine) }
+    let taken = move |router: &serde_json::Value| {
+        let router: Option<Router> = serde_json::from_value(router.clone()).ok();
+        let (Some(platform), Some(router)) = (&known, router) else { return Vec::new() };
+        taken_labels(&router, platform).into_iter().map(|(label, why)| (label.into(), why.into())).collect()
+    };
+    apiserver::Platform { name_servers, examine: Box::new(examine), taken: Box::new(taken) }
 }
 
 fn open_audit(settings: &Settings, data_dir: &DataDir) -> Result<Option<Arc<Audit>>, Error> {

@@ -299,6 +299,7 @@ impl Process {
             let instance = data_dir.instance()?;
             let host_key = settings.verify.hosts.then(|| data_dir.host_key()).transpose()?;
             let here = scheduling::Here { instance: &instance, listened: &listened, host_key, files, dials: &dials };
+            platform::check_chooser(&settings.chooser()).await;
             let started = scheduling::start(settings, clients, platform, base, here, &mut control, &admin);
             mirrors = started.mirrors;
             switch = Some(started.switch);
@@ -464,6 +465,7 @@ impl Process {
             });
         }
         if let Some(switch) = &self.switch {
+            platform::check_chooser(&chooser).await;
             let differs = *switch.borrow() != chooser;
             if differs || matches!(chooser, Chooser::Webhook(_)) {
                 switch.send_replace(chooser);

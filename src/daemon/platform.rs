@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::api::v1alpha1::zone::{ZoneNameServer, ZonePlatform};
 use crate::compiler::{self, settings::NameServer, settings::SettingsError, settings::text_of};
 use crate::config::{Settings, Strategy};
+use crate::scheduler::chooser::Chooser;
 use crate::scheduler::webhook;
 use crate::zone::Contents;
 
@@ -43,6 +44,15 @@ pub fn told(settings: &Settings, platform: &compiler::Settings, asked: &[SocketA
         drain_rate: settings.drain_rate,
         trail_minimum_seconds: seconds(settings.trail_minimum),
         trail_quiet_seconds: seconds(settings.trail_quiet.unwrap_or_default()),
+    }
+}
+
+/// Says at once, and not first in the explanation of each route, that a webhook cannot be asked.
+pub async fn check_chooser(chooser: &Chooser) {
+    if let Chooser::Webhook(settings) = chooser
+        && let Err(error) = webhook::check(settings).await
+    {
+        tracing::error!("webhook-ca: {error}: until it is mended {} places the routes", settings.fallback);
     }
 }
 

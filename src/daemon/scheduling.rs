@@ -109,6 +109,7 @@ pub fn start(
     settings.prove_hosts = host_key.is_some();
     settings.drain_rate = config.drain_rate;
     settings.trail_minimum = config.trail_minimum;
+    settings.quarantined_max = config.name_quarantine_max;
     settings.quiet = Quiet { time: config.trail_quiet, maximum: config.trail_maximum };
     let loops = Scheduler::sharing(scheduler, &scheduler::Views::of(shared), settings, metrics);
     let switch = loops.switch();
@@ -126,7 +127,9 @@ pub fn start(
     admin.metrics.collect(placement.router_metrics());
     admin.metrics.collect(placement.standings());
     let of = |owner: &'static str, probes: Vec<HealthProbe>| probes.into_iter().map(move |probe| (owner, probe));
-    let mirrors: Vec<_> = of("scheduler", loops.mirrors()).chain(of("placement", placement.mirrors())).collect();
+    let quarantine = vec![loops.quarantine_mirror()];
+    let mirrors = of("scheduler", loops.mirrors()).chain(of("quarantine", quarantine));
+    let mirrors: Vec<_> = mirrors.chain(of("placement", placement.mirrors())).collect();
     let watched = mirrors.clone();
     let check = admin.health.add("scheduler", "objects", "the objects have not been listed yet");
     tasks.spawn("scheduler", loops.run(leadership.clone(), stop.clone()));

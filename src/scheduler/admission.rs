@@ -7,6 +7,7 @@
 use tokio::time::Instant;
 
 use super::facts::{HostClaimFacts, RouteFacts};
+use super::lines::Place;
 use super::report::Report;
 use super::{FAILURES_TOLD, Scheduler, Subject};
 use crate::api::names::host_claim_name;
@@ -34,7 +35,7 @@ impl Scheduler {
         }
         let contest = self.hosts.contest(host, key)?;
         self.hosts.wait(key, &contest);
-        self.lines.join(&host_claim_name(host), (route.created, key.clone()));
+        self.lines.join(&host_claim_name(host), route.created, key);
         refused(contest.message)
     }
 
@@ -43,7 +44,7 @@ impl Scheduler {
     pub(super) fn reserve_host(&mut self, subject: &Subject) {
         let Some(host) = subject.custom_host() else { return };
         // Before the attempt, so that a release of the host during it is not missed.
-        self.lines.join(&host_claim_name(host), (subject.route.created, subject.key.clone()));
+        self.lines.join(&host_claim_name(host), subject.route.created, &subject.key);
         let woken = self.hosts.reserve(host, &subject.key);
         self.look_at(woken);
     }
@@ -114,18 +115,18 @@ impl Scheduler {
     pub(super) fn look_at(&mut self, woken: Vec<ObjectKey>) {
         let waits = |key: ObjectKey| {
             let route = self.routes.get(&key).filter(|route| !route.bound && !route.deleting)?;
-            Some((route.created, key))
+            Some(self.lines.place(route.created, &key))
         };
-        let mut woken: Vec<(i64, ObjectKey)> = woken.into_iter().filter_map(waits).collect();
+        let mut woken: Vec<Place> = woken.into_iter().filter_map(waits).collect();
         woken.sort_unstable();
-        woken.into_iter().for_each(|(_, key)| self.queue.push(key));
+        woken.into_iter().for_each(|(.., key)| self.queue.push(key));
     }
 
     /// The route, as it was, waits for its host no more: it is bound.
     pub(super) fn stop_waiting_for_host(&mut self, key: &ObjectKey, route: &RouteFacts) {
         self.hosts.stop(key);
         if let Some(host) = &route.host {
-            self.lines.leave(&host_claim_name(host), &(route.created, key.clone()));
+            self.lines.leave(&host_claim_name(host), route.created, key);
         }
     }
 
@@ -149,7 +150,7 @@ impl Scheduler {
         }
         let (routes, prove) = (&self.routes, self.settings.prove_hosts);
         let may = |key: &ObjectKey| routes.get(key).is_some_and(|route| may_have_host(&route, prove));
-        if let Some(next) = self.lines.pass_on(&claim, &(route.created, key.clone()), may) {
+        if let Some(next) = self.lines.pass_on(&claim, route.created, key, may) {
             self.queue.push(next);
         }
     }

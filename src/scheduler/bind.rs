@@ -18,7 +18,7 @@ use kube::Api;
 use kube::api::ObjectMeta;
 use tokio::time::timeout;
 
-use super::claim::{Claimed, claim};
+use super::claim::{Claimed, claim, has_a_claim};
 use super::decision::Placement;
 use super::facts::RouteFacts;
 use super::quiet::Quiet;
@@ -65,6 +65,8 @@ pub struct Plan {
     pub leaving: Option<Leaving>,
     /// The Router.
     pub placement: Placement,
+    /// How many labels are in quarantine for its namespace, if that is as many as may be: then it gets none that is new.
+    pub labels_kept: Option<u32>,
     /// When it was chosen.
     pub decided: std::time::Instant,
 }
@@ -90,6 +92,11 @@ pub enum Outcome {
     },
     /// Its host overlaps one that another namespace holds, as only the API knew.
     Overlaps,
+    /// It needs a new label, and its namespace may have none: so many are in quarantine for it.
+    LabelsKept {
+        /// As many as may be.
+        most: u32,
+    },
     /// The Route is not what was looked at any more.
     Changed,
     /// This process leads no more; nothing was written since.
@@ -116,6 +123,7 @@ impl Outcome {
             Outcome::Moved => "moved",
             Outcome::AlreadyBound => "already_bound",
             Outcome::NotAdmitted { .. } | Outcome::Overlaps => "not_admitted",
+            Outcome::LabelsKept { .. } => "unschedulable",
             Outcome::Changed => "changed",
             Outcome::Deposed => "deposed",
             Outcome::Fenced { .. } => "fenced",
@@ -162,6 +170,12 @@ impl Binder {
         };
         if !term.is_current() {
             return Ok(Outcome::Deposed);
+        }
+        if let Some(most) = plan.labels_kept {
+            let tried = if plan.host_is_own { 1 } else { usize::MAX };
+            if !has_a_claim(&self.client, labels(plan, &holder).take(tried), &holder, Timestamp::now()).await? {
+                return Ok(Outcome::LabelsKept { most });
+            }
         }
         if let Some(host) = plan.route.host.as_deref().filter(|_| !plan.host_is_own)
             && let Some(refusal) = self.claim_host(host, &holder).await?

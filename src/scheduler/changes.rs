@@ -115,6 +115,9 @@ impl Scheduler {
                 self.take_back(&key, &now);
             }
         } else if before.is_none_or(|before| !now.decides_as(&before)) {
+            if now.host.is_some() {
+                self.lines.arrive(&key);
+            }
             self.queue.push(key);
         }
     }

@@ -83,6 +83,25 @@ pub async fn claim(
     }
 }
 
+/// Whether there is a claim already for the first of `labels` that `holder` can have: so that it adds none to the ledger.
+pub async fn has_a_claim(
+    client: &kube::Client,
+    labels: impl Iterator<Item = String>,
+    holder: &Holder,
+    now: Timestamp,
+) -> kube::Result<bool> {
+    let api: Api<NameClaim> = Api::all(client.clone());
+    for label in labels {
+        match api.get_opt(&label_claim_name(&label)).await? {
+            None => return Ok(false),
+            Some(found) if judge(&found.spec, holder, now) != Verdict::Taken => return Ok(true),
+            Some(_) => {}
+        }
+    }
+    // None is left, which is found out, and told, by whoever claims them.
+    Ok(true)
+}
+
 /// Whether the server refuses the claim for what it claims.
 fn is_overlap(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };

@@ -44,6 +44,7 @@ use self::hosts::Hosts;
 use self::lines::Lines;
 use self::metrics::Metrics;
 use self::moving::Turned;
+use self::quarantine::{QuarantineFacts, Quarantined};
 use self::queue::{Queue, Waits};
 use self::quiet::Quiet;
 use self::rebind::{Cause, Leaving};
@@ -79,6 +80,7 @@ pub mod hosts;
 pub mod lines;
 pub mod metrics;
 mod moving;
+pub mod quarantine;
 pub mod queue;
 pub mod quiet;
 pub mod rebind;
@@ -126,6 +128,8 @@ pub struct Settings {
     pub trail_minimum: Duration,
     /// What keeps it beyond that.
     pub quiet: Quiet,
+    /// How many labels may be in quarantine for a namespace that is to get new ones.
+    pub quarantined_max: u32,
 }
 
 impl Settings {
@@ -143,6 +147,7 @@ impl Settings {
             drain_rate: 10,
             trail_minimum: Duration::from_secs(7 * 24 * 3600),
             quiet: Quiet::default(),
+            quarantined_max: 10_000,
         }
     }
 }
@@ -159,6 +164,7 @@ pub struct Scheduler {
     bindings: Store<BindingFacts>,
     namespaces: Store<NamespaceFacts>,
     host_claims: Store<HostClaimFacts>,
+    quarantine: Store<QuarantineFacts>,
     routers: Store<RouterFacts>,
     snapshot: Snapshot,
     queue: Queue,
@@ -174,6 +180,8 @@ pub struct Scheduler {
     lines: Lines,
     /// Custom hosts that overlap.
     hosts: Hosts,
+    /// Labels in quarantine.
+    quarantined: Quarantined,
     /// Routes just bound, with the time at which their status shall say so.
     settling: VecDeque<(Instant, ObjectKey)>,
     /// The routes on Routers that are draining.
@@ -193,6 +201,7 @@ struct Watched {
     routes: Changes<RouteFacts>,
     bindings: Changes<BindingFacts>,
     host_claims: Changes<HostClaimFacts>,
+    quarantine: Changes<QuarantineFacts>,
 }
 
 /// What goes on beside the loop.
@@ -286,12 +295,16 @@ impl Scheduler {
         let (routes, route_changes) = views.routes.read();
         let (bindings, binding_changes) = views.bindings.read();
         let (host_claims, claim_changes) = reflect::<NameClaim, _>(client.clone(), only_hosts, HostClaimFacts::from);
+        let in_quarantine = reflector::Settings { field_selector: Some(quarantine::SELECTOR.to_owned()), ..mirror() };
+        let (quarantine, quarantine_changes) =
+            reflect::<NameClaim, _>(client.clone(), in_quarantine, QuarantineFacts::from);
         let (switch, switched) = watch::channel(settings.chooser.clone());
         let binder = Binder { client: client.clone(), server: Arc::default(), domain, quiet: settings.quiet };
         Scheduler {
             queue: Queue::new(settings.waits.clone()),
             waking: Waking::default(),
             drain: Drain::new(settings.drain_rate, settings.concurrency),
+            quarantined: Quarantined::new(settings.quarantined_max),
             trail_turns: BTreeSet::new(),
             chooser: InUse::new(&settings.chooser, &metrics),
             rest: Rest::default(),
@@ -308,11 +321,13 @@ impl Scheduler {
                 routes: route_changes,
                 bindings: binding_changes,
                 host_claims: claim_changes,
+                quarantine: quarantine_changes,
             },
             routes,
             bindings,
             namespaces,
             host_claims,
+            quarantine,
             routers,
             snapshot: Snapshot::default(),
             lines: Lines::default(),
@@ -338,6 +353,11 @@ impl Scheduler {
             self.bindings.probe(),
             self.host_claims.probe(),
         ]
+    }
+
+    /// The health of the mirror of labels in quarantine: it is of the same kind of object as that of hosts.
+    pub fn quarantine_mirror(&self) -> HealthProbe {
+        self.quarantine.probe()
     }
 
     /// Schedules whenever `leadership` says that this process leads, until `stop`; then waits for what is under way, for
@@ -373,6 +393,10 @@ impl Scheduler {
                 change = self.watched.routes.next() => self.on_routes(change),
                 change = self.watched.bindings.next() => self.on_bindings(change),
                 change = self.watched.host_claims.next() => self.on_host_claims(change),
+                change = self.watched.quarantine.next() => {
+                    let roomy = self.quarantined.take(change);
+                    self.waking.for_namespaces(roomy);
+                }
                 Some(finished) = under_way.attempts.join_next_with_id() => self.on_landed(finished, &events),
                 Some(answered) = under_way.questions.join_next_with_id() => {
                     self.on_answered(answered, &mut under_way, &events);
@@ -546,7 +570,8 @@ impl Scheduler {
         }
         self.snapshot.assume(key.clone(), &placement.router, Instant::now());
         let decided = std::time::Instant::now();
-        let plan = Box::new(Plan { key, route, version, host_is_own, leaving, placement, decided });
+        let labels_kept = self.quarantined.is_full(key.namespace.as_deref().unwrap_or_default());
+        let plan = Box::new(Plan { key, route, version, host_is_own, leaving, placement, labels_kept, decided });
         let (binder, term, flying) = (self.binder.clone(), term.clone(), plan.key.clone());
         let task = under_way.attempts.spawn(async move {
             let outcome = binder.bind(&plan, &term).await;
@@ -624,6 +649,7 @@ impl Scheduler {
                 self.refuse(key, route, reason, message, events);
             }
             Outcome::Overlaps => self.on_overlap(key, route, events),
+            Outcome::LabelsKept { most } => self.on_labels_kept(key, route, most, events),
             Outcome::Changed | Outcome::Deposed => {
                 self.release_host(key, route);
                 self.queue.failed(key, Instant::now(), random());
@@ -646,6 +672,19 @@ impl Scheduler {
                 }
             }
         }
+    }
+
+    /// The route needs a new label, and its namespace may have none for now.
+    fn on_labels_kept(&mut self, key: &ObjectKey, route: &RouteFacts, most: u32, events: &Events) {
+        self.give_up_host(key, route);
+        if self.quarantined.is_full(key.namespace.as_deref().unwrap_or_default()).is_none() {
+            // One was freed meanwhile, which nobody tells a route that does not wait yet.
+            self.queue.failed(key, Instant::now(), random());
+            return;
+        }
+        self.queue.unschedulable(key, Instant::now(), random());
+        let (reason, message) = quarantine::refusal(most);
+        self.report(key, route, Report::unscheduled(&route.uid, reason, message, route.host.is_some()), events);
     }
 
     /// The route must not have its host, and waits until that changes.
@@ -757,6 +796,7 @@ impl Scheduler {
             && self.routes.is_synced()
             && self.bindings.is_synced()
             && self.host_claims.is_synced()
+            && self.quarantine.is_synced()
     }
 
     fn namespace(&self, key: &ObjectKey) -> Arc<NamespaceFacts> {

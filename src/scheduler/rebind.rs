@@ -238,6 +238,7 @@ mod tests {
                 strategy: "move",
                 explanation: Default::default(),
             },
+            labels_kept: None,
             decided: std::time::Instant::now(),
         }
     }

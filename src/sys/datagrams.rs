@@ -23,16 +23,16 @@ use super::trains::{CARS_MIN, Plan, Replies};
 /// nanoseconds each; more than 64 would only add to the latency of the first.
 pub const BATCH_MAX: usize = 64;
 
-/// How many octets of a query are received: as many as the server may say that it takes (RFC 6891 §6.2.3). What is longer
-/// arrives cut off, so the parser sees a message that ends too soon.
-pub const QUERY_OCTETS_MAX: usize = 4_096;
+/// How many octets of a query are received: any datagram, for whoever pads far beyond what the server says that it takes
+/// (RFC 6891 §6.2.3) has still sent a whole message. What is not used of a slot is never touched.
+pub const QUERY_OCTETS_MAX: usize = 65_535;
 
 /// How many octets a reply may have: as large as any server is commonly set to send by UDP.
 pub const REPLY_OCTETS_MAX: usize = 4_096;
 
 /// From one query to the next: an odd number of cache lines, so that the queries of a batch do not all fall into the same
 /// sets of the first-level cache, as they would at a multiple of 4,096.
-const QUERY_STRIDE: usize = QUERY_OCTETS_MAX + 64;
+const QUERY_STRIDE: usize = QUERY_OCTETS_MAX + 65;
 
 /// From one reply to the next, for the same reason.
 const REPLY_STRIDE: usize = REPLY_OCTETS_MAX + 64;
@@ -49,7 +49,7 @@ const CONTROL_OCTETS: usize = 64;
 // SAFETY: CMSG_SPACE only calculates.
 const CUTS_OCTETS: usize = unsafe { libc::CMSG_SPACE(size_of::<u16>() as libc::c_uint) } as usize;
 
-/// The memory of one worker's batches: some 550 KiB, of which only what is used is ever touched.
+/// The memory of one worker's batches: some 4.5 MiB, of which only what is used is ever touched.
 pub struct Batch {
     queries: Memory<u8>,
     replies: Memory<u8>,
@@ -608,15 +608,17 @@ mod tests {
     }
 
     #[test]
-    fn long_datagrams_are_cut_and_empty_ones_arrive() {
+    fn the_longest_datagrams_and_empty_ones_arrive() {
+        // What IPv4 leaves of its 65,535 octets.
+        const LONGEST: usize = 65_507;
         let (server, there) = socket("127.0.0.1:0");
         let (client, here) = socket("127.0.0.1:0");
-        client.send_to(&[7; QUERY_OCTETS_MAX + 100], there).unwrap();
+        client.send_to(&[7; LONGEST], there).unwrap();
         client.send_to(&[], there).unwrap();
         let mut batch = Batch::new();
         assert_eq!(batch.receive(server.as_fd(), Wait::ForOne).unwrap(), 2);
         let seen: Vec<_> = batch.each().map(|datagram| (datagram.query.len(), datagram.source)).collect();
-        assert_eq!(seen, [(QUERY_OCTETS_MAX, here), (0, here)]);
+        assert_eq!(seen, [(LONGEST, here), (0, here)]);
     }
 
     #[test]

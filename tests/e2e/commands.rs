@@ -376,6 +376,103 @@ fn bash_completes_the_names_of_the_apis_objects() {
     assert!(!complete(&["drain", "router", ""]).contains(&routers[0]), "nobody is there to ask, and nothing is said");
 }
 
+/// What an interactive zsh makes of each of these lines where the tabulator is pressed at its end, with a folder in which the script
+/// is found as an installed one is.
+const ZSH_TYPES: &str = r#"
+zmodload zsh/zpty zsh/datetime
+zpty -b shell "TERM=dumb zsh -f -i"
+# Waits for what the shell says, for half a minute at most.
+expect() {
+    local chunk
+    heard=
+    float until=$(( EPOCHREALTIME + 30 ))
+    while [[ $heard != *$1* ]] && (( EPOCHREALTIME < until )); do
+        if zpty -r -t shell chunk; then heard+=$chunk; else sleep 0.02; fi
+    done
+    [[ $heard == *$1* ]] || { print -r -- "not heard: $1; but: $heard"; exit 1 }
+}
+zpty -w shell 'PS1= PS2= RPS1=; unsetopt zle_bracketed_paste prompt_cr prompt_sp beep; stty -echo; setopt no_auto_menu no_list_beep'
+zpty -w shell "fpath=(${(qqq)FOLDER} \$fpath); autoload -U compinit; compinit -u -D; compdef _signpost signpost"
+zpty -w shell 'tell() { print; print -r -- "<<$BUFFER>>"; BUFFER= }; zle -N tell; bindkey "^X" tell; bindkey "^I" complete-word'
+zpty -w shell "hash signpost=${(qqq)PROGRAM}; print -r -- rea''dy"
+expect ready
+for line in "$@"; do
+    zpty -n -w shell "$line"$'\t\C-X'
+    expect '>>'
+    print -r -- "${${heard#*<<}%%>>*}"
+done
+zpty -d shell
+"#;
+
+#[test]
+fn zsh_completes_the_names_of_the_apis_objects() {
+    let Example { data, server, .. } = Example::start();
+    let folder = DataDir::new();
+    std::fs::write(folder.join("_signpost"), ok(&["completion", "zsh"])).expect("written");
+    let typed = |lines: &[&str]| -> Vec<String> {
+        let arguments = [&["-f", "-c", ZSH_TYPES, "zsh"], lines].concat();
+        let mut command = bare("zsh", &arguments);
+        command.env("SIGNPOST_KUBECONFIG", data.join("kubeconfig"));
+        let ran = ran(command.env("FOLDER", folder.path()).env("PROGRAM", program()));
+        assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+        ran.out.lines().map(|line| line.trim_end_matches('\r').to_owned()).collect()
+    };
+    // Twice: the script is loaded by the first.
+    let lines = [
+        "signpost cordon shard1",
+        "signpost cordon sha",
+        "signpost explain route foo-bar/va",
+        "signpost move route x --to shard2",
+        "signpost explain route x --why-not=sha",
+    ];
+    let expected = [
+        "signpost cordon shard1 ",
+        "signpost cordon shard",
+        "signpost explain route foo-bar/vault ",
+        "signpost move route x --to shard2 ",
+        "signpost explain route x --why-not=shard",
+    ];
+    assert_eq!(typed(&lines), expected);
+    assert_eq!(
+        typed(&["signpost explain route --why", "signpost unc"]),
+        ["signpost explain route --why-not=", "signpost uncordon "]
+    );
+    drop(server);
+    assert_eq!(typed(&["signpost cordon sha"]), ["signpost cordon sha"], "nobody is there to ask");
+}
+
+#[test]
+fn fish_completes_the_names_of_the_apis_objects() {
+    let Example { data, server, kubectl, .. } = Example::start();
+    let home = DataDir::new();
+    let complete = |line: &str| -> Vec<String> {
+        let program = program();
+        let script = format!(
+            "'{program}' completion fish | source; function signpost; '{program}' $argv; end; complete -C '{line}'"
+        );
+        let mut command = bare("fish", &["--no-config", "-c", &script]);
+        command.env("SIGNPOST_KUBECONFIG", data.join("kubeconfig")).env("HOME", home.path());
+        let ran = ran(&mut command);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{line}");
+        ran.out.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect()
+    };
+    let names = |arguments: &[&str]| -> Vec<String> {
+        let list = kubectl.json(arguments);
+        let items = list["items"].as_array().expect("a list").iter();
+        items.map(|item| item["metadata"]["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    let routers = names(&["routers.signpost.dev"]);
+    assert_eq!(complete("signpost drain router "), routers);
+    assert_eq!(complete("signpost cordon shard1"), ["shard1"]);
+    assert_eq!(complete("signpost move route foo-bar/vault --to "), routers);
+    assert_eq!(complete("signpost explain route -n foo-bar "), names(&["routes.signpost.dev", "-n", "foo-bar"]));
+    assert_eq!(complete("signpost explain route foo-bar/va"), ["foo-bar/vault"]);
+    assert!(complete("signpost explain route --wh").contains(&"--why-not".to_owned()), "options are as they were");
+    assert!(complete("signpost unc").contains(&"uncordon".to_owned()), "and so are commands");
+    drop(server);
+    assert!(!complete("signpost drain router ").contains(&routers[0]), "nobody is there to ask, and nothing is said");
+}
+
 #[test]
 fn a_backup_is_taken_running_and_stopped_and_restored() {
     let Example { data, server, kubectl, admin, .. } = Example::start();

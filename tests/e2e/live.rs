@@ -97,13 +97,41 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
     kubectl.ok(&["patch", "router", "one", "--type=json", "-p", &state("active")]);
     wait(&kubectl, "cart", "Resolvable");
 
+    // Records take its name: whoever writes them is warned, and the Router and the route say so.
+    let records = |records: &str| format!(r#"{{"spec":{{"records":[{records}]}}}}"#);
+    let patch = |text: &str| {
+        let patched = kubectl.run(&["patch", "router", "one", "--type=merge", "-p", text]);
+        let told = String::from_utf8_lossy(&patched.stderr).into_owned();
+        assert!(patched.status.success(), "{told}");
+        told
+    };
+    let patched = patch(&records(r#""shop-cart CNAME elsewhere.example.""#));
+    let warning = "names of routes on this Router lead elsewhere by now, and the routes say NameTaken: shop-cart, the name of the \
+                   route shop/cart, is an alias of elsewhere.example";
+    assert!(patched.contains(warning), "{patched}");
+    wait(&kubectl, "cart", "Resolvable=False");
+    assert_eq!(resolvable(&kubectl, "cart").expect("it was waited for").1, "NameTaken");
+    let accepted = |status: &str| {
+        kubectl.ok(&["wait", "router/one", &format!("--for=condition=Accepted={status}"), "--timeout=60s"]);
+        let router = kubectl.json(&["router", "one"]);
+        let conditions = router["status"]["conditions"].as_array().expect("it has some").clone();
+        let accepted = conditions.into_iter().find(|one| one["type"] == "Accepted").expect("it was waited for");
+        format!("{} {}", accepted["reason"], accepted["message"])
+    };
+    let said = accepted("False");
+    assert!(said.contains("NameTaken") && said.contains("shop-cart, the name of the route shop/cart, is an"), "{said}");
+    let mended = patch(&records(""));
+    assert!(!mended.contains("NameTaken"), "{mended}");
+    accepted("True");
+    wait(&kubectl, "cart", "Resolvable");
+
     let told = eventually("each step is told by an Event", || {
         let told = events(&kubectl, "cart");
         let count = |reason: &str| told.iter().filter(|found| *found == reason).count();
-        (count("Resolvable") == 2).then(|| told.clone())
+        (count("Resolvable") == 3).then(|| told.clone())
     });
     let count = |reason: &str| told.iter().filter(|found| *found == reason).count();
-    assert_eq!((count("Published"), count("NotResolvable")), (1, 1), "{told:?}");
+    assert_eq!((count("Published"), count("NotResolvable")), (1, 2), "{told:?}");
     let scrape = Scrape::of(server.admin);
     assert_eq!(scrape.sum("signpost_route_create_to_resolvable_seconds_count", &[]), 2.0);
     assert!(scrape.sum("signpost_verify_checks_total", &[("outcome", "right")]) >= 3.0);

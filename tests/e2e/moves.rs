@@ -147,6 +147,11 @@ fn a_route_moves_and_a_shard_is_emptied() {
     // A trail ends by itself after half a minute: the time that caches may hold the pointers.
     let drained = told(&data, &["drain", "router", "shard1"]);
     assert!(drained.contains("shop/api") && drained.contains("--for=jsonpath='{.status.routes}'=0"), "{drained}");
+    assert!(
+        drained.contains("1 of its routes has nowhere to go")
+            && drained.contains("\nonce that is done, its routes have left when"),
+        "{drained}"
+    );
     eventually("there is nowhere to go, which it says", || {
         let conditions = status("api")["conditions"].clone();
         let pending = conditions.as_array()?.iter().find(|one| one["type"] == "MovePending")?.clone();

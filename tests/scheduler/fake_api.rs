@@ -334,8 +334,18 @@ impl FakeApi {
                         }
                         let start = state.history.partition_point(|event| event.version <= seen);
                         let events = state.history[start..].iter();
-                        let events = events.filter(|event| target.selects(&event.plural, &event.object));
-                        let mut lines: Vec<String> = events.map(|event| line(event.kind, &event.object)).collect();
+                        let events = events.filter_map(|event| {
+                            let kind = if target.selects(&event.plural, &event.object) {
+                                event.kind
+                            } else if event.plural == target.plural && target.query.contains_key("fieldSelector") {
+                                // Whether it was selected before is not kept: who never heard of it passes that over.
+                                "DELETED"
+                            } else {
+                                return None;
+                            };
+                            Some(line(kind, &event.object))
+                        });
+                        let mut lines: Vec<String> = events.collect();
                         if faults.disorder {
                             lines = lines.into_iter().rev().flat_map(|line| [line.clone(), line]).collect();
                         }
@@ -556,7 +566,12 @@ impl Target {
             let (label, value) = selector.split_once('=').expect("only equality is known here");
             object["metadata"]["labels"][label] == value
         });
-        plural == self.plural && in_namespace && labelled
+        let chosen = self.query.get("fieldSelector").is_none_or(|selector| {
+            let field = selector.strip_suffix("!=").expect("only whether a field is there is known here");
+            let value = field.split('.').fold(object, |value, name| &value[name]);
+            value.as_str().is_some_and(|text| !text.is_empty())
+        });
+        plural == self.plural && in_namespace && labelled && chosen
     }
 
     fn clone_selection(&self) -> Self {
@@ -583,7 +598,7 @@ fn parse(request: &Request) -> Target {
     let at = |index: usize| rest.get(index).cloned().unwrap_or_default();
     let query = request.uri().query().unwrap_or_default().split('&').filter_map(|pair| {
         let (name, value) = pair.split_once('=')?;
-        Some((name.to_owned(), value.replace("%3D", "=").replace("%2F", "/")))
+        Some((name.to_owned(), value.replace("%3D", "=").replace("%2F", "/").replace("%21", "!")))
     });
     let query = query.collect();
     if rest.len() >= 3 && rest[0] == "namespaces" {

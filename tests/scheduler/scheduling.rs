@@ -140,7 +140,7 @@ async fn routes_are_placed_in_turn_by_two_writes_each() {
     assert_eq!(per_router(&api), [1, 2, 3].map(|i| (format!("shard{i}"), 100)).into());
     check_all(&api);
     for (request, count) in
-        [("POST routebindings", 300), ("POST nameclaims", 300), ("PATCH routes", 0), ("GET nameclaims", 1)]
+        [("POST routebindings", 300), ("POST nameclaims", 300), ("PATCH routes", 0), ("GET nameclaims", 2)]
     {
         assert_eq!(api.requests(request), count, "{request}");
     }
@@ -455,6 +455,51 @@ async fn colliding_and_quarantined_names() {
     let pair = [label("foo", "bar-baz"), label("foo-bar", "baz")];
     assert!(pair.contains(&"foo-bar-baz".to_owned()) && pair[0] != pair[1], "{pair:?}");
     running.stop().await;
+}
+
+#[tokio::test]
+async fn a_namespace_with_many_names_in_quarantine_gets_no_new_one() {
+    for our_own in [false, true] {
+        let api = platform(1, 1);
+        let api = if our_own { api.our_own() } else { api };
+        api.put("namespaces", namespace("other"));
+        let claim = |label: &str, name: &str, is_released: bool| {
+            let mut spec = json!({"type": "label", "value": label, "since": "2025-01-01T00:00:00Z",
+                "holder": {"namespace": "ns", "name": name, "uid": format!("of-{name}")}});
+            if is_released {
+                spec["releasedAt"] = json!("2025-01-02T00:00:00Z");
+                spec["quarantineUntil"] = json!("2999-01-01T00:00:00Z");
+            }
+            json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "NameClaim", "metadata": {"name": label}, "spec": spec})
+        };
+        for number in 1..=3 {
+            api.put("nameclaims", claim(&format!("ns-old{number}"), &format!("old{number}"), true));
+        }
+        api.put("nameclaims", claim("ns-placed", "placed", false));
+        let running = start_with(&api, |settings| settings.quarantined_max = 2);
+        // Neither an old name, nor one that was never let go, is a new one; and another namespace's are its own affair.
+        api.put("routes", route("ns", "old1", &json!({})));
+        until("its label comes back", || scheduled(&api) == 1).await;
+        for (namespace, name) in [("ns", "new"), ("ns", "placed"), ("other", "new")] {
+            api.put("routes", route(namespace, name, &json!({"host": format!("{name}.{namespace}.example")})));
+        }
+        until("those that need no new one of the namespace are placed", || scheduled(&api) == 3).await;
+        let why = || condition(&api.get("routes", "ns", "new").expect("it is there"), "Scheduled");
+        until("the new one is told why it waits", || {
+            why().is_some_and(|(status, reason, message)| {
+                status == "False" && reason == "NamesInQuarantine" && message.starts_with("2 labels of former routes")
+            })
+        })
+        .await;
+        assert!(api.get("nameclaims", "", "ns-new").is_none(), "it holds no name");
+        let hosts = api.all("nameclaims").into_iter().filter(|claim| claim["spec"]["value"] == "new.ns.example");
+        assert_eq!(hosts.count(), 0, "nor a host that it could not use");
+        // One is free: it goes on at once.
+        api.delete("nameclaims", "", "ns-old2");
+        until("it is placed", || scheduled(&api) == 4).await;
+        check_all(&api);
+        running.stop().await;
+    }
 }
 
 #[tokio::test]

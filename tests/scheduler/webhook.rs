@@ -304,7 +304,11 @@ async fn over_tls_its_certificate_must_be_of_an_authority_that_is_trusted() {
     let absent = folder.path().join("absent.pem");
     for (authorities, strategy, part) in [
         (Some(ca), "webhook", "webhook chose shard2"),
-        (None, "least-routes", "the webhook cannot be reached: invalid peer certificate"),
+        (
+            None,
+            "least-routes",
+            "the webhook cannot be reached: no authority that this machine trusts vouches for the certificate",
+        ),
         (Some(absent), "least-routes", "absent.pem: No such file"),
     ] {
         let api = platform(1, 2);

@@ -126,7 +126,10 @@ pub(crate) async fn change(
         }
         match apply_change(writer, name, &live, new, part, managed).await {
             Ok(object) => {
-                let warnings = if part == Part::Main { writer.warnings(&object) } else { Vec::new() };
+                let mut warnings = if part == Part::Main { writer.warnings(&object) } else { Vec::new() };
+                if part == Part::Main {
+                    warnings.extend(writer.warning_of_names(&object).await);
+                }
                 return Ok(Some(Written { status: StatusCode::OK, object, warnings }));
             }
             Err(Lost::Race { .. }) => fresh = true,

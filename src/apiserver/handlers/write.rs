@@ -144,6 +144,15 @@ impl<'a> Writer<'a> {
         registry::router::taken_hosts(&router, &self.server.domain, &reader).await.ok().flatten()
     }
 
+    /// What the sender of a Router should know of the names of routes on it.
+    pub(crate) async fn warning_of_names(&self, object: &Object) -> Option<String> {
+        let platform = self.server.platform.get().filter(|_| self.kind.kind == "Router")?;
+        let (router, reader) = (respond::as_tree(self.kind, object), CacheReader { server: self.server });
+        let taken = (platform.taken)(&router);
+        // It was written, whatever comes of this.
+        registry::router::taken_names(&router, &taken, &reader).await.ok().flatten()
+    }
+
     fn context(&self) -> Context<'_> {
         Context {
             identity: self.identity,

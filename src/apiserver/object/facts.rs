@@ -210,8 +210,8 @@ mod tests {
         );
         assert_eq!((facts.key(), &*facts.uid()), ("one", "u-1"));
         assert_eq!(facts.labels().collect::<Vec<_>>(), [("a", ""), ("ä", long.as_str())]);
-        let fields: Vec<_> = (0..6).map(|place| facts.field(place)).collect();
-        assert_eq!(fields, [Some("label"), Some(long.as_str()), Some("n"), Some(""), Some("u"), None]);
+        let fields: Vec<_> = (0..7).map(|place| facts.field(place)).collect();
+        assert_eq!(fields, [Some("label"), Some(long.as_str()), Some("n"), Some(""), Some("u"), Some(""), None]);
         let owners: Vec<_> = facts.owners().into_iter().map(|owner| (owner.name, owner.blocks)).collect();
         assert_eq!(owners, [("one".into(), true), ("two".into(), false)]);
     }

@@ -303,12 +303,19 @@ fn route(domain: Option<&str>) -> Vec<Rule> {
     ];
     if let Some(domain) = domain {
         let host = format!("{new_host}.lowerAscii()");
+        let subdomain = text("self", "subdomain");
+        // A definition does not see the namespace, with which the label of its own name begins, nor whether a Router has the
+        // zone: the scheduler does, and admits no other host below the domain.
+        let is_own_wish = format!(
+            "({subdomain} != '' ? {host}.startsWith({subdomain}.lowerAscii() + '.') : {host}.indexOf('.') > 0 && \
+             {host}.substring(0, {host}.indexOf('.')).endsWith('-' + self.metadata.name.replace('.', '-')))"
+        );
         rules.push(about(
             "",
             ".spec.host",
             format!(
-                "!({host} == '{domain}' || {host}.endsWith('.{domain}')) || has(self.status) && has(self.status.names) && \
-                 self.status.names.exists(n, n.type == 'system' && n.name.lowerAscii() == {host})"
+                "!({host} == '{domain}' || {host}.endsWith('.{domain}')) || {is_own_wish} || has(self.status) && \
+                 has(self.status.names) && self.status.names.exists(n, n.type == 'system' && n.name.lowerAscii() == {host})"
             ),
             format!(
                 "names below {domain} are given by the platform; leave host empty to get one, and set subdomain to choose \

@@ -43,6 +43,7 @@ pub(super) fn kind() -> Kind {
             "spec.holder.namespace",
             "spec.holder.name",
             "spec.holder.uid",
+            "spec.quarantineUntil",
         ]),
         time_to_live: None,
         view: None,

@@ -149,10 +149,7 @@ impl Rules for Routes {
 
     fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
         let spec = &object["spec"];
-        // Whether a Router has the zone of its own name is looked up before the commit.
-        let host =
-            if wanted_zone(context, object).is_some() { None } else { host_fault(context.domain, &spec["host"]) };
-        let mut causes: Vec<Cause> = host.into_iter().collect();
+        let mut causes: Vec<Cause> = wished_host_fault(context, object).into_iter().collect();
         causes.extend(subdomain_fault(&spec["subdomain"]));
         causes.extend(faults(spec));
         causes
@@ -161,8 +158,12 @@ impl Rules for Routes {
     fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
         let (before, after) = (&old["spec"], &new["spec"]);
         let mut causes = Vec::new();
-        if text(&before["host"]) != text(&after["host"]) {
-            causes.extend(host_change_fault(context.domain, old, after));
+        if is_scheduled(old) {
+            if text(&before["host"]) != text(&after["host"]) {
+                causes.extend(host_change_fault(old, after));
+            }
+        } else if wishes_another_name(old, new) {
+            causes.extend(wished_host_fault(context, new));
         }
         if text(&before["subdomain"]) != text(&after["subdomain"]) {
             causes.extend(match is_scheduled(old) {
@@ -206,6 +207,11 @@ impl Rules for Routes {
             }
             match operation {
                 Operation::Create(object) => guard_host(context, object, reader).await?,
+                Operation::Update { old, new } if !is_scheduled(old) => {
+                    if wishes_another_name(old, new) {
+                        guard_host(context, new, reader).await?;
+                    }
+                }
                 Operation::Update { old, new } if text(&old["spec"]["host"]) != text(&new["spec"]["host"]) => {
                     // Its own system name is in a zone of ours, of course; the validation has let nothing else pass.
                     if own_system_name(old) != text(&new["spec"]["host"]) {
@@ -300,11 +306,22 @@ fn host_fault(domain: &str, value: &Value) -> Option<Cause> {
     })
 }
 
-/// A Route that is not scheduled may take any host; one that is may only say its own system name, or stop saying it.
-fn host_change_fault(domain: &str, old: &Value, after: &Value) -> Option<Cause> {
-    if !is_scheduled(old) {
-        return host_fault(domain, &after["host"]);
+/// Whether a Route that is not scheduled asks for another name than before: its own name depends on its subdomain.
+fn wishes_another_name(old: &Value, new: &Value) -> bool {
+    ["host", "subdomain"].iter().any(|name| text(&old["spec"][*name]) != text(&new["spec"][*name]))
+}
+
+/// What is wrong with the host of a Route that is not scheduled. Whether a Router has the zone of its own name is looked up before
+/// the commit.
+fn wished_host_fault(context: &Context<'_>, route: &Value) -> Option<Cause> {
+    match wanted_zone(context, route) {
+        Some(_) => None,
+        None => host_fault(context.domain, &route["spec"]["host"]),
     }
+}
+
+/// A Route that is scheduled may only say its own system name as its host, or stop saying it.
+fn host_change_fault(old: &Value, after: &Value) -> Option<Cause> {
     let own = own_system_name(old);
     let is_own = |host: Option<&str>| match (own, host) {
         (_, None) => true,
@@ -324,7 +341,7 @@ fn wanted_zone<'a>(context: &Context<'_>, route: &'a Value) -> Option<&'a str> {
     (names::is_host_label(&wanted) && wanted.eq_ignore_ascii_case(label)).then_some(zone)
 }
 
-/// Refuses a new Route the names of the platform, but for its own on a Router that is there: so what was read of a Route can be
+/// Refuses a Route that is not scheduled the names of the platform, but for its own on a Router that is there: so what was read of a Route can be
 /// made again.
 async fn guard_host(context: &Context<'_>, route: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let host = &route["spec"]["host"];
@@ -558,7 +575,10 @@ mod tests {
         let own = "n-r.s1.v3.example";
         for (old, spec, good) in [
             (route(json!({})), json!({"host": "a.shop.test", "subdomain": "b"}), true),
-            (route(json!({})), json!({"host": own}), false),
+            (route(json!({})), json!({"host": own}), true),
+            (route(json!({"host": own})), json!({"host": own, "path": "/x"}), true),
+            (route(json!({"host": own})), json!({"host": own, "subdomain": "b"}), false),
+            (route(json!({})), json!({"host": "n-x.s1.v3.example"}), false),
             (scheduled(json!({})), json!({"path": "/x", "host": ""}), true),
             (scheduled(json!({})), json!({"host": "a.shop.test"}), false),
             (scheduled(json!({})), json!({"host": own}), true),
@@ -633,6 +653,23 @@ mod tests {
             let context = context();
             let found = Routes.before_commit(&context, Operation::Create(&object), &objects).await;
             assert_eq!(found.is_ok(), good, "{host}");
+        }
+    }
+
+    #[tokio::test]
+    async fn its_own_name_is_that_on_a_router_that_is_there() {
+        let objects = Objects::new(vec![json!({"kind": "Router", "metadata": {"name": "s1"}})]);
+        let context = context();
+        for (spec, good) in [
+            (json!({"host": "n-r.s1.v3.example"}), true),
+            (json!({"host": "n-r.s2.v3.example"}), false),
+            (json!({"host": "b.s1.v3.example", "subdomain": "b"}), true),
+        ] {
+            let (old, new) = (route(json!({})), route(spec.clone()));
+            for operation in [Operation::Create(&new), Operation::Update { old: &old, new: &new }] {
+                let found = Routes.before_commit(&context, operation, &objects).await;
+                assert_eq!(found.is_ok(), good, "{spec}");
+            }
         }
     }
 

@@ -412,6 +412,41 @@ pub async fn taken_hosts(router: &Value, domain: &str, reader: &dyn Reader) -> R
     }))
 }
 
+/// Warns of routes on a Router whose names in its zone are `taken`: labels, each with why.
+pub async fn taken_names(
+    router: &Value,
+    taken: &[(String, String)],
+    reader: &dyn Reader,
+) -> Result<Option<String>, ApiError> {
+    const TOLD_MAX: usize = 4;
+    const LOOKED_AT_MAX: usize = 256;
+    let name = &router["metadata"]["name"];
+    let mut told = Vec::new();
+    for (label, why) in taken.iter().take(LOOKED_AT_MAX) {
+        let Some(claim) = reader.get("NameClaim", None, &names::label_claim_name(label)).await? else { continue };
+        let holder = &claim["spec"]["holder"];
+        let (namespace, route) = (holder["namespace"].as_str(), holder["name"].as_str().unwrap_or_default());
+        let binding = reader.get("RouteBinding", namespace, route).await?;
+        if binding
+            .is_some_and(|binding| binding["spec"]["router"] == *name && binding["spec"]["label"] == label.as_str())
+        {
+            let namespace = namespace.unwrap_or_default();
+            told.push(format!("{label}, the name of the route {namespace}/{route}, {why}"));
+        }
+        if told.len() > TOLD_MAX {
+            break;
+        }
+    }
+    let and = if told.len() > TOLD_MAX { ", and more" } else { "" };
+    told.truncate(TOLD_MAX);
+    Ok((!told.is_empty()).then(|| {
+        format!(
+            "spec.records: names of routes on this Router lead elsewhere by now, and the routes say NameTaken: {}{and}",
+            told.join(", ")
+        )
+    }))
+}
+
 /// Refuses to delete a Router with routes, unless the sender knows how many are lost.
 async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let name = router["metadata"]["name"].as_str().unwrap_or_default();
@@ -740,6 +775,35 @@ mod tests {
             assert_eq!(found.is_some(), told.is_some(), "{dns} {found:?}");
             assert!(found.is_none_or(|found| found.contains(told.unwrap_or_default())), "{dns}");
         }
+    }
+
+    #[tokio::test]
+    async fn records_at_the_names_of_routes_are_warned_of() {
+        let claim = |label: &str, route: &str| {
+            json!({"kind": "NameClaim", "metadata": {"name": label},
+                "spec": {"type": "label", "value": label, "holder": {"namespace": "shop", "name": route, "uid": "u"}}})
+        };
+        let binding = |route: &str, router: &str, label: &str| {
+            json!({"kind": "RouteBinding", "metadata": {"namespace": "shop", "name": route},
+                "spec": {"router": router, "label": label}})
+        };
+        let objects = Objects::new(vec![
+            claim("shop-web", "web"),
+            binding("web", "s1", "shop-web"),
+            claim("shop-far", "far"),
+            binding("far", "s2", "shop-far"),
+            claim("shop-gone", "gone"),
+        ]);
+        let router = json!({"metadata": {"name": "s1"}});
+        let taken =
+            |labels: &[&str]| labels.iter().map(|label| ((*label).to_owned(), "is an alias of x".to_owned())).collect();
+        let warned = async |labels: &[&str]| {
+            let taken: Vec<(String, String)> = taken(labels);
+            taken_names(&router, &taken, &objects).await.unwrap()
+        };
+        assert_eq!(warned(&["shop-far", "shop-gone", "other"]).await, None);
+        let told = warned(&["shop-far", "shop-web"]).await.expect("a route is on it");
+        assert!(told.ends_with("say NameTaken: shop-web, the name of the route shop/web, is an alias of x"), "{told}");
     }
 
     #[tokio::test]

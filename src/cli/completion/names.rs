@@ -25,7 +25,7 @@ const OFFERED_MAX: usize = 1_000;
 
 /// What a word names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Named {
+pub(super) enum Named {
     Route,
     Router,
     Namespace,
@@ -44,10 +44,20 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     Exit::Success
 }
 
+/// The words before the one that is begun, what is begun of it, and what stands in front of that within the word.
+fn parted<'a>(words: &[&'a str]) -> Option<(Vec<&'a str>, &'a str, &'a str)> {
+    let (last, before) = words.split_last()?;
+    // Some shells leave `--option=value` together.
+    Some(match last.split_once('=').filter(|(option, _)| option.starts_with("--")) {
+        Some((option, value)) => ([before, &[option]].concat(), value, &last[..=option.len()]),
+        None => (before.to_vec(), last, ""),
+    })
+}
+
 /// The names that begin as the last of the words.
 fn offered(words: &[&str]) -> Option<Vec<String>> {
-    let (begun, before) = words.split_last()?;
-    let named = named(&crate::cli::command(), before, begun)?;
+    let (before, begun, front) = parted(words)?;
+    let named = named(&crate::cli::command(), &before, begun)?;
     let matches = crate::cli::command().ignore_errors(true).try_get_matches_from(before).ok()?;
     let mut matches = &matches;
     while let Some((_, below)) = matches.subcommand() {
@@ -61,7 +71,7 @@ fn offered(words: &[&str]) -> Option<Vec<String>> {
     let mut names = names.ok()?;
     names.retain(|name| name.starts_with(begun));
     names.truncate(OFFERED_MAX);
-    Some(names)
+    Some(names.into_iter().map(|name| format!("{front}{name}")).collect())
 }
 
 /// What the word after these names, of which the first is the program; `None` if that is no object.
@@ -95,11 +105,16 @@ fn named(program: &Command, before: &[&str], begun: &str) -> Option<Named> {
         None if begun.starts_with('-') => return None,
         None => command.get_positionals().nth(given)?,
     };
+    kind(argument, before.last().copied())
+}
+
+/// What the argument names, where this word is before it.
+pub(super) fn kind(argument: &Arg, before: Option<&str>) -> Option<Named> {
     match (argument.get_id().as_str(), argument.get_value_names()?) {
         ("namespace", _) => Some(Named::Namespace),
         ("router", _) => Some(Named::Router),
         (_, [name]) if name == "ROUTER" => Some(Named::Router),
-        (_, [name]) if name == "[NAMESPACE/]NAME" && before.last() == Some(&"router") => Some(Named::Router),
+        (_, [name]) if name == "[NAMESPACE/]NAME" && before == Some("router") => Some(Named::Router),
         (_, [name]) if name == "[NAMESPACE/]NAME" => Some(Named::Route),
         _ => None,
     }
@@ -149,6 +164,7 @@ mod tests {
             ("signpost explain route -n shop ", route),
             ("signpost explain route --why-not ", router),
             ("signpost explain route --why-not = sh", router),
+            ("signpost explain route --why-not=sh", router),
             ("signpost explain route front ", None),
             ("signpost explain route -", None),
             ("signpost explain route --namespace ", namespace),
@@ -167,8 +183,8 @@ mod tests {
             ("signpost ", None),
         ] {
             let words: Vec<&str> = line.split(' ').collect();
-            let (begun, before) = words.split_last().expect("split gives one part at least");
-            assert_eq!(named(&program, before, begun), expected, "{line}");
+            let (before, begun, _) = parted(&words).expect("split gives one part at least");
+            assert_eq!(named(&program, &before, begun), expected, "{line}");
         }
     }
 }

@@ -4,12 +4,14 @@
 //! waits are its conditions. What `--why-not` says of this moment is judged by the scheduler's own filter.
 
 mod account;
+mod others;
 
 use clap::{Arg, ArgMatches, Command};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 
 use self::account::{Account, Now};
+use self::others::Others;
 use super::access::{self, API_TIMEOUT, Access, Place};
 use super::output::{self, Format};
 use super::platform::Platform;
@@ -24,8 +26,8 @@ use crate::scheduler::filter::{Wish, judge};
 use crate::scheduler::snapshot::Shard;
 use crate::scheduler::strategy::StrategyName;
 
-/// The keys of the configuration that say where the API is, and which names are the platform's.
-const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain"];
+/// The keys of the configuration that say where the API is, which names are the platform's, and which zone files it serves.
+const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver", "zones"];
 
 pub(super) fn command() -> Command {
     let why_not =
@@ -33,7 +35,8 @@ pub(super) fn command() -> Command {
     let route = Command::new("route")
         .about("Says why a route is on its Router, why not on another one, or why on none")
         .after_help(
-            "Exit codes: 0 explained, 1 there is no such Route or Router or the API does not answer, 2 called wrongly.",
+            "Names of the route at which a name server is, or which a zone file hides, are told of: give the same --zones as the \
+             name servers have. Exit codes: 0 explained, 1 there is no such Route or Router or the API does not answer, 2 called wrongly.",
         )
         .arg(access::route_argument())
         .args([why_not, access::namespace_argument(), output::argument()])
@@ -89,12 +92,16 @@ impl Question<'_> {
         // An earlier Route's of the same name may not be cleared away yet.
         let binding = binding.filter(|binding| route.metadata.uid.as_deref() == Some(&binding.spec.route_uid));
         let mut account = Account::new(&route, binding);
+        // Whoever may not read Zones is told what the flags tell.
+        let platform = Platform::find(self.place, self.access).await.ok();
+        let others = Others::find(self.place, platform.as_ref())?;
+        account.tell_others(&others);
         if let Some(name) = self.why_not {
             let routers: Api<Router> = Api::all(client.clone());
             let router = routers.get_opt(name).await.map_err(told)?;
             let created = router.as_ref().and_then(|router| router.metadata.creation_timestamp.clone());
             let now = match router {
-                Some(router) => Some(self.judge(route, account.placed(), router).await?),
+                Some(router) => Some(self.judge(route, account.placed(), router, platform, &others).await?),
                 None => None,
             };
             if now.is_none() && !account.tells_of(name) {
@@ -106,35 +113,68 @@ impl Question<'_> {
     }
 
     /// Whether the Router could take the Route, which is on another one by some strategy or on none, as things are now.
-    async fn judge(&self, route: Route, placed: Option<(&str, &str)>, router: Router) -> Result<Now, String> {
+    async fn judge(
+        &self,
+        route: Route,
+        placed: Option<(&str, &str)>,
+        router: Router,
+        platform: Option<Platform>,
+        others: &Others,
+    ) -> Result<Now, String> {
         // A tenant may not read Zones, and is told the domain by the Route's own alias.
         let of_alias =
             route.status.as_ref().and_then(|status| names::domain_of_alias(status.canonical_name.as_deref()?));
         let domain = match of_alias {
             Some(domain) if !self.place.is_given("domain") => domain.to_owned(),
-            _ => Platform::find(self.place, self.access).await?.domain,
+            _ => match &platform {
+                Some(platform) => platform.domain.clone(),
+                None => domain_by(&router),
+            },
         };
+        let strategy = match placed {
+            Some((_, strategy)) => strategy.parse().ok(),
+            // What the platform chooses by now, if that is known and one of ours.
+            None => platform.filter(|platform| platform.caveat.is_none()).map(|platform| platform.strategy),
+        };
+        let placement = Placement { router: placed.map(|(router, _)| router), strategy };
         let namespaces: Api<Namespace> = Api::all(self.access.client.clone());
         // Not everyone who may see a Route may see its Namespace; then a selector of namespaces is left out of account.
         let namespace = namespaces.get_opt(self.namespace).await.ok().flatten();
         let sees_namespace = namespace.is_some();
         let namespace = namespace.map(NamespaceFacts::from).unwrap_or_default();
         let routes = router.status.as_ref().and_then(|status| status.routes).unwrap_or(0);
-        let mut router = RouterFacts::new(router, &domain);
+        let mut router = RouterFacts::new(router, &domain).with_name_servers(&others.name_servers);
         if !sees_namespace {
             router.namespace_selector = Ok(kube::core::Selector::default());
         }
         let key = ObjectKey::namespaced(self.namespace, self.name);
-        Ok(judge_now(&key, &RouteFacts::from(&route), placed, &namespace, &router, routes, &domain))
+        let facts = RouteFacts::from(&route);
+        let now = judge_now(&key, &facts, placement, &namespace, &router, routes, &domain);
+        let label = names::wanted_label(self.namespace, self.name, facts.subdomain.as_deref());
+        let name = names::system_name(&label, &router.dns).unwrap_or_default();
+        Ok(others.amend(now, &name, &router.dns))
     }
 }
 
-/// What the scheduler's filter says of a Router with so many routes; `placed` are the Router that the route is on, and the
-/// strategy that chose it.
+/// Where a route is, and by which strategy of ours it is placed, as far as it is known.
+#[derive(Debug, Clone, Copy, Default)]
+struct Placement<'a> {
+    router: Option<&'a str>,
+    strategy: Option<StrategyName>,
+}
+
+/// The platform's domain as a Router shows it that is named like its zone; else the Router's zone, whose names are what counts.
+fn domain_by(router: &Router) -> String {
+    let dns = router.spec.dns.as_deref().unwrap_or_default();
+    let name = router.metadata.name.as_deref().unwrap_or_default();
+    dns.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')).unwrap_or(dns).to_owned()
+}
+
+/// What the scheduler's filter says of a Router with so many routes.
 fn judge_now(
     key: &ObjectKey,
     route: &RouteFacts,
-    placed: Option<(&str, &str)>,
+    placement: Placement<'_>,
     namespace: &NamespaceFacts,
     router: &RouterFacts,
     routes: u32,
@@ -142,11 +182,10 @@ fn judge_now(
 ) -> Now {
     let is_platform_name = |host: &&str| takes_names_of(host, domain) || takes_names_of(host, &router.dns);
     let platform_host = route.host.as_deref().filter(is_platform_name);
-    let leaving = placed.map(|(on, _)| on).filter(|on| *on != router.name);
+    let leaving = placement.router.filter(|on| *on != router.name);
     let wish = Wish { key, route, namespace, platform_host, leaving };
-    let strategy = placed.and_then(|(_, strategy)| strategy.parse::<StrategyName>().ok());
     let shard = Shard { routes, ..Shard::default() };
-    match judge(&wish, router, &shard, strategy.map(StrategyName::strategy)) {
+    match judge(&wish, router, &shard, placement.strategy.map(StrategyName::strategy)) {
         Ok(()) => Now { eligible: true, reason: None, message: "could take the route".to_owned(), routes },
         Err(rejection) => {
             let (reason, message) = (Some(rejection.reason()), rejection.message().to_owned());
@@ -211,8 +250,8 @@ mod tests {
             let host = (rejection == Rejection::HostElsewhere).then(|| "shop-front.shard1.v3.example".into());
             let route = RouteFacts { host, ..RouteFacts::default() };
             let key = ObjectKey::namespaced("shop", "front");
-            let placed = Some(("shard1", "weighted"));
-            let now = judge_now(&key, &route, placed, &NamespaceFacts::default(), &router, 5, domain);
+            let placement = Placement { router: Some("shard1"), strategy: Some(StrategyName::Weighted) };
+            let now = judge_now(&key, &route, placement, &NamespaceFacts::default(), &router, 5, domain);
             assert_eq!((now.eligible, now.reason), (false, Some(rejection.reason())));
             let route: Route = serde_json::from_value(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
                 "metadata": {"namespace": "shop", "name": "front"}, "spec": {}}))
@@ -224,15 +263,29 @@ mod tests {
             left.retain(|other| *other != rejection);
         }
         assert!(left.is_empty(), "{left:?}");
-        // What a strategy would refuse counts only for who was placed by it.
+        // What a strategy would refuse counts only for who is placed by it.
         let router = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard2"},
             "spec": {"addresses": [{"ip": "192.0.2.1"}], "weight": 0}});
         let router = RouterFacts::new(serde_json::from_value(router).expect("a Router"), domain);
         let key = ObjectKey::namespaced("shop", "front");
-        for placed in [None, Some(("shard1", "round-robin")), Some(("shard1", "webhook")), Some(("shard1", "move"))] {
-            let route = RouteFacts::default();
-            let now = judge_now(&key, &route, placed, &NamespaceFacts::default(), &router, 5, domain);
-            assert!(now.eligible, "{placed:?}");
+        for (router_of_now, strategy, eligible) in [
+            (None, None, true),
+            (None, Some(StrategyName::Weighted), false),
+            (Some("shard1"), Some(StrategyName::RoundRobin), true),
+            (Some("shard1"), None, true),
+        ] {
+            let (route, placement) = (RouteFacts::default(), Placement { router: router_of_now, strategy });
+            let now = judge_now(&key, &route, placement, &NamespaceFacts::default(), &router, 5, domain);
+            assert_eq!(now.eligible, eligible, "{placement:?}");
+        }
+    }
+
+    #[test]
+    fn a_router_shows_the_domain() {
+        for (dns, domain) in [("s1.v3.example", "v3.example"), ("apps.other.example", "apps.other.example")] {
+            let router = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "s1"},
+                "spec": {"dns": dns}});
+            assert_eq!(domain_by(&serde_json::from_value(router).expect("a Router")), domain);
         }
     }
 }

@@ -301,6 +301,9 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
         });
     }
     plan.capacity = Capacity::compare(&before, &call.platform.forecast);
+    let stays = plan.about_stays(name);
+    let first = if stays.is_some() { "once that is done, " } else { "" };
+    plan.notes.extend(stays);
     if state != RouterState::Draining {
         plan.capacity.retain(|capacity| capacity.open || capacity.router == name);
     }
@@ -313,7 +316,7 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
             // What leaves at the pace of drain-rate, twice over, and a minute.
             let patience = rate.map_or(3_600, |rate| 60 + 2 * plan.moves.len() as u64 / u64::from(rate.max(1)));
             plan.notes.push(format!(
-                "its routes have left when this ends: kubectl wait router.signpost.dev/{name} \
+                "{first}its routes have left when this ends: kubectl wait router.signpost.dev/{name} \
                  --for=jsonpath='{{.status.routes}}'=0 --timeout={patience}s"
             ));
             plan.notes.push(match plan.trail_seconds {

@@ -264,6 +264,19 @@ impl Plan {
         }
     }
 
+    /// What is to be done about the routes that cannot leave the Router `name`; `None`: all can.
+    pub(crate) fn about_stays(&self, name: &str) -> Option<String> {
+        let (its, them) = match self.stays.len() {
+            0 => return None,
+            1 => ("1 of its routes has".to_owned(), "it"),
+            count => (format!("{count} of its routes have"), "them"),
+        };
+        Some(format!(
+            "{its} nowhere to go, so that {name} does not get empty by itself, and the table says why: make another Router take \
+             {them} (state, selectors, capacity, records), which moves {them} at once, or delete {them}"
+        ))
+    }
+
     /// As text for people.
     pub(crate) fn table(&self, painter: Painter) -> String {
         let mut text = String::new();
@@ -474,9 +487,16 @@ mod tests {
             let (reason, message) = ("Unschedulable".to_owned(), "none can take it".to_owned());
             plan.stays.push(Stay { namespace, name, router: Some("shard1".to_owned()), reason, message });
         }
+        let about = plan.about_stays("shard1").expect("there are some");
+        assert!(about.starts_with("52 of its routes have nowhere to go, so that shard1 does not get empty"), "{about}");
         let text = plan.table(Painter::PLAIN);
         let begin = "STAYS      ON       REASON          WHY\nshop/r0    shard1   Unschedulable   none can take it\n";
         assert!(text.starts_with(begin), "{text}");
         assert!(text.ends_with("and 2 more, which --output json lists\n\ndry run: nothing was changed\n"), "{text}");
+        plan.stays.truncate(1);
+        let about = plan.about_stays("shard1").expect("there is one");
+        assert!(about.starts_with("1 of its routes has nowhere") && about.ends_with("or delete it"), "{about}");
+        plan.stays.clear();
+        assert_eq!(plan.about_stays("shard1"), None);
     }
 }

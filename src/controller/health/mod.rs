@@ -21,6 +21,8 @@ pub mod metrics;
 pub mod probe;
 pub mod report;
 
+use std::collections::HashMap;
+
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use tokio::task::JoinSet;
@@ -40,7 +42,7 @@ const WRITES_MAX: usize = 16;
 pub struct Settings {
     /// The platform's domain.
     pub domain: String,
-    /// Probes under way at a time.
+    /// Probes under way at a time; Routers share these places.
     pub probes_max: usize,
     /// The panic threshold of Routers that set none, in percent.
     pub panic_percent: u32,
@@ -52,21 +54,20 @@ pub struct Settings {
 pub async fn run(client: kube::Client, settings: Settings, metrics: Metrics, stop: CancellationToken) {
     let (routers, mut changes) = reflect(client.clone(), reflector::Settings::default(), Watched::new);
     let reporter = Reporter::new(client, &settings);
-    let probes_max = settings.probes_max;
     let mut plan = Plan::new(settings, metrics.clone());
     let (mut probes, mut writes) = (JoinSet::new(), JoinSet::new());
+    // Which address each probe is of.
+    let mut probed = HashMap::new();
     loop {
         let now = Instant::now();
-        while probes.len() < probes_max
-            && let Some((key, probe)) = plan.next_probe(now)
-        {
-            probes.spawn(async move {
-                let outcome = match probe {
+        while let Some((key, probe)) = plan.next_probe(now) {
+            let task = probes.spawn(async move {
+                match probe {
                     Ok(probe) => probe.run().await,
                     Err(error) => Err(error),
-                };
-                (key, outcome)
+                }
             });
+            probed.insert(task.id(), key);
         }
         // Before all Routers are known nothing is said of any: verdicts of the leader before might be overlooked.
         let may_write = routers.is_synced() && writes.len() < WRITES_MAX;
@@ -80,7 +81,7 @@ pub async fn run(client: kube::Client, settings: Settings, metrics: Metrics, sto
                 (name, written)
             });
         }
-        let wake_at = plan.next_time(probes.len() < probes_max, may_write && writes.len() < WRITES_MAX);
+        let wake_at = plan.next_time(may_write && writes.len() < WRITES_MAX);
         tokio::select! {
             () = stop.cancelled() => break,
             change = changes.next() => {
@@ -89,10 +90,15 @@ pub async fn run(client: kube::Client, settings: Settings, metrics: Metrics, sto
                     plan.take_change(change, Instant::now(), Timestamp::now());
                 }
             }
-            Some(done) = probes.join_next() => match done {
-                Ok((key, outcome)) => plan.take_outcome(&key, outcome, Instant::now(), Timestamp::now()),
-                Err(error) => tracing::error!(%error, "a probe panicked"),
-            },
+            Some(done) = probes.join_next_with_id() => {
+                let (id, outcome) = done.unwrap_or_else(|error| {
+                    tracing::error!(%error, "a probe panicked");
+                    (error.id(), Err("the probe broke down, which is a fault of the prober".to_owned()))
+                });
+                if let Some(key) = probed.remove(&id) {
+                    plan.take_outcome(&key, outcome, Instant::now(), Timestamp::now());
+                }
+            }
             Some(done) = writes.join_next() => match done {
                 Ok((name, written)) => plan.take_written(&name, written, Instant::now()),
                 Err(error) => tracing::error!(%error, "a write of health panicked"),

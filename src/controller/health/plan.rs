@@ -15,6 +15,7 @@ use super::report::{self, Findings, Found};
 use crate::api::v1alpha1::router::{AddressHealthState, HealthCheck, Router};
 use crate::client::backoff::random;
 use crate::client::reflector::Change;
+use crate::controller::turns::{Turns, Waiting};
 
 /// A new address that has no verdict after so long is answered with nevertheless: the prober has too much to do.
 const FIRST_VERDICT: Duration = Duration::from_secs(15);
@@ -29,6 +30,15 @@ const SETTLE: Duration = Duration::from_millis(50);
 
 /// A Router and one of its addresses.
 pub type Key = (String, IpAddr);
+
+/// Each Router has its share of the places for probes: one whose addresses do not answer keeps only its own waiting.
+impl Waiting for Key {
+    type Owner = String;
+
+    fn owner(&self) -> &String {
+        &self.0
+    }
+}
 
 /// A Router as far as its health goes; most have neither a check nor verdicts.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -65,8 +75,8 @@ pub struct Plan {
     clients: Clients,
     metrics: Metrics,
     routers: HashMap<String, Checked>,
-    /// When addresses are to be probed; an entry counts if it is the address's `next`.
-    due: BTreeSet<(Instant, Key)>,
+    /// When addresses are to be probed, and those that are being probed.
+    turns: Turns<Key>,
     /// When Routers are to be looked at for something to write.
     dirty: BTreeSet<(Instant, String)>,
 }
@@ -92,10 +102,10 @@ struct Subject {
     probe: Option<Result<Probe, String>>,
     since: Timestamp,
     error: Option<String>,
+    /// Whether the verdict is by another check than the one of now, so that what is said of it may be so as well.
+    is_by_former: bool,
     /// Until when it waits for its first verdict.
     waits_until: Instant,
-    /// When it is probed next; `None` while it is.
-    next: Option<Instant>,
 }
 
 impl Subject {
@@ -123,11 +133,11 @@ impl Plan {
     /// Of no Routers.
     pub fn new(settings: Settings, metrics: Metrics) -> Self {
         Plan {
+            turns: Turns::new(settings.probes_max),
             settings,
             clients: Clients::default(),
             metrics,
             routers: HashMap::new(),
-            due: BTreeSet::new(),
             dirty: BTreeSet::new(),
         }
     }
@@ -145,7 +155,8 @@ impl Plan {
     }
 
     fn forget(&mut self, name: &str) {
-        if self.routers.remove(name).is_some() {
+        if let Some(router) = self.routers.remove(name) {
+            router.subjects.keys().for_each(|ip| self.turns.forget(&(name.to_owned(), *ip)));
             self.metrics.forget(name);
         }
     }
@@ -158,6 +169,7 @@ impl Plan {
         router.told.clone_from(&watched.told);
         let Some(check) = &watched.check else {
             // Its verdicts are to go; nothing is probed any more.
+            router.subjects.keys().for_each(|ip| self.turns.forget(&(name.to_owned(), *ip)));
             *router = Checked { told: watched.told.clone(), writing: router.writing.take(), ..Checked::default() };
             self.metrics.forget(name);
             self.dirty.insert((now, name.to_owned()));
@@ -166,13 +178,20 @@ impl Plan {
         if router.check.as_ref() != Some(check) {
             for subject in router.subjects.values_mut() {
                 subject.probe = None;
+                subject.is_by_former = true;
                 subject.judge.set_bounds(check.rise, check.fall);
             }
             router.check = Some(check.clone());
         }
         router.threshold = Some(check.panic_threshold.unwrap_or(self.settings.panic_percent));
         router.order.clone_from(&watched.addresses);
-        router.subjects.retain(|ip, _| watched.addresses.contains(ip));
+        router.subjects.retain(|ip, _| {
+            let stays = watched.addresses.contains(ip);
+            if !stays {
+                self.turns.forget(&(name.to_owned(), *ip));
+            }
+            stays
+        });
         self.metrics.retain(name, &watched.addresses);
         for ip in &watched.addresses {
             if router.subjects.contains_key(ip) {
@@ -192,14 +211,15 @@ impl Plan {
                 probe: None,
                 since: told.map_or(time, |found| found.since),
                 error: told.and_then(|found| found.error.clone()),
+                // It may have changed while nobody looked.
+                is_by_former: told.is_some(),
                 waits_until,
-                next: Some(next),
             };
             if let Some(up) = verdict {
                 self.metrics.set_up(name, *ip, up);
             }
             router.subjects.insert(*ip, subject);
-            self.due.insert((next, (name.to_owned(), *ip)));
+            self.turns.plan((name.to_owned(), *ip), next);
             self.dirty.insert((waits_until, name.to_owned()));
         }
         self.metrics.set_panic(name, watched.panic);
@@ -211,35 +231,42 @@ impl Plan {
     /// Takes in how a probe ended.
     pub fn take_outcome(&mut self, key: &Key, outcome: Result<(), String>, now: Instant, time: Timestamp) {
         self.metrics.count_probe(outcome.is_ok());
+        self.turns.end(key);
         let (name, ip) = key;
         let Some(router) = self.routers.get_mut(name) else { return };
         let (Some(check), Some(subject)) = (&router.check, router.subjects.get_mut(ip)) else { return };
-        if subject.next.is_some() {
+        if self.turns.has(key) {
             // It was away in between and is another one now.
             return;
         }
         let interval = Duration::from_secs(u64::from(check.interval_seconds.max(1)));
         let next = now + interval.mul_f64(1.0 - JITTER * chance());
-        subject.next = Some(next);
-        self.due.insert((next, key.clone()));
+        self.turns.plan(key.clone(), next);
         if subject.judge.take(outcome.is_ok(), now.into_std()) {
             subject.since = time;
             subject.error = outcome.as_ref().err().cloned();
             self.metrics.set_up(name, *ip, outcome.is_ok());
+            subject.is_by_former = false;
+            self.dirty.insert((now + SETTLE, name.clone()));
+        } else if subject.is_by_former && subject.judge.verdict() == Some(outcome.is_ok()) {
+            subject.is_by_former = false;
+            subject.error = outcome.err();
             self.dirty.insert((now + SETTLE, name.clone()));
         }
     }
 
-    /// The next probe that is due; the error is a fault of this machine, which counts as a probe that failed.
+    /// The next probe that is due and has a place, until [`Self::take_outcome`]; the error is a fault of this machine, which
+    /// counts as a probe that failed.
     pub fn next_probe(&mut self, now: Instant) -> Option<(Key, Result<Probe, String>)> {
-        while self.due.first().is_some_and(|(at, _)| *at <= now) {
-            let (at, key) = self.due.pop_first()?;
-            let Some(router) = self.routers.get_mut(&key.0) else { continue };
-            let (Some(check), Some(subject)) = (&router.check, router.subjects.get_mut(&key.1)) else { continue };
-            if subject.next != Some(at) {
+        while let Some(key) = self.turns.begin(now) {
+            let subject = self.routers.get_mut(&key.0).and_then(|router| {
+                let check = router.check.as_ref()?;
+                Some((check, router.subjects.get_mut(&key.1)?))
+            });
+            let Some((check, subject)) = subject else {
+                self.turns.end(&key);
                 continue;
-            }
-            subject.next = None;
+            };
             let clients = &self.clients;
             let probe = subject.probe.get_or_insert_with(|| Probe::new(key.1, Check::new(check), clients));
             return Some((key, probe.clone()));
@@ -282,10 +309,9 @@ impl Plan {
     }
 
     /// When something is to be done, if it may be.
-    pub fn next_time(&self, may_probe: bool, may_write: bool) -> Option<Instant> {
-        let probe = self.due.first().filter(|_| may_probe).map(|(at, _)| *at);
+    pub fn next_time(&self, may_write: bool) -> Option<Instant> {
         let write = self.dirty.first().filter(|_| may_write).map(|(at, _)| *at);
-        probe.into_iter().chain(write).min()
+        self.turns.next_at().into_iter().chain(write).min()
     }
 }
 
@@ -308,14 +334,22 @@ mod tests {
     }
 
     fn router(addresses: &[&str], check: Value, told: Value) -> Value {
-        let addresses: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip})).collect();
-        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "s"},
+        named_router("s", addresses, check, told)
+    }
+
+    fn named_router(name: &str, addresses: &[impl AsRef<str>], check: Value, told: Value) -> Value {
+        let addresses: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip.as_ref()})).collect();
+        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name},
             "spec": {"addresses": addresses, "healthCheck": check}, "status": told})
     }
 
     fn plan() -> Plan {
+        plan_with(16)
+    }
+
+    fn plan_with(probes_max: usize) -> Plan {
         let settings =
-            Settings { domain: "v3.example".to_owned(), probes_max: 2, panic_percent: 50, instance: "me".to_owned() };
+            Settings { domain: "v3.example".to_owned(), probes_max, panic_percent: 50, instance: "me".to_owned() };
         Plan::new(settings, Metrics::default())
     }
 
@@ -424,5 +458,44 @@ mod tests {
         plan.take_change(applied(router(&["192.0.2.9"], json!({"port": 80}), json!({}))), later, TIME);
         plan.take_outcome(&key, Err("refused".to_owned()), later, TIME);
         assert!(plan.routers["s"].subjects.keys().all(|ip| ip.to_string() == "192.0.2.9"));
+    }
+
+    #[test]
+    fn routers_that_hang_starve_no_other() {
+        const HUNG: usize = 4;
+        let mut plan = plan_with(256);
+        let start = Instant::now();
+        let addresses = |router: usize| (0..128).map(|at| format!("192.0.{router}.{at}")).collect::<Vec<_>>();
+        let check = json!({"port": 80, "intervalSeconds": 5, "timeoutSeconds": 60});
+        for hung in 0..HUNG {
+            let router = named_router(&format!("hung{hung}"), &addresses(hung), check.clone(), json!({}));
+            plan.take_change(applied(router), start, TIME);
+        }
+        let now = start + FIRST_PROBE;
+        let hanging: Vec<Key> = std::iter::from_fn(|| plan.next_probe(now)).map(|(key, _)| key).collect();
+        for hung in 0..HUNG {
+            let count = hanging.iter().filter(|key| key.0 == format!("hung{hung}")).count();
+            assert!((256 / (HUNG + 1)..=256 / HUNG).contains(&count), "they share alike: {count}");
+        }
+        assert_eq!(plan.next_time(false), None, "they have what they may have");
+
+        // None of those ever ends. Another Router comes all the same: its verdicts are there before the first deadline.
+        let healthy = named_router("healthy", &addresses(HUNG), check, json!({}));
+        plan.take_change(applied(healthy), now, TIME);
+        let now = now + FIRST_PROBE;
+        let mut probed = 0;
+        while let Some((key, _)) = plan.next_probe(now) {
+            assert_eq!(key.0, "healthy");
+            plan.take_outcome(&key, Ok(()), now, TIME);
+            probed += 1;
+        }
+        assert_eq!(probed, 128);
+        let (name, findings) = std::iter::from_fn(|| plan.next_write(now + SETTLE))
+            .find(|(name, _)| name == "healthy")
+            .expect("its verdicts are to be written");
+        assert!(findings.addresses.iter().all(|found| found.health == AddressHealthState::Healthy), "{name}");
+        // And it is probed on, an interval later, while they hang on.
+        let later = now + Duration::from_secs(5);
+        assert_eq!(plan.next_probe(later).map(|(key, _)| key.0).as_deref(), Some("healthy"));
     }
 }

@@ -11,13 +11,16 @@ use reqwest::header::HOST;
 use rustls_platform_verifier::ConfigVerifierExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::rustls::{self, ClientConfig};
+use tokio_rustls::rustls::ClientConfig;
 
 use crate::api::statuses::Statuses;
 use crate::api::v1alpha1::router::{CheckKind, HealthCheck};
+use crate::client::unreached::told;
 
 /// Longest error that a verdict keeps, in characters.
 const ERROR_LENGTH_MAX: usize = 200;
+/// Whose certificate is expected.
+const TLS_NAME: &str = "healthCheck.host, or than the address where that is absent";
 
 /// What is asked of each address of a Router.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +119,7 @@ impl Probe {
         if let Some(host) = host {
             request = request.header(HOST, host);
         }
-        let response = request.send().await.map_err(told)?;
+        let response = request.send().await.map_err(|error| told(error, TLS_NAME))?;
         match response.status().as_u16() {
             code if statuses.contains(code) => Ok(()),
             code => Err(format!("answered with HTTP status {code}")),
@@ -134,47 +137,6 @@ fn builder() -> reqwest::ClientBuilder {
 
 fn built(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, String> {
     builder.build().map_err(|error| error.to_string())
-}
-
-/// The innermost cause, which is what people need; of TLS in words.
-fn told(error: reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = &error;
-    loop {
-        if let Some(told) = told_of_tls(cause) {
-            return told;
-        }
-        // An I/O error holds another one that is no source of it.
-        let held = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        match held.map(|held| held as &dyn std::error::Error).or(cause.source()) {
-            Some(source) => cause = source,
-            None => return cause.to_string(),
-        }
-    }
-}
-
-/// What is wrong with the certificate that was shown, or with TLS.
-fn told_of_tls(error: &(dyn std::error::Error + 'static)) -> Option<String> {
-    let error = error.downcast_ref::<rustls::Error>()?;
-    let rustls::Error::InvalidCertificate(fault) = error else { return Some(format!("TLS: {error}")) };
-    use rustls::CertificateError::{
-        Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet, NotValidYetContext, Other,
-        Revoked, UnknownIssuer,
-    };
-    let told = match fault {
-        Expired | ExpiredContext { .. } => "the certificate has expired".to_owned(),
-        NotValidYet | NotValidYetContext { .. } => "the certificate is not valid yet".to_owned(),
-        NotValidForName | NotValidForNameContext { .. } => {
-            "the certificate is for another name than healthCheck.host, or than the address where that is absent"
-                .to_owned()
-        }
-        UnknownIssuer => "no authority that this machine trusts vouches for the certificate".to_owned(),
-        Revoked => "the certificate is revoked".to_owned(),
-        Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
-            "the certificate is an authority's own, made for signing and not for a server".to_owned()
-        }
-        other => format!("the certificate is refused: {other}"),
-    };
-    Some(told)
 }
 
 #[cfg(test)]

@@ -154,6 +154,19 @@ impl Fault {
         }
     }
 
+    /// Whether both say the same, whatever name of the zone each was asked for.
+    pub fn says_as(&self, other: &Fault) -> bool {
+        match (self, other) {
+            (Fault::Error { rcode, .. }, Fault::Error { rcode: other, .. }) => rcode == other,
+            (Fault::WrongAnswer { question, found }, Fault::WrongAnswer { question: asked, found: other }) => {
+                question.rtype == asked.rtype && found == other
+            }
+            (Fault::NotAuthoritative(_), Fault::NotAuthoritative(_)) => true,
+            (Fault::OldSerial { .. }, Fault::OldSerial { .. }) => true,
+            (this, other) => this == other,
+        }
+    }
+
     /// The same as a metric's label.
     pub fn label(&self) -> &'static str {
         match self {

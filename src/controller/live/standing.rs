@@ -26,6 +26,7 @@ pub const RETRY_LONGEST: Duration = Duration::from_millis(250);
 const FAILED_RETRY: Duration = Duration::from_secs(5);
 
 /// A server and a zone.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 pub struct Standing {
     proven: Option<Serial>,
@@ -38,9 +39,12 @@ pub struct Standing {
     pub under_way: bool,
 }
 
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 struct Failing {
     fault: Fault,
+    /// What the last check has found, if that is told otherwise.
+    news: Option<Fault>,
     since: Instant,
     times: u32,
     settled: bool,
@@ -125,15 +129,19 @@ impl Standing {
             Err(fault) => fault,
         };
         let Some(failing) = &mut self.failing else {
-            self.failing = Some(Failing { fault, since: now, times: 1, settled: false });
+            self.failing = Some(Failing { fault, since: now, news: None, times: 1, settled: false });
             return Effect::Small;
         };
         failing.times = failing.times.saturating_add(1);
         let was_settled = std::mem::replace(&mut failing.settled, now >= failing.since + PATIENCE);
-        // The first fault of a kind is kept: its details differ from check to check, and would be told anew each time.
-        let other = failing.fault.reason() != fault.reason();
+        // Details may differ from check to check, and would be told anew each time: what comes twice in a row is true by now.
+        let agrees = failing.fault.says_as(&fault);
+        let again = failing.news.take().is_some_and(|news| news.says_as(&fault));
+        let other = failing.fault.reason() != fault.reason() || !agrees && again;
         if other || matches!(fault, Fault::OldSerial { .. }) {
             failing.fault = fault;
+        } else if !agrees {
+            failing.news = Some(fault);
         }
         if failing.settled && (other || !was_settled) { Effect::Large } else { Effect::Small }
     }
@@ -192,6 +200,20 @@ mod tests {
         assert_eq!(standing.note(Err(silent()), start + PATIENCE), Effect::Small, "nothing new");
         assert_eq!(standing.note(Err(old(6)), start + PATIENCE), Effect::Large, "another fault");
         assert_eq!(standing.state(Serial(6)), State::Right, "what the old version has is there");
+        // Of one kind, what is said follows when it is so twice.
+        let refused = || Fault::NotAnswering(AskError::Unreachable(std::io::ErrorKind::ConnectionRefused));
+        let mut other = standing.clone();
+        other.note(Err(silent()), start + PATIENCE);
+        for (fault, effect, told) in [
+            (refused(), Effect::Small, silent()),
+            (silent(), Effect::Small, silent()),
+            (refused(), Effect::Small, silent()),
+            (refused(), Effect::Large, refused()),
+            (refused(), Effect::Small, refused()),
+        ] {
+            assert_eq!(other.note(Err(fault), start + PATIENCE), effect);
+            assert_eq!(other.state(Serial(7)), State::Failed(&told));
+        }
         assert_eq!(standing.state(Serial(7)), State::Failed(&old(6)));
         assert_eq!(standing.note(Ok(Serial(9)), start + PATIENCE), Effect::Large);
         assert_eq!(standing.state(Serial(9)), State::Right);

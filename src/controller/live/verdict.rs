@@ -168,9 +168,9 @@ impl Proofs {
             let message = format!("Router {} has no active address, so that the name leads nowhere", shard.router.name);
             return no("NoActiveAddress", message);
         }
-        if let Some(message) =
-            host.filter(|host| !host.eq_ignore_ascii_case(&text(&name))).and_then(|host| self.taken_by_zone(host))
-        {
+        // A route may ask for its own name.
+        let host = host.filter(|host| !host.eq_ignore_ascii_case(&text(&name)));
+        if let Some(message) = host.and_then(|host| self.taken_by_zone(host)) {
             return no("HostInZone", message);
         }
         let alias_apex = self.settings.alias_apex();

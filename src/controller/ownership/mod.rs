@@ -28,27 +28,26 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::agenda::Agenda;
 use self::authorities::Authorities;
 use self::challenge::{Key, Proof};
-use crate::api::names::{challenge_name, is_at_or_below};
-use crate::api::v1alpha1::route::{Challenge, HOST_PROVEN, Phase, Route};
+use crate::api::names::{challenge_name, is_at_or_below, wanted_label};
+use crate::api::v1alpha1::route::{Challenge, HOST_PROVEN, NameKind, Phase, Route};
 use crate::client::backoff::{delay, random};
 use crate::client::reflector::{self, Change, Changes, ObjectKey, Store, reflect};
 use crate::client::status::{Statement, state, update_status};
+use crate::controller::turns::{Turns, Waiting};
 
-mod agenda;
 pub mod authorities;
 pub mod challenge;
 
-/// Hosts that are asked for at a time.
+/// Hosts that are asked for at a time. The namespaces share these places: owners may have name servers that take their time.
 const HOSTS_AT_A_TIME: usize = 16;
-/// Of these, hosts of one namespace: its owners may have name servers that take their time.
-const HOSTS_OF_A_NAMESPACE: usize = 4;
 /// Challenges that are written at a time, beside that: nobody has to wait for other people's name servers to hear what to do.
 const TELLS_AT_A_TIME: usize = 8;
 /// How soon a host that is not proven is asked for again, at first.
 const RETRY_FIRST: Duration = Duration::from_secs(5);
+/// How long a Route has to be placed whose host may be the name that the platform is to give it, which needs no proof.
+const OWN_WAIT: Duration = Duration::from_secs(5);
 /// The longest wait until a host that is not proven, or has lost its record, is asked for again.
 const RETRY_LONGEST: Duration = Duration::from_secs(300);
 /// How long asking for one host may take: longer is as good as no record.
@@ -103,12 +102,27 @@ impl Metrics {
 struct HostView {
     uid: String,
     host: String,
+    /// Whether it is not placed yet, and its host begins as the name does that the platform is to give it.
+    may_be_own: bool,
 }
 
 impl HostView {
+    /// None for a host that is the name which the platform has given the Route in the zone of its Router.
     fn new(route: &Route) -> Option<Self> {
         let host = route.spec.host.clone().filter(|host| !host.is_empty())?;
-        Some(HostView { uid: route.metadata.uid.clone().unwrap_or_default(), host })
+        let assigned = route.status.iter().flat_map(|status| &status.names);
+        let (mut is_placed, mut is_own) = (false, false);
+        for name in assigned {
+            is_placed = true;
+            is_own |= name.kind == NameKind::System && name.name.eq_ignore_ascii_case(&host);
+        }
+        let (namespace, name) = (route.metadata.namespace.as_deref(), route.metadata.name.as_deref());
+        let label =
+            wanted_label(namespace.unwrap_or_default(), name.unwrap_or_default(), route.spec.subdomain.as_deref());
+        let may_be_own =
+            !is_placed && host.split_once('.').is_some_and(|(first, _)| first.eq_ignore_ascii_case(&label));
+        let uid = route.metadata.uid.clone().unwrap_or_default();
+        (!is_own).then_some(HostView { uid, host, may_be_own })
     }
 }
 
@@ -124,7 +138,7 @@ pub async fn run(client: kube::Client, settings: Settings, metrics: Metrics, sto
         changes,
         untold: VecDeque::new(),
         telling: JoinSet::new(),
-        agenda: Agenda::default(),
+        agenda: Turns::new(HOSTS_AT_A_TIME),
         failures: HashMap::new(),
         actions: JoinSet::new(),
         asked: HashMap::new(),
@@ -144,6 +158,15 @@ pub async fn run(client: kube::Client, settings: Settings, metrics: Metrics, sto
     owners.actions.shutdown().await;
 }
 
+/// Each namespace has its share of the places.
+impl Waiting for ObjectKey {
+    type Owner = Option<String>;
+
+    fn owner(&self) -> &Option<String> {
+        &self.namespace
+    }
+}
+
 struct Owners {
     client: kube::Client,
     settings: Arc<Settings>,
@@ -153,7 +176,7 @@ struct Owners {
     /// Routes that may have no challenge yet.
     untold: VecDeque<ObjectKey>,
     telling: JoinSet<(ObjectKey, kube::Result<()>)>,
-    agenda: Agenda,
+    agenda: Turns<ObjectKey>,
     /// How often in a row a host was not found to be proven.
     failures: HashMap<ObjectKey, u32>,
     actions: JoinSet<kube::Result<Option<Judged>>>,
@@ -181,8 +204,11 @@ impl Owners {
         }
         if before.is_none_or(|before| before != now) {
             self.failures.remove(&key);
-            self.untold.push_back(key.clone());
-            self.agenda.plan(key, Instant::now());
+            let may_be_own = now.as_ref().as_ref().is_some_and(|view| view.may_be_own);
+            if !may_be_own {
+                self.untold.push_back(key.clone());
+            }
+            self.agenda.plan(key, Instant::now() + if may_be_own { OWN_WAIT } else { Duration::ZERO });
         }
     }
 

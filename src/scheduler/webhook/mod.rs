@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep, timeout};
 use self::message::{Answer, Question};
 use super::metrics::Metrics;
 use super::strategy::StrategyName;
+use crate::client::unreached;
 
 /// Its name in settings and explanations.
 pub const NAME: &str = "webhook";
@@ -142,6 +143,11 @@ impl Webhook {
     }
 }
 
+/// Whether questions can be asked at all: why not, if a file that the settings name is not as it must be.
+pub async fn check(settings: &Settings) -> Result<(), String> {
+    client(settings.authorities.as_ref()).await.map(drop)
+}
+
 /// A client that goes where it is sent and nowhere else: no redirects, no proxies of the environment.
 async fn client(authorities: Option<&PathBuf>) -> Result<reqwest::Client, String> {
     let mut builder = reqwest::Client::builder()
@@ -177,12 +183,6 @@ async fn post(client: &reqwest::Client, url: &str, body: Vec<u8>) -> Result<Answ
     Answer::parse(&octets).map_err(AskError::Malformed)
 }
 
-/// The innermost cause, which is what people need; without the URL, which may hold a password.
 fn told(error: reqwest::Error) -> AskError {
-    let error = error.without_url();
-    let mut cause: &dyn std::error::Error = &error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    AskError::Unreachable(cause.to_string())
+    AskError::Unreachable(unreached::told(error, "that of webhook-url"))
 }

@@ -432,6 +432,19 @@ fn routes() -> Vec<Case> {
     ] {
         cases.push(("Route", None, spec(json!({"host": host})), good));
     }
+    // Its own name, of the Route n-r in the namespace n, wherever a Router may be.
+    for (part, good) in [
+        (json!({"host": "n-n-r.s1.v3.example"}), true),
+        (json!({"host": "N-N-R.s1.V3.example"}), true),
+        (json!({"host": "n-other.s1.v3.example"}), false),
+        (json!({"host": "n-r.s1.v3.example"}), false),
+        (json!({"host": "*.n-n-r.s1.v3.example"}), false),
+        (json!({"host": "shop.s1.v3.example", "subdomain": "Shop"}), true),
+        (json!({"host": "shops.s1.v3.example", "subdomain": "shop"}), false),
+        (json!({"host": "n-n-r.s1.v3.example", "subdomain": "shop"}), false),
+    ] {
+        cases.push(("Route", None, spec(part), good));
+    }
     let longest = "a".repeat(63);
     for (subdomain, good) in [
         ("shop", true),
@@ -506,6 +519,13 @@ fn routes() -> Vec<Case> {
         (new(json!({})), new(json!({"host": "a.shop.test", "subdomain": "b"})), true),
         (new(json!({"host": "a.shop.test"})), new(json!({})), true),
         (new(json!({})), new(json!({"host": own})), false),
+        (new(json!({})), new(json!({"host": "n-n-r.s1.v3.example"})), true),
+        (new(json!({"host": "n-n-r.s1.v3.example"})), new(json!({"host": "n-n-r.s1.v3.example", "path": "/x"})), true),
+        (
+            new(json!({"host": "n-n-r.s1.v3.example"})),
+            new(json!({"host": "n-n-r.s1.v3.example", "subdomain": "b"})),
+            false,
+        ),
         (new(json!({})), new(json!({"subdomain": "routes"})), false),
         (scheduled(json!({})), scheduled(json!({"path": "/x", "host": ""})), true),
         (scheduled(json!({"host": ""})), scheduled(json!({})), true),

@@ -1,0 +1,117 @@
+//! How many labels are in quarantine for each namespace, and which namespaces have as many as they may.
+//!
+//! A label that was let go is kept for a Route of the same namespace and name, for weeks as a rule, and takes room in the store
+//! for as long. Whoever makes and deletes Routes of ever new names would fill it, whatever the quota of Routes. So a namespace
+//! with too many gets no label that nobody had, until one of them is free; what it has it keeps, and a Route of a name that is in
+//! quarantine gets its label back. None is freed early to make room: then the very same Routes would wash a label out of its
+//! quarantine, and its caches, bookmarks and certificates would lead to whoever asked for it next.
+
+use std::collections::HashMap;
+
+use crate::api::v1alpha1::name_claim::NameClaim;
+use crate::client::reflector::Change;
+
+/// The field selector of the claims in question: a host has no quarantine.
+pub const SELECTOR: &str = "spec.quarantineUntil!=";
+
+/// A label in quarantine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuarantineFacts {
+    /// The namespace of the Route that held it last.
+    pub namespace: Box<str>,
+}
+
+impl From<NameClaim> for QuarantineFacts {
+    fn from(claim: NameClaim) -> Self {
+        QuarantineFacts { namespace: claim.spec.holder.namespace.into() }
+    }
+}
+
+/// The labels in quarantine, counted.
+#[derive(Debug)]
+pub struct Quarantined {
+    most: u32,
+    counts: HashMap<Box<str>, u32>,
+}
+
+impl Quarantined {
+    /// None; a namespace may have `most`.
+    pub fn new(most: u32) -> Self {
+        Quarantined { most, counts: HashMap::new() }
+    }
+
+    /// How many a namespace may have, if it has them.
+    pub fn is_full(&self, namespace: &str) -> Option<u32> {
+        (self.counts.get(namespace).copied().unwrap_or(0) >= self.most).then_some(self.most)
+    }
+
+    /// Takes in a change; the answer names the namespaces that may have new labels again.
+    pub fn take(&mut self, change: Change<QuarantineFacts>) -> Vec<String> {
+        let (applied, gone) = match change {
+            Change::Applied(applied) => (vec![applied], Vec::new()),
+            Change::Deleted { last, .. } => (Vec::new(), vec![last]),
+            Change::Resynced(resync) => (resync.applied, resync.vanished.into_iter().map(|(_, last)| last).collect()),
+        };
+        let before = applied.iter().filter_map(|applied| applied.before.as_ref());
+        let mut less: Vec<Box<str>> = before.chain(&gone).map(|facts| facts.namespace.clone()).collect();
+        let were_full: Vec<bool> = less.iter().map(|namespace| self.is_full(namespace).is_some()).collect();
+        less.iter().for_each(|namespace| self.discount(namespace));
+        for applied in &applied {
+            *self.counts.entry(applied.now.namespace.clone()).or_default() += 1;
+        }
+        let mut were_full = were_full.into_iter();
+        less.retain(|namespace| were_full.next() == Some(true) && self.is_full(namespace).is_none());
+        less.sort_unstable();
+        less.dedup();
+        less.into_iter().map(String::from).collect()
+    }
+
+    fn discount(&mut self, namespace: &str) {
+        if let Some(count) = self.counts.get_mut(namespace) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(namespace);
+            }
+        }
+    }
+}
+
+/// Why a route gets no label for now: in a word, and in a sentence.
+pub fn refusal(most: u32) -> (&'static str, String) {
+    let message = format!(
+        "{most} labels of former routes of the namespace are in quarantine, and no more are allowed (name-quarantine-max): the \
+         route gets a label when one of them is free again; a route by the name of one of those gets its label back at once"
+    );
+    ("NamesInQuarantine", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::client::reflector::{Applied, ObjectKey};
+
+    #[test]
+    fn a_namespace_that_has_its_share_is_full_until_one_is_free() {
+        let mut labels = Quarantined::new(2);
+        let facts = |namespace: &str| Arc::new(QuarantineFacts { namespace: namespace.into() });
+        let set = |label: &str, namespace: &str, before: Option<&str>| {
+            let key = ObjectKey::cluster(label);
+            Change::Applied(Applied { key, now: facts(namespace), before: before.map(facts), recreated: false })
+        };
+        let gone =
+            |label: &str, namespace: &str| Change::Deleted { key: ObjectKey::cluster(label), last: facts(namespace) };
+        let none: [&str; 0] = [];
+        assert_eq!(labels.take(set("a", "ns", None)), none);
+        assert_eq!(labels.is_full("ns"), None);
+        assert_eq!(labels.take(set("b", "ns", None)), none);
+        assert_eq!((labels.is_full("ns"), labels.is_full("other")), (Some(2), None));
+        assert_eq!(labels.take(set("b", "ns", Some("ns"))), none, "it is the same one");
+        assert_eq!(labels.take(set("c", "ns", None)), none);
+        assert_eq!(labels.take(gone("a", "ns")), none, "two are left");
+        assert_eq!(labels.take(gone("b", "ns")), ["ns"]);
+        assert_eq!(labels.take(gone("c", "ns")), none, "there was room before");
+        assert!(labels.counts.is_empty());
+    }
+}
