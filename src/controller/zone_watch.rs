@@ -141,9 +141,8 @@ fn is_single_file(path: &Path) -> bool {
 
 /// Whether the last change of a file is not `age` ago. Times to come are no news: they stay.
 fn is_younger(stamp: &Stamp, age: Duration) -> bool {
-    let (seconds, nanoseconds) = stamp.modified;
-    let modified = u64::try_from(seconds).ok().zip(u32::try_from(nanoseconds).ok());
-    let modified = modified.map(|(seconds, nanoseconds)| SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds));
+    let modified = u64::try_from(stamp.modified).ok();
+    let modified = modified.map(|nanoseconds| SystemTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds));
     modified.and_then(|modified| modified.elapsed().ok()).is_some_and(|elapsed| elapsed < age)
 }
 

@@ -34,10 +34,10 @@ use crate::zone::Contents;
 pub struct Stamp {
     /// Size in octets.
     pub octets: u64,
-    /// Time of the last modification: seconds and nanoseconds since 1970. Who writes a file can set it.
-    pub modified: (i64, i64),
-    /// Time of the last change of the file or of what is known of it, which nobody can set: likewise.
-    pub changed: (i64, i64),
+    /// Time of the last modification, in nanoseconds since 1970. Who writes a file can set it.
+    pub modified: i64,
+    /// Time of the last change of the file or of what is known of it, likewise. Nobody can set it.
+    pub changed: i64,
     /// Device and inode, after symbolic links.
     pub inode: (u64, u64),
 }
@@ -47,8 +47,8 @@ impl Stamp {
     pub fn of(metadata: &std::fs::Metadata) -> Self {
         Stamp {
             octets: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            modified: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+            changed: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
             inode: (metadata.dev(), metadata.ino()),
         }
     }
@@ -56,6 +56,11 @@ impl Stamp {
     fn of_path(path: &Path) -> Option<Self> {
         std::fs::metadata(path).ok().map(|metadata| Stamp::of(&metadata))
     }
+}
+
+/// Of seconds with nanoseconds; what is beyond the year 2262 is as if it were then.
+fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
 
 /// The files that a zone was read from, as they were then.
@@ -502,9 +507,8 @@ impl Sources {
     fn is_recent(&self) -> bool {
         let Ok(now) = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) else { return true };
         let stamps = self.own.iter().chain(self.includes.iter().filter_map(|(_, stamp)| stamp.as_ref()));
-        let newest = stamps.map(|stamp| stamp.modified.max(stamp.changed)).max().unwrap_or((0, 0));
-        let age = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX)
-            - (i128::from(newest.0) * 1_000_000_000 + i128::from(newest.1));
+        let newest = stamps.map(|stamp| stamp.modified.max(stamp.changed)).max().unwrap_or(0);
+        let age = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX) - i128::from(newest);
         age < TICK.as_nanos() as i128
     }
 }
