@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::export::spawn;
 use crate::platform::apply_example;
-use crate::server::{DataDir, PATIENCE, Ports, Server, eventually, free_dns_address, http_get, program};
+use crate::server::{DataDir, PATIENCE, Ports, Server, eventually, free_address, http_get, program};
 use crate::tools::{Kubectl, dig};
 
 /// What a run of the program came to.
@@ -254,7 +254,7 @@ fn zones_are_listed_shown_compared_and_asked_for() {
 
     // What is served is what the objects come to, once the ledger and the name server have settled.
     eventually("the name server is in step", || (zone(&["status"]).code == Some(0)).then_some(()));
-    let nobody = free_dns_address().to_string();
+    let nobody = free_address().to_string();
     let status = zone(&["status", "shard1.v3.rhcloud.com", "--server", &dns, "--server", &nobody]);
     assert_eq!(status.code, Some(1));
     assert!(status.out.contains("differs") && status.out.contains(&nobody), "{}", status.out);
@@ -266,7 +266,7 @@ fn zones_are_listed_shown_compared_and_asked_for() {
     let shown = zone(&["show", "shard1.v3.rhcloud.com"]);
     std::fs::write(&file, &shown.out).expect("written");
     assert_eq!(zone(&["diff", path]).code, Some(0), "{}", zone(&["diff", path]).out);
-    let peer_address = free_dns_address();
+    let peer_address = free_address();
     let conf = folder.join("nsd.conf");
     let text = format!(
         "server:\n  ip-address: {}@{}\n  server-count: 1\n  username: \"\"\n  chroot: \"\"\n  database: \"\"\n  pidfile: \"\"\n  \

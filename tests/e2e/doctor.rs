@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::server::{Ports, Server, eventually, free_address, free_dns_address, program};
+use crate::server::{Ports, Server, eventually, free_address, program};
 use crate::tools::try_dig;
 
 const ROOT: &str = "127.0.0.10";
@@ -58,7 +58,7 @@ struct Stage {
 impl Stage {
     /// The root and the parent, whose zone has `delegation`.
     fn new(delegation: &str) -> Stage {
-        let (folder, port) = (TempDir::new().expect("a temporary directory"), free_dns_address().port());
+        let (folder, port) = (TempDir::new().expect("a temporary directory"), free_address().port());
         let mut stage = Stage { folder, port, daemons: Vec::new(), ours: Vec::new() };
         let root = format!(
             "$TTL 60\n. SOA a.root. hostmaster.root. 1 3600 600 86400 60\n. NS a.root.\na.root. A {ROOT}\nexample. NS \

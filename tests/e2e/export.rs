@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::platform::{Promise, apply_example};
-use crate::server::{DataDir, Ports, Server, eventually, free_dns_address, program};
+use crate::server::{DataDir, Ports, Server, eventually, free_address, program};
 use crate::tools::{Kubectl, Response, try_dig};
 
 const ZONES: [&str; 5] = [
@@ -30,7 +30,7 @@ impl Drop for Peer {
 }
 
 fn knot(folder: &DataDir, zones: &Path) -> Peer {
-    let dns = free_dns_address();
+    let dns = free_address();
     let folder = folder.path();
     let mut configuration = format!(
         "server:\n  listen: {}@{}\n  rundir: {folder}\n  user: root\ndatabase:\n  storage: {folder}/db\nzone:\n",
@@ -47,7 +47,7 @@ fn knot(folder: &DataDir, zones: &Path) -> Peer {
 }
 
 fn nsd(folder: &DataDir, zones: &Path) -> Peer {
-    let dns = free_dns_address();
+    let dns = free_address();
     let mut configuration = format!(
         "server:\n  ip-address: {}@{}\n  server-count: 1\n  username: \"\"\n  chroot: \"\"\n  database: \"\"\n  pidfile: \"\"\n  \
          zonesdir: \"{2}\"\n  xfrdfile: \"{2}/xfrd.state\"\n  zonelistfile: \"{2}/zone.list\"\n  xfrdir: \"{2}\"\n\

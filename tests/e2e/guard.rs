@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::export::{Peer, spawn};
-use crate::server::{DataDir, Ports, Server, eventually, free_dns_address, http_get};
+use crate::server::{DataDir, Ports, Server, eventually, free_address, http_get};
 
 const SECRET: &str = "00112233445566778899aabbccddeeff";
 
@@ -126,7 +126,7 @@ fn a_flood_is_cut_and_a_client_finds_its_way() {
 fn peers(folder: &DataDir) -> [Peer; 2] {
     let zone = folder.join("shard.test.zone");
     let (here, zone) = (folder.path(), zone.display());
-    let [knot, nsd] = [free_dns_address(), free_dns_address()];
+    let [knot, nsd] = [free_address(), free_address()];
     let knot_configuration = format!(
         "server:\n  listen: {}@{}\n  rundir: {here}\n  user: root\ndatabase:\n  storage: {here}/db\nmod-cookies:\n  \
          - id: shared\n    secret: 0x{SECRET}\n    badcookie-slip: 1\ntemplate:\n  - id: default\n    global-module: \

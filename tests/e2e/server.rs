@@ -5,8 +5,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant, SystemTime};
 
 use tempfile::TempDir;
 
@@ -46,7 +47,7 @@ pub struct Ports {
 impl Ports {
     /// Ports that nobody uses at the moment.
     pub fn free() -> Ports {
-        Ports { dns: free_dns_address(), api: free_address(), admin: free_address() }
+        Ports { dns: free_address(), api: free_address(), admin: free_address() }
     }
 
     /// The flags that say so.
@@ -57,17 +58,18 @@ impl Ports {
     }
 }
 
-/// A loopback address with a TCP port that nobody uses at the moment.
+/// A loopback address with a port that nobody uses at the moment, by TCP or UDP, and that stays free between two starts of a
+/// server: no connection gets it by chance, since the system takes those ports from higher up.
 pub fn free_address() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr()).expect("loopback has a free port")
-}
-
-/// The same, free for UDP and for TCP.
-pub fn free_dns_address() -> SocketAddr {
-    for _ in 0..100 {
-        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
-        let address = tcp.local_addr().expect("a bound socket has an address");
-        if UdpSocket::bind(address).is_ok() {
+    const PORTS: std::ops::Range<u32> = 10_000..32_000;
+    static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is later");
+        AtomicU32::new(since.subsec_nanos() ^ std::process::id())
+    });
+    for _ in PORTS {
+        let at = NEXT.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(PORTS.start + at).expect("a port")));
+        if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
             return address;
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::server::{PATIENCE, Ports, Server, eventually, free_dns_address, http_get, program, root};
+use crate::server::{PATIENCE, Ports, Server, eventually, free_address, http_get, program, root};
 use crate::tools::dig;
 
 /// A name of the example's zone files, and its address.
@@ -117,7 +117,7 @@ fn start_with(ports: Ports, udp: &UdpSocket, tcp: &TcpListener, more: &[&str]) -
 
 /// UDP and TCP on one address, held by the test as by a service manager.
 fn sockets() -> (SocketAddr, UdpSocket, TcpListener) {
-    let address = free_dns_address();
+    let address = free_address();
     let udp = UdpSocket::bind(address).expect("was free a moment ago");
     let tcp = TcpListener::bind(address).expect("was free a moment ago");
     (address, udp, tcp)
