@@ -19,19 +19,45 @@ use crate::client::reflector::{self, Change, ObjectKey};
 
 impl Scheduler {
     pub(super) fn on_routers(&mut self, change: Change<RouterFacts>) {
-        let mut helpful = Vec::new();
+        let (mut helpful, mut remade) = (Vec::new(), Vec::new());
         match change {
-            Change::Applied(applied) => helpful.extend(self.set_router(&applied)),
+            Change::Applied(applied) => {
+                remade.extend(self.is_remade(&applied));
+                helpful.extend(self.set_router(&applied));
+            }
             Change::Deleted { key, .. } => self.snapshot.remove_router(&key.name),
             Change::Resynced(resync) => {
                 for (key, _) in &resync.vanished {
                     self.snapshot.remove_router(&key.name);
                 }
-                helpful.extend(resync.applied.iter().filter_map(|applied| self.set_router(applied)));
+                for applied in &resync.applied {
+                    remade.extend(self.is_remade(applied));
+                    helpful.extend(self.set_router(applied));
+                }
             }
         }
         self.follow_draining();
         self.wake_for_routers(&helpful);
+        self.look_at_asked_for(&remade);
+    }
+
+    /// The name of a Router that is another one than before, and was not seen to be so when routes were asked for on it.
+    fn is_remade(&self, applied: &reflector::Applied<RouterFacts>) -> Option<String> {
+        let is_other = applied.before.as_ref().is_none_or(|before| before.dns != applied.now.dns);
+        (is_other && self.snapshot.routes(&applied.key.name) > 0).then(|| applied.key.name.clone())
+    }
+
+    /// Looks at routes that are asked for on the very Routers that they were on, which are others by now.
+    fn look_at_asked_for(&mut self, routers: &[String]) {
+        if routers.is_empty() {
+            return;
+        }
+        for (key, route) in self.routes.all() {
+            let is_asked = route.move_to.as_ref().is_some_and(|to| routers.iter().any(|router| **router == **to));
+            if is_asked && route.bound && !route.deleting && self.is_to_move(&key, &route) {
+                self.queue.push(key);
+            }
+        }
     }
 
     /// Takes a Router in; the answer is its name if it is new or decides differently.

@@ -771,7 +771,8 @@ impl Scheduler {
         // One that is about to be told of is not missed.
         let missed = u64::from(!self.watched.routes.is_behind());
         for (key, route) in self.routes.all() {
-            let waits = !route.deleting && (!route.bound || route.move_to.is_some() && route.move_to != route.router);
+            let is_asked = || route.move_to.is_some() && self.is_to_move(&key, &route);
+            let waits = !route.deleting && (!route.bound || is_asked());
             if waits && !self.queue.holds(&key) && !settling.contains(&key) {
                 self.metrics.missed.inc_by(missed);
                 self.queue.push(key);

@@ -111,6 +111,21 @@ async fn a_router_made_again_with_another_zone_gives_the_name_anew_and_keeps_no_
     running.stop().await;
 }
 
+/// What is asked of a Router that is not there yet is done when it is.
+#[tokio::test]
+async fn a_route_waits_for_its_router_to_be_made_again() {
+    let (api, running) = placed(1, 1, |_| ()).await;
+    api.put("routers", router("shard2", &json!({})));
+    api.delete("routers", "", "shard1");
+    ask(&api, "r000", Some("shard1"));
+    // The scheduler has heard of it when it has placed what came after it.
+    api.put("routes", route("ns", "later", &json!({})));
+    until("the later one is placed", || scheduled(&api) == 2).await;
+    api.put("routers", router("shard1", &json!({"dns": "new1.v3.example"})));
+    until("it has a name again", || spec(&api, "r000")["dns"] == "new1.v3.example").await;
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn the_end_of_very_many_trails_keeps_no_new_route_waiting() {
     let (api, running) = placed(2, 200, |_| ()).await;
