@@ -175,8 +175,10 @@ pub fn differences(
         return differences.into_iter().chain(any.map(|difference| ("named", difference))).collect();
     }
     for (server, theirs) in others {
-        let stays =
-            matches!(qtype, RRSIG | NSEC) && ours.aliases() > 0 && theirs.answer.is_empty() && theirs.rcode == 0;
+        // A DNAME may have led to the alias.
+        let stops_before = || theirs.rcode == 0 && theirs.answer.iter().all(|line| ours.answer.contains(line));
+        let follows = matches!(qtype, RRSIG | NSEC) && ours.aliases() > 0;
+        let stays = follows && theirs.answer.len() < ours.answer.len() && stops_before();
         if server == "knot" && (qtype == RRSIG && !ours.answer.is_empty() || stays) {
             continue;
         }
@@ -191,7 +193,8 @@ pub fn differences(
             Ok(()) => {}
             Err(Difference::Other(text)) => differences.push((server, text)),
             Err(Difference::Proof { ours, theirs }) => {
-                if ours.iter().any(|line| givers(line) == 0) || theirs.iter().any(|line| givers(line) > 1) {
+                // Where only NSD follows, nobody gives what it leaves out.
+                if !follows && ours.iter().any(|line| givers(line) == 0) || theirs.iter().any(|line| givers(line) > 1) {
                     differences.push((server, format!("proofs differ: {ours:?} against {theirs:?}")));
                 }
             }
