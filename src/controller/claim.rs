@@ -121,13 +121,7 @@ pub fn judge(
         }
         (ClaimKind::Label, Some(binding)) => Some(binding.label.eq_ignore_ascii_case(&claim.value)),
         // It is about to be placed, and will say. One made anew may wait for long, and has the label back when it is placed.
-        (ClaimKind::Label, None) => {
-            if is_holder {
-                None
-            } else {
-                Some(false)
-            }
-        }
+        (ClaimKind::Label, None) => (!is_holder).then_some(false),
     };
     match uses {
         Some(false) => Step::Release,
