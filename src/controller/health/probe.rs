@@ -226,7 +226,7 @@ mod tests {
     #[tokio::test]
     async fn over_tcp() {
         let (listener, port) = listener().await;
-        assert_eq!(probe(json!({"port": port})).await, Ok(()));
+        assert_eq!(probe(json!({"port": port, "timeoutSeconds": 60})).await, Ok(()));
         drop(listener);
         let refused = probe(json!({"port": port})).await.expect_err("nobody listens");
         assert!(refused.contains("refused"), "{refused}");
@@ -244,7 +244,7 @@ mod tests {
             (json!({"path": "/moved", "host": "app.example"}), None),
             (json!({"path": "/moved", "host": "app.example", "expectedStatuses": "200"}), Some("HTTP status 301")),
         ] {
-            let mut check = json!({"type": "http", "port": port});
+            let mut check = json!({"type": "http", "port": port, "timeoutSeconds": 60});
             check.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
             let outcome = probe(check).await;
             match error {
