@@ -58,3 +58,5 @@ pub mod tls;
 pub mod clock;
 #[cfg(not(fuzzing))]
 pub mod telemetry;
+#[cfg(not(fuzzing))]
+pub mod trust;

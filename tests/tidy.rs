@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 /// What each module may use, beside itself. Rows name only rows above them, but for the ones that say why.
 const MAY_USE: &[(&str, &[&str])] = &[
     // Below everything; the pure parts use neither (see `PURE`).
-    ("telemetry", &[]),
+    // What clients of HTTPS trust, be it for spans, keys of tokens, a strategy or numbers.
+    ("trust", &[]),
+    ("telemetry", &["trust"]),
     ("clock", &[]),
     ("wire", &[]),
     ("api", &[]),
@@ -26,10 +28,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Workers hold a reader of the zone map and hand its snapshot to the name server.
     ("transport", &["wire", "zone", "nameserver", "sys", "tls", "clock", "telemetry"]),
     ("httpd", &["tls", "telemetry"]),
-    ("client", &["api", "clock", "telemetry"]),
-    ("apiserver", &["api", "store", "httpd", "clock", "telemetry"]),
+    ("client", &["api", "clock", "trust", "telemetry"]),
+    ("apiserver", &["api", "store", "httpd", "clock", "trust", "telemetry"]),
     ("compiler", &["api", "zone", "zonefile", "wire"]),
-    ("scheduler", &["api", "client", "clock", "telemetry"]),
+    ("scheduler", &["api", "client", "clock", "trust", "telemetry"]),
     // It keeps up with the folder of zone files, which is read by `zonefile`.
     (
         "controller",

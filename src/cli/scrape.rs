@@ -8,6 +8,7 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 
 use crate::admin::unbound::Report;
+use crate::trust;
 
 /// Where the admin endpoint is unless `--admin-listen` says otherwise.
 const ADMIN_DEFAULT: &str = "http://127.0.0.1:9453";
@@ -66,11 +67,7 @@ impl Admin {
         if let Some(path) = authorities {
             let at = |error: String| format!("{}: {error} (--admin-ca)", path.display());
             let pem = std::fs::read(path).map_err(|error| at(error.to_string()))?;
-            let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| at(error.to_string()))?;
-            if certificates.is_empty() {
-                return Err(at("holds no certificate".to_owned()));
-            }
-            builder = builder.tls_certs_only(certificates);
+            builder = builder.tls_backend_preconfigured(trust::only(&pem).map_err(at)?);
         }
         builder.build().map(Admin).map_err(|error| error.to_string())
     }

@@ -2,6 +2,8 @@
 
 use tokio_rustls::rustls;
 
+use crate::trust::is_authority_itself;
+
 /// The innermost cause, which is what people need; of TLS in words. `wanted` says which name the certificate is to be for, as in
 /// "for another name than …". Without the URL, which may hold a password.
 pub fn told(error: reqwest::Error, wanted: &str) -> String {
@@ -25,8 +27,8 @@ fn told_of_tls(error: &(dyn std::error::Error + 'static), wanted: &str) -> Optio
     let error = error.downcast_ref::<rustls::Error>()?;
     let rustls::Error::InvalidCertificate(fault) = error else { return Some(format!("TLS: {error}")) };
     use rustls::CertificateError::{
-        Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet, NotValidYetContext, Other,
-        Revoked, UnknownIssuer,
+        Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet, NotValidYetContext, Revoked,
+        UnknownIssuer,
     };
     let told = match fault {
         Expired | ExpiredContext { .. } => "the certificate has expired".to_owned(),
@@ -36,9 +38,9 @@ fn told_of_tls(error: &(dyn std::error::Error + 'static), wanted: &str) -> Optio
         }
         UnknownIssuer => "no authority that this machine trusts vouches for the certificate".to_owned(),
         Revoked => "the certificate is revoked".to_owned(),
-        Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
-            "the certificate is an authority's own, made for signing and not for a server: let it sign another one, or make it with \
-             basicConstraints=CA:FALSE"
+        fault if is_authority_itself(fault) => {
+            "the certificate is an authority's own, made for signing and not for a server: let it sign another one, or trust this \
+             very one"
                 .to_owned()
         }
         other => format!("the certificate is refused: {other}"),

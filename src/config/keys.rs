@@ -401,7 +401,8 @@ pub static KEYS: &[Key] = &[
         value_name: "FILE",
         default: "none",
         reloads: true,
-        help: "Authorities in PEM to trust for `webhook-url` instead of those of the system. SIGHUP reads it again.",
+        help: "Authorities in PEM to trust for `webhook-url` instead of those of the system, or the very certificate that it shows. \
+               SIGHUP reads it again.",
     },
     Key {
         name: "webhook-fallback",

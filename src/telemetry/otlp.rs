@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::trace::{Counters, Span};
+use crate::trust;
 
 /// Spans of one request: some hundred kilobytes.
 const BATCH_MAX: usize = 512;
@@ -209,11 +210,7 @@ fn client(authorities: Option<&Path>) -> Result<reqwest::Client, SetupError> {
     if let Some(path) = authorities {
         let at = |reason: String| SetupError::File { path: path.to_owned(), reason };
         let pem = std::fs::read(path).map_err(|error| at(error.to_string()))?;
-        let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| at(error.to_string()))?;
-        if certificates.is_empty() {
-            return Err(at("holds no certificate".to_owned()));
-        }
-        builder = builder.tls_certs_only(certificates);
+        builder = builder.tls_backend_preconfigured(trust::only(&pem).map_err(at)?);
     }
     builder.build().map_err(|error| SetupError::Client(error.to_string()))
 }

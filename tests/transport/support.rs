@@ -15,7 +15,7 @@ use signpost::zone::image::Zone;
 use signpost::zone::rrset::Ttl;
 
 /// No wait of a test is longer.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub const A: u16 = 1;
 pub const TXT: u16 = 16;

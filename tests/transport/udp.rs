@@ -155,12 +155,13 @@ fn answers_flow_during_a_flood_of_garbage() {
     });
     // Some queries may drown in a full socket; a resolver asks again, and so does this.
     let client = udp_client(server.address());
-    client.set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
-    let mut answered = 0;
+    client.set_read_timeout(Some(std::time::Duration::from_millis(20))).unwrap();
+    let mut answered = 0u32;
     let deadline = Instant::now() + PATIENCE;
-    while answered < 200 {
+    // The flood's thread may start late, and so the queries end only after many of its datagrams.
+    while answered < 200 || server.stats().datagrams < u64::from(answered) + 1_000 {
         assert!(Instant::now() < deadline, "only {answered} answers; {:?}", server.stats());
-        let query = query(answered, "app.shard.example", A);
+        let query = query(answered as u16, "app.shard.example", A);
         client.send(&query).unwrap();
         let mut reply = [0; 2048];
         while let Ok(length) = client.recv(&mut reply) {
@@ -174,7 +175,6 @@ fn answers_flow_during_a_flood_of_garbage() {
     stop.store(true, Ordering::Relaxed);
     flood.join().unwrap();
     assert_eq!(server.stats().panics, 0);
-    assert!(server.stats().datagrams > 400, "there was a flood");
 }
 
 #[test]

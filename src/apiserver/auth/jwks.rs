@@ -20,6 +20,8 @@ use serde_json::Value;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::JoinHandle;
 
+use crate::trust;
+
 /// Largest key set in octets: a hundred RSA keys with their certificates.
 const SET_OCTETS_MAX: usize = 512 * 1024;
 /// How many keys of a set are looked at. Providers have two or three.
@@ -220,8 +222,7 @@ async fn client(authorities: Option<&PathBuf>) -> Result<reqwest::Client, String
     if let Some(path) = authorities {
         let at = |error: String| format!("{}: {error}", path.display());
         let pem = tokio::fs::read(path).await.map_err(|error| at(error.to_string()))?;
-        let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| at(error.to_string()))?;
-        builder = builder.tls_certs_only(certificates);
+        builder = builder.tls_backend_preconfigured(trust::only(&pem).map_err(at)?);
     }
     builder.build().map_err(|error| error.to_string())
 }

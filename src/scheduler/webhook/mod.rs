@@ -22,6 +22,7 @@ use self::message::{Answer, Question};
 use super::metrics::Metrics;
 use super::strategy::StrategyName;
 use crate::client::unreached;
+use crate::trust;
 
 /// Its name in settings and explanations.
 pub const NAME: &str = "webhook";
@@ -158,11 +159,7 @@ async fn client(authorities: Option<&PathBuf>) -> Result<reqwest::Client, String
     if let Some(path) = authorities {
         let at = |error: String| format!("{}: {error}", path.display());
         let pem = tokio::fs::read(path).await.map_err(|error| at(error.to_string()))?;
-        let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| at(error.to_string()))?;
-        if certificates.is_empty() {
-            return Err(at("holds no certificate".to_owned()));
-        }
-        builder = builder.tls_certs_only(certificates);
+        builder = builder.tls_backend_preconfigured(trust::only(&pem).map_err(at)?);
     }
     builder.build().map_err(|error| error.to_string())
 }

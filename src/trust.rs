@@ -1,0 +1,185 @@
+//! What a client of ours trusts if an operator says so by a file: the certificates in it and no others.
+//!
+//! A certificate that vouches for itself (`openssl req -x509`) is marked as an authority's unless one asks for another, and
+//! verifiers by the letter of RFC 5280 §4.2.1.9 take none of those for a server. Who lists one means that server all the same; so
+//! one that is listed itself, octet by octet, is taken for its own names and its own time.
+
+use std::sync::Arc;
+
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::client::verify_server_name;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::server::ParsedCertificate;
+use tokio_rustls::rustls::{CertificateError, DigitallySignedStruct, SignatureScheme};
+
+/// The settings of a TLS client that trusts the certificates of this PEM text and no others. The error says what is wrong
+/// with the text, of which certificate if there are several; without a certificate there is nothing to trust.
+pub fn only(pem: &[u8]) -> Result<rustls::ClientConfig, String> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let listed = Listed::read(pem, Arc::clone(&provider))?;
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    // The library's name for any verifier that is not its own.
+    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(listed)).with_no_client_auth())
+}
+
+/// Whether a certificate is refused only because it is marked as an authority's and was shown by a server.
+pub fn is_authority_itself(fault: &CertificateError) -> bool {
+    // The verifier's own error is of a crate that is not at hand, and this is how it prints.
+    matches!(fault, CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity"))
+}
+
+/// Judges as the library does, and knows what is listed itself.
+#[derive(Debug)]
+struct Listed {
+    certificates: Vec<CertificateDer<'static>>,
+    judge: Arc<WebPkiServerVerifier>,
+}
+
+impl Listed {
+    fn read(pem: &[u8], provider: Arc<rustls::crypto::CryptoProvider>) -> Result<Listed, String> {
+        let mut certificates = Vec::new();
+        let mut roots = rustls::RootCertStore::empty();
+        for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
+            let at = |error: String| format!("certificate {}: {error}", index + 1);
+            let certificate = certificate.map_err(|error| at(error.to_string()))?;
+            roots.add(certificate.clone()).map_err(|error| at(error.to_string()))?;
+            certificates.push(certificate);
+        }
+        if certificates.is_empty() {
+            return Err("holds no certificate".to_owned());
+        }
+        let judge = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+        Ok(Listed { certificates, judge: judge.build().map_err(|error| error.to_string())? })
+    }
+}
+
+impl ServerCertVerifier for Listed {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        match self.judge.verify_server_cert(shown, between, name, ocsp, now) {
+            // The time was looked at before that, and the name was not.
+            Err(rustls::Error::InvalidCertificate(fault))
+                if is_authority_itself(&fault) && self.certificates.contains(shown) =>
+            {
+                verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verdict => verdict,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.judge.verify_tls12_signature(message, shown, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.judge.verify_tls13_signature(message, shown, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.judge.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair};
+
+    use super::*;
+
+    /// When the certificates of these tests are valid, Unix time.
+    const FROM: u64 = 1_000_000_000;
+    const UNTIL: u64 = 1_100_000_000;
+
+    fn params(is_authority: bool) -> CertificateParams {
+        let mut params = CertificateParams::new(vec!["placer.example".to_owned()]).expect("a name");
+        params.is_ca = match is_authority {
+            true => IsCa::Ca(BasicConstraints::Unconstrained),
+            false => IsCa::ExplicitNoCa,
+        };
+        let moment = |seconds| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
+        (params.not_before, params.not_after) = (moment(FROM), moment(UNTIL));
+        params
+    }
+
+    fn of_itself(is_authority: bool) -> (Certificate, KeyPair) {
+        let key = KeyPair::generate().expect("a key");
+        (params(is_authority).self_signed(&key).expect("a certificate"), key)
+    }
+
+    fn judged(listed: &[&Certificate], shown: &Certificate, name: &str, now: u64) -> Result<(), CertificateError> {
+        let pem: String = listed.iter().map(|certificate| certificate.pem()).collect();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let listed = Listed::read(pem.as_bytes(), provider).expect("it reads");
+        let name = ServerName::try_from(name).expect("a name");
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
+        match listed.verify_server_cert(shown.der(), &[], &name, &[], now) {
+            Ok(_) => Ok(()),
+            Err(rustls::Error::InvalidCertificate(fault)) => Err(fault),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn one_that_vouches_for_itself_is_taken_if_it_is_listed() {
+        for is_authority in [true, false] {
+            let (shown, _) = of_itself(is_authority);
+            let (other, _) = of_itself(is_authority);
+            let name = "placer.example";
+            assert_eq!(judged(&[&shown], &shown, name, FROM), Ok(()), "{is_authority}");
+            assert_eq!(judged(&[&other, &shown], &shown, name, UNTIL), Ok(()), "{is_authority}");
+            assert!(judged(&[&other], &shown, name, FROM).is_err(), "{is_authority}: it is not listed");
+            for (name, now) in [("other.example", FROM), (name, FROM - 1), (name, UNTIL + 1)] {
+                let fault = judged(&[&shown], &shown, name, now).expect_err("not for that name and time");
+                assert!(!is_authority_itself(&fault), "{is_authority} {name} {now}: {fault:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_authority_vouches_for_others() {
+        let (authority, key) = of_itself(true);
+        let of_authority = params(true);
+        let issuer = Issuer::from_params(&of_authority, key);
+        let shown = params(false).signed_by(&KeyPair::generate().expect("a key"), &issuer).expect("a certificate");
+        assert_eq!(judged(&[&authority], &shown, "placer.example", FROM), Ok(()));
+        // One that it signed to sign others is no server's, since it is not listed itself.
+        let between = params(true).signed_by(&KeyPair::generate().expect("a key"), &issuer).expect("a certificate");
+        let fault = judged(&[&authority], &between, "placer.example", FROM).expect_err("an authority's");
+        assert!(is_authority_itself(&fault), "{fault:?}");
+    }
+
+    #[test]
+    fn a_text_that_cannot_be_trusted_says_where() {
+        let (good, _) = of_itself(true);
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        for (pem, said) in [(String::new(), "holds no certificate"), (good.pem() + broken, "certificate 2: ")] {
+            let error = only(pem.as_bytes()).expect_err("nothing to trust");
+            assert!(error.starts_with(said), "{error}");
+        }
+        assert!(only(good.pem().as_bytes()).is_ok());
+    }
+}
