@@ -202,9 +202,15 @@ pub enum HostError {
     /// A character outside ASCII.
     #[error("must be ASCII; write an internationalized name as its A-label, such as xn--bcher-kva.example")]
     NotAscii,
-    /// An asterisk that is not the whole first label.
+    /// An asterisk that is not the whole first label of a host.
     #[error("an asterisk is allowed only as the whole first label")]
     Asterisk,
+    /// A wildcard with less than two labels behind its asterisk.
+    #[error("a wildcard must have at least two labels after the asterisk, such as *.shop.example")]
+    ShortWildcard,
+    /// An asterisk in a name that is no host.
+    #[error("must hold no asterisk")]
+    NoWildcard,
     /// Only one label.
     #[error("must have at least two labels")]
     SingleLabel,
@@ -219,10 +225,14 @@ pub enum HostError {
 /// Checks a custom host: at least two labels, each of letters, digits and inner dashes with at most a leading underscore,
 /// an optional whole `*` in front, no dot at the end, at most 253 octets; labels with the prefix `xn--` are valid A-labels.
 pub fn check_host(host: &str) -> Result<(), HostError> {
-    if host.contains('*') && !host.starts_with("*.") || host.matches('*').count() > 1 {
+    let below = if host == "*" { Some("") } else { host.strip_prefix("*.") };
+    let plain = below.unwrap_or(host);
+    if plain.contains('*') {
         return Err(HostError::Asterisk);
     }
-    let plain = host.strip_prefix("*.").unwrap_or(host);
+    if below.is_some_and(|below| !below.contains('.')) {
+        return Err(HostError::ShortWildcard);
+    }
     check_domain(plain)?;
     check_a_labels(plain)?;
     if host.len() > NAME_OCTETS_MAX {
@@ -249,7 +259,7 @@ pub fn check_domain(domain: &str) -> Result<(), HostError> {
     match domain {
         "" => return Err(HostError::Empty),
         _ if !domain.is_ascii() => return Err(HostError::NotAscii),
-        _ if domain.contains('*') => return Err(HostError::Asterisk),
+        _ if domain.contains('*') => return Err(HostError::NoWildcard),
         _ if domain.ends_with('.') => return Err(HostError::TrailingDot),
         _ if domain.len() > NAME_OCTETS_MAX => return Err(HostError::TooLong),
         _ => {}
@@ -359,8 +369,13 @@ mod tests {
             ("-a.example", Err(HostError::LabelCharacters)),
             ("a_b.example", Err(HostError::LabelCharacters)),
             ("a.*.example", Err(HostError::Asterisk)),
-            ("*", Err(HostError::Asterisk)),
             ("*.*.example", Err(HostError::Asterisk)),
+            ("*a.shop.example", Err(HostError::Asterisk)),
+            ("**", Err(HostError::Asterisk)),
+            ("*", Err(HostError::ShortWildcard)),
+            ("*.", Err(HostError::ShortWildcard)),
+            ("*.example", Err(HostError::ShortWildcard)),
+            ("*.shop.example.", Err(HostError::TrailingDot)),
             ("bücher.example", Err(HostError::NotAscii)),
             ("192.0.2.1", Err(HostError::Address)),
             ("xn--.example", Err(HostError::LabelCharacters)),
@@ -385,7 +400,7 @@ mod tests {
             ("test", Ok(())),
             ("_s.v3.example", Err(HostError::Underscore)),
             ("s.under_score.example", Err(HostError::LabelCharacters)),
-            ("*.v3.example", Err(HostError::Asterisk)),
+            ("*.v3.example", Err(HostError::NoWildcard)),
         ] {
             assert_eq!(check_zone(domain), verdict, "{domain}");
         }

@@ -101,7 +101,7 @@ pub enum Outcome {
     Changed,
     /// This process leads no more; nothing was written since.
     Deposed,
-    /// The API says that this process leads no more, which it does not know yet.
+    /// The API says that this process leads no more, which it does not know yet; or it finds no Lease that says who does.
     Fenced {
         /// What it said.
         error: String,

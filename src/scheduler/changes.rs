@@ -3,6 +3,7 @@
 //! | change | the snapshot | the queue |
 //! |---|---|---|
 //! | Router new or different | has it | wakes the routes that it can take |
+//! | Router gone | has it no more | wakes the routes that it may have kept from their host, or that are to be on it |
 //! | Router draining, or not any more | | its routes get in line to leave, or need not |
 //! | Namespace | | wakes its routes, also for a changed quota |
 //! | Route new or different | | looks at it |
@@ -25,10 +26,14 @@ impl Scheduler {
                 remade.extend(self.is_remade(&applied));
                 helpful.extend(self.set_router(&applied));
             }
-            Change::Deleted { key, .. } => self.snapshot.remove_router(&key.name),
+            Change::Deleted { key, .. } => {
+                self.snapshot.remove_router(&key.name);
+                helpful.push(key.name);
+            }
             Change::Resynced(resync) => {
-                for (key, _) in &resync.vanished {
+                for (key, _) in resync.vanished {
                     self.snapshot.remove_router(&key.name);
+                    helpful.push(key.name);
                 }
                 for applied in &resync.applied {
                     remade.extend(self.is_remade(applied));

@@ -147,7 +147,7 @@ fn placement(
         router: chosen.name.clone(),
         dns: chosen.dns.clone(),
         strategy,
-        explanation: explain::placement(verdicts, best, strategy, remark, snapshot.revision()),
+        explanation: explain::placement(verdicts, best, strategy, remark, snapshot),
     }
 }
 

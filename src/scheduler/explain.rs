@@ -1,13 +1,17 @@
 //! Decisions in words: the explanation kept on a RouteBinding, and the message of an unschedulable route.
 //!
 //! Both are bounded, however many Routers there are: the best few stand in full, and all of them in counts by reason, so that
-//! no class of verdict goes unmentioned. Where not all stand in full, the names of each class follow in short.
+//! no class of verdict goes unmentioned. Where not all stand in full, the names of each class follow in short; and where these do
+//! not fit, a map in which each Router's class is found by its name ([`class_map`](super::class_map)).
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::class_map::{CLASSES_MAX, ClassMap};
 use super::decision::{Fit, Nowhere, Verdict};
+use super::filter::Rejection;
+use super::snapshot::Snapshot;
 use super::strategy::Pick;
 use crate::api::v1alpha1::route_binding::{Explanation, RouterVerdict, VerdictClass};
 
@@ -15,20 +19,21 @@ use crate::api::v1alpha1::route_binding::{Explanation, RouterVerdict, VerdictCla
 /// a platform of a hundred thousand routes keeps them all in memory.
 const VERDICTS_MAX: usize = 16;
 /// Octets that the names of all classes may take. What many Routers have in common they often have in a row, so that this tells of
-/// a thousand as a rule; and it is no more than half of what those told in full take.
+/// a thousand as a rule; and it is no more than half of what those told in full take. Where it does not, a map tells of all.
 const CLASS_OCTETS_MAX: usize = 1024;
 /// Reason of those that could take the route, and are left out as long as others have not reached their soft capacity.
 pub const ABOVE_SOFT_CAPACITY: &str = "AboveSoftCapacity";
 /// Routers told of by name in a condition's message, which people read as one line.
 const MESSAGE_ROUTERS_MAX: usize = 8;
 
-/// Why the Router at `best` was chosen by `strategy`, with what there is to say of that, if anything.
+/// Why the Router at `best` was chosen by `strategy`, with what there is to say of that, if anything. The verdicts are those of the
+/// snapshot's Routers, in their order.
 pub fn placement(
     verdicts: &[Verdict<'_>],
     best: Pick,
     strategy: &str,
     remark: Option<&str>,
-    revision: Option<String>,
+    snapshot: &Snapshot,
 ) -> Explanation {
     let eligible = verdicts.iter().filter(|verdict| !matches!(verdict.fit, Fit::Rejected(_))).count();
     let chosen = &verdicts[best.index].router.name;
@@ -46,15 +51,18 @@ pub fn placement(
     }
     let tie_break =
         (best.tied > 0).then(|| format!("{} with the same score; the first by name was taken", routers(best.tied + 1)));
+    let (classes, class_map) =
+        if verdicts.len() > VERDICTS_MAX { classes(verdicts, snapshot) } else { (Vec::new(), None) };
     Explanation {
         summary,
         moved_at: None,
         considered: bounded(verdicts.len()),
         eligible: bounded(eligible),
         routers: foremost(verdicts, best.index).into_iter().map(|index| verdict(&verdicts[index])).collect(),
-        classes: if verdicts.len() > VERDICTS_MAX { classes(verdicts) } else { Vec::new() },
+        classes,
+        class_map,
         tie_break,
-        snapshot: revision,
+        snapshot: snapshot.revision(),
     }
 }
 
@@ -117,6 +125,11 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// How long the text is.
+    fn octets(&self) -> usize {
+        if self.count == 1 { self.first.len() } else { self.first.len() + "..".len() + self.last.len() }
+    }
+
     fn text(&self) -> String {
         match self.count {
             1 => self.first.to_owned(),
@@ -125,20 +138,27 @@ impl Run<'_> {
     }
 }
 
-/// Which Routers, which are in the order of their names, were filtered out or not preferred, by reason. The classes that take the
-/// least room are told first, since what is rare says more.
-fn classes(verdicts: &[Verdict<'_>]) -> Vec<VerdictClass> {
-    let class = |verdict: &Verdict<'_>| match verdict.fit {
+/// How many classes there may be: one for each rejection, and one for those above their soft capacity.
+const CLASSES: usize = Rejection::ALL.len() + 1;
+const _: () = assert!(CLASSES < CLASSES_MAX as usize, "a map has room for all of them, and for those of none");
+
+/// The class of a Router that was filtered out or not preferred, below [`CLASSES`].
+fn class(fit: Fit) -> Option<usize> {
+    match fit {
         Fit::Eligible(_) => None,
-        Fit::AboveSoftCapacity => Some(ABOVE_SOFT_CAPACITY),
-        Fit::Rejected(rejection) => Some(rejection.reason()),
-    };
-    let mut runs: BTreeMap<&'static str, Vec<Run<'_>>> = BTreeMap::new();
+        Fit::AboveSoftCapacity => Some(Rejection::ALL.len()),
+        Fit::Rejected(rejection) => Some(rejection as usize),
+    }
+}
+
+/// Which Routers, which are in the order of their names, were filtered out or not preferred, by reason. The classes that take the
+/// least room are told first, since what is rare says more. If there is not room for all of them, the others stand in the map.
+fn classes(verdicts: &[Verdict<'_>], snapshot: &Snapshot) -> (Vec<VerdictClass>, Option<String>) {
+    let mut runs: [Vec<Run<'_>>; CLASSES] = Default::default();
     let mut before = None;
     for verdict in verdicts {
-        let (now, name) = (class(verdict), verdict.router.name.as_str());
-        if let Some(reason) = now {
-            let runs = runs.entry(reason).or_default();
+        let (now, name) = (class(verdict.fit), verdict.router.name.as_str());
+        if let Some(runs) = now.and_then(|class| runs.get_mut(class)) {
             match runs.last_mut().filter(|_| before == now) {
                 Some(run) => (run.last, run.count) = (name, run.count + 1),
                 None => runs.push(Run { first: name, last: name, count: 1 }),
@@ -146,32 +166,46 @@ fn classes(verdicts: &[Verdict<'_>]) -> Vec<VerdictClass> {
         }
         before = now;
     }
-    let octets = |runs: &[Run<'_>]| runs.iter().map(|run| run.first.len() + run.last.len()).sum::<usize>();
-    let mut by_size: Vec<_> = runs.into_iter().collect();
-    by_size.sort_by_key(|(reason, runs)| (octets(runs), *reason));
+    let octets = |runs: &[Run<'_>]| runs.iter().map(Run::octets).sum::<usize>();
+    let reason = |class: usize| Rejection::ALL.get(class).map_or(ABOVE_SOFT_CAPACITY, |rejection| rejection.reason());
+    let found = runs.iter().enumerate().filter(|(_, runs)| !runs.is_empty());
+    let mut by_size: Vec<_> = found.map(|(class, runs)| (octets(runs), reason(class), class, runs)).collect();
+    by_size.sort_unstable_by_key(|(octets, reason, ..)| (*octets, *reason));
+    let all_fit = by_size.iter().map(|(octets, ..)| octets).sum::<usize>() <= CLASS_OCTETS_MAX;
+    let layout = if all_fit { None } else { snapshot.layout().filter(|layout| layout.names() == verdicts.len()) };
     let mut room = CLASS_OCTETS_MAX;
-    let mut classes: Vec<VerdictClass> = by_size
+    let mut classes: Vec<(usize, VerdictClass)> = by_size
         .into_iter()
-        .map(|(reason, runs)| {
+        .map(|(octets, reason, class, runs)| {
+            // With a map a beginning of the names would tell nothing that it does not.
+            if layout.is_some() && octets > room {
+                room = 0;
+            }
             let (mut count, mut told, mut routers) = (0, 0, Vec::new());
             for run in runs {
                 count += run.count;
-                let text = run.text();
-                match room.checked_sub(text.len()) {
+                match room.checked_sub(run.octets()) {
                     Some(left) => {
                         (room, told) = (left, told + run.count);
-                        routers.push(text);
+                        routers.push(run.text());
                     }
                     // What is told is the beginning, in order.
                     None => room = 0,
                 }
             }
             let untold = Some(bounded(count - told)).filter(|untold| *untold > 0);
-            VerdictClass { reason: reason.to_owned(), count: bounded(count), routers, untold }
+            (class, VerdictClass { reason: reason.to_owned(), count: bounded(count), routers, untold })
         })
         .collect();
-    classes.sort_by(|a, b| a.reason.cmp(&b.reason));
-    classes
+    classes.sort_by(|(_, a), (_, b)| a.reason.cmp(&b.reason));
+    let map = layout.map(|layout| {
+        let mut numbers = [0; CLASSES];
+        for ((class, _), number) in classes.iter().zip(1..) {
+            numbers[*class] = number;
+        }
+        layout.map(|index| class(verdicts[index].fit).map_or(0, |class| numbers[class]))
+    });
+    (classes.into_iter().map(|(_, class)| class).collect(), map)
 }
 
 /// What an explanation says of a Router that is not told in full.
@@ -181,16 +215,26 @@ pub enum InShort<'a> {
     LeftOut(&'a str),
     /// It could take the route, and others had better scores.
     Eligible,
+    /// It was none of those that were looked at.
+    NotSeen,
     /// Nothing: it is one of those for which there was no room.
     Untold,
 }
 
-/// What `explanation` says of the Router `name`, which was looked at and is not among those told in full.
+/// What `explanation` says of the Router `name`, which is not among those told in full.
 pub fn in_short<'a>(explanation: &'a Explanation, name: &str) -> InShort<'a> {
     let is_in = |text: &String| match text.split_once("..") {
         Some((first, last)) => (first..=last).contains(&name),
         None => text == name,
     };
+    if let Some(map) = explanation.class_map.as_deref().and_then(ClassMap::read) {
+        let class = |number: usize| explanation.classes.get(number).map(|class| class.reason.as_str());
+        return match map.class(name).map(usize::from) {
+            None => InShort::NotSeen,
+            Some(0) => InShort::Eligible,
+            Some(number) => class(number - 1).map_or(InShort::NotSeen, InShort::LeftOut),
+        };
+    }
     let class = explanation.classes.iter().find(|class| class.routers.iter().any(is_in));
     let rejected = explanation.classes.iter().filter(|class| class.reason != ABOVE_SOFT_CAPACITY);
     // An explanation of before there were classes tells of none.
@@ -227,24 +271,35 @@ fn bounded(count: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::facts::RouterFacts;
-    use crate::scheduler::filter::Rejection;
     use crate::scheduler::filter::tests::router;
-    use crate::scheduler::snapshot::Shard;
     use serde_json::json;
 
-    /// Explains a choice of the first among so many Routers, of which `fit` says how they are.
+    /// Explains a choice of the first among so many Routers, of which `name` says what they are called and `fit` how they are.
+    fn explained_of(
+        count: usize,
+        name: impl Fn(usize) -> String,
+        fit: impl Fn(usize) -> Fit,
+    ) -> (Vec<String>, Explanation) {
+        let mut snapshot = Snapshot::default();
+        let names: Vec<String> = (0..count).map(name).collect();
+        names.iter().for_each(|name| snapshot.set_router(router(name, json!({}))));
+        let verdict = |(number, (router, shard))| Verdict { router, shard, fit: fit(number) };
+        let verdicts: Vec<Verdict<'_>> = snapshot.routers().enumerate().map(verdict).collect();
+        let explanation = placement(&verdicts, Pick { index: 0, tied: 0 }, "weighted", None, &snapshot);
+        (names, explanation)
+    }
+
     fn explained(count: usize, fit: impl Fn(usize) -> Fit) -> (Vec<String>, Explanation) {
-        let routers: Vec<RouterFacts> =
-            (0..count).map(|number| router(&format!("shard{number:04}"), json!({}))).collect();
-        let shard = Shard::default();
-        let verdicts: Vec<Verdict<'_>> = routers
-            .iter()
-            .enumerate()
-            .map(|(number, router)| Verdict { router, shard: &shard, fit: fit(number) })
-            .collect();
-        let explanation = placement(&verdicts, Pick { index: 0, tied: 0 }, "weighted", None, None);
-        (routers.into_iter().map(|router| router.name).collect(), explanation)
+        explained_of(count, |number| format!("shard{number:04}"), fit)
+    }
+
+    /// What an explanation is to say of a Router that was found to be so.
+    fn said_of(fit: Fit) -> InShort<'static> {
+        match fit {
+            Fit::Eligible(_) => InShort::Eligible,
+            Fit::AboveSoftCapacity => InShort::LeftOut(ABOVE_SOFT_CAPACITY),
+            Fit::Rejected(rejection) => InShort::LeftOut(rejection.reason()),
+        }
     }
 
     #[test]
@@ -263,13 +318,45 @@ mod tests {
         let classes: Vec<_> = explanation.classes.iter().map(|class| (class.reason.as_str(), class.count)).collect();
         assert_eq!(classes, [("AboveSoftCapacity", 49), ("Cordoned", 10), ("RouteSelectorMismatch", 396)]);
         assert_eq!(explanation.classes[0].routers, ["shard0300..shard0306", "shard0308..shard0349"]);
+        assert_eq!(explanation.class_map, None, "the names fit");
         for (number, name) in names.iter().enumerate() {
-            let expected = match fit(number) {
-                Fit::Eligible(_) => InShort::Eligible,
-                Fit::AboveSoftCapacity => InShort::LeftOut(ABOVE_SOFT_CAPACITY),
-                Fit::Rejected(rejection) => InShort::LeftOut(rejection.reason()),
+            assert_eq!(in_short(&explanation, name), said_of(fit(number)), "{name}");
+        }
+    }
+
+    /// A thousand Routers of long names, whose neighbours are never of one class, of as many classes as there are.
+    #[test]
+    fn where_the_names_do_not_fit_a_map_tells_of_each() {
+        let kinds: Vec<Fit> = Rejection::ALL.into_iter().map(Fit::Rejected).collect();
+        let kinds = [kinds, vec![Fit::AboveSoftCapacity, Fit::Eligible(Some(0))]].concat();
+        for count in [5, kinds.len()] {
+            let fit = |number: usize| match number {
+                0 => Fit::Eligible(Some(1)),
+                700 => Fit::Rejected(Rejection::Deleting),
+                _ => kinds[kinds.len() - 1 - number % count],
             };
-            assert_eq!(in_short(&explanation, name), expected, "{name}");
+            let long = |number: usize| format!("r{number:04}-{}", "a".repeat(40));
+            let (names, explanation) = explained_of(1000, long, fit);
+            let map = explanation.class_map.as_ref().expect("the names do not fit");
+            assert!(map.len() <= 1700, "{}", map.len());
+            let size = serde_json::to_string(&explanation).expect("JSON").len();
+            assert!(size < 7 * 1024, "{size}");
+            for (number, name) in names.iter().enumerate() {
+                assert_eq!(in_short(&explanation, name), said_of(fit(number)), "{name}");
+            }
+            let rare = explanation.classes.iter().find(|class| class.reason == "Deleting").expect("it is told");
+            let told = if count == 5 { (1, 1, None) } else { (67, 0, Some(67)) };
+            assert_eq!((rare.count, rare.routers.len(), rare.untold), told, "the rare by their names, too");
+            let strangers = (0..1000).map(|number| format!("stranger{number}"));
+            let unseen = strangers.filter(|name| in_short(&explanation, name) == InShort::NotSeen).count();
+            assert!(unseen > 900, "{unseen}");
+        }
+    }
+
+    #[test]
+    fn rejections_are_numbered_in_their_order() {
+        for (number, rejection) in Rejection::ALL.into_iter().enumerate() {
+            assert_eq!(class(Fit::Rejected(rejection)), Some(number));
         }
     }
 
@@ -280,7 +367,9 @@ mod tests {
             _ if number % 2 == 1 => Fit::Rejected(Rejection::Cordoned),
             _ => Fit::Eligible(Some(0)),
         };
-        let (names, explanation) = explained(1000, fit);
+        // More than a map is made for.
+        let (names, explanation) = explained(2000, fit);
+        assert_eq!(explanation.class_map, None);
         let [cordoned, draining] = &explanation.classes[..] else { panic!("{:?}", explanation.classes) };
         let room = cordoned.routers.iter().chain(&draining.routers).map(String::len).sum::<usize>();
         assert!(room <= CLASS_OCTETS_MAX && room > CLASS_OCTETS_MAX - 10, "{room}");
@@ -290,14 +379,16 @@ mod tests {
             "the rare first"
         );
         let told = u32::try_from(cordoned.routers.len()).expect("a few");
-        assert_eq!((cordoned.count, cordoned.untold), (500, Some(500 - told)));
+        assert_eq!((cordoned.count, cordoned.untold), (1000, Some(1000 - told)));
         assert_eq!(in_short(&explanation, &names[1]), InShort::LeftOut("Cordoned"));
         assert_eq!(in_short(&explanation, &names[999]), InShort::Untold);
         assert_eq!(in_short(&explanation, &names[998]), InShort::Untold);
         // Those that are all told in full need none.
         assert!(explained(VERDICTS_MAX, fit).1.classes.is_empty());
-        // What was kept before there were classes is not taken for whole.
-        let before = Explanation { classes: Vec::new(), ..explanation };
+        // What was kept before there were classes, or maps, is not taken for whole, nor what is no map.
+        let before = Explanation { classes: Vec::new(), ..explanation.clone() };
         assert_eq!(in_short(&before, &names[998]), InShort::Untold);
+        let broken = Explanation { class_map: Some("no map".to_owned()), ..explanation };
+        assert_eq!(in_short(&broken, &names[998]), InShort::Untold);
     }
 }

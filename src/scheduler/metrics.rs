@@ -76,7 +76,8 @@ impl Metrics {
         let registry = registry.sub_registry_with_prefix("scheduler");
         registry.register(
             "attempts",
-            "Attempts to schedule a route, by how they ended; fenced: the API refused the binding of who does not lead",
+            "Attempts to schedule a route, by how they ended; fenced: the API refused the binding of who does not lead, \
+             or found no Lease that says who does",
             self.attempts.clone(),
         );
         registry.register(

@@ -70,6 +70,7 @@ pub mod bind;
 mod changes;
 pub mod chooser;
 pub mod claim;
+pub mod class_map;
 pub mod decision;
 pub mod drain;
 pub mod explain;
@@ -655,7 +656,7 @@ impl Scheduler {
                 self.queue.failed(key, Instant::now(), random());
             }
             Outcome::Fenced { error } => {
-                tracing::warn!(route = %key, %error, "the route cannot be bound: this process does not lead any more");
+                tracing::warn!(route = %key, %error, "the route cannot be bound now: to the API this process does not lead");
                 self.release_host(key, route);
                 self.queue.failed(key, Instant::now(), random());
             }

@@ -8,10 +8,12 @@
 //! reference and is a pure function.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::class_map::Layout;
 use super::facts::{BindingFacts, RouterFacts};
 use crate::client::reflector::ObjectKey;
 
@@ -31,6 +33,8 @@ pub struct Snapshot {
     last_turn: u64,
     /// The newest version of any Router. It is asked for with each decision, and changes with a Router.
     revision: Option<u64>,
+    /// How classes of these Routers are written down, if that was asked for since one came or went.
+    layout: OnceLock<Option<Layout>>,
 }
 
 /// A Router, or what is bound to a Router that does not exist (any more).
@@ -79,6 +83,12 @@ impl Snapshot {
         self.revision.map(|version| version.to_string())
     }
 
+    /// How it is written down in short which of the Routers, in their order, is of which class; `None` if they are too many.
+    pub fn layout(&self) -> Option<&Layout> {
+        let find = || Layout::new(&self.routers().map(|(router, _)| router.name.as_str()).collect::<Vec<_>>());
+        self.layout.get_or_init(find).as_ref()
+    }
+
     fn newest_version(&self) -> Option<u64> {
         self.routers().filter_map(|(router, _)| version_of(router)).max()
     }
@@ -87,7 +97,10 @@ impl Snapshot {
     pub fn set_router(&mut self, router: RouterFacts) {
         let (name, version) = (router.name.clone(), version_of(&router));
         let before = self.shards.entry(name).or_default().router.replace(router);
-        self.present += usize::from(before.is_none());
+        if before.is_none() {
+            self.present += 1;
+            self.layout = OnceLock::new();
+        }
         // As a rule a change is the newest. One that takes the newest away has them all looked at.
         let was_newest = before.as_ref().and_then(version_of).is_some_and(|was| Some(was) == self.revision);
         self.revision =
@@ -107,7 +120,10 @@ impl Snapshot {
     /// A Router is gone; its bindings stay counted.
     pub fn remove_router(&mut self, name: &str) {
         let gone = self.shards.get_mut(name).and_then(|shard| shard.router.take());
-        self.present -= usize::from(gone.is_some());
+        if gone.is_some() {
+            self.present -= 1;
+            self.layout = OnceLock::new();
+        }
         if gone.as_ref().and_then(version_of).is_some_and(|version| Some(version) == self.revision) {
             self.revision = self.newest_version();
         }
@@ -294,6 +310,22 @@ mod tests {
         snapshot.remove_router("b");
         snapshot.remove_router("a");
         assert_eq!(snapshot.revision(), None);
+    }
+
+    #[test]
+    fn the_layout_is_that_of_the_routers_there_are() {
+        let mut snapshot = Snapshot::default();
+        let names = |snapshot: &Snapshot| snapshot.layout().map(Layout::names);
+        assert_eq!(names(&snapshot), Some(0));
+        for (name, count) in [("a", 1), ("b", 2), ("b", 2)] {
+            snapshot.set_router(crate::scheduler::filter::tests::router(name, serde_json::json!({})));
+            assert_eq!(names(&snapshot), Some(count));
+        }
+        snapshot.bound(&ObjectKey::namespaced("ns", "a"), &binding("gone", 1));
+        for (name, count) in [("a", 1), ("a", 1), ("b", 0)] {
+            snapshot.remove_router(name);
+            assert_eq!(names(&snapshot), Some(count));
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ const LOOKED_AT_IN_A_ROW: usize = 256;
 pub(super) struct Causes {
     /// Something that could help any route.
     any: bool,
-    /// Routers that are new, decide differently or have room.
+    /// Routers that are new, decide differently, have room, or are gone.
     routers: BTreeSet<String>,
     /// Namespaces that changed, or whose quota has room.
     namespaces: BTreeSet<String>,
@@ -83,7 +83,8 @@ impl Waking {
 }
 
 impl Scheduler {
-    /// Wakes the routes that one of these Routers can take now; when few wait, all of them, to tell of these Routers too.
+    /// Wakes the routes that one of these Routers can take now, and those that one which is gone may have kept from their host;
+    /// when few wait, all of them, to tell of these Routers too, or of one that is gone no more.
     pub(super) fn wake_for_routers(&mut self, names: &[String]) {
         if names.is_empty() {
             return;
@@ -101,7 +102,7 @@ impl Scheduler {
         let (routes, namespaces, snapshot) = (&self.routes, &self.namespaces, &self.snapshot);
         let fits = |key: &ObjectKey, names: &BTreeSet<String>| {
             let Some(route) = routes.get(key) else { return false };
-            // Whether a host is the platform's own depends on all Routers.
+            // Whether a host is the platform's own depends on all Routers, also on those that are gone.
             if route.host.is_some() || route.move_to.is_some() {
                 return true;
             }

@@ -29,7 +29,7 @@ use signpost::api::identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER
 use signpost::api::names::{covers, label_claim_name};
 use signpost::api::v1alpha1::name_claim::{ClaimKind, NameClaim};
 use signpost::api::v1alpha1::route::{Phase, Route};
-use signpost::api::v1alpha1::route_binding::{FENCING_ANNOTATION, RouteBinding};
+use signpost::api::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding};
 use signpost::api::v1alpha1::router::Router;
 use signpost::api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 use signpost::apiserver::auth::Authenticator;
@@ -122,7 +122,7 @@ impl Line {
         if writes && response.status() == StatusCode::CONFLICT {
             let (parts, body) = response.into_parts();
             let body: Bytes = to_bytes(body, 1 << 20).await.expect("a small body");
-            if String::from_utf8_lossy(&body).contains("another scheduler leads since") {
+            if String::from_utf8_lossy(&body).contains(FENCING_FIELD) {
                 self.counts.fenced.fetch_add(1, Ordering::Relaxed);
             }
             return Response::from_parts(parts, Body::from(body));
@@ -201,8 +201,8 @@ struct World {
     there: Mutex<Vec<((String, String), Value)>>,
     /// Every RouteBinding as it was created, with its resourceVersion.
     created: Arc<Mutex<Vec<(u64, RouteBinding)>>>,
-    /// The fencing number, by the resourceVersion from which on it was that.
-    leads: Arc<Mutex<BTreeMap<u64, i64>>>,
+    /// The fencing number, by the resourceVersion from which on it was that; `None`: there was no Lease.
+    leads: Arc<Mutex<BTreeMap<u64, Option<i64>>>>,
     stop: CancellationToken,
     tasks: JoinSet<()>,
 }
@@ -227,11 +227,14 @@ impl World {
         }));
         let seen = Arc::clone(&leads);
         tasks.spawn(witness(Api::<LeaseObject>::all(admin.clone()), move |event| {
-            if let WatchEvent::Added(lease) | WatchEvent::Modified(lease) = event
-                && lease.name_any() == SCHEDULER_LEASE
-            {
+            let (lease, is_there) = match event {
+                WatchEvent::Added(lease) | WatchEvent::Modified(lease) => (lease, true),
+                WatchEvent::Deleted(lease) => (lease, false),
+                WatchEvent::Bookmark(_) | WatchEvent::Error(_) => return,
+            };
+            if lease.name_any() == SCHEDULER_LEASE {
                 let number = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
-                seen.lock().expect("no holder panics").insert(version(&lease), number.into());
+                seen.lock().expect("no holder panics").insert(version(&lease), is_there.then(|| number.into()));
             }
         }));
         let keeper = placement::Settings { settle: Duration::from_millis(50), ..placement::Settings::default() };
@@ -416,7 +419,7 @@ impl World {
         for (version, binding) in created.iter() {
             let number: i64 = binding.annotations()[FENCING_ANNOTATION].parse().expect("a number");
             let leading = leads.range(..version).next_back().map(|(_, number)| *number);
-            assert_eq!(Some(number), leading, "{:?} was bound by who did not lead", key(binding));
+            assert_eq!(Some(Some(number)), leading, "{:?} was bound by who did not lead", key(binding));
         }
     }
 
@@ -599,15 +602,23 @@ async fn no_route_twice_none_lost_no_name_twice() {
 }
 
 /// A leader that does not look at its Lease for long, from which it is taken meanwhile: whatever it goes on to do is refused. Also
-/// if its number is the greater one, since the Lease was deleted, and made anew by one who never knew it.
+/// if its number is the greater one, since the Lease was deleted, and made anew by one who never knew it; and as long as there is
+/// none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deposed_leader_that_goes_on_writing_binds_nothing() {
-    for is_deleted in [false, true] {
-        deposed(is_deleted).await;
+    for deposed_by in [DeposedBy::Usurper, DeposedBy::LeaseMadeAnew, DeposedBy::LeaseGone] {
+        deposed(deposed_by).await;
     }
 }
 
-async fn deposed(is_deleted: bool) {
+#[derive(Clone, Copy)]
+enum DeposedBy {
+    Usurper,
+    LeaseMadeAnew,
+    LeaseGone,
+}
+
+async fn deposed(by: DeposedBy) {
     let world = World::new(7).await;
     world.namespace("shop").await;
     world.router("shard1").await;
@@ -622,11 +633,16 @@ async fn deposed(is_deleted: bool) {
     let old = Process::start(&world, "old", unaware);
     world.route("shop", "before", json!({}), json!({})).await;
     world.come_to_rest().await;
-    if is_deleted {
+    let end_lease = async || {
         world.leases().delete(SCHEDULER_LEASE, &DeleteParams::default()).await.expect("deleted");
-        world.create(world.leases(), lease(Some("new"), 1)).await;
-    } else {
-        world.usurp("new").await;
+    };
+    match by {
+        DeposedBy::Usurper => world.usurp("new").await,
+        DeposedBy::LeaseMadeAnew => {
+            end_lease().await;
+            world.create(world.leases(), lease(Some("new"), 1)).await;
+        }
+        DeposedBy::LeaseGone => end_lease().await,
     }
     for number in 0..50 {
         world.route("shop", &format!("after{number}"), json!({}), json!({})).await;
@@ -639,7 +655,9 @@ async fn deposed(is_deleted: bool) {
     assert_eq!(world.list::<RouteBinding>().await.len(), 1, "what was before is all");
     // Who leads now finds all of it.
     old.crash();
-    world.leases().delete(SCHEDULER_LEASE, &DeleteParams::default()).await.expect("deleted");
+    if !matches!(by, DeposedBy::LeaseGone) {
+        end_lease().await;
+    }
     let new = Process::start(&world, "new", LeaseSettings::default());
     world.come_to_rest().await;
     assert_eq!(world.list::<RouteBinding>().await.len(), 51);

@@ -195,9 +195,13 @@ async fn a_route_that_cannot_move_says_why_and_moves_when_it_can() {
         pending(&api, "r000").is_some_and(|(status, reason, _)| status == "False" && reason == "Withdrawn")
     })
     .await;
-    set_state(&api, "shard2", "active");
-    // And made again.
+    // And made again; the Router goes, and comes back.
     ask(&api, "r000", Some("shard2"));
+    until("it says why", || pending(&api, "r000").is_some_and(|(status, ..)| status == "True")).await;
+    api.delete("routers", "", "shard2");
+    until("it says that it is gone", || pending(&api, "r000").is_some_and(|(_, reason, _)| reason == "NoSuchRouter"))
+        .await;
+    api.put("routers", router("shard2", &json!({})));
     until("it has moved", || spec(&api, "r000")["router"] == "shard2").await;
     set_state(&api, "shard1", "cordoned");
     // Routes and Routers come by two watches: what is placed after the change has seen it.

@@ -419,6 +419,48 @@ async fn a_host_of_the_platform_is_refused_unless_it_is_the_routes_own() {
     running.stop().await;
 }
 
+/// A Router that is gone keeps no host, and is named by nobody as why it waits: whether it is seen to go, or found to be gone when
+/// all are listed anew; and however many routes wait, of which those that it cannot help are left alone then.
+#[tokio::test]
+async fn a_router_that_goes_wakes_whom_it_kept_out() {
+    for (others, unseen) in [(3, false), (3, true), (1_100, false)] {
+        let api = platform(1, 1);
+        api.put("routers", router("other", &json!({"dns": "other.example", "state": "cordoned"})));
+        for number in 0..others {
+            let mut gold = route("ns", &format!("gold{number:04}"), &json!({}));
+            gold["metadata"]["labels"] = json!({"tier": "gold"});
+            api.put("routes", gold);
+        }
+        let selector = json!({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["gold"]}]});
+        api.put("routers", router("shard1", &json!({"routeSelector": selector})));
+        api.put("routes", route("ns", "www", &json!({"host": "www.other.example"})));
+        let running = start_with(&api, patient);
+        let said = |name: &str, word: &str| {
+            let route = api.get("routes", "ns", name).expect("it is there");
+            condition(&route, "Scheduled").is_some_and(|(_, _, message)| message.contains(word))
+        };
+        let gold = |word: &str| (0..others).filter(|number| said(&format!("gold{number:04}"), word)).count();
+        until("all wait", || gold("other is cordoned") == others && refusal(&api, "ns", "www").is_some()).await;
+        assert!(refusal(&api, "ns", "www").is_some_and(|message| message.contains("below other.example")));
+        if unseen {
+            api.set_down(true);
+            api.delete("routers", "", "other");
+            api.forget_history();
+            api.set_down(false);
+        } else {
+            api.delete("routers", "", "other");
+        }
+        until("its host is admitted", || scheduled(&api) == 1).await;
+        if others <= 1_000 {
+            until("nobody names it", || gold("none of 1 Router can") == others).await;
+        } else {
+            assert_eq!(gold("other is cordoned"), others, "at their next look");
+        }
+        check_all(&api);
+        running.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn colliding_and_quarantined_names() {
     let api = platform(1, 1);

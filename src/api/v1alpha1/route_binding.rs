@@ -107,6 +107,12 @@ pub struct Explanation {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub classes: Vec<VerdictClass>,
+    /// If the names of these do not fit into `classes`: of which class each Router was that was looked at, to be found by its name,
+    /// as `signpost explain --why-not` does; 0 are those of none, 1 those of the first of `classes`, and so on. The form is in
+    /// docs/scheduling.md.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub class_map: Option<String>,
     /// How a tie between equal scores was broken, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tie_break: Option<String>,
@@ -124,8 +130,8 @@ pub struct VerdictClass {
     pub reason: String,
     /// How many there are.
     pub count: u32,
-    /// Their names, in order, as far as there is room. `shard10..shard19` are all Routers from the one to the other by the octets
-    /// of their names.
+    /// Their names, in order, as far as there is room; none, if there is not, and `classMap` tells of them. `shard10..shard19` are
+    /// all Routers from the one to the other by the octets of their names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub routers: Vec<String>,

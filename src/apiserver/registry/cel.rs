@@ -261,7 +261,7 @@ fn route(domain: Option<&str>) -> Vec<Rule> {
             "spec.host",
             format!("self == '' || {}", host_rule("self")),
             "must be a host name of two labels or more, of letters, digits and inner dashes, with an optional *. in front \
-             and no dot at the end",
+             of these and no dot at the end",
         ),
         about(
             "",

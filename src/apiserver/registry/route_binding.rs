@@ -376,9 +376,9 @@ async fn bind(
 }
 
 /// A binding that carries the fencing number of a leader is refused if the Lease has another one: a greater one is a later
-/// leader's, and a smaller one that of a Lease made anew, by whose holder the bearer was deposed as well. As long as there is no
-/// Lease nobody has taken the lead from the bearer. A binding without a number, such as an operator's, is not held against the
-/// Lease.
+/// leader's, and a smaller one that of a Lease made anew, by whose holder the bearer was deposed as well. So it is if there is no
+/// Lease: nobody can tell then whether the bearer led when that went, and whoever leads makes it anew with its next renewal. A
+/// binding without a number, such as an operator's, is not held against the Lease.
 async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<SideWrite>, ApiError> {
     let metadata = &binding["metadata"];
     let Some(fencing) = metadata["annotations"][FENCING_ANNOTATION].as_str() else { return Ok(None) };
@@ -388,26 +388,29 @@ async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<SideW
         let cause = field::invalid(FENCING_FIELD, &Value::from(fencing), "must be the fencing number of a leader");
         return Err(ApiError::invalid(kind, name, vec![cause]));
     };
-    let lease = reader.get("Lease", Some(SCHEDULER_LEASE_NAMESPACE), SCHEDULER_LEASE).await?;
-    let Some(lease) = lease else {
-        return Ok(Some(SideWrite {
-            kind: "Lease",
-            namespace: Some(SCHEDULER_LEASE_NAMESPACE.to_owned()),
-            name: SCHEDULER_LEASE.to_owned(),
-            expect: None,
-            effect: Effect::Keep,
-        }));
+    // 0 is the number of a scheduler that shares its work with no one and takes no Lease.
+    if fencing == 0 {
+        return Ok(None);
+    }
+    let refused = |why: String, what: &str| {
+        let mut error = ApiError::conflict(kind, name, &why);
+        error.causes = vec![field::invalid(FENCING_FIELD, &Value::from(fencing), what)];
+        error
+    };
+    let Some(lease) = reader.get("Lease", Some(SCHEDULER_LEASE_NAMESPACE), SCHEDULER_LEASE).await? else {
+        let why = format!(
+            "there is no Lease {SCHEDULER_LEASE} in {SCHEDULER_LEASE_NAMESPACE} that would say who leads (fencing number \
+             {fencing}); leave it to whoever makes it anew, or try again"
+        );
+        return Err(refused(why, "is the number of no Lease"));
     };
     let leads = lease["spec"]["leaseTransitions"].as_i64().unwrap_or(0);
-    // 0 is the number of a scheduler that shares its work with no one and takes no Lease.
-    if fencing != 0 && fencing != leads {
+    if fencing != leads {
         let why = format!(
             "another scheduler leads since, or the Lease was changed (fencing number {leads}, not {fencing}); leave it to \
              whoever leads now"
         );
-        let mut error = ApiError::conflict(kind, name, &why);
-        error.causes = vec![field::invalid(FENCING_FIELD, &Value::from(fencing), "is not the Lease's number")];
-        return Err(error);
+        return Err(refused(why, "is not the Lease's number"));
     }
     Ok(Some(SideWrite::keep("Lease", &lease)))
 }
@@ -702,9 +705,10 @@ mod tests {
             (Some("3"), true, Err(409)),
             // That of a leader of before the Lease was made anew.
             (Some("5"), true, Err(409)),
-            // There must still be none at the commit.
-            (Some("3"), false, Ok(5)),
-            (Some("0"), true, Ok(5)),
+            // Nobody knows whether it led when the Lease went.
+            (Some("3"), false, Err(409)),
+            (Some("0"), true, Ok(4)),
+            (Some("0"), false, Ok(4)),
             (Some("x"), true, Err(422)),
             (None, true, Ok(4)),
         ] {

@@ -215,6 +215,10 @@ impl Account {
                     format!("{router} could not take the route when it was placed ({reason})")
                 }
                 InShort::Eligible => format!("{router} could have taken the route, but {}", placement.choice()),
+                InShort::NotSeen => format!(
+                    "{router} was none of the {} Routers that were looked at when the route was placed",
+                    explanation.considered
+                ),
                 InShort::Untold => format!(
                     "{router} is not among those of {} Routers that the explanation had room for: others were better, or it \
                      could not take the route",
@@ -328,6 +332,7 @@ fn table(explanation: &Explanation, painter: Painter) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scheduler::class_map::Layout;
     use serde_json::{Value, json};
 
     fn route(status: Value) -> Route {
@@ -475,6 +480,25 @@ and 15 more
             ("move", "shard3", "shard3 could have taken the route, but signpost.dev/move-to named shard1"),
         ] {
             let mut account = with_classes(strategy);
+            account.answer_why_not(router, None, None);
+            let answer = account.why_not.map(|why| why.answer);
+            assert_eq!(answer, Some(format!("{told}; by now it is gone")));
+        }
+        // By a map, which knows one that was not looked at.
+        let names: Vec<String> = (1..=19).map(|number| format!("shard{number}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let class = |index: usize| u8::try_from(index % 3).expect("small");
+        let map = Layout::new(&names).expect("there is one").map(class);
+        for (router, told) in [
+            ("shard19", "shard19 could have taken the route, but weighted chose shard1"),
+            ("shard15", "shard15 could not take the route when it was placed (Cordoned)"),
+            ("shard30", "shard30 was none of the 19 Routers that were looked at when the route was placed"),
+        ] {
+            let mut account = with_classes("weighted");
+            let explanation = account.placement.as_mut().and_then(|placement| placement.explanation.as_mut());
+            let explanation = explanation.expect("it is explained");
+            (explanation.considered, explanation.class_map) = (19, Some(map.clone()));
+            explanation.classes.iter_mut().for_each(|class| class.routers.clear());
             account.answer_why_not(router, None, None);
             let answer = account.why_not.map(|why| why.answer);
             assert_eq!(answer, Some(format!("{told}; by now it is gone")));
