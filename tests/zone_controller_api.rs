@@ -186,6 +186,7 @@ impl NameServer {
             status: status_of,
             asked,
             publishing,
+            loading: tokio::sync::oneshot::channel().0,
         };
         let running = zone::run(client, db.clone(), options, stop.clone());
         let task = tokio::spawn(async move { running.await.expect("its state directory is usable") });
