@@ -86,7 +86,7 @@ fn knot_loads_what_we_write() {
 
 #[test]
 fn bind_loads_what_we_write() {
-    let unsayable = ["MD", "MF", "LOC \\#", "APL \\#", "IPSECKEY 10 0 0"];
+    let unsayable = ["MD", "MF", "LOC \\#", "APL \\#", "IPSECKEY 10 0 0", "ZONEMD 2018031900 241 1"];
     check_with("named-checkzone", &unsayable, |_, apex, file| {
         vec!["-i".into(), "none".into(), "-k".into(), "warn".into(), apex.to_owned(), file.display().to_string()]
     });

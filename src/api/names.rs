@@ -3,7 +3,8 @@
 //! A Route's *label* is `<namespace>-<name>` (or its `subdomain`) in lower case with dots as dashes. Joining with a dash
 //! is not injective (`foo` + `bar-baz` and `foo-bar` + `baz`), so a label is used only after it was claimed, and whoever
 //! comes second, or whose label is over 63 octets, gets the *shortened* label: a prefix, a dash, and ten base32 characters
-//! of a hash over namespace and name, 50 bits. It differs for different Routes whatever the prefix.
+//! of a hash over namespace and name, 50 bits. It differs for different Routes whatever the prefix. So does a Route whose label
+//! would begin with `xn--` and be no A-label, which no client has to take for a name (RFC 5891 §5.4).
 //!
 //! Names are text without the dot at the end, as Kubernetes objects hold them.
 
@@ -36,8 +37,8 @@ pub fn wanted_label(namespace: &str, name: &str, subdomain: Option<&str>) -> Str
     joined.to_ascii_lowercase().replace('.', "-")
 }
 
-/// The label a Route gets when its wanted one is too long or someone else's: a prefix of it and ten characters of a hash
-/// over namespace and name.
+/// The label a Route gets when its wanted one is too long, none that it may have ([`is_label_to_have`]) or someone else's: a
+/// prefix of it and ten characters of a hash over namespace and name. An A-label's prefix is no A-label, so its `xn--` becomes `x-`.
 pub fn shortened_label(namespace: &str, name: &str, wanted: &str) -> String {
     // The length of the namespace stands first, so that no two pairs hash the same octets.
     let mut context = digest::Context::new(&digest::SHA256);
@@ -46,6 +47,8 @@ pub fn shortened_label(namespace: &str, name: &str, wanted: &str) -> String {
     context.update(name.as_bytes());
     let hash = BASE32.encode(context.finish().as_ref());
     let room = LABEL_OCTETS_MAX - HASH_CHARACTERS - 1;
+    let plain = wanted.strip_prefix("xn--").map(|rest| format!("x-{}", rest.trim_start_matches('-')));
+    let wanted = plain.as_deref().unwrap_or(wanted);
     let prefix = wanted.get(..room.min(wanted.len())).unwrap_or_default().trim_end_matches('-');
     format!("{prefix}-{}", &hash[..HASH_CHARACTERS])
 }
@@ -64,6 +67,9 @@ pub fn other_label(
     Some(if wanted.len() > LABEL_OCTETS_MAX {
         let message = format!("the label {wanted} is over {LABEL_OCTETS_MAX} octets, so that the route has {label}");
         ("LabelShortened", message)
+    } else if !is_label_to_have(&wanted) {
+        let message = format!("the label {wanted} begins with xn-- and is no A-label, so that the route has {label}");
+        ("LabelNotIDNA", message)
     } else if subdomain.is_some() {
         let message = format!("the subdomain {wanted} is another route's, or kept for one; this route has {label}");
         ("SubdomainTaken", message)
@@ -71,6 +77,11 @@ pub fn other_label(
         let message = format!("the label {wanted} is another route's, or kept for one; this route has {label}");
         ("LabelTaken", message)
     })
+}
+
+/// Whether a Route may have this label: one of a host name, and an A-label if it says it is one ([`is_valid_if_a_label`]).
+pub fn is_label_to_have(label: &str) -> bool {
+    is_host_label(label) && is_valid_if_a_label(label)
 }
 
 /// Whether `label` can be used as a label of a host name: 1 to 63 letters, digits and inner dashes (RFC 1123 §2.1).
@@ -302,6 +313,8 @@ mod tests {
             ("n", "r", Some("shop"), "shop-abcdefghij", Some("SubdomainTaken")),
             ("n", "r", None, "n-r-abcdefghij", Some("LabelTaken")),
             (long.as_str(), "r", None, "nnn-abcdefghij", Some("LabelShortened")),
+            ("xn--a", "b", None, "x-a-b-abcdefghij", Some("LabelNotIDNA")),
+            ("n", "r", Some("xn--bcher-kva"), "x-bcher-kva-abcdefghij", Some("SubdomainTaken")),
         ] {
             let found = other_label(namespace, name, subdomain, label);
             assert_eq!(found.as_ref().map(|(reason, _)| *reason), reason, "{label}");
@@ -312,9 +325,18 @@ mod tests {
     #[test]
     fn shortened_labels_are_labels_and_differ() {
         let long = "n".repeat(63);
-        for (namespace, name) in [("foo", "bar-baz"), ("foo-bar", "baz"), (long.as_str(), long.as_str()), ("a", "b")] {
+        for (namespace, name) in [
+            ("foo", "bar-baz"),
+            ("foo-bar", "baz"),
+            (long.as_str(), long.as_str()),
+            ("a", "b"),
+            ("xn--bcher", "kva"),
+            ("xn--", "0"),
+            ("xn", "-0"),
+            ("xn-", "x"),
+        ] {
             let label = shortened_label(namespace, name, &wanted_label(namespace, name, None));
-            assert!(is_host_label(&label), "{label}");
+            assert!(is_label_to_have(&label), "{label}");
             assert_eq!(label, shortened_label(namespace, name, &wanted_label(namespace, name, None)));
         }
         assert_ne!(shortened_label("foo", "bar-baz", "foo-bar-baz"), shortened_label("foo-bar", "baz", "foo-bar-baz"));

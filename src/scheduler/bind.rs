@@ -337,5 +337,5 @@ fn labels(plan: &Plan, holder: &Holder) -> impl Iterator<Item = String> + use<> 
     // Somebody may have asked for just the shortened label as a subdomain: cut and hashed once more it is a third try,
     // as stable as the second.
     let other = names::shortened_label(&holder.namespace, &holder.name, &format!("x-{shortened}"));
-    [wanted, shortened, other].into_iter().filter(|label| names::is_host_label(label))
+    [wanted, shortened, other].into_iter().filter(|label| names::is_label_to_have(label))
 }

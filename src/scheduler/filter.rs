@@ -6,7 +6,7 @@
 use super::facts::{NamespaceFacts, Quota, RouteFacts, RouterFacts, matches};
 use super::snapshot::Shard;
 use super::strategy::{Candidate, Strategy};
-use crate::api::names::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_host_label, wanted_label};
+use crate::api::names::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_label_to_have, wanted_label};
 use crate::api::v1alpha1::route::QUOTA_ANNOTATION;
 use crate::api::v1alpha1::router::RouterState;
 use crate::client::reflector::ObjectKey;
@@ -202,7 +202,7 @@ fn label_of(wish: &Wish<'_>) -> String {
 /// Whether `host` is the very system name that the route would have on this Router.
 pub fn is_own_name(wish: &Wish<'_>, router: &RouterFacts, host: &str) -> bool {
     let label = label_of(wish);
-    is_host_label(&label) && format!("{label}.{}", router.dns).eq_ignore_ascii_case(host)
+    is_label_to_have(&label) && format!("{label}.{}", router.dns).eq_ignore_ascii_case(host)
 }
 
 #[cfg(test)]

@@ -634,7 +634,7 @@ impl Scheduler {
                 self.tell(events, key, route, "Scheduled", note, false);
                 let namespace = key.namespace.as_deref().unwrap_or_default();
                 if let Some((reason, note)) = other_label(namespace, &key.name, route.subdomain.as_deref(), &label) {
-                    self.tell(events, key, route, reason, note, reason != "LabelShortened");
+                    self.tell(events, key, route, reason, note, matches!(reason, "LabelTaken" | "SubdomainTaken"));
                 }
                 self.settle(key.clone(), route);
             }

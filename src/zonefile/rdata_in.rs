@@ -26,9 +26,10 @@ pub(super) fn read(
     let fields = rdata::fields(rtype);
     match first {
         Some(word) if word.raw == br"\#" && !word.quoted => read_generic(scanner, out)?,
-        Some(word) if fields == [Field::Opaque] => {
+        _ if fields == [Field::Opaque] => {
+            let found = first.map_or_else(|| "the end of the record".to_owned(), |word| word.shown().to_string());
             let expected = format!("\\#, a length and hex digits, since {rtype} has no other text form here");
-            return Err(expected_but(&word, &expected, "rdata"));
+            return Err(Fault::new(at, "rdata", format!("expected {expected}, found {found}")));
         }
         _ => {
             *scanner = start;
@@ -142,8 +143,7 @@ fn read_field(field: Field, source: &mut Source<'_, '_>, out: &mut Vec<u8>) -> R
         Field::Eui48 => out.extend(source.parsed(dashed_pairs::<6>)?),
         Field::Eui64 => out.extend(source.parsed(dashed_pairs::<8>)?),
         Field::CharacterString | Field::Tag => {
-            let word = if field == Field::Tag { source.plain()? } else { source.text()? };
-            push_character_string(&word, out)?;
+            push_character_string(&source.text()?, out)?;
         }
         Field::CharacterStrings => {
             push_character_string(&source.text()?, out)?;

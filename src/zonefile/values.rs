@@ -167,7 +167,8 @@ pub(super) fn push_text(word: &Word<'_>, out: &mut Vec<u8>) -> Result<(), Fault>
 
 const SECONDS_A_DAY: i64 = 86_400;
 
-/// Seconds since 1970 of `YYYYMMDDHHmmSS`, or a plain number of at most ten digits (RFC 4034 §3.2).
+/// Seconds since 1970 of `YYYYMMDDHHmmSS`, or a plain number of at most ten digits (RFC 4034 §3.2). Of a date before 1970 or after 2106
+/// the part that the 32 bits hold: times of signatures are compared as serial numbers (§3.1.5).
 pub(super) fn timestamp(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -186,7 +187,7 @@ pub(super) fn timestamp(digits: &[u8]) -> Option<u32> {
     if civil_from_days(days) != (year, month, day) || hour > 23 || minute > 59 || second > 59 {
         return None;
     }
-    u32::try_from(days * SECONDS_A_DAY + hour * 3600 + minute * 60 + second).ok()
+    Some((days * SECONDS_A_DAY + hour * 3600 + minute * 60 + second) as u32)
 }
 
 /// `YYYYMMDDHHmmSS` of seconds since 1970.
@@ -264,7 +265,8 @@ mod tests {
             assert_eq!(timestamp_text(seconds), text);
         }
         assert_eq!(timestamp(b"951825600"), Some(951_825_600));
-        for bad in ["21060207062816", "20010229000000", "20301301000000", "20300101240000", "2030010100000", "", "x"] {
+        assert_eq!((timestamp(b"19691231235959"), timestamp(b"21060207062816")), (Some(u32::MAX), Some(0)));
+        for bad in ["20010229000000", "20301301000000", "20300101240000", "2030010100000", "", "x"] {
             assert_eq!(timestamp(bad.as_bytes()), None, "{bad}");
         }
     }

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use signpost::api::names::{is_host_label, shortened_label, system_name, wanted_label};
+use signpost::api::names::{is_label_to_have, shortened_label, system_name, wanted_label};
 
-/// Namespaces and names as Kubernetes allows them, made to collide: few letters, many dashes and dots, up to full length.
+/// Namespaces and names as Kubernetes allows them, made to collide: few letters, many dashes and dots, up to full length, and
+/// such as look like A-labels.
 fn dns_label() -> impl Strategy<Value = String> {
-    prop_oneof!["[ab](-?[ab]){0,4}", "[ab][ab-]{0,61}[ab]", "a{63}", "(a-){20}b"]
+    prop_oneof!["[ab](-?[ab]){0,4}", "[ab][ab-]{0,61}[ab]", "a{63}", "(a-){20}b", "xn(--?[abz0](-?[abz0]){0,8})?"]
 }
 
 fn dns_subdomain() -> impl Strategy<Value = String> {
@@ -20,7 +21,7 @@ fn assign(pairs: &[(String, String)]) -> HashMap<String, (String, String)> {
     for (namespace, name) in pairs {
         let wanted = wanted_label(namespace, name, None);
         let shortened = shortened_label(namespace, name, &wanted);
-        let label = if is_host_label(&wanted) && !holders.contains_key(&wanted) { wanted } else { shortened };
+        let label = if is_label_to_have(&wanted) && !holders.contains_key(&wanted) { wanted } else { shortened };
         let previous = holders.insert(label.clone(), (namespace.clone(), name.clone()));
         assert_eq!(previous, None, "{label} has two holders");
     }
@@ -36,7 +37,7 @@ proptest! {
         let holders = assign(&pairs);
         prop_assert_eq!(holders.len(), pairs.len());
         for label in holders.keys() {
-            prop_assert!(is_host_label(label) && label.len() <= 63, "{}", label);
+            prop_assert!(is_label_to_have(label) && label.len() <= 63, "{}", label);
             let name = system_name(label, &"d.".repeat(94)[..187]);
             prop_assert!(name.is_some_and(|name| name.len() <= 253));
         }

@@ -338,7 +338,7 @@ fn wanted_zone<'a>(context: &Context<'_>, route: &'a Value) -> Option<&'a str> {
     let (label, zone) = text(&route["spec"]["host"]).filter(|host| names::check_host(host).is_ok())?.split_once('.')?;
     let name = route["metadata"]["name"].as_str().unwrap_or_default();
     let wanted = names::wanted_label(context.namespace.unwrap_or_default(), name, text(&route["spec"]["subdomain"]));
-    (names::is_host_label(&wanted) && wanted.eq_ignore_ascii_case(label)).then_some(zone)
+    (names::is_label_to_have(&wanted) && wanted.eq_ignore_ascii_case(label)).then_some(zone)
 }
 
 /// Refuses a Route that is not scheduled the names of the platform, but for its own on a Router that is there: so what was read of a Route can be

@@ -40,7 +40,11 @@ pub(super) fn end_of(field: Field, rdata: &[u8], start: usize) -> Result<usize, 
         Field::Eui64 | Field::Node64 => fixed(8),
         Field::Ipv6 => fixed(16),
         Field::CharacterString | Field::Salt => counted(0),
-        Field::HashedOwner => counted(1),
+        // Before it stand the algorithm of the hash and how it is used. RFC 5155 §11: 1 is SHA-1, and there is no other.
+        Field::HashedOwner => match (rdata[0], counted(1)?) {
+            (1, end) if end != start + 1 + 20 => Err(malformed("the hash has not the 20 octets of SHA-1")),
+            (_, end) => Ok(end),
+        },
         Field::CharacterStrings => {
             let mut at = start;
             loop {
@@ -77,12 +81,13 @@ pub(super) fn end_of(field: Field, rdata: &[u8], start: usize) -> Result<usize, 
             3 => Ok(end_of_name(rdata, start + 1)?),
             _ => Err(malformed("the relay type is not 0 to 3")),
         },
-        // RFC 8976 §5.3: 1 is SHA-384, 2 SHA-512.
-        Field::ZoneDigest => match (rdata[start - 1], rest.len()) {
-            (1, 48) | (2, 64) => Ok(rdata.len()),
-            (1, _) => Err(malformed("the digest has not the 48 octets of SHA-384")),
-            (2, _) => Err(malformed("the digest has not the 64 octets of SHA-512")),
-            (_, 12..) => Ok(rdata.len()),
+        // RFC 8976 §5.2 and §5.3: of the scheme 1, SIMPLE, the hash 1 is SHA-384, 2 SHA-512. What another scheme makes of a hash is
+        // its own affair; its example A.3 has one.
+        Field::ZoneDigest => match (rdata[start - 2], rdata[start - 1], rest.len()) {
+            (1, 1, 48) | (1, 2, 64) => Ok(rdata.len()),
+            (1, 1, _) => Err(malformed("the digest has not the 48 octets of SHA-384")),
+            (1, 2, _) => Err(malformed("the digest has not the 64 octets of SHA-512")),
+            (_, _, 12..) => Ok(rdata.len()),
             _ => Err(malformed("the digest has fewer than 12 octets")),
         },
         Field::HostIdentity => match *rest {
