@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::claim::{self, ClaimView, Hold};
 use super::live::{self, feed::RouteFeed};
+use super::ownership;
 use super::route::{self, BindingView, RouteView};
 use super::router::{self, Load, RouterView};
 use super::router_metrics::RouterMetrics;
@@ -52,6 +53,9 @@ const ACTION_TIMEOUT: Duration = Duration::from_secs(15);
 const DATE_LONGEST: Duration = Duration::from_secs(3600);
 /// By how much each Router delays the writing of route counts, so that all of them together stay at fifty writes a second.
 const COUNT_DELAY_PER_ROUTER: Duration = Duration::from_millis(20);
+/// Between two Routes that a challenge is withdrawn from, when hosts need no proof any more: two hundred a second, since there
+/// may be many and nobody waits for it.
+const WITHDRAW_EVERY: Duration = Duration::from_millis(5);
 /// The longest wait of the mirror of Brakes: see [`Placement::knows_brakes`].
 const BRAKES_WAIT_LONGEST: Duration = Duration::from_secs(60);
 
@@ -134,6 +138,8 @@ pub struct Placement {
     /// The Routes that are being deleted.
     deleting: HashSet<ObjectKey>,
     agenda: Agenda,
+    /// When the next challenge may be withdrawn.
+    withdraw_at: Instant,
     failures: HashMap<Subject, u32>,
     /// While it runs.
     events: Option<Events>,
@@ -170,6 +176,8 @@ enum Subject {
     Claim(String),
     Binding(ObjectKey),
     Route(ObjectKey),
+    /// What a Route tells of the proof of its host, where none is needed.
+    Challenge(ObjectKey),
     Router(String),
 }
 
@@ -224,6 +232,7 @@ impl Placement {
             without_host: BTreeMap::new(),
             deleting: HashSet::new(),
             agenda: Agenda::default(),
+            withdraw_at: Instant::now(),
             failures: HashMap::new(),
             events: None,
             term: None,
@@ -352,6 +361,9 @@ impl Placement {
             Subject::Route(key) => {
                 self.judge_route(key).is_some_and(|(hold, statements)| hold == Hold::Free || !statements.is_empty())
             }
+            Subject::Challenge(key) => {
+                !self.settings.prove_hosts && self.routes.get(key).is_some_and(|route| route.challenged)
+            }
             Subject::Router(name) => {
                 let load = self.load(name);
                 let drains = self.routers.get(&ObjectKey::cluster(name)).is_some_and(|router| router.is_draining());
@@ -448,6 +460,7 @@ impl Placement {
                     Ok(Some("status_written"))
                 })
             }
+            Subject::Challenge(key) => Box::pin(async move { ownership::withdraw(&client, &key).await }),
             Subject::Router(name) => {
                 let load = self.load(&name);
                 let platform = self.settings.platform.clone();
@@ -465,6 +478,7 @@ impl Placement {
             Subject::Claim(_) => "claim",
             Subject::Binding(_) => "binding",
             Subject::Route(_) => "route",
+            Subject::Challenge(_) => "challenge",
             Subject::Router(_) => "router",
         };
         match result {
@@ -534,6 +548,11 @@ impl Placement {
         }
         if now.bound && before.as_ref().is_none_or(|before| !before.is_placed_as(now)) {
             self.soon(Subject::Route(key.clone()));
+        }
+        let challenge = Subject::Challenge(key.clone());
+        if now.challenged && !self.settings.prove_hosts && !self.agenda.has(&challenge) {
+            self.withdraw_at = self.withdraw_at.max(Instant::now() + self.settings.settle) + WITHDRAW_EVERY;
+            self.agenda.add(challenge, self.withdraw_at);
         }
         let known = before.as_ref().filter(|_| !recreated);
         if now.bound && known.is_none_or(|before| before != now) {
@@ -818,6 +837,10 @@ impl Agenda {
         }
         self.times.insert(subject.clone(), time);
         self.order.insert((time, subject));
+    }
+
+    fn has(&self, subject: &Subject) -> bool {
+        self.times.contains_key(subject)
     }
 
     fn pop_due(&mut self, now: Instant) -> Option<Subject> {

@@ -26,6 +26,7 @@ use serde_json::json;
 
 use super::claim::Hold;
 use super::live::verdict::Told;
+use super::ownership;
 use super::router::RouterView;
 use crate::api::names::challenge_name;
 use crate::api::standing::Standing;
@@ -74,6 +75,8 @@ pub struct RouteView {
     pub trail_blocked: Option<Box<str>>,
     /// What its condition `HostProven` says of its host of now.
     pub host_proven: Option<bool>,
+    /// Whether it tells of a challenge of its host, or of what came of one.
+    pub challenged: bool,
     /// `metadata.generation`; none is 0.
     pub generation: Option<NonZeroI64>,
     /// What its conditions say of its names.
@@ -109,6 +112,7 @@ impl RouteView {
                 let host = route.spec.host.as_deref().unwrap_or_default();
                 challenge.is_some_and(|challenge| challenge.name == challenge_name(host))
             }),
+            challenged: status.is_some_and(ownership::is_told),
             generation: route.metadata.generation.and_then(NonZeroI64::new),
             told: status.map_or(Told::default(), |status| Told::of(&status.conditions, route.metadata.generation)),
             standing,
@@ -190,7 +194,7 @@ pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) 
     // On the ordinary way the binding says so; a server that does not gets this for the routes whom it concerns.
     match around.hold {
         Hold::Unproven if route.admitted != Some(false) || route.host_taken => {
-            let message = "the host is not proven to be the owner's any more; the condition HostProven says why";
+            let message = "the host is not proven to be the owner's; the condition HostProven says why";
             say(ADMITTED, false, "OwnershipUnproven", message.to_owned());
         }
         Hold::Taken(message) if route.admitted != Some(false) || !route.host_taken => {

@@ -14,12 +14,13 @@
 //! is there goes on.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures::FutureExt as _;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::hold::{Decisions, Held, Hold, Losses, Rules};
@@ -89,6 +90,8 @@ pub struct Options {
     pub asked: Arc<Register>,
     /// Where it tells how long publishing takes.
     pub publishing: Publishing,
+    /// Dropped as soon as the last-good state is served, or found not to be there: who answers may wait for that.
+    pub loading: oneshot::Sender<Infallible>,
 }
 
 /// Runs until `stop`. The error is one of the start: the directory of the last-good state cannot be used.
@@ -101,8 +104,12 @@ pub async fn run(
     let mut sources = Sources::new(client.clone(), &options);
     let domains = Domains { domain: options.settings.borrow().domain_text(), former: options.former_domain.clone() };
     let status = options.status.clone();
-    let started = Run::start(db, options, &domains);
+    let known = domains.clone();
+    // It may take a second of a processor, which is not the runtime's to give.
+    let starting = tokio::task::spawn_blocking(move || Run::start(db, options, &known));
+    let started = starting.await.expect("taking up the last-good state does not panic");
     let mut run = started.inspect_err(|error| status.set_hindrance(Some(error.to_string())))?;
+    run.loading = None;
     if run.zones.is_none() {
         tokio::select! {
             () = run.gather(&mut sources) => {}
@@ -218,12 +225,14 @@ struct Run {
     journal: Vec<last_good::Change>,
     /// Zones that wait until all are made; `None` from then on.
     first: Option<Vec<db::Change>>,
+    /// `None` from when the last-good state is served, or known not to be there.
+    loading: Option<oneshot::Sender<Infallible>>,
 }
 
 impl Run {
     /// Serves the last-good state, if there is one.
     fn start(db: Arc<ZoneDb>, options: Options, domains: &Domains) -> Result<Run, StateError> {
-        let Options { settings, state, apexes, brake_share, status, asked, publishing, .. } = options;
+        let Options { settings, state, apexes, brake_share, status, asked, publishing, loading, .. } = options;
         let share = *brake_share.borrow();
         let mut run = Run {
             decisions: status.decisions(),
@@ -247,6 +256,7 @@ impl Run {
             walks: Walks::default(),
             journal: Vec::new(),
             first: Some(Vec::new()),
+            loading: Some(loading),
         };
         let Some(directory) = state else { return Ok(run) };
         let current = run.current_settings();
@@ -293,7 +303,7 @@ impl Run {
     }
 
     /// Answers from what was served before a restart, while the objects are still to be looked at.
-    fn serve_restored(&self, restored: &Restored, settings: &Settings) {
+    fn serve_restored(&mut self, restored: &Restored, settings: &Settings) {
         if restored.is_empty() {
             return;
         }
@@ -301,6 +311,7 @@ impl Run {
         self.db.set_ready();
         if restored.is_whole() {
             self.status.set_ready();
+            self.loading = None;
         }
     }
 

@@ -22,6 +22,7 @@ mod ownership;
 mod platform;
 mod query_log;
 mod resolver;
+mod restart;
 mod scheduling;
 mod server;
 mod service;

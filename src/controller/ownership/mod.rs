@@ -11,7 +11,9 @@
 //! ```
 //!
 //! Routes that had a Router when the switch was turned on begin in grace. The end of the grace period stands in the status
-//! (`challenge.provenUntil`), so that neither a restart nor another leader begins it anew.
+//! (`challenge.provenUntil`), so that neither a restart nor another leader begins it anew. While the switch is off, the keeper
+//! of placement takes challenges out of the status ([`withdraw`]): nobody is to create a record that nobody asks for, and who
+//! turns it on again begins with the Routes as they are then.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use self::authorities::Authorities;
 use self::challenge::{Key, Proof};
 use crate::api::names::{challenge_name, is_at_or_below, wanted_label};
-use crate::api::v1alpha1::route::{Challenge, HOST_PROVEN, NameKind, Phase, Route};
+use crate::api::v1alpha1::route::{Challenge, HOST_PROVEN, NameKind, Phase, Route, RouteStatus};
 use crate::client::backoff::{delay, random};
 use crate::client::reflector::{self, Change, Changes, ObjectKey, Store, reflect};
 use crate::client::status::{Statement, state, update_status};
@@ -299,6 +301,26 @@ struct Judged {
     found: bool,
     statement: Statement,
     challenge: Challenge,
+}
+
+/// Whether a Route tells of a challenge, or of what came of one.
+pub fn is_told(status: &RouteStatus) -> bool {
+    status.challenge.is_some() || status.conditions.iter().any(|condition| condition.type_ == HOST_PROVEN)
+}
+
+/// Takes the challenge and what came of it out of the status of the Route at `key`. The answer names what was done, if anything.
+pub async fn withdraw(client: &kube::Client, key: &ObjectKey) -> kube::Result<Option<&'static str>> {
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    let routes: Api<Route> = Api::namespaced(client.clone(), namespace);
+    let mut was_told = false;
+    let change = |route: &Route| {
+        let status = route.status.as_ref().filter(|status| is_told(status));
+        was_told = status.is_some();
+        let conditions = status?.conditions.iter().filter(|condition| condition.type_ != HOST_PROVEN);
+        Some(json!({"conditions": conditions.collect::<Vec<_>>(), "challenge": null}))
+    };
+    update_status(&routes, &key.name, change).await?;
+    Ok(was_told.then_some("challenge_withdrawn"))
 }
 
 /// Writes the challenge of a host into its Route, if it has none yet: before anyone is asked, which may take its time.
