@@ -104,7 +104,7 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
     let (routers, bindings) = (of("Router"), of("RouteBinding"));
     let table = kubectl.ok(&["get", "brakes"]);
     assert!(table.contains(&routers) && table.contains("list"), "{table}");
-    kubectl.ok(&["wait", &format!("brake/{routers}"), "--for=condition=Held", "--timeout=30s"]);
+    kubectl.ok(&["wait", &format!("brake/{routers}"), "--for=condition=Held", "--timeout=180s"]);
 
     // A name server tells, and does not decide; nor can what a hold stands for be changed.
     let watcher = Kubectl::new(kubeconfig.into());

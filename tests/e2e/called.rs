@@ -53,7 +53,7 @@ impl Elsewhere {
         kubectl.ok(&["create", "namespace", "shop"]);
         kubectl.ok(&["create", "namespace", "other"]);
         kubectl.ok_with(&["apply", "-f", "-"], OBJECTS);
-        kubectl.ok(&["wait", "routes.signpost.dev/web", "-n", "shop", "--for=condition=Resolvable", "--timeout=60s"]);
+        kubectl.ok(&["wait", "routes.signpost.dev/web", "-n", "shop", "--for=condition=Resolvable", "--timeout=180s"]);
         kubectl.ok_with(&["apply", "-f", "-"], LATER);
         kubectl.ok(&[
             "wait",
@@ -61,9 +61,9 @@ impl Elsewhere {
             "-n",
             "other",
             "--for=condition=Admitted=False",
-            "--timeout=60s",
+            "--timeout=180s",
         ]);
-        kubectl.ok(&["wait", "router.signpost.dev/sh2", "--for=condition=ZonePublished", "--timeout=60s"]);
+        kubectl.ok(&["wait", "router.signpost.dev/sh2", "--for=condition=ZonePublished", "--timeout=180s"]);
         Elsewhere { data, server, kubectl, kubeconfig }
     }
 }
@@ -130,7 +130,14 @@ fn a_platform_is_as_its_api_says() {
     ok(&[&["cordon", "sh2"][..], &at].concat());
     let late = "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: late, namespace: shop}\nspec: {}\n";
     kubectl.ok_with(&["apply", "-f", "-"], late);
-    kubectl.ok(&["wait", "routes.signpost.dev/late", "-n", "shop", "--for=condition=Scheduled=False", "--timeout=60s"]);
+    kubectl.ok(&[
+        "wait",
+        "routes.signpost.dev/late",
+        "-n",
+        "shop",
+        "--for=condition=Scheduled=False",
+        "--timeout=180s",
+    ]);
     let refused = run(&[&["move", "route", "shop/late", "--to", "sh1"][..], &at].concat());
     assert!(refused.code == Some(1) && refused.err.contains("cannot be placed on sh1"), "{}", refused.err);
     let patch = r#"{"spec": {"state": "active", "weight": 0}}"#;

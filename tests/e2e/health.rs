@@ -86,7 +86,7 @@ fn what_is_down_leaves_dns_and_comes_back() {
         });
     };
     within("all are answered", &[one, two, three], &[one]);
-    kubectl.ok(&["wait", "router/all", "router/first", "--for=condition=AddressesHealthy", "--timeout=60s"]);
+    kubectl.ok(&["wait", "router/all", "router/first", "--for=condition=AddressesHealthy", "--timeout=180s"]);
     let up =
         |address: &str| Scrape::of(server.admin).sum("signpost_address_up", &[("router", "all"), ("address", address)]);
     let ups = |expected: [f64; 3]| {

@@ -37,7 +37,7 @@ fn wait(kubectl: &Kubectl, name: &str, condition: &str) {
         "shop",
         &format!("rt/{name}"),
         &format!("--for=condition={condition}"),
-        "--timeout=60s",
+        "--timeout=180s",
     ]);
 }
 
@@ -111,7 +111,7 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
     wait(&kubectl, "cart", "Resolvable=False");
     assert_eq!(resolvable(&kubectl, "cart").expect("it was waited for").1, "NameTaken");
     let accepted = |status: &str| {
-        kubectl.ok(&["wait", "router/one", &format!("--for=condition=Accepted={status}"), "--timeout=60s"]);
+        kubectl.ok(&["wait", "router/one", &format!("--for=condition=Accepted={status}"), "--timeout=180s"]);
         let router = kubectl.json(&["router", "one"]);
         let conditions = router["status"]["conditions"].as_array().expect("it has some").clone();
         let accepted = conditions.into_iter().find(|one| one["type"] == "Accepted").expect("it was waited for");

@@ -72,7 +72,7 @@ fn a_route_moves_and_a_shard_is_emptied() {
     kubectl.ok(&["create", "namespace", "shop"]);
     kubectl.ok_with(&["apply", "-f", "-"], &router("shard1", "192.0.2.1", ""));
     kubectl.ok_with(&["apply", "-f", "-"], &[route("web", ", host: www.shop.example"), route("api", "")].concat());
-    kubectl.ok(&["wait", "routes.signpost.dev", "--all", "-n", "shop", "--for=condition=Scheduled", "--timeout=60s"]);
+    kubectl.ok(&["wait", "routes.signpost.dev", "--all", "-n", "shop", "--for=condition=Scheduled", "--timeout=180s"]);
     let more =
         [router("shard2", "192.0.2.2", ", capacity: {hard: 1}"), router("shard3", "192.0.2.3", ", state: cordoned")];
     kubectl.ok_with(&["apply", "-f", "-"], &more.concat());
@@ -229,9 +229,9 @@ fn a_former_name_stays_while_it_is_asked_for() {
     kubectl.ok(&["create", "namespace", "shop"]);
     kubectl.ok_with(&["apply", "-f", "-"], &router("shard1", "192.0.2.1", ""));
     kubectl.ok_with(&["apply", "-f", "-"], &[route("web", ""), route("api", "")].concat());
-    kubectl.ok(&["wait", "routes.signpost.dev", "--all", "-n", "shop", "--for=condition=Scheduled", "--timeout=60s"]);
+    kubectl.ok(&["wait", "routes.signpost.dev", "--all", "-n", "shop", "--for=condition=Scheduled", "--timeout=180s"]);
     kubectl.ok_with(&["apply", "-f", "-"], &router("shard2", "192.0.2.2", ""));
-    kubectl.ok(&["wait", "router.signpost.dev/shard2", "--for=condition=Ready", "--timeout=60s"]);
+    kubectl.ok(&["wait", "router.signpost.dev/shard2", "--for=condition=Ready", "--timeout=180s"]);
     let plan = told(&data, &["drain", "router", "shard1", "--trail-quiet", "8s", "--trail-minimum", "1s"]);
     assert!(plan.contains("and until nobody has asked for them for 8s"), "{plan}");
     let (asked, quiet) = ("shop-web.shard1.v3.rhcloud.com", "shop-api.shard1.v3.rhcloud.com");
@@ -269,7 +269,7 @@ fn a_former_name_stays_while_it_is_asked_for() {
 
     // Nobody asks any more, and it ends.
     drop(user);
-    kubectl.ok(&["wait", "router.signpost.dev/shard1", "--for=condition=Drained", "--timeout=60s"]);
+    kubectl.ok(&["wait", "router.signpost.dev/shard1", "--for=condition=Drained", "--timeout=180s"]);
     assert_eq!(until("web"), None);
     eventually("the wildcard answers again", || (ask(asked, "A").data("A") == ["192.0.2.1"]).then_some(()));
     kubectl.ok(&["delete", "router.signpost.dev", "shard1"]);
@@ -283,7 +283,7 @@ fn kubectl_alone_moves_and_tenants_do_not() {
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     kubectl.ok(&["create", "namespace", "shop"]);
     kubectl.ok_with(&["apply", "-f", "-"], &[router("shard1", "192.0.2.1", ""), route("web", "")].concat());
-    kubectl.ok(&["wait", "routes.signpost.dev/web", "-n", "shop", "--for=condition=Scheduled", "--timeout=60s"]);
+    kubectl.ok(&["wait", "routes.signpost.dev/web", "-n", "shop", "--for=condition=Scheduled", "--timeout=180s"]);
     kubectl.ok_with(&["apply", "-f", "-"], &router("shard2", "192.0.2.2", ""));
     let wish = |to: &str| format!("signpost.dev/move-to={to}");
     let annotate = ["annotate", "routes.signpost.dev/web", "-n", "shop"];
@@ -324,7 +324,7 @@ fn a_simulation_touches_nothing_and_comes_true() {
     kubectl.ok_with(&["apply", "-f", "-"], &routers);
     let routes: String = (0..8).map(|i| route(&format!("r{i}"), "")).collect();
     kubectl.ok_with(&["apply", "-f", "-"], &routes);
-    kubectl.ok(&["wait", "routes.signpost.dev", "--all", "-n", "shop", "--for=condition=Scheduled", "--timeout=60s"]);
+    kubectl.ok(&["wait", "routes.signpost.dev", "--all", "-n", "shop", "--for=condition=Scheduled", "--timeout=180s"]);
     let new = data.join("shard3.yaml");
     std::fs::write(&new, router("shard3", "192.0.2.3", ", capacity: {hard: 3}")).expect("written");
     let new = new.to_str().expect("UTF-8");

@@ -101,7 +101,7 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
     publish(3, &record);
     until(&kubectl, "www", "HostProven", "True", "Proven");
     until(&kubectl, "www", "Admitted", "True", "Admitted");
-    kubectl.ok(&["wait", "-n", "shop", "rt/www", "--for=condition=Resolvable", "--timeout=60s"]);
+    kubectl.ok(&["wait", "-n", "shop", "rt/www", "--for=condition=Resolvable", "--timeout=180s"]);
 
     // The record goes: for a while the host stays, and then it does not. Its name on the platform stays in any case.
     publish(4, "www A 192.0.2.80");
@@ -116,7 +116,7 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
 
     // Names of the platform need no proof, and a host without a zone says what is wrong.
     kubectl.ok_with(&["apply", "-f", "-"], &route("plain", ""));
-    kubectl.ok(&["wait", "-n", "shop", "rt/plain", "--for=condition=Resolvable", "--timeout=60s"]);
+    kubectl.ok(&["wait", "-n", "shop", "rt/plain", "--for=condition=Resolvable", "--timeout=180s"]);
     kubectl.ok_with(&["apply", "-f", "-"], &route("nowhere", "*.nowhere.example"));
     let challenge = eventually("it is told what to create", || {
         let route = kubectl.json(&["routes.signpost.dev", "-n", "shop", "nowhere"]);

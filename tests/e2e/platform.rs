@@ -298,7 +298,7 @@ fn kubectl_does_what_the_issue_of_the_main_path_lists() {
                     apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: cart, namespace: shop, labels: {tier: front}}\n\
                     spec: {to: {name: cart}}\n";
     assert!(kubectl.ok_with(&["apply", "-f", "-"], manifest).contains("route.signpost.dev/cart created"));
-    kubectl.ok(&["wait", "-n", "shop", "rt/cart", "--for=condition=Scheduled", "--timeout=60s"]);
+    kubectl.ok(&["wait", "-n", "shop", "rt/cart", "--for=condition=Scheduled", "--timeout=180s"]);
     assert!(kubectl.ok_with(&["apply", "-f", "-"], manifest).contains("route.signpost.dev/cart unchanged"));
     let changed = manifest.replace("name: cart}}", "name: cart}, path: /cart}");
     assert!(kubectl.ok_with(&["apply", "-f", "-"], &changed).contains("route.signpost.dev/cart configured"));

@@ -100,7 +100,7 @@ fn every_answer_of_a_name_server_that_restarts_is_right() {
     let api = Server::start(Ports::free(), &[&arguments[..], &DOMAIN, &name_server].concat());
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     kubectl.ok_with(&["apply", "-f", "-"], OBJECTS);
-    kubectl.ok(&["wait", "-n", "web", "routes.signpost.dev/shop", "--for=condition=Scheduled", "--timeout=60s"]);
+    kubectl.ok(&["wait", "-n", "web", "routes.signpost.dev/shop", "--for=condition=Scheduled", "--timeout=180s"]);
 
     std::fs::write(state.join("file.example.zone"), ZONE).expect("written");
     let kubeconfig = data.join("name-server.kubeconfig");

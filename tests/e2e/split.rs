@@ -130,7 +130,7 @@ fn two_name_servers_follow_the_api_and_outlive_it() {
     kubectl.ok(&["create", "namespace", "late"]);
     let route = "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: comer, namespace: late}\nspec: {to: {name: x}}\n";
     kubectl.ok_with(&["apply", "-f", "-"], route);
-    kubectl.ok(&["wait", "-n", "late", "routes.signpost.dev/comer", "--for=condition=Scheduled", "--timeout=60s"]);
+    kubectl.ok(&["wait", "-n", "late", "routes.signpost.dev/comer", "--for=condition=Scheduled", "--timeout=180s"]);
     let late = promises(&kubectl)["late/comer"].clone();
     let with_late = [scheduled.clone(), vec![late.clone()]].concat();
     let last = agreed(addresses, &with_late, "both have the new alias", |view| {

@@ -82,7 +82,7 @@ Route\nmetadata: {name: front, namespace: shop}\nspec: {to: {name: web}}\n";
 fn walk(data: &DataDir) -> Vec<u8> {
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     kubectl.ok_with(&["apply", "-f", "-"], OBJECTS);
-    kubectl.ok(&["-n", "shop", "wait", "route/front", "--for=condition=Resolvable", "--timeout=60s"]);
+    kubectl.ok(&["-n", "shop", "wait", "route/front", "--for=condition=Resolvable", "--timeout=180s"]);
     let uid = kubectl.ok(&["-n", "shop", "get", "route", "front", "-o", "jsonpath={.metadata.uid}"]);
     data_encoding::HEXLOWER.decode(uid.trim().replace('-', "").as_bytes()).expect("a uid is a UUID")
 }

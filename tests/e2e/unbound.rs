@@ -35,7 +35,7 @@ fn names_without_a_route_are_counted_and_told() {
     let server = Server::start(Ports::free(), &["--data-dir", data.path()]);
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     kubectl.ok_with(&["apply", "-f", "-"], OBJECTS);
-    kubectl.ok(&["wait", "routes.signpost.dev/web", "-n", "shop", "--for=condition=Resolvable", "--timeout=60s"]);
+    kubectl.ok(&["wait", "routes.signpost.dev/web", "-n", "shop", "--for=condition=Resolvable", "--timeout=180s"]);
     let of = |zone: &str| {
         let scrape = Scrape::of(server.admin);
         scrape.sum("signpost_dns_unbound_requests_total", &[("zone", &format!("{zone}.v3.rhcloud.com."))])
@@ -98,7 +98,7 @@ fn names_without_a_route_are_counted_and_told() {
         &["apply", "-f", "-"],
         "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: wbe, namespace: shop}\nspec: {to: {name: web}}\n",
     );
-    kubectl.ok(&["wait", "routes.signpost.dev/wbe", "-n", "shop", "--for=condition=Resolvable", "--timeout=60s"]);
+    kubectl.ok(&["wait", "routes.signpost.dev/wbe", "-n", "shop", "--for=condition=Resolvable", "--timeout=180s"]);
     ask("shop-wbe.shard1", "A", &[]);
     ask("other.shard1", "A", &[]);
     eventually("the later one is counted", || (of("shard1") == 6.0).then_some(()));
