@@ -234,7 +234,12 @@ impl Placement {
 
     /// What those are given who prove the names of Routes.
     pub fn routes(&self) -> live::Routes {
-        live::Routes { routes: self.routes.clone(), bindings: self.bindings.clone(), feed: Arc::clone(&self.feed) }
+        live::Routes {
+            routes: self.routes.clone(),
+            bindings: self.bindings.clone(),
+            routers: self.routers.clone(),
+            feed: Arc::clone(&self.feed),
+        }
     }
 
     /// How many routes each Router has, for `/metrics`.
@@ -742,6 +747,9 @@ impl Placement {
         for applied in applied {
             self.soon(Subject::Router(applied.key.name.clone()));
             let (before, now) = (applied.before, applied.now);
+            if before.as_ref().is_none_or(|before| !before.says_of_zone_as(&now)) {
+                self.feed.router_changed(&applied.key.name);
+            }
             if before.as_ref().map_or(!first, |before| !before.selects_as(&now) || !before.has_zone_of(&now)) {
                 changed.insert(applied.key.name.clone());
             }

@@ -10,6 +10,8 @@
 //!   another zone is not the one that was.
 //! - A former name of a Route, at which the Router that it has left has a record of its own, leads there and not to the Route:
 //!   its condition `TrailBlocked` says so.
+//! - A bound Route whose conditions `Scheduled` and `Admitted` were taken away or changed by someone has them put back: both are
+//!   written in the moment in which it is bound, so that one without them is not on its way to them.
 //! - A RouteBinding whose Route is gone, or was made anew with another uid, is deleted. Our own server deletes it together
 //!   with the Route; on others, and after a crash in between, this does.
 //!
@@ -27,7 +29,7 @@ use serde_json::json;
 use super::claim::Hold;
 use super::live::verdict::Told;
 use super::router::RouterView;
-use crate::api::names::challenge_name;
+use crate::api::names::{challenge_name, other_label};
 use crate::api::standing::Standing;
 use crate::api::v1alpha1::route::{
     ADMITTED, HOST_PROVEN, NameKind, Phase, ROUTER_GONE, Route, SCHEDULED, TRAIL_BLOCKED,
@@ -68,7 +70,9 @@ pub struct RouteView {
     pub host_taken: bool,
     /// What its condition [`SELECTOR_MISMATCH`] says.
     pub mismatch: Option<bool>,
-    /// Whether its condition `Scheduled` says that its Router is gone.
+    /// What its condition `Scheduled` says.
+    pub scheduled: Option<bool>,
+    /// Whether that says that its Router is gone.
     pub router_gone: bool,
     /// What its condition `TrailBlocked` says, if it is true.
     pub trail_blocked: Option<Box<str>>,
@@ -100,6 +104,7 @@ impl RouteView {
             admitted: says(ADMITTED),
             host_taken: find(ADMITTED).is_some_and(|found| found.status == "False" && found.reason == HOST_TAKEN),
             mismatch: says(SELECTOR_MISMATCH),
+            scheduled: says(SCHEDULED),
             router_gone: find(SCHEDULED).is_some_and(|found| found.status == "False" && found.reason == ROUTER_GONE),
             trail_blocked: find(TRAIL_BLOCKED)
                 .filter(|found| found.status == "True")
@@ -120,9 +125,9 @@ impl RouteView {
 
     /// Whether both are the same but for what is said of names.
     pub fn is_placed_as(&self, other: &RouteView) -> bool {
-        let RouteView { uid, labels, host, bound, admitted, mismatch, host_proven, .. } = self;
-        let same = (uid, host, bound, admitted, mismatch, host_proven)
-            == (&other.uid, &other.host, &other.bound, &other.admitted, &other.mismatch, &other.host_proven);
+        let RouteView { uid, labels, host, bound, scheduled, admitted, mismatch, host_proven, .. } = self;
+        let same = (uid, host, bound, host_proven) == (&other.uid, &other.host, &other.bound, &other.host_proven);
+        let same = same && (scheduled, admitted, mismatch) == (&other.scheduled, &other.admitted, &other.mismatch);
         let told = (self.host_taken, self.router_gone, &self.trail_blocked)
             == (other.host_taken, other.router_gone, &other.trail_blocked);
         same && told && *labels == other.labels
@@ -187,7 +192,6 @@ pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) 
         return statements;
     }
     let mut say = |kind, is_true, reason, message| statements.push(Statement { kind, is_true, reason, message });
-    // On the ordinary way the binding says so; a server that does not gets this for the routes whom it concerns.
     match around.hold {
         Hold::Unproven if route.admitted != Some(false) || route.host_taken => {
             let message = "the host is not proven to be the owner's any more; the condition HostProven says why";
@@ -196,8 +200,9 @@ pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) 
         Hold::Taken(message) if route.admitted != Some(false) || !route.host_taken => {
             say(ADMITTED, false, HOST_TAKEN, message.clone());
         }
-        Hold::Held if route.admitted == Some(false) || route.admitted.is_none() && route.host.is_some() => {
-            say(ADMITTED, true, "Admitted", "the route holds its host".to_owned());
+        Hold::Held if route.admitted != Some(true) => {
+            let what = if route.host.is_some() { "the route holds its host" } else { "the route holds its names" };
+            say(ADMITTED, true, "Admitted", what.to_owned());
         }
         _ => {}
     }
@@ -219,6 +224,10 @@ pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) 
             say(SCHEDULED, false, ROUTER_GONE, message);
         }
         Some(_) if route.router_gone => say(SCHEDULED, true, "Scheduled", format!("Router {name} is there again")),
+        Some(_) if route.scheduled != Some(true) => {
+            let message = format!("it is on {name}; \"signpost explain route {}\" says why", around.key);
+            say(SCHEDULED, true, "Scheduled", message);
+        }
         _ => {}
     }
     let mismatch = router.is_some_and(|router| !router.selects(&route.labels, around.namespace));
@@ -282,17 +291,36 @@ pub async fn write(
         let mut conditions = status.conditions;
         let (mut changed, mut turned) = (false, Vec::new());
         for statement in statements {
+            let statement = with_label_told(statement, route);
             let before = conditions.iter().find(|condition| condition.type_ == statement.kind);
-            if before.is_none_or(|before| (before.status == "True") != statement.is_true) {
-                turned.push(statement.clone());
-            }
-            changed |= state(&mut conditions, statement, route.metadata.generation, Timestamp::now());
+            changed |= {
+                let is_turned = before.is_none_or(|before| (before.status == "True") != statement.is_true);
+                let changed = state(&mut conditions, &statement, route.metadata.generation, Timestamp::now());
+                turned.extend(is_turned.then_some(statement));
+                changed
+            };
         }
         written = changed.then_some(turned);
         changed.then(|| json!({"conditions": conditions}))
     };
     update_status(&routes, &key.name, change).await?;
     Ok(written)
+}
+
+/// A Route that has its names has another label than it would like, perhaps: then that is the reason, as it was when it was bound.
+fn with_label_told(statement: &Statement, route: &Route) -> Statement {
+    let mut statement = statement.clone();
+    if statement.kind == ADMITTED && statement.is_true {
+        let names = route.status.iter().flat_map(|status| &status.names);
+        let label = names.filter(|name| name.kind == NameKind::System).find_map(|name| name.name.split('.').next());
+        let (namespace, name) = (route.metadata.namespace.as_deref(), route.metadata.name.as_deref());
+        let subdomain = route.spec.subdomain.as_deref().filter(|subdomain| !subdomain.is_empty());
+        let other = |label| other_label(namespace.unwrap_or_default(), name.unwrap_or_default(), subdomain, label);
+        if let Some((reason, message)) = label.and_then(other) {
+            (statement.reason, statement.message) = (reason, message);
+        }
+    }
+    statement
 }
 
 /// Deletes the binding at `key`, if it has no Route by what the API says now.
@@ -330,6 +358,11 @@ mod tests {
         RouterView::new(&router, None)
     }
 
+    /// A Route as its binding leaves it.
+    fn placed() -> RouteView {
+        RouteView { bound: true, scheduled: Some(true), admitted: Some(true), ..RouteView::default() }
+    }
+
     fn said(
         route: &RouteView,
         router: Option<&RouterView>,
@@ -346,16 +379,17 @@ mod tests {
     fn conditions_follow_changes_and_are_silent_otherwise() {
         let router = router(json!({"routeSelector": {"matchLabels": {"tier": "gold"}}}));
         for (tier, bound, admitted, mismatch, expected) in [
-            ("gold", true, None, None, vec![]),
+            ("gold", true, Some(true), None, vec![]),
             ("gold", true, Some(true), Some(false), vec![]),
-            ("lead", true, None, None, vec![(SELECTOR_MISMATCH, true)]),
-            ("lead", true, None, Some(true), vec![]),
-            ("gold", true, None, Some(true), vec![(SELECTOR_MISMATCH, false)]),
+            ("lead", true, Some(true), None, vec![(SELECTOR_MISMATCH, true)]),
+            ("lead", true, Some(true), Some(true), vec![]),
+            ("gold", true, Some(true), Some(true), vec![(SELECTOR_MISMATCH, false)]),
+            ("gold", true, None, None, vec![(ADMITTED, true)]),
             ("gold", true, Some(false), None, vec![(ADMITTED, true)]),
             ("lead", false, Some(false), None, vec![]),
         ] {
             let labels = Labels::from([("tier".to_owned(), tier.to_owned())]).into();
-            let route = RouteView { labels, bound, admitted, mismatch, ..RouteView::default() };
+            let route = RouteView { labels, bound, admitted, mismatch, ..placed() };
             assert_eq!(said(&route, Some(&router), &Hold::Held, &[]), expected, "{route:?}");
         }
     }
@@ -377,17 +411,53 @@ mod tests {
             (&Hold::Free, Some(false), None),
         ] {
             let host = Some("www.shop.example".into());
-            let route = RouteView { host, bound: true, admitted, ..RouteView::default() };
+            let route = RouteView { host, admitted, ..placed() };
             let expected: Vec<_> = expected.map(|is_true| (ADMITTED, is_true)).into_iter().collect();
             assert_eq!(said(&route, Some(&router), hold, &[]), expected, "{hold:?} {admitted:?}");
         }
     }
 
     #[test]
+    fn what_was_taken_away_is_put_back() {
+        let router = router(json!({}));
+        let bare = RouteView { scheduled: None, admitted: None, ..placed() };
+        let both = vec![(ADMITTED, true), (SCHEDULED, true)];
+        for (route, router, expected) in [
+            (bare.clone(), Some(&router), both),
+            (RouteView { scheduled: None, ..placed() }, Some(&router), vec![(SCHEDULED, true)]),
+            (RouteView { scheduled: Some(false), ..placed() }, Some(&router), vec![(SCHEDULED, true)]),
+            // One whose Router is gone is not said to be on it.
+            (RouteView { scheduled: None, ..placed() }, None, vec![(SCHEDULED, false)]),
+            (RouteView { bound: false, ..bare }, Some(&router), vec![]),
+        ] {
+            assert_eq!(said(&route, router, &Hold::Held, &[]), expected, "{route:?}");
+        }
+    }
+
+    #[test]
+    fn a_label_that_is_not_the_wished_for_one_is_told_of_again() {
+        let route = |label: &str| {
+            let names = json!([{"type": "system", "name": format!("{label}.shard1.v3.example")}]);
+            let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+                "metadata": {"namespace": "ns", "name": "app"}, "spec": {"to": {"kind": "Service", "name": "app"}},
+                "status": {"phase": "scheduled", "names": names}});
+            serde_json::from_value::<Route>(object).expect("a Route")
+        };
+        let admitted = |is_true| Statement { kind: ADMITTED, is_true, reason: "Admitted", message: String::new() };
+        for (label, is_true, reason) in [
+            ("ns-app", true, "Admitted"),
+            ("ns-app-0123456789", true, "LabelTaken"),
+            ("ns-app-0123456789", false, "Admitted"),
+        ] {
+            assert_eq!(with_label_told(&admitted(is_true), &route(label)).reason, reason, "{label}");
+        }
+    }
+
+    #[test]
     fn a_router_that_goes_and_comes_back_is_told_of() {
         let router = router(json!({}));
-        let route = RouteView { bound: true, ..RouteView::default() };
-        let orphan = RouteView { router_gone: true, ..route.clone() };
+        let route = placed();
+        let orphan = RouteView { scheduled: Some(false), router_gone: true, ..route.clone() };
         for (route, router, expected) in [
             (&route, Some(&router), vec![]),
             (&route, None, vec![(SCHEDULED, false)]),
@@ -414,7 +484,7 @@ mod tests {
             ),
         ] {
             let router = router(json!({"dns": dns}));
-            let route = RouteView { bound: true, router_gone, ..RouteView::default() };
+            let route = RouteView { scheduled: Some(!router_gone), router_gone, ..placed() };
             let (namespace, hold) = (Labels::new(), Hold::Held);
             let around = Around { key: &key, router: Some(&router), namespace: &namespace, hold: &hold, blocking: &[] };
             let said = statements(&route, &binding, around);
@@ -429,7 +499,7 @@ mod tests {
     fn a_former_name_that_leads_elsewhere_is_told_of() {
         let router = router(json!({}));
         let on = |routers: &[&str]| routers.iter().map(|&router| router.to_owned()).collect::<Vec<_>>();
-        let route = RouteView { bound: true, ..RouteView::default() };
+        let route = placed();
         let blocked = |routers: &[&str]| RouteView {
             trail_blocked: blocked("ns-app", &on(routers)).map(Box::from),
             ..route.clone()

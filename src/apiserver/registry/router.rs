@@ -148,6 +148,14 @@ impl Rules for Routers {
         keep_ttl_horizon(context, old, new);
     }
 
+    fn prepare_status(&self, context: &Context<'_>, old: &Value, new: &mut Value) {
+        // Nobody else knows it, and names of routes that leave would end before caches forget their addresses.
+        let horizon = |router: &Value| horizon(router).filter(|horizon| *horizon > context.now);
+        if let Some(kept) = horizon(old).filter(|kept| horizon(new).is_none_or(|sent| sent < *kept)) {
+            set_horizon(new, kept);
+        }
+    }
+
     fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
         let spec = &object["spec"];
         let mut causes: Vec<Cause> = dns_fault(context, &spec["dns"]).into_iter().collect();
@@ -216,13 +224,21 @@ fn keep_ttl_horizon(context: &Context<'_>, old: &Value, new: &mut Value) {
     let (Some(before), Some(after)) = (old["spec"]["ttl"].as_i64(), new["spec"]["ttl"].as_i64()) else { return };
     let horizon = context.now.checked_add(SignedDuration::from_secs(before)).ok().filter(|_| after < before);
     let Some(horizon) = horizon else { return };
-    let noted = new["status"]["ttlHorizon"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
-    if noted.is_none_or(|noted| noted < horizon) {
-        if !new["status"].is_object() {
-            new["status"] = json!({});
-        }
-        new["status"]["ttlHorizon"] = Value::from(horizon.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    if self::horizon(new).is_none_or(|noted| noted < horizon) {
+        set_horizon(new, horizon);
     }
+}
+
+/// The time of `status.ttlHorizon`.
+fn horizon(router: &Value) -> Option<Timestamp> {
+    router["status"]["ttlHorizon"].as_str()?.parse().ok()
+}
+
+fn set_horizon(router: &mut Value, horizon: Timestamp) {
+    if !router["status"].is_object() {
+        router["status"] = json!({});
+    }
+    router["status"]["ttlHorizon"] = Value::from(horizon.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
 }
 
 /// What is wrong with the zone's name by itself and against the platform's own zones.
@@ -687,6 +703,28 @@ mod tests {
             Routers.prepare_update(&context(), &stored, &mut new);
             assert_eq!(new["status"]["ttlHorizon"].as_str(), horizon, "{ttl}");
             stored = new;
+        }
+    }
+
+    #[test]
+    fn the_horizon_outlives_a_status_without_it() {
+        let with = |horizon: &str| {
+            let mut router = router("shard1", json!({}));
+            router["status"] = json!({"ttlHorizon": horizon});
+            router
+        };
+        let (noon, one, two) = ("2026-01-01T12:00:00Z", "2026-01-01T14:00:00Z", "2026-01-01T15:00:00Z");
+        for (stored, sent, kept) in [
+            (one, Value::Null, Some(one)),
+            (one, json!({}), Some(one)),
+            (one, json!({"ttlHorizon": noon}), Some(one)),
+            (one, json!({"ttlHorizon": two}), Some(two)),
+            (noon, json!({}), None),
+        ] {
+            let mut new = router("shard1", json!({}));
+            new["status"] = sent.clone();
+            Routers.prepare_status(&context(), &with(stored), &mut new);
+            assert_eq!(new["status"]["ttlHorizon"].as_str(), kept, "{stored} {sent}");
         }
     }
 
