@@ -8,12 +8,14 @@
 //! - A Route whose Router is gone, which only an administrator who agrees to lose its routes can bring about, stays bound, so
 //!   that all is as it was if the Router comes back; its condition `Scheduled` is false meanwhile. A Router made again with
 //!   another zone is not the one that was.
-//! - A former name of a Route, at which the Router that it has left has a record of its own, leads there and not to the Route:
-//!   its condition `TrailBlocked` says so.
-//! - A bound Route whose conditions `Scheduled` and `Admitted` were taken away or changed by someone has them put back: both are
-//!   written in the moment in which it is bound, so that one without them is not on its way to them.
-//! - A RouteBinding whose Route is gone, or was made anew with another uid, is deleted. Our own server deletes it together
-//!   with the Route; on others, and after a crash in between, this does.
+//! - A former name of a Route, at which the Router that it has left has a record of its own, leads there and not to the
+//!   Route: its condition `TrailBlocked` says so. And so it does if that Router is gone, or is another one by now,
+//!   which takes the name with its zone; the trail stays for as long as it would, in case that the Router comes back.
+//! - A bound Route whose conditions `Scheduled` and `Admitted` were taken away or changed by someone has them put back:
+//!   both are written in the moment in which it is bound, so that one without them is not on its way to them.
+//! - A RouteBinding whose Route is gone, or was made anew with another uid, is deleted. Our own server deletes it
+//!   together with the Route; on others, after a crash in between, and where a finalizer holds it, this does. One that
+//!   is held is served until it is gone.
 //!
 //! Only what is wrong is written: an ordinary Route gets no write from here.
 
@@ -32,7 +34,7 @@ use super::router::RouterView;
 use crate::api::names::{challenge_name, other_label};
 use crate::api::standing::Standing;
 use crate::api::v1alpha1::route::{
-    ADMITTED, HOST_PROVEN, NameKind, Phase, ROUTER_GONE, Route, SCHEDULED, TRAIL_BLOCKED,
+    ADMITTED, HOST_PROVEN, NameKind, Phase, ROUTER_GONE, Route, SCHEDULED, TRAIL_BLOCKED, Trail,
 };
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
@@ -147,8 +149,21 @@ pub struct BindingView {
     pub label: Box<str>,
     /// Whether the Route's host is one of its own, and not the platform's name for it.
     pub has_custom: bool,
-    /// The Routers in whose zones it has trails, and until when.
-    pub trails: Box<[(Arc<str>, Timestamp)]>,
+    /// Whether it is being deleted, and held by finalizers.
+    pub deleting: bool,
+    /// Its former names.
+    pub trails: Box<[TrailView]>,
+}
+
+/// A former name of a Route.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrailView {
+    /// The Router that it was on.
+    pub router: Arc<str>,
+    /// The zone of that, in which the name is.
+    pub zone: Arc<str>,
+    /// Until when it leads to the Route.
+    pub until: Timestamp,
 }
 
 impl BindingView {
@@ -160,8 +175,16 @@ impl BindingView {
             dns: slim::text(&binding.spec.dns),
             label: binding.spec.label.as_str().into(),
             has_custom: binding.spec.names.iter().any(|name| name.kind == NameKind::Custom),
-            trails: binding.spec.trails.iter().map(|trail| (slim::text(&trail.router), trail.until.0)).collect(),
+            deleting: binding.metadata.deletion_timestamp.is_some(),
+            trails: binding.spec.trails.iter().map(TrailView::new).collect(),
         }
+    }
+}
+
+impl TrailView {
+    fn new(trail: &Trail) -> Self {
+        let (_, zone) = trail.name.split_once('.').unwrap_or_default();
+        TrailView { router: slim::text(&trail.router), zone: slim::text(zone), until: trail.until.0 }
     }
 }
 
@@ -183,6 +206,8 @@ pub struct Around<'a> {
     pub hold: &'a Hold,
     /// The Routers that have records where its former names were.
     pub blocking: &'a [String],
+    /// The zones of its former names that no Router has any more.
+    pub lost: &'a [String],
 }
 
 /// What the conditions of a bound Route should say, and do not.
@@ -238,10 +263,11 @@ pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) 
     if !mismatch && route.mismatch == Some(true) {
         say(SELECTOR_MISMATCH, false, "SelectorsMatch", format!("the selectors of Router {name} match the route"));
     }
-    let blocked = blocked(&binding.label, around.blocking);
+    let blocked = blocked(&binding.label, around.blocking, around.lost);
     match (&blocked, &route.trail_blocked) {
         (Some(message), told) if told.as_deref() != Some(message.as_str()) => {
-            say(TRAIL_BLOCKED, true, "RecordAtFormerName", message.clone());
+            let reason = if around.blocking.is_empty() { "FormerZoneGone" } else { "RecordAtFormerName" };
+            say(TRAIL_BLOCKED, true, reason, message.clone());
         }
         (None, Some(_)) => say(TRAIL_BLOCKED, false, "TrailsLead", "its former names lead to it".to_owned()),
         _ => {}
@@ -250,16 +276,27 @@ pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) 
 }
 
 /// What is said of former names that do not lead to the Route.
-fn blocked(label: &str, blocking: &[String]) -> Option<String> {
-    let told = blocking.iter().take(BLOCKED_TOLD_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
-    let more = blocking.len().saturating_sub(BLOCKED_TOLD_MAX);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    (!blocking.is_empty()).then(|| {
+fn blocked(label: &str, blocking: &[String], lost: &[String]) -> Option<String> {
+    let told = |all: &[String]| {
+        let told = all.iter().take(BLOCKED_TOLD_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = all.len().saturating_sub(BLOCKED_TOLD_MAX);
+        if more > 0 { format!("{told} and {more} more") } else { told }
+    };
+    let by_records = (!blocking.is_empty()).then(|| {
         format!(
             "the former name with the label {label} does not lead to the route any more, since spec.records has \
-             records there, on: {told}{more}; take these out"
+             records there, on: {}; take these out",
+            told(blocking)
         )
-    })
+    });
+    let with_zone = (!lost.is_empty()).then(|| {
+        format!(
+            "the former name with the label {label} does not lead to the route any more, since no Router has its zone: {}; \
+             a Router with that zone would bring it back",
+            told(lost)
+        )
+    });
+    by_records.into_iter().chain(with_zone).reduce(|one, other| format!("{one}; {other}"))
 }
 
 /// Writes statements into the conditions of the Route at `key`, if it still is the one with this uid, and bound. The answer is
@@ -307,7 +344,8 @@ pub async fn write(
     Ok(written)
 }
 
-/// A Route that has its names has another label than it would like, perhaps: then that is the reason, as it was when it was bound.
+/// A Route that has its names has another label than it would like, perhaps: then that is the reason, as it was when it
+/// was bound.
 fn with_label_told(statement: &Statement, route: &Route) -> Statement {
     let mut statement = statement.clone();
     if statement.kind == ADMITTED && statement.is_true {
@@ -330,7 +368,8 @@ pub async fn clear_binding(client: &kube::Client, key: &ObjectKey) -> kube::Resu
     // In this order: were the Route made anew and bound in between, the binding's uid would be another one.
     let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
     let route = routes.get_opt(&key.name).await?.map(|route| RouteView::new(&route));
-    if !is_stray(&BindingView::new(&binding), route.as_ref()) {
+    let view = BindingView::new(&binding);
+    if view.deleting || !is_stray(&view, route.as_ref()) {
         return Ok(None);
     }
     let preconditions = Preconditions { uid: binding.metadata.uid, resource_version: None };
@@ -367,11 +406,11 @@ mod tests {
         route: &RouteView,
         router: Option<&RouterView>,
         hold: &Hold,
-        blocking: &[String],
+        (blocking, lost): (&[String], &[String]),
     ) -> Vec<(&'static str, bool)> {
         let binding = BindingView { router: "shard1".into(), label: "ns-app".into(), ..BindingView::default() };
         let key = ObjectKey::namespaced("ns", "app");
-        let around = Around { key: &key, router, namespace: &Labels::new(), hold, blocking };
+        let around = Around { key: &key, router, namespace: &Labels::new(), hold, blocking, lost };
         statements(route, &binding, around).iter().map(|statement| (statement.kind, statement.is_true)).collect()
     }
 
@@ -390,7 +429,7 @@ mod tests {
         ] {
             let labels = Labels::from([("tier".to_owned(), tier.to_owned())]).into();
             let route = RouteView { labels, bound, admitted, mismatch, ..placed() };
-            assert_eq!(said(&route, Some(&router), &Hold::Held, &[]), expected, "{route:?}");
+            assert_eq!(said(&route, Some(&router), &Hold::Held, (&[], &[])), expected, "{route:?}");
         }
     }
 
@@ -413,7 +452,7 @@ mod tests {
             let host = Some("www.shop.example".into());
             let route = RouteView { host, admitted, ..placed() };
             let expected: Vec<_> = expected.map(|is_true| (ADMITTED, is_true)).into_iter().collect();
-            assert_eq!(said(&route, Some(&router), hold, &[]), expected, "{hold:?} {admitted:?}");
+            assert_eq!(said(&route, Some(&router), hold, (&[], &[])), expected, "{hold:?} {admitted:?}");
         }
     }
 
@@ -430,7 +469,7 @@ mod tests {
             (RouteView { scheduled: None, ..placed() }, None, vec![(SCHEDULED, false)]),
             (RouteView { bound: false, ..bare }, Some(&router), vec![]),
         ] {
-            assert_eq!(said(&route, router, &Hold::Held, &[]), expected, "{route:?}");
+            assert_eq!(said(&route, router, &Hold::Held, (&[], &[])), expected, "{route:?}");
         }
     }
 
@@ -464,7 +503,7 @@ mod tests {
             (&orphan, None, vec![]),
             (&orphan, Some(&router), vec![(SCHEDULED, true)]),
         ] {
-            assert_eq!(said(route, router, &Hold::Held, &[]), expected, "{route:?}");
+            assert_eq!(said(route, router, &Hold::Held, (&[], &[])), expected, "{route:?}");
         }
     }
 
@@ -486,7 +525,14 @@ mod tests {
             let router = router(json!({"dns": dns}));
             let route = RouteView { scheduled: Some(!router_gone), router_gone, ..placed() };
             let (namespace, hold) = (Labels::new(), Hold::Held);
-            let around = Around { key: &key, router: Some(&router), namespace: &namespace, hold: &hold, blocking: &[] };
+            let around = Around {
+                key: &key,
+                router: Some(&router),
+                namespace: &namespace,
+                hold: &hold,
+                blocking: &[],
+                lost: &[],
+            };
             let said = statements(&route, &binding, around);
             assert_eq!(said.len(), usize::from(expected.is_some()), "{said:?}");
             if let Some((is_true, message)) = expected {
@@ -500,18 +546,24 @@ mod tests {
         let router = router(json!({}));
         let on = |routers: &[&str]| routers.iter().map(|&router| router.to_owned()).collect::<Vec<_>>();
         let route = placed();
-        let blocked = |routers: &[&str]| RouteView {
-            trail_blocked: blocked("ns-app", &on(routers)).map(Box::from),
+        let blocked = |routers: &[&str], zones: &[&str]| RouteView {
+            trail_blocked: blocked("ns-app", &on(routers), &on(zones)).map(Box::from),
             ..route.clone()
         };
-        for (route, blocking, expected) in [
-            (route.clone(), on(&[]), vec![]),
-            (route.clone(), on(&["shard2"]), vec![(TRAIL_BLOCKED, true)]),
-            (blocked(&["shard2"]), on(&["shard2"]), vec![]),
-            (blocked(&["shard2"]), on(&["shard2", "shard3"]), vec![(TRAIL_BLOCKED, true)]),
-            (blocked(&["shard2"]), on(&[]), vec![(TRAIL_BLOCKED, false)]),
+        for (route, blocking, lost, expected) in [
+            (route.clone(), on(&[]), on(&[]), vec![]),
+            (route.clone(), on(&["shard2"]), on(&[]), vec![(TRAIL_BLOCKED, true)]),
+            (blocked(&["shard2"], &[]), on(&["shard2"]), on(&[]), vec![]),
+            (blocked(&["shard2"], &[]), on(&["shard2", "shard3"]), on(&[]), vec![(TRAIL_BLOCKED, true)]),
+            (blocked(&["shard2"], &[]), on(&[]), on(&[]), vec![(TRAIL_BLOCKED, false)]),
+            (route.clone(), on(&[]), on(&["s2.example"]), vec![(TRAIL_BLOCKED, true)]),
+            (blocked(&[], &["s2.example"]), on(&[]), on(&["s2.example"]), vec![]),
+            (blocked(&[], &["s2.example"]), on(&["shard3"]), on(&["s2.example"]), vec![(TRAIL_BLOCKED, true)]),
+            (blocked(&["shard3"], &["s2.example"]), on(&["shard3"]), on(&["s2.example"]), vec![]),
+            (blocked(&[], &["s2.example"]), on(&[]), on(&[]), vec![(TRAIL_BLOCKED, false)]),
         ] {
-            assert_eq!(said(&route, Some(&router), &Hold::Held, &blocking), expected, "{route:?} {blocking:?}");
+            let said = said(&route, Some(&router), &Hold::Held, (&blocking, &lost));
+            assert_eq!(said, expected, "{route:?} {blocking:?} {lost:?}");
         }
     }
 }

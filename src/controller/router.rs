@@ -173,6 +173,11 @@ impl RouterView {
         self.dns.as_ref().is_some_and(|own| !own.eq_ignore_ascii_case(dns))
     }
 
+    /// Whether its zone is known to be `dns`.
+    pub fn has_zone(&self, dns: &str) -> bool {
+        self.dns.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(dns))
+    }
+
     /// Whether both have the same zone.
     pub fn has_zone_of(&self, other: &RouterView) -> bool {
         self.dns == other.dns

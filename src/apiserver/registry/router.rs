@@ -467,7 +467,7 @@ pub async fn taken_names(
 async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let name = router["metadata"]["name"].as_str().unwrap_or_default();
     let bound = reader.count("RouteBinding", "spec.router", name).await?;
-    let trails = trails_through(name, reader).await?;
+    let trails = trails_through(name, &router["spec"]["dns"], reader).await?;
     let held = held_back(reader).await?;
     let count = bound + trails.len() + held;
     if count == 0 {
@@ -530,10 +530,14 @@ async fn held_back(reader: &dyn Reader) -> Result<usize, ApiError> {
 
 /// Until when each former name in the Router's zone leads to a route that has left it. Looked for in all bindings: a Router is
 /// not deleted often.
-async fn trails_through(router: &str, reader: &dyn Reader) -> Result<Vec<String>, ApiError> {
+async fn trails_through(router: &str, dns: &Value, reader: &dyn Reader) -> Result<Vec<String>, ApiError> {
     let bindings = reader.list("RouteBinding", None).await?;
     let trails = bindings.iter().flat_map(|binding| binding["spec"]["trails"].as_array().into_iter().flatten());
-    let through = trails.filter(|trail| trail["router"] == router);
+    // Those of a former Router of this name, which had another zone, went with that.
+    let zone =
+        |trail: &Value| trail["name"].as_str().and_then(|name| name.split_once('.')).map(|(_, zone)| zone.to_owned());
+    let is_its = |trail: &&Value| zone(trail).is_none_or(|zone| dns.as_str().is_none_or(|dns| zone == dns));
+    let through = trails.filter(|trail| trail["router"] == router).filter(is_its);
     Ok(through.map(|trail| trail["until"].as_str().unwrap_or_default().to_owned()).collect())
 }
 
@@ -730,8 +734,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_router_through_whose_zone_trails_lead_is_not_deleted_unknowingly() {
-        let trail =
-            |router: &str, until: &str| json!({"name": "n-a.x", "router": router, "since": until, "until": until});
+        let trail_in = |zone: &str, router: &str, until: &str| json!({"name": format!("n-a.{zone}"), "router": router, "since": until, "until": until});
+        let trail = |router: &str, until: &str| trail_in("s1.v3.example", router, until);
         let binding = |name: &str, trails: Value| {
             json!({"kind": "RouteBinding", "metadata": {"name": name, "namespace": "n"},
             "spec": {"router": "shard2", "trails": trails}})
@@ -739,6 +743,8 @@ mod tests {
         let objects = Objects::new(vec![
             binding("a", json!([trail("shard1", "2026-01-02T00:00:00Z"), trail("shard3", "2027-01-02T00:00:00Z")])),
             binding("b", json!([trail("shard1", "2026-01-03T00:00:00Z")])),
+            // It went with the zone of a former Router of the name.
+            binding("c", json!([trail_in("old.v3.example", "shard1", "2026-01-04T00:00:00Z")])),
         ]);
         let context = context();
         for (options, told) in [
@@ -751,7 +757,7 @@ mod tests {
             (json!({"loseRoutes": 1}), Some("that makes 2 to lose, not 1")),
             (json!({"loseRoutes": 2}), None),
         ] {
-            let old = router("shard1", json!({}));
+            let old = router("shard1", json!({"dns": "s1.v3.example"}));
             let delete = Operation::Delete { old: &old, options: &options };
             let found = Routers.before_commit(&context, delete, &objects).await;
             match (found, told) {
