@@ -241,7 +241,10 @@ mod tests {
     use super::*;
     use crate::wire::header::FLAG_RD;
 
-    const PATIENCE: Duration = Duration::from_millis(150);
+    /// For an answer that comes.
+    const PATIENCE: Duration = Duration::from_secs(60);
+    /// For one that never comes, when all else that comes has come, even on a busy machine.
+    const SHORT: Duration = Duration::from_millis(700);
 
     fn name() -> Name {
         "www.Example.org.".parse().expect("a name")
@@ -327,14 +330,15 @@ mod tests {
         let inquiry = Inquiry::new(&name, RecordType::A);
         type Says = fn(&[u8]) -> Vec<Vec<u8>>;
         let another: Says = |query| vec![flipped(HEADER_OCTETS + 1, 1)(query)];
-        for (what, says, expected) in [
-            ("nothing", (|_| Vec::new()) as Says, Err(AskError::Silent(PATIENCE))),
-            ("garbage", |_| vec![vec![0xff; 30]], Err(AskError::Silent(PATIENCE))),
-            ("another's answer", another, Err(AskError::Malformed)),
-            ("strays before it", |query| vec![b"x".to_vec(), flipped(1, 1)(query), answered(query)], Ok(())),
-            ("a flood", |_| vec![b"flood".to_vec(); STRAYS_MAX], Err(AskError::Malformed)),
+        let strays: Says = |query| vec![b"x".to_vec(), flipped(1, 1)(query), answered(query)];
+        for (what, says, patience, expected) in [
+            ("nothing", (|_| Vec::new()) as Says, SHORT, Err(AskError::Silent(SHORT))),
+            ("garbage", |_| vec![vec![0xff; 30]], SHORT, Err(AskError::Silent(SHORT))),
+            ("another's answer", another, SHORT, Err(AskError::Malformed)),
+            ("strays before it", strays, PATIENCE, Ok(())),
+            ("a flood", |_| vec![b"flood".to_vec(); STRAYS_MAX], PATIENCE, Err(AskError::Malformed)),
         ] {
-            let found = inquiry.ask(server(says).await, PATIENCE).await;
+            let found = inquiry.ask(server(says).await, patience).await;
             assert_eq!(found.map(|response| assert_eq!(response.transport, Transport::Udp)), expected, "{what}");
         }
     }
@@ -352,7 +356,10 @@ mod tests {
             _ => vec![first.lock().expect("no panic").clone(), answered(query)],
         })
         .await;
-        let response = Inquiry::new(&name, RecordType::A).ask(server, PATIENCE).await.expect("the second is answered");
+        let response = Inquiry::new(&name, RecordType::A)
+            .ask(server, Duration::from_secs(2))
+            .await
+            .expect("the second is answered");
         assert!(!response.is_truncated());
     }
 
@@ -378,20 +385,27 @@ mod tests {
             stream.write_all(&[&length.to_be_bytes()[..], &answered(&query)].concat()).await.expect("written");
         });
         let name = name();
-        let response = Inquiry::new(&name, RecordType::A).ask(server, Duration::from_secs(5)).await.expect("an answer");
+        let response = Inquiry::new(&name, RecordType::A).ask(server, PATIENCE).await.expect("an answer");
         answering.await.expect("no panic");
         assert_eq!((response.transport, response.is_truncated()), (Transport::Tcp, false));
     }
 
     #[tokio::test]
     async fn a_port_where_nobody_listens_is_told_as_such() {
-        let free = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let address = free.local_addr().expect("it is bound");
-        drop(free);
+        // Nobody else gets the port: a socket has it that hears another peer alone, and one that does not listen.
+        let (_udp, _tcp, address) = loop {
+            let udp = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+            let address = udp.local_addr().expect("it is bound");
+            udp.connect(address).expect("to itself");
+            let tcp = tokio::net::TcpSocket::new_v4().expect("a socket");
+            if tcp.bind(address).is_ok() {
+                break (udp, tcp, address);
+            }
+        };
         let name = name();
         let inquiry = Inquiry::new(&name, RecordType::A);
         let refused = AskError::Unreachable(io::ErrorKind::ConnectionRefused);
-        assert_eq!(inquiry.ask(address, Duration::from_secs(5)).await, Err(refused.clone()));
-        assert_eq!(inquiry.ask_over_tcp(address, Duration::from_secs(5)).await, Err(refused));
+        assert_eq!(inquiry.ask(address, PATIENCE).await, Err(refused.clone()));
+        assert_eq!(inquiry.ask_over_tcp(address, PATIENCE).await, Err(refused));
     }
 }

@@ -104,7 +104,7 @@ fn run_and_kill(directory: &Path, after: Duration) -> Vec<(usize, u64, u64)> {
             }
         }
     });
-    let first = receive.recv_timeout(Duration::from_secs(30)).expect("the process writes");
+    let first = receive.recv_timeout(Duration::from_secs(120)).expect("the process writes");
     let deadline = Instant::now() + after;
     let mut acknowledged = vec![first];
     while let Ok(more) = receive.recv_timeout(deadline.saturating_duration_since(Instant::now())) {

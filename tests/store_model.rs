@@ -154,7 +154,7 @@ async fn check(store: &Engine, model: &Model) {
     let mut state = model.states[&model.oldest].clone();
     let changes = model.states.range(model.oldest + 1..).count();
     let watch = store.watch(&Key("/".into()), Revision(model.oldest)).take(changes);
-    let watched: Vec<_> = tokio::time::timeout(Duration::from_secs(20), watch.collect()).await.expect("in time");
+    let watched: Vec<_> = tokio::time::timeout(Duration::from_secs(120), watch.collect()).await.expect("in time");
     for events in watched {
         let events = events.unwrap();
         let revision = events[0].at;

@@ -1,12 +1,13 @@
 //! The loops against the API server, in one process: from objects to the map of zones, on several name servers.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::response::IntoResponse as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use signpost::api::identity::{GROUP_MASTERS, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER};
 use signpost::api::v1alpha1::brake::{Brake, BrakeKind, Decision};
@@ -14,6 +15,7 @@ use signpost::api::v1alpha1::name_claim::NameClaim;
 use signpost::api::v1alpha1::route::Route;
 use signpost::api::v1alpha1::route_binding::RouteBinding;
 use signpost::api::v1alpha1::router::Router;
+use signpost::api::v1alpha1::zone::Zone;
 use signpost::apiserver::auth::Authenticator;
 use signpost::apiserver::auth::tokens::Tokens;
 use signpost::apiserver::{self, ApiServer};
@@ -35,7 +37,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn name(text: &str) -> Name {
     text.parse().expect("a name of a test")
@@ -267,7 +269,21 @@ async fn name_servers_follow_and_agree() {
     })
     .await;
     until("equal serials", || one.serials() == two.serials()).await;
-    assert_eq!(one.status.counters().provisional, 0, "each serial was the ledger's");
+    // A server that had to wait for the ledger too long, on a machine that stood still, takes the ledger's serials over.
+    let zones = Api::<Zone>::all(platform.admin());
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let ledger = zones.list(&Default::default()).await.expect("listed").items;
+        let newest = |zone: &Zone| (zone.name_any() + ".", zone.spec.versions.first().map(|version| version.serial));
+        let told: BTreeMap<String, Option<u32>> = ledger.iter().map(newest).collect();
+        let serials = one.serials().into_iter().map(|(apex, serial)| (apex.to_string(), serial.map(|serial| serial.0)));
+        let served: BTreeMap<String, Option<u32>> = serials.collect();
+        if told == served {
+            break;
+        }
+        assert!(Instant::now() < deadline, "each serial is the ledger's: {told:?}, but {served:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 
     // One that comes later has the same serials as those that saw it all happen.
     let three = start();
@@ -338,7 +354,7 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     server.status.set_decisions(server.status.held().into_iter().map(approval).collect());
     until("the loss is approved", || server.wildcard("shard1").is_none() && server.status.held().is_empty()).await;
     until("the parent follows", || !server.is_delegated("shard1") && server.is_delegated("elsewhere")).await;
-    assert!(!server.has_alias("app"));
+    until("the alias goes", || !server.has_alias("app")).await;
     let after = server.db.get(&name("v3.example.")).and_then(|zone| zone.serial()).expect("a serial");
     assert!(after.is_after(before), "{after} after {before}");
     server.stop().await;

@@ -153,18 +153,22 @@ impl Wish {
         K: Waited + Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
     {
         let started = Instant::now();
-        let mut found = Found { message: "it is not there".to_owned(), ..Found::default() };
+        let mut found = Found { message: "the API has not answered yet".to_owned(), ..Found::default() };
         let watching = async {
             // A wrong credential is told at once, not tried until the time is over.
             let one = ListParams::default().fields(&format!("metadata.name={name}")).limit(1);
-            api.list(&one).await.map_err(|error| access.unanswered(error))?;
+            let listed = api.list(&one).await.map_err(|error| access.unanswered(error))?;
+            found = listed.items.first().map_or_else(Found::nothing, |object| self.judge(object));
+            if found.met {
+                return Ok(());
+            }
             let mut states = std::pin::pin!(watcher::watch_object(api, name).default_backoff());
             while let Some(state) = states.next().await {
                 // A watch that breaks off connects again by itself.
                 let Ok(state) = state else { continue };
                 found = match state {
                     Some(object) => self.judge(&object),
-                    None => Found { message: "it is not there".to_owned(), ..Found::default() },
+                    None => Found::nothing(),
                 };
                 if found.met {
                     break;
@@ -265,6 +269,12 @@ struct Found {
     #[serde(skip_serializing_if = "Option::is_none")]
     dns: Option<String>,
     elapsed_seconds: f64,
+}
+
+impl Found {
+    fn nothing() -> Found {
+        Found { message: "it is not there".to_owned(), ..Found::default() }
+    }
 }
 
 /// What is told. Its JSON is an interface: fields are added, and none is renamed.

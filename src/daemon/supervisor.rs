@@ -1,12 +1,21 @@
 //! What the service manager is told (`NOTIFY_SOCKET`, sd_notify(3)): that the process is ready, reads its settings
 //! again, stops, and is alive. Without a service manager nobody is told.
+//!
+//! Whoever writes to a manager that does not read waits for it, and the system keeps ten messages for it. So a thread of its own
+//! tells it, which nobody waits for: it may stand still for as long as the manager does, and ends with the process.
 
-use std::future;
+use std::sync::LazyLock;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
+use std::{env, future};
 
 use sd_notify::NotifyState;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
+
+/// Messages that wait for a manager that does not read; beyond, the newest are let go. It wants to know that the process is
+/// alive, not how often it was.
+const WAITING_MAX: usize = 16;
 
 /// The process has started, and `what` it does.
 pub fn ready(what: &str) {
@@ -42,7 +51,25 @@ pub fn keep_alive() -> JoinHandle<()> {
 }
 
 fn tell(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "the service manager could not be told");
+    static MESSAGES: LazyLock<SyncSender<String>> = LazyLock::new(|| {
+        let (sender, receiver) = sync_channel::<String>(WAITING_MAX);
+        let telling = std::thread::Builder::new().name("supervisor".into()).spawn(move || {
+            for message in receiver {
+                if let Err(error) = sd_notify::notify(&[NotifyState::Custom(&message)]) {
+                    tracing::warn!(%error, "the service manager could not be told");
+                }
+            }
+        });
+        if let Err(error) = telling {
+            tracing::warn!(%error, "the service manager is told nothing");
+        }
+        sender
+    });
+    if env::var_os("NOTIFY_SOCKET").is_none() {
+        return;
+    }
+    let message = states.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    if let Err(error) = MESSAGES.try_send(message) {
+        tracing::debug!(%error, "the service manager does not listen");
     }
 }

@@ -449,7 +449,7 @@ mod tests {
     use tokio::io::{DuplexStream, duplex};
 
     /// No wait of a test is longer.
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const PATIENCE: Duration = Duration::from_secs(60);
     /// Octets of the text at the apex of `large.test`; one answer with it is more than is written at once.
     const TEXT_OCTETS: usize = 40_000;
 

@@ -212,7 +212,7 @@ async fn a_reflector_follows(server: &Reached) {
     api.create(&PostParams::default(), &typed(route("b"))).await.expect("creates");
     api.delete("a", &DeleteParams::default()).await.expect("deletes");
     let names = || reader.state().iter().map(|route| route.name_any()).collect::<Vec<_>>();
-    for _ in 0..400 {
+    for _ in 0..2_400 {
         if names() == ["b"] {
             break;
         }
@@ -243,7 +243,7 @@ async fn a_controller_reconciles(server: &Reached) {
     let labelled = |seen: &'static str| {
         let api = api.clone();
         async move {
-            for _ in 0..800 {
+            for _ in 0..2_400 {
                 if api.get("a").await.expect("gets").labels().get("seen").is_some_and(|found| found == seen) {
                     return;
                 }

@@ -197,7 +197,7 @@ async fn a_foreground_deletion_waits() {
     let held = server.delete(&format!("{ROUTES}/owner?propagationPolicy=Foreground")).await.expect(200);
     assert_eq!(held["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     let mut deleting = false;
-    for _ in 0..200 {
+    for _ in 0..3_000 {
         deleting =
             server.get(&format!("{ROUTES}/dependent")).await.expect(200)["metadata"]["deletionTimestamp"].is_string();
         if deleting {

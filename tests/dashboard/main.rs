@@ -15,12 +15,12 @@ mod tools;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 
 use crate::browser::{Browser, ENTER, ESCAPE, TAB};
-use crate::server::{DataDir, Ports, Server, eventually, program, root};
+use crate::server::{DataDir, PATIENCE, Ports, Server, eventually, program, root};
 use crate::tools::Kubectl;
 
 /// A platform, running.
@@ -74,7 +74,7 @@ impl Example {
 /// Status, headers and body of a request, whatever it is.
 fn ask(admin: SocketAddr, head: &str, body: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(admin).expect("the admin endpoint listens");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout can be set");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
     let length = body.len();
     let request = format!("{head}\r\nHost: {admin}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).expect("it reads");
@@ -213,7 +213,7 @@ fn a_tenant_gets_its_own_and_loses_it_with_its_token() {
 /// Opens a stream of changes: its status, and the connection that holds it.
 fn stream(admin: SocketAddr, cookie: &str) -> (u16, TcpStream) {
     let mut stream = TcpStream::connect(admin).expect("the admin endpoint listens");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout can be set");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
     write!(stream, "GET /dashboard/data/live HTTP/1.1\r\nHost: {admin}\r\nCookie: {cookie}\r\n\r\n").expect("it reads");
     let mut head = [0; 12];
     stream.read_exact(&mut head).expect("it answers");

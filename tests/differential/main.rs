@@ -7,6 +7,9 @@
 //! 50,000 and more). Each round of [`PAIRS_OF_ROUND`] questions has new zones.
 
 mod compare;
+#[path = "../e2e/server.rs"]
+#[allow(dead_code, reason = "of the end-to-end tests' server only its ports are of use here")]
+mod server;
 mod servers;
 mod signed;
 mod zones;
@@ -101,7 +104,7 @@ impl Client {
     fn new(server: SocketAddr) -> Client {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback");
         socket.connect(server).expect("loopback");
-        socket.set_read_timeout(Some(Duration::from_secs(2))).expect("a timeout");
+        socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
         Client(socket)
     }
 

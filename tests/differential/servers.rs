@@ -1,12 +1,13 @@
 //! The four servers on the same zone files, each on a loopback port of its own.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use super::server::free_address;
 use super::zones::Zone;
 
 pub struct Servers {
@@ -22,7 +23,7 @@ impl Servers {
         for zone in zones {
             std::fs::write(path.join(format!("{}zone", zone.apex)), &zone.text).expect("written");
         }
-        let [ours, knot, nsd, named] = free();
+        let [ours, knot, nsd, named] = std::array::from_fn(|_| free_address());
         let servers = Servers {
             running: [
                 ("signpost", ours, spawn_signpost(path, ours)),
@@ -130,7 +131,7 @@ fn wait_for(name: &str, server: SocketAddr, apex: &str) {
     socket.connect(server).expect("loopback");
     socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
     let query = super::query(apex, 6, None);
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     let mut answer = [0; 512];
     while !(socket.send(&query).is_ok()
         && socket.recv(&mut answer).is_ok_and(|length| length > 12 && answer[3] & 0x0f == 0))
@@ -138,20 +139,4 @@ fn wait_for(name: &str, server: SocketAddr, apex: &str) {
         assert!(Instant::now() < deadline, "{name} does not serve {apex}");
         std::thread::sleep(Duration::from_millis(20));
     }
-}
-
-/// Addresses that are free for both UDP and TCP. They are held until all are found, so that no two are the same.
-fn free<const COUNT: usize>() -> [SocketAddr; COUNT] {
-    let mut held = Vec::new();
-    for _ in 0..100 {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
-        let address = listener.local_addr().expect("a bound socket has an address");
-        if let Ok(socket) = UdpSocket::bind(address) {
-            held.push((address, listener, socket));
-        }
-        if held.len() == COUNT {
-            return std::array::from_fn(|at| held[at].0);
-        }
-    }
-    panic!("no port is free for both UDP and TCP");
 }

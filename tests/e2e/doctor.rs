@@ -173,7 +173,7 @@ impl Stage {
     fn doctor(&self, more: &[&str]) -> (i32, Value) {
         let (port, hints) = (self.port.to_string(), self.path().join("hints"));
         let mut command = Command::new(program());
-        command.args(["doctor", "--domain", "apps.example", "--port", &port, "--output", "json", "--timeout", "1"]);
+        command.args(["doctor", "--domain", "apps.example", "--port", &port, "--output", "json", "--timeout", "20"]);
         command.args(["--shard", "shard1.apps.example", "--private"]).args(more);
         if !more.contains(&"--parent") {
             command.arg("--root").arg(hints);
@@ -290,7 +290,7 @@ fn a_broken_delegation_is_found_broken_with_the_records_that_mend_it() {
     let hints = stage.path().join("hints");
     let mut command = Command::new(program());
     command.args(["doctor", "--domain", "new.example", "--nameserver", &format!("ns1.new.example={NS1}"), "--root"]);
-    command.arg(hints).args(["--port", &stage.port.to_string(), "--timeout", "1"]);
+    command.arg(hints).args(["--port", &stage.port.to_string(), "--timeout", "20"]);
     let output = stage.alone(&mut command).output().expect("the program runs");
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1));

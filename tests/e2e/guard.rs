@@ -2,10 +2,9 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
-use std::time::Duration;
 
 use crate::export::{Peer, spawn};
-use crate::server::{DataDir, Ports, Server, eventually, free_address, http_get};
+use crate::server::{DataDir, PATIENCE, Ports, Server, eventually, free_address, http_get};
 
 const SECRET: &str = "00112233445566778899aabbccddeeff";
 
@@ -28,7 +27,7 @@ fn start(folder: &DataDir, config: &str) -> Server {
 fn dig(server: SocketAddr, options: &[&str]) -> String {
     let output = Command::new("dig")
         .args([&format!("@{}", server.ip()), "-p", &server.port().to_string()])
-        .args(["+norecurse", "+time=5", "+tries=2", "app.shard.test", "A"])
+        .args(["+norecurse", "+time=30", "+tries=2", "app.shard.test", "A"])
         .args(options)
         .output()
         .expect("dig is installed: the test command of the README installs it");
@@ -82,7 +81,7 @@ fn a_flood_is_cut_and_a_client_finds_its_way() {
     // 200 at once for different names: far more than one a second for as long as this may take.
     let client = UdpSocket::bind("127.0.0.1:0").expect("a port");
     client.connect(server.dns).expect("connects");
-    client.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let (mut whole, mut truncated) = (0, 0);
     for id in 0..200u8 {
         let query =

@@ -1,7 +1,6 @@
 //! Live before told: `Resolvable` as a user waits for it, and as it follows the name servers.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -186,10 +185,8 @@ fn a_name_server_that_goes_is_named_until_it_is_back() {
 
     let second = name_server(ports[1], &data, &states[1]);
     wait(&kubectl, "cart", "Resolvable");
-    let started = Instant::now();
     kubectl.ok_with(&["apply", "-f", "-"], &route("late", ""));
     wait(&kubectl, "late", "Resolvable");
-    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
 
     second.kill();
     wait(&kubectl, "cart", "Resolvable=False");

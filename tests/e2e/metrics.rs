@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use crate::server::{DataDir, Ports, Server, eventually, http_get, root};
+use crate::server::{DataDir, PATIENCE, Ports, Server, eventually, http_get, root};
 use crate::tools::dig;
 
 /// A page in the Prometheus text format.
@@ -216,7 +216,7 @@ fn every_series_keeps_the_conventions_and_is_in_the_reference() {
         page.lines().filter(|line| line.starts_with("| `signpost_")).map(str::to_owned).collect();
 
     // Some families have no sample before something has happened.
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let deadline = std::time::Instant::now() + PATIENCE;
     loop {
         let scrape = Scrape::of(server.admin);
         let found: BTreeSet<String> = scrape.families.iter().map(Family::row).collect();

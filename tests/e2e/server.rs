@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use tempfile::TempDir;
@@ -30,6 +31,8 @@ pub fn root() -> &'static Path {
 pub struct Server {
     child: Child,
     log: Arc<Mutex<VecDeque<String>>>,
+    /// What fills the log: each ends with what it reads.
+    readers: Vec<JoinHandle<()>>,
     /// Where it answers DNS.
     pub dns: SocketAddr,
     /// Where its admin endpoint listens.
@@ -101,11 +104,9 @@ impl Server {
         }
         let mut child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
         let log = Arc::new(Mutex::new(VecDeque::new()));
-        if let Some(stdout) = child.stdout.take() {
-            collect(stdout, Arc::clone(&log));
-        }
-        collect(child.stderr.take().expect("was piped"), Arc::clone(&log));
-        Server { child, log, dns: ports.dns, admin: ports.admin }
+        let mut readers = vec![collect(child.stderr.take().expect("was piped"), Arc::clone(&log))];
+        readers.extend(child.stdout.take().map(|stdout| collect(stdout, Arc::clone(&log))));
+        Server { child, log, readers, dns: ports.dns, admin: ports.admin }
     }
 
     /// Waits until `/readyz` says 200.
@@ -154,11 +155,12 @@ impl Server {
         assert!(status.expect("kill runs").success());
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and until the log has its last words.
     pub fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            if let Some(status) = self.child.try_wait().expect("the child can be asked") {
+            let ended = self.child.try_wait().expect("the child can be asked");
+            if let Some(status) = ended.filter(|_| self.readers.iter().all(JoinHandle::is_finished)) {
                 return status;
             }
             assert!(Instant::now() < deadline, "the server does not end\n{}", self.log());
@@ -177,7 +179,7 @@ impl Drop for Server {
     }
 }
 
-fn collect(stream: impl Read + Send + 'static, log: Arc<Mutex<VecDeque<String>>>) {
+fn collect(stream: impl Read + Send + 'static, log: Arc<Mutex<VecDeque<String>>>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
             let mut log = log.lock().expect("no reader panics");
@@ -186,13 +188,13 @@ fn collect(stream: impl Read + Send + 'static, log: Arc<Mutex<VecDeque<String>>>
             }
             log.push_back(line);
         }
-    });
+    })
 }
 
 /// Status and body of a plain HTTP GET; `None` if nobody answers.
 pub fn http_get(address: SocketAddr, path: &str) -> Option<(u16, String)> {
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(10)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;

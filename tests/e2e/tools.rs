@@ -18,16 +18,16 @@ impl Kubectl {
         Kubectl { kubeconfig, cache: TempDir::new().expect("a temporary directory") }
     }
 
+    /// It, about to be run.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("kubectl");
+        command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--cache-dir").arg(self.cache.path()).args(arguments);
+        command
+    }
+
     /// Runs it, however it ends.
     pub fn run(&self, arguments: &[&str]) -> Output {
-        Command::new("kubectl")
-            .arg("--kubeconfig")
-            .arg(&self.kubeconfig)
-            .arg("--cache-dir")
-            .arg(self.cache.path())
-            .args(arguments)
-            .output()
-            .expect("kubectl is installed: the test command of the README installs it")
+        self.command(arguments).output().expect("kubectl is installed: the test command of the README installs it")
     }
 
     /// Runs it with this text as its standard input, however it ends.
@@ -126,7 +126,7 @@ pub fn dig(server: SocketAddr, name: &str, rtype: &str, options: &[&str]) -> Res
 /// The same; `None` if nobody answers.
 pub fn try_dig(server: SocketAddr, name: &str, rtype: &str, options: &[&str]) -> Option<Response> {
     let output = Command::new("dig")
-        .args([&format!("@{}", server.ip()), "-p", &server.port().to_string(), "+norecurse", "+time=2", "+tries=2"])
+        .args([&format!("@{}", server.ip()), "-p", &server.port().to_string(), "+norecurse", "+time=15", "+tries=3"])
         .args(["+noall", "+comments", "+answer", "+authority", "+additional", "-q", name, "-t", rtype])
         .args(options)
         .output()

@@ -162,7 +162,8 @@ fn a_collector_that_is_away_disturbs_nobody() {
         let failed = Scrape::of(server.admin).sum("signpost_trace_spans_total", &[("result", "failed")]);
         (failed >= 7.0).then_some(())
     });
-    let log = server.log();
-    assert_eq!(log.matches("the trace collector does not take spans").count(), 1, "{log}");
+    let told = || server.log().matches("the trace collector does not take spans").count();
+    eventually("the log says so", || (told() > 0).then_some(()));
+    assert_eq!(told(), 1, "{}", server.log());
     assert!(server.terminate().success());
 }

@@ -14,8 +14,8 @@ use signpost::zone::Serial;
 use crate::dns::Asker;
 use crate::model::{Key, Model};
 use crate::observer::Observer;
-use crate::platform::{DOMAIN, Objects, arguments, ports, until};
-use crate::server::{DataDir, Server, eventually, program};
+use crate::platform::{DOMAIN, Objects, arguments, until};
+use crate::server::{DataDir, Ports, Server, eventually, program};
 use crate::telling;
 
 const HOUR: i64 = 3_600;
@@ -56,7 +56,7 @@ fn serials(asker: &mut Asker, zones: &[String]) -> BTreeMap<String, Serial> {
 #[test]
 fn forwards_and_back() {
     let Some(library) = library() else { return };
-    let (data, ports) = (DataDir::new(), ports());
+    let (data, ports) = (DataDir::new(), Ports::free());
     let file = data.join("clock");
     set_clock(&file, "+0");
     let store = data.join("data");

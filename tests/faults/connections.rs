@@ -3,8 +3,8 @@
 use crate::gate::{Gate, Mode};
 use crate::model::{Key, Model};
 use crate::observer::Observer;
-use crate::platform::{Objects, kubeconfig_to, ports, start};
-use crate::server::{DataDir, eventually};
+use crate::platform::{Objects, kubeconfig_to, start};
+use crate::server::{DataDir, Ports, eventually};
 use crate::split::{SILENCE, Split, start_api};
 use crate::telling;
 
@@ -50,7 +50,7 @@ fn of_a_name_server() {
 #[test]
 fn of_a_scheduler() {
     let (api_data, dns_data, scheduler_data) = (DataDir::new(), DataDir::new(), DataDir::new());
-    let (api_ports, dns_ports, scheduler_ports) = (ports(), ports(), ports());
+    let (api_ports, dns_ports, scheduler_ports) = (Ports::free(), Ports::free(), Ports::free());
     let _api = start_api(api_ports, &api_data, "api,admin");
     let gate = Gate::to(api_ports.api);
     let (through, of_scheduler) = (format!("https://{}", gate.address), api_data.join("scheduler.kubeconfig"));

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use crate::model::{Key, Model, Outcome};
 use crate::observer::Observer;
-use crate::platform::{Objects, arguments, ports, start};
-use crate::server::{DataDir, Server, eventually, program};
+use crate::platform::{Objects, arguments, start};
+use crate::server::{DataDir, Ports, Server, eventually, program};
 use crate::split::start_api;
 use crate::telling;
 
@@ -87,7 +87,7 @@ fn taken(objects: &Objects, model: &mut Model, when: &str) {
 #[test]
 fn of_the_api() {
     let Some(disk) = Disk::mount() else { return };
-    let (data, ports) = (disk.path("data"), ports());
+    let (data, ports) = (disk.path("data"), Ports::free());
     let own = ["--data-dir", data.to_str().expect("UTF-8")];
     let server = start(ports, &own);
     let (objects, mut model) = (Objects::of(&data.join("kubeconfig")), Model::default());
@@ -130,7 +130,7 @@ fn of_the_api() {
 /// not exceed from one moment to the next.
 #[test]
 fn in_the_middle_of_a_commit() {
-    let (data, ports) = (DataDir::new(), ports());
+    let (data, ports) = (DataDir::new(), Ports::free());
     let mut command = Command::new(program());
     command.args(["serve", "--data-dir", data.path()]);
     command.args(arguments(&[])).args(ports.arguments()).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -171,7 +171,7 @@ fn in_the_middle_of_a_commit() {
 fn of_a_name_server() {
     let Some(disk) = Disk::mount() else { return };
     let (data, state) = (DataDir::new(), disk.path("state"));
-    let (api_ports, dns_ports) = (ports(), ports());
+    let (api_ports, dns_ports) = (Ports::free(), Ports::free());
     let _api = start_api(api_ports, &data, "api,scheduler,admin");
     let kubeconfig = data.join("name-server.kubeconfig");
     let kubeconfig = kubeconfig.to_str().expect("UTF-8");

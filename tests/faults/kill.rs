@@ -1,16 +1,21 @@
 //! `kill -9` at random moments, of the whole program and of single roles, in the middle of writes and of starts.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::model::{Key, Model, Outcome};
 use crate::observer::Observer;
-use crate::platform::{Objects, alias_of, ports, spawn, start};
-use crate::server::{DataDir, Server};
+use crate::platform::{Objects, alias_of, spawn, start};
+use crate::server::{DataDir, Ports, Server, eventually};
 
 /// How many routes there are at most.
 const ROUTES_MAX: u64 = 40;
-/// The longest time that writers have before the kill.
+/// The longest time that writers have before the kill, beyond that of their first writes.
 const WRITING: Duration = Duration::from_millis(400);
+/// How many writes are acknowledged in each round before the kill, however slow the machine.
+const WRITES_MIN: u64 = 2;
 /// The longest time that a start has before the kill.
 const STARTING: Duration = Duration::from_millis(800);
 
@@ -84,13 +89,21 @@ fn change(objects: &Objects, model: &mut Model, observer: &Observer, random: &mu
     outcome
 }
 
-/// Writes until the program is dead; gives how many writes were acknowledged.
-fn write_until_dead(mut change: impl FnMut() -> Outcome) -> u64 {
-    let mut acknowledged = 0;
+/// Kills `servers` when the first writes are acknowledged and `after` that.
+fn kill(servers: Vec<Server>, after: Duration, acknowledged: &Arc<AtomicU64>) -> JoinHandle<()> {
+    let acknowledged = Arc::clone(acknowledged);
+    std::thread::spawn(move || {
+        eventually("writes are acknowledged", || (acknowledged.load(Ordering::Relaxed) >= WRITES_MIN).then_some(()));
+        std::thread::sleep(after);
+        servers.into_iter().for_each(Server::kill);
+    })
+}
+
+/// Writes until the program is dead, and counts the writes that were acknowledged.
+fn write_until_dead(acknowledged: &AtomicU64, mut change: impl FnMut() -> Outcome) {
     while !matches!(change(), Outcome::Doubtful(_)) {
-        acknowledged += 1;
+        acknowledged.fetch_add(1, Ordering::Relaxed);
     }
-    acknowledged
 }
 
 /// Remembers how long a recovery took, and tells of one that took long.
@@ -113,7 +126,7 @@ fn figures(times: &mut [Duration]) -> String {
 
 #[test]
 fn of_the_whole_program() {
-    let (data, ports) = (DataDir::new(), ports());
+    let (data, ports) = (DataDir::new(), Ports::free());
     let arguments = ["--data-dir", data.path()];
     let mut server = start(ports, &arguments);
     let objects = Objects::of(&data.join("kubeconfig"));
@@ -124,12 +137,12 @@ fn of_the_whole_program() {
     let (mut writes, mut recoveries, begun) = (0, Vec::new(), Instant::now());
     for round in 0..rounds() {
         let (when, after) = (format!("round {round}"), random.within(WRITING));
-        let killer = std::thread::spawn(move || {
-            std::thread::sleep(after);
-            server.kill();
-        });
-        writes += write_until_dead(|| change(&objects, &mut model, &observer, &mut random, Shards::ComeAndGo));
+        let acknowledged = Arc::default();
+        let killer = kill(vec![server], after, &acknowledged);
+        let write = || change(&objects, &mut model, &observer, &mut random, Shards::ComeAndGo);
+        write_until_dead(&acknowledged, write);
         killer.join().expect("it was alive");
+        writes += acknowledged.load(Ordering::Relaxed);
         if random.below(4) == 0 {
             let early = spawn(ports, &arguments);
             std::thread::sleep(random.within(STARTING));
@@ -151,7 +164,7 @@ fn of_the_whole_program() {
 #[test]
 fn of_single_roles() {
     let (api_data, dns_data, scheduler_data) = (DataDir::new(), DataDir::new(), DataDir::new());
-    let all_ports = [ports(), ports(), ports()];
+    let all_ports = [Ports::free(), Ports::free(), Ports::free()];
     let api_arguments = ["--roles", "api,admin", "--data-dir", api_data.path()];
     let api = start(all_ports[0], &api_arguments);
     let path = |name: &str| api_data.join(name).to_str().expect("UTF-8").to_owned();
@@ -183,21 +196,20 @@ fn of_single_roles() {
         let victims: &[usize] = [&[0][..], &[1], &[2], &[0, 1], &[0, 2], &[1, 2]][(round % 6) as usize];
         let (when, after) = (format!("round {round}, of {victims:?}"), random.within(WRITING));
         observer.turn_page();
-        let mut killed: Vec<Server> = victims.iter().filter_map(|victim| running[*victim].take()).collect();
-        let killer = std::thread::spawn(move || {
-            std::thread::sleep(after);
-            killed.drain(..).for_each(Server::kill);
-        });
+        let killed: Vec<Server> = victims.iter().filter_map(|victim| running[*victim].take()).collect();
+        let acknowledged = Arc::default();
+        let killer = kill(killed, after, &acknowledged);
         let mut write = || change(&objects, &mut model, &observer, &mut random, Shards::Stay);
         if victims.contains(&0) {
-            writes += write_until_dead(write);
+            write_until_dead(&acknowledged, write);
         } else {
             while !killer.is_finished() {
                 assert_eq!(write(), Outcome::Acknowledged, "{when}: the API lives");
-                writes += 1;
+                acknowledged.fetch_add(1, Ordering::Relaxed);
             }
         }
         killer.join().expect("they were alive");
+        writes += acknowledged.load(Ordering::Relaxed);
         let started = Instant::now();
         for victim in victims {
             running[*victim] = Some(begin(*victim));

@@ -1,7 +1,7 @@
 //! The platform under test: its processes, the objects in its API, and whether DNS is what they say.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -33,24 +33,6 @@ const COMMON: [&str; 6] = ["--domain", DOMAIN, "--nameserver", "ns1.v3.example=1
 /// Arguments for `signpost serve`, with those that every process has.
 pub fn arguments<'a>(own: &[&'a str]) -> Vec<&'a str> {
     [own, &COMMON].concat()
-}
-
-/// Ports for one server. They lie below the range from which the system gives out ports for connections, so that nothing
-/// else takes one while the server is dead.
-pub fn ports() -> Ports {
-    Ports { dns: port(), api: port(), admin: port() }
-}
-
-/// A loopback address with such a port, free for UDP and TCP.
-pub fn port() -> SocketAddr {
-    for _ in 0..1000 {
-        let random = signpost::client::backoff::random();
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 10_000 + (random % 22_000) as u16));
-        if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
-            return address;
-        }
-    }
-    panic!("no port is free");
 }
 
 /// A copy of a kubeconfig that leads to `server` instead, such as `https://127.0.0.1:1234`.

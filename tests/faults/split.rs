@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::model::{Key, Model};
 use crate::observer::{Observer, Report};
-use crate::platform::{NAMESPACE, Objects, alias_of, kubeconfig_to, ports, start};
+use crate::platform::{NAMESPACE, Objects, alias_of, kubeconfig_to, start};
 use crate::server::{DataDir, Ports, Server};
 use crate::telling;
 
@@ -61,7 +61,7 @@ impl Split {
     /// is meant for it, and a folder.
     fn with(between: impl FnOnce(SocketAddr, &Path, &Path) -> PathBuf) -> Split {
         let (data, state) = (DataDir::new(), DataDir::new());
-        let (api_ports, dns_ports) = (ports(), ports());
+        let (api_ports, dns_ports) = (Ports::free(), Ports::free());
         let api = start_api(api_ports, &data, "api,scheduler,admin");
         let original = data.join("name-server.kubeconfig");
         let kubeconfig = between(api_ports.api, &original, Path::new(data.path()));

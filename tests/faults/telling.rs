@@ -2,11 +2,18 @@
 
 use std::net::SocketAddr;
 
-use crate::server::http_get;
+use crate::server::{eventually, http_get};
+
+/// All metrics of a process that lives.
+fn page(admin: SocketAddr) -> String {
+    eventually("the metrics are told", || {
+        http_get(admin, "/metrics").filter(|(status, _)| *status == 200).map(|(_, page)| page)
+    })
+}
 
 /// The sum of all samples of `series` that have this label text, such as `kind="Route"`; all of them where it is empty.
 pub fn metric(admin: SocketAddr, series: &str, label: &str) -> f64 {
-    let Some((200, page)) = http_get(admin, "/metrics") else { return f64::NAN };
+    let page = page(admin);
     let samples = page.lines().filter_map(|line| {
         let (name, value) = line.rsplit_once(' ')?;
         let (name, labels) = name.split_once('{').unwrap_or((name, ""));
@@ -17,7 +24,7 @@ pub fn metric(admin: SocketAddr, series: &str, label: &str) -> f64 {
 
 /// How often the mirrors of `owner` started again for `reason`.
 pub fn restarts(admin: SocketAddr, owner: &str, reason: &str) -> f64 {
-    let Some((200, page)) = http_get(admin, "/metrics") else { return f64::NAN };
+    let page = page(admin);
     let (owner, reason) = (format!("owner=\"{owner}\""), format!("reason=\"{reason}\""));
     let lines = page.lines().filter(|line| {
         line.starts_with("signpost_mirror_restarts_total{") && line.contains(&owner) && line.contains(&reason)
@@ -27,7 +34,7 @@ pub fn restarts(admin: SocketAddr, owner: &str, reason: &str) -> f64 {
 
 /// How many mirrors of `owner` have a watch open, and how many there are: of what zones are made of and routes placed by.
 pub fn watches(admin: SocketAddr, owner: &str) -> (usize, usize) {
-    let Some((200, page)) = http_get(admin, "/metrics") else { return (0, 0) };
+    let page = page(admin);
     let owner = format!("owner=\"{owner}\"");
     let of_owner = page.lines().filter(|line| {
         line.starts_with("signpost_mirror_connected{") && line.contains(&owner) && !line.contains("kind=\"Brake\"")

@@ -23,7 +23,7 @@ use crate::server::{DataDir, Ports, Server};
 use crate::transcript::{Act, Step, Transcript};
 
 /// How long a command may take, and how long one that is repeated may go on being wrong.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Older ones need OpenAPI version 2, which is not served.
 const OLDEST_MINOR: u32 = 29;
 
@@ -107,10 +107,32 @@ struct Session<'a> {
     saved: Vec<(String, String)>,
 }
 
-/// A command that runs on, and what it has printed.
+/// A command that runs on, and what it has printed on its standard output and its standard error.
 struct Running {
     child: Child,
-    printed: Arc<Mutex<Vec<u8>>>,
+    printed: [Arc<Mutex<Vec<u8>>>; 2],
+}
+
+impl Running {
+    fn printed(&self) -> [String; 2] {
+        let text = |octets: &Arc<Mutex<Vec<u8>>>| {
+            String::from_utf8_lossy(&octets.lock().expect("readers do not panic")).into_owned()
+        };
+        self.printed.each_ref().map(text)
+    }
+
+    /// Whether its watch is open, as it says itself at [`REQUESTS_ARE_TOLD`]: what happens from then on, it hears.
+    fn watches(&self) -> bool {
+        self.printed()[1].lines().any(|line| line.contains("watch=true") && line.contains("200 OK"))
+    }
+}
+
+/// By this `kubectl` tells on its standard error of each request that is answered.
+const REQUESTS_ARE_TOLD: &str = "-v=6";
+
+/// Whether a line is one of `kubectl`'s own log, such as `I1122 16:20:36.123456 …`.
+fn is_log(line: &str) -> bool {
+    line.strip_prefix('I').and_then(|rest| rest.get(..4)).is_some_and(|date| date.parse::<u16>().is_ok())
 }
 
 impl Drop for Running {
@@ -182,12 +204,21 @@ impl<'a> Session<'a> {
             }
             Act::Begin(name) => {
                 let mut command = self.command(step);
+                command.arg(REQUESTS_ARE_TOLD);
                 command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
                 let mut child = command.spawn().expect("it ran when its version was asked for");
-                let printed = Arc::new(Mutex::new(Vec::new()));
-                collect(child.stdout.take().expect("was piped"), &printed);
-                collect(child.stderr.take().expect("was piped"), &printed);
-                self.running.push((name.clone(), Running { child, printed }));
+                let printed = [Arc::default(), Arc::default()];
+                collect(child.stdout.take().expect("was piped"), &printed[0]);
+                collect(child.stderr.take().expect("was piped"), &printed[1]);
+                let running = Running { child, printed };
+                let deadline = Instant::now() + PATIENCE;
+                while !running.watches() {
+                    if Instant::now() > deadline {
+                        return Err(format!("{name:?} watches nothing: {:?}", running.printed()));
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                self.running.push((name.clone(), running));
                 Ok(())
             }
             Act::End(name) => {
@@ -196,8 +227,8 @@ impl<'a> Session<'a> {
                 let (_, running) = self.running.remove(place);
                 let deadline = Instant::now() + PATIENCE;
                 loop {
-                    let printed =
-                        String::from_utf8_lossy(&running.printed.lock().expect("readers do not panic")).into_owned();
+                    let [mut printed, told] = running.printed();
+                    printed.extend(told.lines().filter(|line| !is_log(line)).flat_map(|line| [line, "\n"]));
                     match step.judge(0, &printed, "") {
                         Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(50)),
                         verdict => return verdict,

@@ -12,7 +12,7 @@
 //! again                    repeat it until it is so
 //! save uid                 keeps what it prints, for `@uid@` in commands and input of later steps
 //!
-//! & one: get routes -w     begins a command that runs on, with a name
+//! & one: get routes -w     begins a command that runs on, with a name, and waits until its watch is open
 //! . one                    waits until it has printed the following lines, in whatever stream, and ends it
 //! ```
 //!

@@ -1,12 +1,18 @@
 //! The real program as a child process, serving one zone, and what the kernel says of its memory.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+
+use self::server::free_address;
+
+#[path = "../e2e/server.rs"]
+#[allow(dead_code, reason = "of the end-to-end tests' server only its ports are of use here")]
+mod server;
 
 /// How long anything that should happen may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,7 +30,7 @@ impl Program {
     pub fn start(path: &Path, flags: &[&str]) -> Program {
         let zones = TempDir::new().expect("a temporary directory");
         std::fs::write(zones.path().join("shard.example.zone"), zone()).expect("written");
-        let (dns, admin) = (free(), free());
+        let (dns, admin) = (free_address(), free_address());
         let mut command = Command::new(path);
         command.args(["serve", "--roles", "dns,admin", "--log-level", "error", "--zones"]).arg(zones.path());
         command.args(["--dns-listen", &dns.to_string(), "--admin-listen", &admin.to_string()]).args(flags);
@@ -99,23 +105,12 @@ fn zone() -> String {
 
 fn is_ready(admin: SocketAddr) -> bool {
     let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&admin, Duration::from_secs(1))?;
-        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        let mut stream = TcpStream::connect_timeout(&admin, Duration::from_secs(10))?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
         stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer)
     };
     ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
-}
-
-fn free() -> SocketAddr {
-    for _ in 0..100 {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
-        let address = listener.local_addr().expect("a bound socket has an address");
-        if UdpSocket::bind(address).is_ok() {
-            return address;
-        }
-    }
-    panic!("no port is free for both UDP and TCP");
 }

@@ -68,6 +68,8 @@ struct State {
     /// Uids of Routes in the order in which they were bound.
     bound: Vec<String>,
     requests: BTreeMap<String, u64>,
+    /// The kind of request that waits.
+    held: Option<&'static str>,
 }
 
 /// Plural, namespace (empty: none), name.
@@ -141,6 +143,12 @@ impl FakeApi {
     /// Refuses claims on hosts that overlap those of other namespaces, as our own server does.
     pub fn guard_overlaps(&self) {
         self.state().guards_overlaps = true;
+    }
+
+    /// From now on requests of this kind, as `POST routebindings`, wait until another kind is held, or none.
+    pub fn hold(&self, what: Option<&'static str>) {
+        self.state().held = what;
+        self.version.send_modify(|_| ());
     }
 
     /// Forgets all history: watches from before answer 410.
@@ -237,11 +245,15 @@ impl FakeApi {
         let target = parse(&request);
         let method = request.method().clone();
         let body = to_bytes(request.into_body(), 1 << 20).await.expect("a small body");
+        let watches = target.query.contains_key("watch");
+        let what = format!("{} {}", if watches { "WATCH" } else { method.as_str() }, target.plural);
+        *self.state().requests.entry(what.clone()).or_default() += 1;
+        let mut version = self.version.subscribe();
+        while self.state().held == Some(&what) {
+            version.changed().await.expect("the API is there as long as it is asked");
+        }
         let faults = {
-            let mut state = self.state();
-            let watches = target.query.contains_key("watch");
-            let verb = if watches { "WATCH".to_owned() } else { method.to_string() };
-            *state.requests.entry(format!("{verb} {}", target.plural)).or_default() += 1;
+            let state = self.state();
             if state.down {
                 return status(503, "ServiceUnavailable", "down");
             }

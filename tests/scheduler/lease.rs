@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 use crate::fake_api::{FakeApi, Faults};
 use crate::until;
 
-/// Whole seconds are the least the Lease can say; the times are short so that the test is.
+/// Short, so that the tests are; and longer than a busy machine keeps a leader from renewing, which would cost it its term.
 fn settings() -> Settings {
-    Settings { duration: Duration::from_secs(1), renew: Duration::from_millis(50), ..Settings::default() }
+    Settings { duration: Duration::from_secs(4), renew: Duration::from_millis(50), ..Settings::default() }
 }
 
 fn candidate(api: &FakeApi, holder: &str) -> (watch::Receiver<Leadership>, CancellationToken) {

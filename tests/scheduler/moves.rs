@@ -136,17 +136,17 @@ async fn the_end_of_very_many_trails_keeps_no_new_route_waiting() {
         binding["spec"]["trails"] = json!([{"name": name, "router": "gone", "since": over, "until": over}]);
         api.put("routebindings", binding);
     }
-    // Each answer takes some milliseconds, and the ends go beside the attempts, few at a time.
-    api.set_faults(Faults { delay_longest_millis: 20, ..Faults::default() });
+    // The ends go beside the attempts, few at a time: those under way take no new route's place, though none is answered.
+    api.hold(Some("PUT routebindings"));
     let left = || api.all("routebindings").iter().filter(|one| one["spec"]["trails"].is_array()).count();
     let running = start_with(&api, |settings| settings.concurrency = 4);
-    until("the first has ended", || left() < 200).await;
+    until("as many are to end as may at a time", || api.requests("PUT routebindings") >= 4).await;
     for i in 0..8 {
         api.put("routes", route("ns", &format!("new{i}"), &json!({})));
     }
     until("the new ones are placed", || scheduled(&api) == 208).await;
-    assert!(left() > 50, "they were placed beside the ends, {} of which are to come", left());
-    api.set_faults(Faults::default());
+    assert_eq!(left(), 200, "they were placed beside the ends, all of which are to come");
+    api.hold(None);
     until("all have ended", || left() == 0).await;
     check_all(&api);
     running.stop().await;
@@ -173,7 +173,7 @@ async fn what_is_said_of_a_drain_that_was_called_off_in_that_moment_is_taken_bac
     // The drain is called off while all its routes are being told that there is nowhere to go.
     api.set_faults(Faults { delay_longest_millis: 300, ..Faults::default() });
     set_state(&api, "shard1", "draining");
-    until("it is being said", || api.requests("PATCH routes") == 8).await;
+    until("it is being said", || api.requests("PATCH routes") >= 8).await;
     set_state(&api, "shard1", "active");
     let taken_back = |i| pending(&api, &format!("r{i:03}")).is_some_and(|(status, ..)| status == "False");
     until("it is taken back from all that were told", || (0..8).all(taken_back)).await;

@@ -54,7 +54,7 @@ fn brief(change: &Change<String>) -> String {
 }
 
 async fn next(changes: &mut Changes<String>) -> String {
-    brief(&tokio::time::timeout(Duration::from_secs(30), changes.next()).await.expect("a change comes"))
+    brief(&tokio::time::timeout(Duration::from_secs(120), changes.next()).await.expect("a change comes"))
 }
 
 fn restarts(store: &Store<String>, reason: Restart) -> u64 {

@@ -14,6 +14,8 @@ fn connections_are_bounded_by_client_and_in_total() {
         config.addresses = vec!["0.0.0.0:0".parse().unwrap()];
         config.streams.connections_per_client_max = 3;
         config.streams.connections_max = 5;
+        // A tenth of it where there is a crowd.
+        config.streams.idle = Duration::from_secs(600);
     });
     let port = server.address().port();
     let from = |client: u8| {
@@ -47,38 +49,63 @@ fn connections_are_bounded_by_client_and_in_total() {
 }
 
 #[test]
-fn silence_and_slowness_end_a_connection() {
+fn silence_ends_a_connection() {
+    let server = Server::with(|config| config.streams.idle = Duration::from_millis(300));
+    // Silent from the start.
+    assert_eq!(receive(&mut connect(&server)), None);
+    server.wait("one idle", |stats| stats.idle_timeouts == 1);
+    // Silent after a query; on a busy machine the query may come too late.
+    let deadline = Instant::now() + PATIENCE;
+    let query = query(1, "app.shard.example", A);
+    loop {
+        let mut stream = connect(&server);
+        if stream.write_all(&framed(&query)).is_ok()
+            && let Some(answer) = receive(&mut stream)
+        {
+            check(&answer, &query, 4);
+            assert_eq!(receive(&mut stream), None);
+            break;
+        }
+        assert!(Instant::now() < deadline, "each query came too late");
+    }
+    server.wait("another idle", |stats| stats.idle_timeouts >= 2);
+}
+
+#[test]
+fn slowness_ends_a_connection() {
     let server = Server::with(|config| {
-        config.streams.idle = Duration::from_millis(300);
+        config.streams.idle = Duration::from_secs(600);
         config.streams.read = Duration::from_millis(100);
-        config.streams.lifetime = Duration::from_millis(700);
     });
-    // Silent from the start, and silent after a query.
-    let mut silent = connect(&server);
-    assert_eq!(receive(&mut silent), None);
-    let mut asked = connect(&server);
-    ask_on(&mut asked, 1, 4);
-    assert_eq!(receive(&mut asked), None);
-    server.wait("two idle", |stats| stats.idle_timeouts == 2);
     // A message that trickles in is not kept alive by each octet.
     let mut slow = connect(&server);
-    let trickle = framed(&query(1, "a-name-that-takes-a-while.shard.example", A));
+    let trickle = framed(&[0; 60_000]);
+    let deadline = Instant::now() + PATIENCE;
     for octet in trickle {
         if slow.write_all(&[octet]).is_err() {
             break;
         }
+        assert!(Instant::now() < deadline, "it goes on; {:?}", server.stats());
         std::thread::sleep(Duration::from_millis(20));
     }
     server.wait("one slow", |stats| stats.read_timeouts == 1);
-    // One that is never silent ends, too.
-    let mut busy = connect(&server);
+}
+
+#[test]
+fn age_ends_a_connection() {
+    const LIFETIME: Duration = Duration::from_millis(700);
+    let server = Server::with(|config| {
+        (config.streams.idle, config.streams.lifetime) = (Duration::from_secs(600), LIFETIME);
+    });
     let began = Instant::now();
+    // It is never silent.
+    let mut busy = connect(&server);
     let query = query(1, "app.shard.example", A);
     while busy.write_all(&framed(&query)).is_ok() && receive(&mut busy).is_some() {
         assert!(began.elapsed() < PATIENCE, "it never ends");
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert!(began.elapsed() > Duration::from_millis(500));
+    assert!(began.elapsed() >= LIFETIME, "{:?}", began.elapsed());
 }
 
 #[test]
@@ -109,7 +136,9 @@ fn a_thousand_idle_connections_do_not_disturb() {
     // Each has two ends here.
     let files = signpost::sys::files::raise_open_files_max().unwrap();
     let count = 1_000.min(files as usize / 2 - 200);
-    let server = Server::with(|config| config.streams.connections_per_client_max = 5_000);
+    let server = Server::with(|config| {
+        (config.streams.connections_per_client_max, config.streams.idle) = (5_000, Duration::from_secs(600));
+    });
     let mut idle: Vec<_> = (0..count).map(|_| connect(&server)).collect();
     server.wait("all connections", |stats| stats.connections == count as u64);
     let udp = udp_client(server.address());
@@ -124,38 +153,40 @@ fn a_thousand_idle_connections_do_not_disturb() {
 #[test]
 fn keepalive_is_told_to_who_asks() {
     let server = Server::with(|config| {
-        (config.streams.connections_max, config.streams.idle) = (4, Duration::from_secs(20));
+        (config.streams.connections_max, config.streams.idle) = (4, Duration::from_secs(60));
     });
     // RFC 7828: option 11, two octets, in units of 100 ms.
     let told = |stream: &mut TcpStream, query: &[u8]| {
         stream.write_all(&framed(query)).unwrap();
         let answer = receive(stream).expect("an answer");
-        answer.windows(6).find(|octets| octets[..4] == [0, 11, 0, 2]).map(|octets| octets[5])
+        answer
+            .windows(6)
+            .find(|octets| octets[..4] == [0, 11, 0, 2])
+            .map(|octets| u16::from_be_bytes([octets[4], octets[5]]))
     };
     let asks = |id| query_with_option(id, "app.shard.example", 11);
     let mut stream = connect(&server);
     assert_eq!(told(&mut stream, &query(1, "app.shard.example", A)), None);
-    assert_eq!(told(&mut stream, &asks(2)), Some(200));
+    assert_eq!(told(&mut stream, &asks(2)), Some(600));
     // A connection that is crowded may be silent for a tenth of that, and is told so.
     let mut others: Vec<_> = (0..3).map(|_| connect(&server)).collect();
     others.iter_mut().for_each(|stream| ask_on(stream, 1, 4));
-    assert_eq!(told(&mut stream, &asks(3)), Some(20));
+    assert_eq!(told(&mut stream, &asks(3)), Some(60));
     let silent = Instant::now();
     assert_eq!(receive(&mut stream), None);
-    assert!(silent.elapsed() < Duration::from_secs(15), "{:?}", silent.elapsed());
+    assert!(silent.elapsed() < Duration::from_secs(50), "{:?}", silent.elapsed());
 }
 
 #[test]
 fn a_stop_answers_what_has_arrived_and_closes_the_rest() {
-    let mut server = Server::start();
+    // Whoever is waited for instead of told to end is waited for longer than the test has patience.
+    let mut server = Server::with(|config| config.streams.idle = Duration::from_secs(600));
     let mut streams: Vec<_> = (0..20).map(|_| connect(&server)).collect();
     streams.iter_mut().for_each(|stream| ask_on(stream, 1, 4));
     server.db.publish(shard(5));
     let query = query(2, "app.shard.example", A);
     streams.iter_mut().step_by(2).for_each(|stream| stream.write_all(&framed(&query)).unwrap());
-    let began = Instant::now();
     server.stop();
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     for (number, stream) in streams.iter_mut().enumerate() {
         if number % 2 == 0 {
             check(&receive(stream).expect("an answer"), &query, 5);

@@ -225,9 +225,12 @@ mod tests {
 
     #[tokio::test]
     async fn over_tcp() {
-        let (listener, port) = listener().await;
-        assert_eq!(probe(json!({"port": port})).await, Ok(()));
-        drop(listener);
+        let (_listener, port) = listener().await;
+        assert_eq!(probe(json!({"port": port, "timeoutSeconds": 60})).await, Ok(()));
+        // Nobody else gets the port, and nobody listens there.
+        let deaf = tokio::net::TcpSocket::new_v4().expect("a socket");
+        deaf.bind("127.0.0.1:0".parse().expect("an address")).expect("loopback has a free port");
+        let port = deaf.local_addr().expect("it is bound").port();
         let refused = probe(json!({"port": port})).await.expect_err("nobody listens");
         assert!(refused.contains("refused"), "{refused}");
     }
@@ -244,7 +247,7 @@ mod tests {
             (json!({"path": "/moved", "host": "app.example"}), None),
             (json!({"path": "/moved", "host": "app.example", "expectedStatuses": "200"}), Some("HTTP status 301")),
         ] {
-            let mut check = json!({"type": "http", "port": port});
+            let mut check = json!({"type": "http", "port": port, "timeoutSeconds": 60});
             check.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
             let outcome = probe(check).await;
             match error {
