@@ -1,7 +1,7 @@
 //! Records Events (`events.k8s.io/v1`), and joins equal ones to a series, as client-go's recorder of that API does.
 //!
 //! Equal are events that say the same of the same object, by the same reporter: `type`, `action`, `reason` and `note`.
-//! One that comes again within [`APART_MAX`] of the last makes no new object: `series` of the first one counts it and
+//! One that comes again within six minutes of the last makes no new object: `series` of the first one counts it and
 //! says when that was. It costs one write, as a new one would.
 //!
 //! Two things differ from client-go. It leaves the note out of what must be equal, and so loses all notes but the
