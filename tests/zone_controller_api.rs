@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::response::IntoResponse as _;
@@ -36,6 +37,7 @@ use signpost::zone::{Serial, ZoneDb};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tower::ServiceExt as _;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -188,6 +190,7 @@ impl NameServer {
             status: status_of,
             asked,
             publishing,
+            loading: tokio::sync::oneshot::channel().0,
         };
         let running = zone::run(client, db.clone(), options, stop.clone());
         let task = tokio::spawn(async move { running.await.expect("its state directory is usable") });
@@ -377,6 +380,20 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     until("ready", || server.db.is_ready() && server.wildcard("other").is_some()).await;
     assert!(server.status.held().is_empty() && server.wildcard("shard1").is_none());
     server.stop().await;
+
+    // What was refused is told until a new state is on the disk, from which the next one answers.
+    let mut octets = std::fs::read(&file).expect("the state");
+    octets[20] ^= 1;
+    std::fs::write(&file, octets).expect("damaged");
+    let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state), apexes());
+    until("a state was refused", || server.status.last_good_refused_at().is_some()).await;
+    until("there is a new one", || !server.status.is_last_good_refused()).await;
+    assert!(server.status.is_ready() && server.status.last_good_refused_at().is_some());
+    server.stop().await;
+    let next = NameServer::start(nowhere(), Some(&state), apexes());
+    until("it answers without the API", || next.wildcard("other").is_some()).await;
+    assert!(next.status.last_good_refused_at().is_none());
+    next.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -583,6 +600,57 @@ async fn a_hold_is_told_to_the_api_and_decided_there() {
     for server in [one, two] {
         server.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_brake_that_was_never_entered_goes_as_soon_as_nothing_is_held() {
+    let folder = tempfile::tempdir().expect("a folder");
+    {
+        let platform = Platform::start().await;
+        platform.create_router("shard1", &["192.0.2.1"]).await;
+        platform.bind("app", "shard1").await;
+        let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(folder.path()), apexes());
+        until("ready", || server.db.is_ready() && server.has_alias("app")).await;
+        server.stop().await;
+    }
+    let emptied = Platform::start().await;
+    // Brakes can be made, and nothing more be done to one that is there.
+    let fails = Arc::new(AtomicBool::new(true));
+    let (service, failing) = (emptied.server.router(), fails.clone());
+    let lame = axum::Router::new().fallback(move |request: axum::extract::Request| {
+        let (service, fails) = (service.clone(), failing.load(Ordering::Relaxed));
+        async move {
+            match fails && request.uri().path().contains("/brakes/") {
+                true => http::StatusCode::GONE.into_response(),
+                false => service.oneshot(request).await.into_response(),
+            }
+        }
+    });
+    let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(folder.path()), apexes());
+    let client = client::in_process(lame, Identity::user(USER_NAME_SERVER));
+    let stop = CancellationToken::new();
+    tokio::spawn(Reporter::new(client, "ns1".to_owned(), None, server.status.clone()).run(stop.clone()));
+    let brakes = Api::<Brake>::all(emptied.admin());
+    let counted = async |count: usize| {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let list = brakes.list(&Default::default()).await.expect("listed").items;
+            assert!(list.iter().all(|brake| !brake.is_held()), "{list:?}");
+            if list.len() == count {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{list:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    counted(1).await;
+    emptied.create_router("shard1", &["192.0.2.1"]).await;
+    emptied.bind("app", "shard1").await;
+    until("all is there again", || server.status.held().is_empty()).await;
+    fails.store(false, Ordering::Relaxed);
+    counted(0).await;
+    stop.cancel();
+    server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

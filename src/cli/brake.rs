@@ -21,6 +21,8 @@ const QUIET: SignedDuration = SignedDuration::from_secs(5);
 const SILENT: SignedDuration = HEARD_EVERY.saturating_add(HEARD_EVERY).saturating_add(SignedDuration::from_secs(30));
 /// Most names of a hold in a row of the table.
 const NAMES_SHOWN: usize = 3;
+/// Stands for the name servers of a Brake that has none.
+const NOBODY: &str = "nobody holds it";
 /// What is added when the API does not answer.
 const WITHOUT_API: &str = "the log and signpost_brake_held_objects of each name server say what it holds";
 
@@ -90,7 +92,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
 
 /// What is held, in a line for commands that show what the API's objects come to; nothing if nothing is.
 pub(super) fn line(brakes: &[Brake]) -> Option<String> {
-    let held = brakes.iter().map(|brake| {
+    let held = brakes.iter().filter(|brake| brake.is_held()).map(|brake| {
         let decided = brake.spec.decision.filter(|_| !brake.is_undecided()).map_or("undecided", Decision::word);
         format!("{} of {} {}s ({decided})", brake.objects(), brake.known(), brake.spec.kind.word())
     });
@@ -181,6 +183,7 @@ impl Row {
         };
         let decided = self.holders.iter().filter(|holder| holder.decided).count();
         let decision = match self.decision {
+            _ if self.holders.is_empty() => Cell::from("-"),
             None => Cell::styled(Style::Bad, "none"),
             Some(decision) if decided == self.holders.len() => Cell::from(decision.word()),
             Some(decision) => Cell::from(format!("{} (for {decided} of {})", decision.word(), self.holders.len())),
@@ -192,7 +195,9 @@ impl Row {
         let missing = format!("{} of {} {}s", self.objects, self.known, self.kind.word());
         let hosts = self.holders.iter().map(|holder| holder.told(now));
         let mut holders = hosts.take(NAMES_SHOWN).collect::<Vec<_>>().join(", ");
-        if self.holders.len() > NAMES_SHOWN {
+        if self.holders.is_empty() {
+            holders = NOBODY.to_owned();
+        } else if self.holders.len() > NAMES_SHOWN {
             holders.push_str(&format!(" and {} more", self.holders.len() - NAMES_SHOWN));
         }
         let began = self.holders.iter().map(|holder| holder.since.0).min();
@@ -232,6 +237,12 @@ async fn decide(access: &Access, id: &str, decision: Decision) -> Result<String,
     let api: Api<Brake> = Api::all(access.client.clone());
     let brake = api.get_opt(id).await.map_err(told)?;
     let brake = brake.ok_or_else(|| format!("nothing is held under {id:?}; \"signpost brake list\" shows what is"))?;
+    if !brake.is_held() {
+        return Err(format!(
+            "no name server holds {id}, so that there is nothing to decide: the hold has ended, or begins just now, see \
+             \"signpost brake list\""
+        ));
+    }
     if decision == Decision::Approve && is_changing(&brake, Timestamp::now()) {
         let (objects, kind) = (brake.objects(), brake.spec.kind.word());
         return Err(format!(
@@ -308,6 +319,12 @@ mod tests {
         ];
         let now: Timestamp = "2026-01-01T01:00:00Z".parse().expect("a time");
         let text = table(&rows, now, Painter::PLAIN);
+        let left = table(&[row(json!(null), &[])], now, Painter::PLAIN);
+        let expected = "routers-0123456789abcdef 4 of 5 Routers missing from a list - - nobody holds it a b c …";
+        assert_eq!(
+            left.lines().nth(1).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).as_deref(),
+            Some(expected)
+        );
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(text.lines().map(words).collect::<Vec<_>>(), lines);
         assert_eq!(table(&[], now, Painter::PLAIN), "nothing is held\n");
@@ -347,6 +364,8 @@ mod tests {
         assert_eq!((row.objects, row.known, row.names.len()), (649, 655, 2));
         let line = line(&[brake("2026-01-01T00:01:00Z")]).expect("it is held");
         assert!(line.contains("649 of 655 Routers (undecided)"), "{line}");
+        let left = Brake { status: None, ..brake("2026-01-01T00:01:00Z") };
+        assert_eq!(super::line(&[left]), None, "nobody holds it");
         let now = "2026-01-01T00:01:02Z".parse().expect("a time");
         for (changed, changes) in
             [("2026-01-01T00:01:00Z", true), ("2026-01-01T00:00:50Z", false), ("2026-01-01T00:00:00Z", false)]

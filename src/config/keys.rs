@@ -112,7 +112,7 @@ pub static KEYS: &[Key] = &[
         value_name: "DIR",
         default: "none",
         reloads: false,
-        help: "Folder whose `*.zone` master files are served as they are. SIGHUP reads those that changed.",
+        help: "Folder whose `*.zone` master files are served as they are. Those that change are read again, by SIGHUP at once.",
     },
     Key {
         name: "manifests",

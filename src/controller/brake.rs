@@ -11,9 +11,13 @@
 //! those that have said nothing for ten minutes. One that was only cut off enters anew when it is back; it has served on all
 //! the while.
 //!
+//! A Brake that nobody holds stands for nothing. One is left behind where the API fails, or a name server dies, between its
+//! creation and the entry. Each name server takes away at once what it has written to itself, and others' after a while.
+//!
 //! Name servers may create and delete Brakes and write their status, and may not decide. While the API is away nothing of
 //! this works, and nothing of it is needed: what is held stays served, and the log and `/metrics` tell of it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,8 +45,8 @@ const PACE: Duration = Duration::from_secs(1);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Waits after failures, the first and the longest.
 const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
-/// A Brake that nobody has entered for so long was left by one who died in between.
-const EMPTY_LONGEST: Duration = Duration::from_secs(600);
+/// A Brake that nobody has entered for so long was left by one who died in between: entering is one write.
+const EMPTY_LONGEST: Duration = Duration::from_secs(2 * WRITE_TIMEOUT.as_secs());
 /// The longest wait of the mirror: the kind may be missing in a cluster that has older definitions.
 const MIRROR_WAIT_LONGEST: Duration = Duration::from_secs(60);
 
@@ -52,6 +56,8 @@ pub struct Reporter {
     status: Arc<Status>,
     brakes: Store<Brake>,
     changes: Changes<Brake>,
+    /// The Brakes that this process has written to, or tried to, and when it did last.
+    ours: HashMap<String, Instant>,
 }
 
 /// Writes Brakes in the name of one server.
@@ -82,7 +88,13 @@ impl Reporter {
     pub fn new(client: kube::Client, server: String, host: Option<String>, status: Arc<Status>) -> Self {
         let settings = reflector::Settings { backoff_longest: MIRROR_WAIT_LONGEST, ..reflector::Settings::default() };
         let (brakes, changes) = reflect(client.clone(), settings, |brake: Brake| brake);
-        Reporter { writer: Writer { api: Api::all(client), server, host }, status, brakes, changes }
+        Reporter {
+            writer: Writer { api: Api::all(client), server, host },
+            status,
+            brakes,
+            changes,
+            ours: HashMap::new(),
+        }
     }
 
     /// The health of its mirror.
@@ -110,7 +122,10 @@ impl Reporter {
             }
             let (brakes, held) = (self.known(), held.borrow_and_update().clone());
             self.status.set_decisions(decided(&held, &brakes, &writer.server));
-            let steps = steps(&held, &brakes, &writer.server, self.status.is_synced(), Timestamp::now());
+            let is_known = |id: &str| find(&brakes, id).is_some();
+            self.ours.retain(|id, written| is_known(id) || written.elapsed() < EMPTY_LONGEST);
+            let is_ours = |id: &str| self.ours.contains_key(id);
+            let steps = steps(&held, &brakes, &writer.server, is_ours, self.status.is_synced(), Timestamp::now());
             waits = !steps.is_empty() && Instant::now() < not_before;
             if waits {
                 continue;
@@ -119,6 +134,10 @@ impl Reporter {
                 not_before = Instant::now() + PACE;
             }
             for step in steps {
+                // Before it is tried: what has failed may have been done.
+                if let Some(id) = step.is_entered() {
+                    self.ours.insert(id.to_owned(), Instant::now());
+                }
                 let done = tokio::select! {
                     () = stop.cancelled() => return,
                     done = timeout(WRITE_TIMEOUT, writer.carry_out(step)) => done,
@@ -139,8 +158,20 @@ impl Reporter {
         }
     }
 
+    /// What the mirror shows.
     fn known(&self) -> Vec<Arc<Brake>> {
         self.brakes.all().into_iter().map(|(_, brake)| brake).collect()
+    }
+}
+
+impl Step {
+    /// The ID of the Brake that it makes this name server a holder of, or no holder any more.
+    fn is_entered(&self) -> Option<&str> {
+        match self {
+            Step::Create(held) | Step::Enter(held) => Some(&held.id),
+            Step::Leave(id) => Some(id),
+            Step::Lapse(_) | Step::Sweep(_) => None,
+        }
     }
 }
 
@@ -164,7 +195,7 @@ impl Writer {
                     Some(json!({"holders": holders}))
                 };
                 match update_status(&self.api, &id, change).await? {
-                    Some(brake) if is_empty(&brake) => self.delete(&brake).await,
+                    Some(brake) if !brake.is_held() => self.delete(&brake).await,
                     _ => Ok(()),
                 }
             }
@@ -177,12 +208,12 @@ impl Writer {
                     (holders.len() < before).then(|| json!({"holders": holders}))
                 };
                 match update_status(&self.api, &id, change).await? {
-                    Some(brake) if is_empty(&brake) => self.delete(&brake).await,
+                    Some(brake) if !brake.is_held() => self.delete(&brake).await,
                     _ => Ok(()),
                 }
             }
             Step::Sweep(id) => match self.api.get_opt(&id).await? {
-                Some(brake) if is_empty(&brake) => self.delete(&brake).await,
+                Some(brake) if !brake.is_held() => self.delete(&brake).await,
                 _ => Ok(()),
             },
         }
@@ -268,10 +299,6 @@ fn statement(held: &Held) -> Statement {
     Statement { kind: HELD, is_true: true, reason, message: format!("{message}; they are served on") }
 }
 
-fn is_empty(brake: &Brake) -> bool {
-    brake.status.as_ref().is_none_or(|status| status.holders.is_empty())
-}
-
 fn entry<'a>(brake: &'a Brake, server: &str) -> Option<&'a BrakeHolder> {
     brake.status.as_ref()?.holders.iter().find(|holder| holder.server == server)
 }
@@ -306,8 +333,16 @@ fn decided(held: &[Held], brakes: &[Arc<Brake>], server: &str) -> Decisions {
     held.iter().filter_map(|held| Some((held.id.clone(), decision(held)?))).collect()
 }
 
-/// What is to be done. Before all was listed (`synced`) nobody leaves: what was held before a restart is held on.
-fn steps(held: &[Held], brakes: &[Arc<Brake>], server: &str, synced: bool, now: Timestamp) -> Vec<Step> {
+/// What is to be done. Before all was listed (`synced`) nobody leaves: what was held before a restart is held on. `is_ours` tells
+/// by ID which Brakes this process has written to.
+fn steps(
+    held: &[Held],
+    brakes: &[Arc<Brake>],
+    server: &str,
+    is_ours: impl Fn(&str) -> bool,
+    synced: bool,
+    now: Timestamp,
+) -> Vec<Step> {
     let mut steps = Vec::new();
     for held in held {
         match find(brakes, &held.id) {
@@ -329,7 +364,7 @@ fn steps(held: &[Held], brakes: &[Arc<Brake>], server: &str, synced: bool, now: 
         }
         if entry(brake, server).is_some() {
             steps.extend(synced.then_some(Step::Leave(id)));
-        } else if is_empty(brake) && age > EMPTY_LONGEST {
+        } else if !brake.is_held() && (is_ours(&id) || age > EMPTY_LONGEST) {
             steps.push(Step::Sweep(id));
         }
     }
@@ -381,6 +416,8 @@ mod tests {
     #[test]
     fn holders_come_and_go() {
         let leave = || Step::Leave("x".to_owned());
+        let sweep = |id: &str| Step::Sweep(id.to_owned());
+        let is_ours = |id: &str| id == "mine";
         for (holds, brakes, synced, expected) in [
             (vec!["x"], vec![], true, vec![Step::Create(held("x"))]),
             (vec!["x"], vec![known("x", 1, 1, None, &[("other", 1)])], true, vec![Step::Enter(held("x"))]),
@@ -390,15 +427,20 @@ mod tests {
             (vec![], vec![known("x", 1, 1, None, &[("me", 1)])], false, vec![]),
             (vec![], vec![known("x", 1000, 1, None, &[("other", 1)])], true, vec![]),
             (vec![], vec![known("x", 1, 1, None, &[])], true, vec![]),
-            (vec![], vec![known("x", 1000, 1, None, &[])], true, vec![Step::Sweep("x".to_owned())]),
+            (vec![], vec![known("x", 30, 1, None, &[])], true, vec![]),
+            (vec![], vec![known("x", 31, 1, None, &[])], true, vec![sweep("x")]),
+            // It has made it itself, and holds nothing any more.
+            (vec![], vec![known("mine", 1, 1, None, &[])], true, vec![sweep("mine")]),
+            (vec![], vec![known("mine", 1, 1, None, &[("other", 1)])], true, vec![]),
+            (vec!["mine"], vec![known("mine", 31, 1, None, &[])], true, vec![Step::Enter(held("mine"))]),
             (vec!["y"], vec![known("x", 1, 1, None, &[("me", 1)])], true, vec![Step::Create(held("y")), leave()]),
         ] {
             let holds: Vec<Held> = holds.into_iter().map(held).collect();
-            assert_eq!(steps(&holds, &brakes, "me", synced, at(1000)), expected, "{brakes:?}");
+            assert_eq!(steps(&holds, &brakes, "me", is_ours, synced, at(1000)), expected, "{brakes:?}");
         }
         let grown = Held { set: "s4".to_owned(), count: 4, ..held("x") };
         let brakes = [known("x", 1, 1, None, &[("me", 1)])];
-        assert_eq!(steps(std::slice::from_ref(&grown), &brakes, "me", true, at(1000)), [Step::Enter(grown)]);
+        assert_eq!(steps(std::slice::from_ref(&grown), &brakes, "me", is_ours, true, at(1000)), [Step::Enter(grown)]);
     }
 
     #[test]
@@ -415,10 +457,10 @@ mod tests {
             (990 + 600, false, vec![lapse(), Step::Leave("x".to_owned())]),
         ] {
             let holds: Vec<Held> = holds.then(|| held("x")).into_iter().collect();
-            assert_eq!(steps(&holds, &both, "me", true, at(second)), expected, "{second} {holds:?}");
+            assert_eq!(steps(&holds, &both, "me", |_| false, true, at(second)), expected, "{second} {holds:?}");
         }
         let dead = [known("x", 900, 1, None, &[("other", 1)])];
-        assert_eq!(steps(&[], &dead, "me", true, at(990 + 600)), [lapse()]);
+        assert_eq!(steps(&[], &dead, "me", |_| false, true, at(990 + 600)), [lapse()]);
     }
 
     #[test]

@@ -14,12 +14,14 @@
 //! is there goes on.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures::FutureExt as _;
-use tokio::sync::watch;
+use jiff::Timestamp;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::hold::{Decisions, Held, Hold, Losses, Rules};
@@ -89,6 +91,8 @@ pub struct Options {
     pub asked: Arc<Register>,
     /// Where it tells how long publishing takes.
     pub publishing: Publishing,
+    /// Dropped as soon as the last-good state is served, or found not to be there: who answers may wait for that.
+    pub loading: oneshot::Sender<Infallible>,
 }
 
 /// Runs until `stop`. The error is one of the start: the directory of the last-good state cannot be used.
@@ -101,8 +105,12 @@ pub async fn run(
     let mut sources = Sources::new(client.clone(), &options);
     let domains = Domains { domain: options.settings.borrow().domain_text(), former: options.former_domain.clone() };
     let status = options.status.clone();
-    let started = Run::start(db, options, &domains);
+    let known = domains.clone();
+    // It may take a second of a processor, which is not the runtime's to give.
+    let starting = tokio::task::spawn_blocking(move || Run::start(db, options, &known));
+    let started = starting.await.expect("taking up the last-good state does not panic");
     let mut run = started.inspect_err(|error| status.set_hindrance(Some(error.to_string())))?;
+    run.loading = None;
     if run.zones.is_none() {
         tokio::select! {
             () = run.gather(&mut sources) => {}
@@ -194,6 +202,8 @@ struct Run {
     asked: Arc<Register>,
     settings: watch::Receiver<Arc<Settings>>,
     state: Option<LastGood>,
+    /// In place of a state that was refused: what of the new one must be on the disk. Known when all zones are made.
+    renewed: Option<u64>,
     zones: Option<Zones>,
     /// Whether the ledger had our parent zone when all was listed.
     is_in_ledger: bool,
@@ -218,12 +228,14 @@ struct Run {
     journal: Vec<last_good::Change>,
     /// Zones that wait until all are made; `None` from then on.
     first: Option<Vec<db::Change>>,
+    /// `None` from when the last-good state is served, or known not to be there.
+    loading: Option<oneshot::Sender<Infallible>>,
 }
 
 impl Run {
     /// Serves the last-good state, if there is one.
     fn start(db: Arc<ZoneDb>, options: Options, domains: &Domains) -> Result<Run, StateError> {
-        let Options { settings, state, apexes, brake_share, status, asked, publishing, .. } = options;
+        let Options { settings, state, apexes, brake_share, status, asked, publishing, loading, .. } = options;
         let share = *brake_share.borrow();
         let mut run = Run {
             decisions: status.decisions(),
@@ -234,6 +246,7 @@ impl Run {
             asked,
             settings,
             state: None,
+            renewed: None,
             zones: None,
             is_in_ledger: false,
             routers: Hold::new(Rules::routers(share)),
@@ -247,6 +260,7 @@ impl Run {
             walks: Walks::default(),
             journal: Vec::new(),
             first: Some(Vec::new()),
+            loading: Some(loading),
         };
         let Some(directory) = state else { return Ok(run) };
         let current = run.current_settings();
@@ -257,7 +271,7 @@ impl Run {
             tracing::error!("last-good state: {problem}");
         }
         if aside.is_some() {
-            run.status.set_last_good_refused();
+            run.status.set_last_good_refused(Timestamp::now());
             run.status.set_hindrance(Some("the last-good state could not be used".to_owned()));
             tracing::error!("without a last-good state the platform's names are SERVFAIL until the API was heard");
         }
@@ -293,7 +307,7 @@ impl Run {
     }
 
     /// Answers from what was served before a restart, while the objects are still to be looked at.
-    fn serve_restored(&self, restored: &Restored, settings: &Settings) {
+    fn serve_restored(&mut self, restored: &Restored, settings: &Settings) {
         if restored.is_empty() {
             return;
         }
@@ -301,6 +315,7 @@ impl Run {
         self.db.set_ready();
         if restored.is_whole() {
             self.status.set_ready();
+            self.loading = None;
         }
     }
 
@@ -694,11 +709,25 @@ impl Run {
     fn keep_house(&mut self) {
         self.db.reclaim();
         self.tell_held();
+        self.replace_refused();
         let Some(verdicts) = self.zones.as_mut().and_then(Zones::changed_verdicts) else { return };
         for verdict in &verdicts {
             self.tell(verdict.clone());
         }
         self.status.set_verdicts(verdicts);
+    }
+
+    /// A state that was refused at the start is replaced when all zones were made since, and all that is on the disk.
+    fn replace_refused(&mut self) {
+        let Some(state) = self.state.as_ref().filter(|_| self.status.is_last_good_refused() && self.status.is_ready())
+        else {
+            return;
+        };
+        let mark = *self.renewed.get_or_insert_with(|| state.mark());
+        if state.is_stored(mark) {
+            self.status.set_last_good_again();
+            tracing::info!("a new last-good state is on the disk");
+        }
     }
 }
 

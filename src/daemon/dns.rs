@@ -1,12 +1,13 @@
 //! The role `dns`: sockets, zone files, and the loop that follows the API.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -42,6 +43,11 @@ use crate::zone::{Serial, ZoneDb};
 const STALENESS_INTERVAL: Duration = Duration::from_millis(500);
 /// How often readiness is looked at.
 const READINESS_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long queries wait in the sockets for the zones when a process starts. Then it answers with what is there, and "not
+/// ready" for the rest: a resolver asks another server after a second or two in any case, and one that was told SERVFAIL may
+/// remember it for minutes (RFC 2308 §7.1), so waiting less would cost answers, and waiting longer would gain none.
+const SILENT_LONGEST: Duration = Duration::from_secs(2);
 
 /// How long the listeners may take to end: with the default `tcp-write-timeout` what a slow client needs, and two goodbyes.
 /// Where an operator has set that higher, a stop does not wait for it.
@@ -125,7 +131,8 @@ pub struct Follow {
 }
 
 impl Dns {
-    /// Loads the zone files, starts answering on `bound`, and follows the API in `tasks` if there is one to follow.
+    /// Loads the zone files, follows the API in `tasks` if there is one to follow, and answers on `bound` as soon as the zones
+    /// are there that this process can have by itself: those of files, and those of the last-good state.
     pub async fn start(
         settings: &Settings,
         dials: &Dials,
@@ -141,67 +148,49 @@ impl Dns {
             Some(follow) => Apexes::of_platform(&follow.platform),
         });
         let files_check = settings.zones.as_ref().map(|_| admin.health.add("dns", "zone files", "not read yet"));
-        // Answering begins first: until zones are there, the answer is "not ready".
         let engine = Arc::new(Engine::new(settings));
         tasks.spawn("cookie secret", engine::roll(engine.clone(), tasks.stop_token()));
-        let running = bound.start(&db, engine.live()).map_err(Error::Workers)?;
+        apexes.hold_platform(&db);
+        let here = here(settings, &bound.addresses());
+        let platform = follow.as_ref().map(|follow| follow.platform.clone());
+        let (loading, loaded) = oneshot::channel();
+        let answering = async {
+            // Nothing is ever sent: the other end goes when the zones are there.
+            let _ = timeout(SILENT_LONGEST, loaded).await;
+            bound.start(&db, engine.live()).map_err(Error::Workers)
+        };
+        let preparing = async {
+            let files = match &settings.zones {
+                Some(folder) => Some(load_files(folder, &db, &apexes, tasks).await?),
+                None => None,
+            };
+            // The files' zones are all there and answer, whatever becomes of the API.
+            db.open();
+            let status = match follow {
+                None => {
+                    db.set_ready();
+                    drop(loading);
+                    None
+                }
+                Some(follow) => {
+                    let start = Start { settings, dials, db: &db, apexes: &apexes, engine: &engine, here, loading };
+                    Some(start.follow(follow, tasks, admin, mirrors))
+                }
+            };
+            Ok((files, status))
+        };
+        let (running, (files, status)) = tokio::try_join!(answering, preparing)?;
         let running = Arc::new(running);
         let query_log = QueryLog::start(&settings.query_log, running.query_log())?;
         let mut metrics = DnsMetrics::new(&running, db.clone(), query_log.counts().clone());
-        let mut reload = None;
-        apexes.hold_platform(&db);
-        if let Some(folder) = &settings.zones {
-            let mut files = StaticZones::new(folder, db.clone(), apexes.clone());
-            let loading = tokio::task::spawn_blocking(move || files.load().map(|loaded| (files, loaded)));
-            let (files, loaded) = loading.await.expect("reading zone files does not panic")?;
-            tracing::info!(served = loaded.served, refused = loaded.refused, "the zones folder was read");
-            let status = Arc::new(static_zones::Status::default());
-            metrics.zone_files(status.clone());
-            let (reloader, following) = static_zones::run(files, status, tasks.stop_token());
-            tasks.spawn("zone files", following);
-            reload = Some(reloader);
-        }
-        // The files' zones are all there and answer, whatever becomes of the API.
-        db.open();
-        match follow {
-            None => db.set_ready(),
-            Some(follow) => {
-                let status = Arc::new(Status::default());
-                metrics.status(status.clone());
-                mirrors.extend(dns_metrics::mirrors(&status));
-                let here = Some(here(settings, running.addresses()));
-                let reporter = Reporter::new(follow.client.clone(), follow.instance.clone(), here, status.clone());
-                mirrors.push(("dns", reporter.mirror()));
-                tasks.spawn("brake", reporter.run(tasks.stop_token()));
-                if settings.metrics_unbound_names > 0 {
-                    let names = settings.metrics_unbound_names;
-                    let unbound = Arc::new(Unbound::new(names, db.clone(), follow.platform.clone()));
-                    metrics.unbound(unbound.clone());
-                    tasks.spawn("unbound names", unbound.clone().run(running.sightings(), tasks.stop_token()));
-                    admin.unbound.open(move || unbound.report());
-                }
-                let (marked, after) = ((engine.clone(), status.clone()), dials.stale_after.subscribe());
-                tasks.spawn("staleness", mark_stale(marked.0, marked.1, after, tasks.stop_token()));
-                let asked = Arc::new(Register::default());
-                if let Some(quiet) = settings.trail_quiet {
-                    let (engine, stop) = (engine.clone(), tasks.stop_token());
-                    tasks.spawn("marks of former names", follow_marks(engine, asked.table(), stop.clone()));
-                    tasks.spawn("former names", asked::run(follow.client.clone(), asked.clone(), quiet, stop));
-                }
-                let (sender, platform) = watch::channel(follow.platform);
-                let options = zone::Options {
-                    settings: platform,
-                    state: follow.state,
-                    bindings: follow.bindings,
-                    former_domain: settings.former_domain.clone(),
-                    apexes: apexes.clone(),
-                    brake_share: dials.brake_share.subscribe(),
-                    status,
-                    asked,
-                    publishing: zone::metrics::Publishing::default(),
-                };
-                follow_api(follow.client, db, options, sender, tasks, admin);
-            }
+        let (reload, files) = files.unzip();
+        files.into_iter().for_each(|files| metrics.zone_files(files));
+        status.into_iter().for_each(|status| metrics.status(status));
+        if let Some(platform) = platform.filter(|_| settings.metrics_unbound_names > 0) {
+            let unbound = Arc::new(Unbound::new(settings.metrics_unbound_names, db, platform));
+            metrics.unbound(unbound.clone());
+            tasks.spawn("unbound names", unbound.clone().run(running.sightings(), tasks.stop_token()));
+            admin.unbound.open(move || unbound.report());
         }
         // Told last: whoever sees it must not meet "not ready" in an answer.
         if let Some(check) = files_check {
@@ -265,26 +254,85 @@ impl Dns {
     }
 }
 
-/// Has the zones be made of what the API holds. `sender` is the other end of its settings.
-fn follow_api(
-    client: kube::Client,
-    db: Arc<ZoneDb>,
-    options: zone::Options,
-    sender: watch::Sender<Arc<compiler::Settings>>,
+/// Reads the zone files, which then are followed in `tasks`.
+async fn load_files(
+    folder: &Path,
+    db: &Arc<ZoneDb>,
+    apexes: &Arc<Apexes>,
     tasks: &mut Tasks,
-    admin: &Admin,
-) {
-    let check =
-        admin.health.add("dns", "zones", "the objects have not been listed yet, and there is no last-good state");
-    tasks.spawn("readiness of zones", ready_when_published(options.status.clone(), check, tasks.stop_token()));
-    admin.metrics.register(|registry| options.publishing.register(registry));
-    let stop = tasks.stop_token();
-    tasks.spawn("zones", async move {
-        let _sender = sender;
-        if let Err(error) = zone::run(client, db, options, stop).await {
-            tracing::error!("{error}");
+) -> Result<(Reloader, Arc<static_zones::Status>), Error> {
+    let mut files = StaticZones::new(folder, db.clone(), apexes.clone());
+    let loading = tokio::task::spawn_blocking(move || files.load().map(|loaded| (files, loaded)));
+    let (files, loaded) = loading.await.expect("reading zone files does not panic")?;
+    tracing::info!(served = loaded.served, refused = loaded.refused, "the zones folder was read");
+    let status = Arc::new(static_zones::Status::default());
+    let (reloader, following) = static_zones::run(files, status.clone(), tasks.stop_token());
+    tasks.spawn("zone files", following);
+    Ok((reloader, status))
+}
+
+/// What the loops that follow the API are made of.
+struct Start<'a> {
+    settings: &'a Settings,
+    dials: &'a Dials,
+    db: &'a Arc<ZoneDb>,
+    apexes: &'a Arc<Apexes>,
+    engine: &'a Arc<Engine>,
+    here: String,
+    loading: oneshot::Sender<Infallible>,
+}
+
+impl Start<'_> {
+    /// Has the zones be made of what the API holds; how that fares.
+    fn follow(
+        self,
+        follow: Follow,
+        tasks: &mut Tasks,
+        admin: &Admin,
+        mirrors: &mut Vec<(&'static str, HealthProbe)>,
+    ) -> Arc<Status> {
+        let Start { settings, dials, db, apexes, engine, here, loading } = self;
+        let status = Arc::new(Status::default());
+        mirrors.extend(dns_metrics::mirrors(&status));
+        let reporter = Reporter::new(follow.client.clone(), follow.instance, Some(here), status.clone());
+        mirrors.push(("dns", reporter.mirror()));
+        tasks.spawn("brake", reporter.run(tasks.stop_token()));
+        let (marked, after) = ((engine.clone(), status.clone()), dials.stale_after.subscribe());
+        tasks.spawn("staleness", mark_stale(marked.0, marked.1, after, tasks.stop_token()));
+        let asked = Arc::new(Register::default());
+        if let Some(quiet) = settings.trail_quiet {
+            let (engine, stop) = (engine.clone(), tasks.stop_token());
+            tasks.spawn("marks of former names", follow_marks(engine, asked.table(), stop.clone()));
+            tasks.spawn("former names", asked::run(follow.client.clone(), asked.clone(), quiet, stop));
         }
-    });
+        let check =
+            admin.health.add("dns", "zones", "the objects have not been listed yet, and there is no last-good state");
+        tasks.spawn("readiness of zones", ready_when_published(status.clone(), check, tasks.stop_token()));
+        let publishing = zone::metrics::Publishing::default();
+        admin.metrics.register(|registry| publishing.register(registry));
+        // The sender is held by the loop: these settings never change.
+        let (sender, platform) = watch::channel(follow.platform);
+        let options = zone::Options {
+            settings: platform,
+            state: follow.state,
+            bindings: follow.bindings,
+            former_domain: settings.former_domain.clone(),
+            apexes: apexes.clone(),
+            brake_share: dials.brake_share.subscribe(),
+            status: status.clone(),
+            asked,
+            publishing,
+            loading,
+        };
+        let (db, stop) = (db.clone(), tasks.stop_token());
+        tasks.spawn("zones", async move {
+            let _sender = sender;
+            if let Err(error) = zone::run(follow.client, db, options, stop).await {
+                tracing::error!("{error}");
+            }
+        });
+        status
+    }
 }
 
 /// Has query threads mark where the register wants it.

@@ -128,6 +128,7 @@ fn signing_in_and_what_is_refused() {
     }
     assert_eq!(sign_in(admin, "wrong").0, 401);
     assert_eq!(sign_in(admin, "").0, 401);
+    assert_eq!(sign_in(admin, &format!(" \\\"{token}\\\" ")).0, 200, "as the kubeconfig has it");
     let with = |lines: &str| {
         let head = format!("POST /dashboard/session HTTP/1.1\r\n{lines}");
         ask(admin, &head, &format!("{{\"token\": \"{token}\"}}")).0

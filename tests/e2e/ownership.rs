@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::resolver::{Daemon, inside_namespace};
-use crate::server::{DataDir, Ports, Server, eventually};
+use crate::server::{DataDir, Ports, Server, eventually, free_address};
 use crate::tools::Kubectl;
 
 const PLATFORM: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n\
@@ -124,4 +124,39 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
     });
     assert_eq!(challenge, "_signpost-challenge.nowhere.example");
     until(&kubectl, "nowhere", "Admitted", "False", "OwnershipUnproven");
+}
+
+#[test]
+fn the_switch_may_be_turned_off_and_on_again() {
+    let data = DataDir::new();
+    let (ports, resolver) = (Ports::free(), free_address().to_string());
+    // The grace is short enough to be waited for, and long enough that it is not over before it is seen.
+    let settings = ["--data-dir", data.path(), "--verify-resolver", &resolver, "--verify-hosts-grace", "10s"];
+    let start = |switch: &str| {
+        Server::start(ports, &[&settings[..], &["--verify-hosts-interval", "1s", "--verify-hosts", switch]].concat())
+    };
+    let server = start("on");
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    kubectl.ok_with(&["apply", "-f", "-"], &(PLATFORM.to_owned() + &route("www", "www.shop.example")));
+    until(&kubectl, "www", "Admitted", "False", "OwnershipUnproven");
+    let challenge = || kubectl.json(&["routes.signpost.dev", "-n", "shop", "www"])["status"]["challenge"].clone();
+    let asked = eventually("it is told what to create", || Some(challenge()).filter(|challenge| !challenge.is_null()));
+
+    // Off: it has its host, and nobody is asked to create a record.
+    assert!(server.terminate().success());
+    let server = start("off");
+    until(&kubectl, "www", "Admitted", "True", "Admitted");
+    eventually("nothing is said of a proof", || {
+        (challenge().is_null() && condition(&kubectl, "www", "HostProven").is_none()).then_some(())
+    });
+
+    // On: as every Route that had its host before, it keeps it for its time of grace, and loses it after that.
+    assert!(server.terminate().success());
+    let _server = start("on");
+    let message = until(&kubectl, "www", "HostProven", "True", "GracePeriod");
+    assert!(message.contains("was admitted before hosts were to be proven"), "{message}");
+    assert_eq!(condition(&kubectl, "www", "Admitted").map(|said| said.0).as_deref(), Some("True"), "it has its host");
+    assert_eq!(challenge()["record"], asked["record"], "what was created is still what is asked for");
+    let message = until(&kubectl, "www", "Admitted", "False", "OwnershipUnproven");
+    assert_eq!(message, "the host is not proven to be the owner's; the condition HostProven says why");
 }

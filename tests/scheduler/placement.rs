@@ -264,6 +264,29 @@ async fn a_host_is_held_by_whoever_has_proven_it_last() {
 }
 
 #[tokio::test]
+async fn where_hosts_need_no_proof_nothing_is_told_of_one() {
+    let api = platform(1, 1);
+    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    // One of before the switch was turned off, and one that another leader still writes to once.
+    for name in ["before", "after"] {
+        api.put("routes", with_host("ns", name, &format!("{name}.shop.example")));
+    }
+    prove(&api, "ns", "before", false);
+    until("both are scheduled", || scheduled(&api) == 2).await;
+    prove(&api, "ns", "after", false);
+    let is_silent = |name: &str| {
+        let route = api.get("routes", "ns", name).expect("it is there");
+        route["status"]["challenge"].is_null() && condition(&route, "HostProven").is_none()
+    };
+    until("neither tells of a challenge", || is_silent("before") && is_silent("after")).await;
+    for name in ["before", "after"] {
+        assert_eq!(admitted(&api, "ns", name).as_deref(), Some("True/Admitted"), "all else stays");
+    }
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
 async fn a_route_whose_router_is_gone_says_so_until_it_is_there_again_or_the_route_has_moved() {
     let api = platform(1, 1);
     let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));

@@ -217,7 +217,9 @@ async fn sign_in(
     let wanted: SignIn = serde_json::from_slice(&body)
         .map_err(|_| Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "a token is needed: {\"token\": \"…\"}"))?;
     let door = shared.door()?;
-    let (identifier, session) = shared.sessions.open(door, wanted.token.trim(), wanted.namespace.as_deref()).await?;
+    // As a kubeconfig holds it, which is where people copy it from.
+    let token = wanted.token.trim().trim_matches('"');
+    let (identifier, session) = shared.sessions.open(door, token, wanted.namespace.as_deref()).await?;
     let rights = shared.settle(&session, session.rights().await)?;
     // Whoever signs in anew leaves no session behind.
     shared.sessions.close(&headers);

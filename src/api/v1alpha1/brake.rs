@@ -175,6 +175,11 @@ impl BrakeHolder {
 }
 
 impl Brake {
+    /// Whether any name server holds by it. One that nobody holds stands for nothing: a hold that has ended, or that begins.
+    pub fn is_held(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| !status.holders.is_empty())
+    }
+
     /// How many objects are held, as far as is told.
     pub fn objects(&self) -> u32 {
         self.status.as_ref().and_then(|status| status.objects).unwrap_or(self.spec.objects)
@@ -201,9 +206,8 @@ impl Brake {
     /// How many RouteBindings name servers serve on by it, whatever else is in the API: what they lead to must stay, until it is
     /// decided that they may go.
     pub fn bindings_served_on(&self) -> u32 {
-        let is_held = self.status.as_ref().is_some_and(|status| !status.holders.is_empty());
         let stays = self.is_undecided() || self.spec.decision == Some(Decision::Reject);
-        if self.spec.kind == BrakeKind::RouteBinding && is_held && stays { self.objects() } else { 0 }
+        if self.spec.kind == BrakeKind::RouteBinding && self.is_held() && stays { self.objects() } else { 0 }
     }
 
     /// Whether a name server waits for a decision.

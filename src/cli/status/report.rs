@@ -276,7 +276,7 @@ impl Report {
             ("Brakes", brakes.is_some()),
         ];
         self.not_read = read.into_iter().filter(|(_, is_read)| !is_read).map(|(what, _)| what).collect();
-        for brake in brakes.iter().flatten().filter(|brake| brake.is_undecided()) {
+        for brake in brakes.iter().flatten().filter(|brake| brake.is_held() && brake.is_undecided()) {
             let (kind, objects, known) = (brake.spec.kind.word(), brake.objects(), brake.known());
             let id = brake.metadata.name.as_deref().unwrap_or_default();
             warnings.push(format!(

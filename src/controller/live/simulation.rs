@@ -422,6 +422,19 @@ fn a_silent_server_is_named_when_that_is_sure_and_forgiven_at_once() {
 }
 
 #[test]
+fn one_server_answers_and_two_answer() {
+    let apex: Name = "s.v3.example.".parse().expect("a name");
+    for (servers, words) in [(1, "(127.0.0.1:5301) answers for"), (2, "(127.0.0.1:5302) answer for")] {
+        let mut world = World::new(Some(servers));
+        world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.1"}]}), 7);
+        world.run(INTERVAL, right);
+        let (_, statement, _) = world.proofs.router_saying(&apex).expect("it is known");
+        let expected = format!("{words} s.v3.example from serial 7 on");
+        assert!(statement.message.ends_with(&expected), "{}", statement.message);
+    }
+}
+
+#[test]
 fn what_a_router_says_is_what_must_be_answered() {
     let mut world = World::new(Some(1));
     world.shard("s", addresses(), 7);

@@ -8,6 +8,8 @@
 //!
 //! A single failure is doubt, not a verdict: a datagram gets lost, a name server is a moment behind, or ahead of what is
 //! known here. What is doubtful changes nothing that was told. Only what fails again and again for [`PATIENCE`] has failed.
+//! A server with an old version answers right for what that version has. If it fails worse, that is doubt of its own, and the
+//! old version counts until it is over.
 
 use std::time::Duration;
 
@@ -48,6 +50,88 @@ struct Failing {
     since: Instant,
     times: u32,
     settled: bool,
+    /// The older version that it had before it failed worse, which counts until this is settled.
+    before: Option<Before>,
+}
+
+/// An [`Fault::OldSerial`] that another fault has followed.
+#[cfg_attr(test, derive(Clone))]
+#[derive(Debug)]
+struct Before {
+    fault: Fault,
+    since: Instant,
+    settled: bool,
+}
+
+impl Failing {
+    fn new(fault: Fault, now: Instant) -> Self {
+        Failing { fault, since: now, news: None, times: 1, settled: false, before: None }
+    }
+
+    /// The fault that counts, and whether it is settled.
+    fn counted(&self) -> (&Fault, bool) {
+        match &self.before {
+            Some(before) => (&before.fault, before.settled),
+            None => (&self.fault, self.settled),
+        }
+    }
+
+    /// Whether `fault` takes away names that are right as things are.
+    fn is_worsened_by(&self, fault: &Fault) -> bool {
+        match (&self.fault, fault) {
+            (Fault::OldSerial { found: before, .. }, Fault::OldSerial { found, .. }) => before.is_after(*found),
+            (before, _) => matches!(before, Fault::OldSerial { .. }),
+        }
+    }
+
+    /// Another check has failed, with `fault`. Whether what counts is another fault than before.
+    fn note(&mut self, fault: Fault, now: Instant) -> bool {
+        if let Some(Before { since, settled, .. }) = self.before.take_if(|before| before.is_again(&fault)) {
+            *self = Failing { settled, ..Failing::new(fault, since) };
+            return false;
+        }
+        if self.is_worsened_by(&fault) {
+            let before = self.before.take().unwrap_or_else(|| Before {
+                fault: self.fault.clone(),
+                since: self.since,
+                settled: self.settled,
+            });
+            *self = Failing { before: Some(before), ..Failing::new(fault, now) };
+            return false;
+        }
+        // Details may differ from check to check, and would be told anew each time: what comes twice in a row is true by now.
+        let agrees = self.fault.says_as(&fault);
+        let again = self.news.take().is_some_and(|news| news.says_as(&fault));
+        let other = self.fault.reason() != fault.reason() || !agrees && again;
+        if other || matches!(fault, Fault::OldSerial { .. }) {
+            self.fault = fault;
+        } else if !agrees {
+            self.news = Some(fault);
+        }
+        other && self.before.is_none()
+    }
+
+    /// Settles what has been so for long enough. Whether anything was.
+    fn settle(&mut self, now: Instant) -> bool {
+        let was = std::mem::replace(&mut self.settled, now >= self.since + PATIENCE);
+        if self.settled {
+            self.before = None;
+            return !was;
+        }
+        let Some(before) = &mut self.before else { return false };
+        let was = std::mem::replace(&mut before.settled, now >= before.since + PATIENCE);
+        before.settled && !was
+    }
+}
+
+impl Before {
+    /// Whether `fault` is that the server has this version again, or a newer one that is still too old.
+    fn is_again(&self, fault: &Fault) -> bool {
+        match (&self.fault, fault) {
+            (Fault::OldSerial { found: before, .. }, Fault::OldSerial { found, .. }) => !before.is_after(*found),
+            _ => false,
+        }
+    }
 }
 
 /// What is to be thought of a server.
@@ -74,9 +158,9 @@ impl Standing {
     /// Whether it answers right for what needs the zone's version `need`.
     pub fn state(&self, need: Serial) -> State<'_> {
         let reaches = |serial: Serial| serial == need || serial.is_after(need);
-        match &self.failing {
-            Some(Failing { fault: Fault::OldSerial { found, .. }, .. }) if reaches(*found) => State::Right,
-            Some(Failing { fault, settled: true, .. }) => State::Failed(fault),
+        match self.failing.as_ref().map(Failing::counted) {
+            Some((Fault::OldSerial { found, .. }, _)) if reaches(*found) => State::Right,
+            Some((fault, true)) => State::Failed(fault),
             Some(_) => State::Unknown,
             None if self.proven.is_some_and(reaches) => State::Right,
             None => State::Unknown,
@@ -96,13 +180,14 @@ impl Standing {
 
     /// Whether it has an older version for good, which answers all the same as the zone of now.
     pub fn shows_all(&self) -> bool {
-        matches!(&self.failing, Some(Failing { fault: Fault::OldSerial { shown, .. }, settled: true, .. }) if shown.is_all())
+        let counted = self.failing.as_ref().map(Failing::counted);
+        matches!(counted, Some((Fault::OldSerial { shown, .. }, true)) if shown.is_all())
     }
 
     /// The version that it has, as far as is known.
     pub fn serial(&self) -> Option<Serial> {
-        match &self.failing {
-            Some(Failing { fault: Fault::OldSerial { found, .. }, .. }) => Some(*found),
+        match self.failing.as_ref().map(Failing::counted) {
+            Some((Fault::OldSerial { found, .. }, _)) => Some(*found),
             _ => self.proven,
         }
     }
@@ -112,8 +197,11 @@ impl Standing {
         self.proven = None;
         // A server that is not there is not there for the new version either.
         let is_there = |failing: &mut Failing| !matches!(failing.fault, Fault::NotAnswering(_) | Fault::Documentation);
-        let had_failed = self.failing.take_if(is_there).is_some_and(|failing| failing.settled);
-        self.renewed |= are_other || had_failed;
+        let had_failed = self.failing.take_if(is_there).is_some_and(|failing| failing.counted().1);
+        // The older version is one of what was.
+        let had_old =
+            self.failing.as_mut().and_then(|failing| failing.before.take()).is_some_and(|before| before.settled);
+        self.renewed |= are_other || had_failed || had_old;
     }
 
     /// It was checked.
@@ -122,28 +210,20 @@ impl Standing {
             Ok(serial) => {
                 self.proven = Some(serial);
                 self.last_right = Some(now);
-                let had_failed = self.failing.take().is_some_and(|failing| failing.settled);
+                let had_failed = self.failing.take().is_some_and(|failing| failing.counted().1);
                 let is_news = std::mem::take(&mut self.renewed) || had_failed;
                 return if is_news { Effect::Large } else { Effect::Small };
             }
             Err(fault) => fault,
         };
         let Some(failing) = &mut self.failing else {
-            self.failing = Some(Failing { fault, since: now, news: None, times: 1, settled: false });
+            self.failing = Some(Failing::new(fault, now));
             return Effect::Small;
         };
         failing.times = failing.times.saturating_add(1);
-        let was_settled = std::mem::replace(&mut failing.settled, now >= failing.since + PATIENCE);
-        // Details may differ from check to check, and would be told anew each time: what comes twice in a row is true by now.
-        let agrees = failing.fault.says_as(&fault);
-        let again = failing.news.take().is_some_and(|news| news.says_as(&fault));
-        let other = failing.fault.reason() != fault.reason() || !agrees && again;
-        if other || matches!(fault, Fault::OldSerial { .. }) {
-            failing.fault = fault;
-        } else if !agrees {
-            failing.news = Some(fault);
-        }
-        if failing.settled && (other || !was_settled) { Effect::Large } else { Effect::Small }
+        let other = failing.note(fault, now);
+        let is_news = failing.settle(now);
+        if is_news || failing.counted().1 && other { Effect::Large } else { Effect::Small }
     }
 
     /// How long until the next check, if nothing happens before; `interval` is the wait after a right one.
@@ -174,6 +254,7 @@ mod tests {
     use super::*;
     use crate::controller::live::check::Shown;
     use crate::inquiry::AskError;
+    use crate::wire::header::Rcode;
 
     fn silent() -> Fault {
         Fault::NotAnswering(AskError::Silent(PATIENCE))
@@ -203,7 +284,9 @@ mod tests {
         // Of one kind, what is said follows when it is so twice.
         let refused = || Fault::NotAnswering(AskError::Unreachable(std::io::ErrorKind::ConnectionRefused));
         let mut other = standing.clone();
+        let later = start + 2 * PATIENCE;
         other.note(Err(silent()), start + PATIENCE);
+        other.note(Err(silent()), later);
         for (fault, effect, told) in [
             (refused(), Effect::Small, silent()),
             (silent(), Effect::Small, silent()),
@@ -211,12 +294,58 @@ mod tests {
             (refused(), Effect::Large, refused()),
             (refused(), Effect::Small, refused()),
         ] {
-            assert_eq!(other.note(Err(fault), start + PATIENCE), effect);
+            assert_eq!(other.note(Err(fault), later), effect);
             assert_eq!(other.state(Serial(7)), State::Failed(&told));
         }
         assert_eq!(standing.state(Serial(7)), State::Failed(&old(6)));
         assert_eq!(standing.note(Ok(Serial(9)), start + PATIENCE), Effect::Large);
         assert_eq!(standing.state(Serial(9)), State::Right);
+    }
+
+    #[test]
+    fn what_follows_an_older_version_is_doubt_of_its_own() {
+        let start = Instant::now();
+        let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
+        let servfail = || Fault::Error { name: "z.test.".parse().expect("a name"), rcode: Rcode::SERVFAIL };
+        for worse in [servfail(), silent(), old(5)] {
+            let mut standing = Standing::default();
+            standing.note(Err(old(7)), at(0.0));
+            assert_eq!(standing.note(Err(old(7)), at(3.0)), Effect::Large);
+            let mut back = standing.clone();
+            // What the old version has was right until now, and is only in doubt.
+            assert_eq!(standing.note(Err(worse.clone()), at(3.1)), Effect::Small);
+            assert_eq!((standing.state(Serial(7)), standing.serial()), (State::Right, Some(Serial(7))));
+            assert_eq!(standing.state(Serial(8)), State::Failed(&old(7)));
+            assert_eq!(standing.next_wait(Duration::from_secs(30)), RETRY_FIRST, "it is asked again soon");
+            assert_eq!(standing.note(Err(worse.clone()), at(5.0)), Effect::Small);
+            assert_eq!(standing.state(Serial(7)), State::Right);
+            assert_eq!(standing.note(Err(worse.clone()), at(5.1)), Effect::Large);
+            assert_eq!(standing.state(Serial(7)), State::Failed(&worse));
+            assert_eq!(standing.state(Serial(8)), State::Failed(&worse));
+            // It was a moment.
+            back.note(Err(worse.clone()), at(3.1));
+            assert_eq!(back.note(Err(old(7)), at(3.2)), Effect::Small);
+            assert_eq!((back.state(Serial(7)), back.state(Serial(8))), (State::Right, State::Failed(&old(7))));
+            back.note(Err(worse.clone()), at(9.0));
+            assert_eq!(back.state(Serial(7)), State::Right, "the next one is new");
+            assert_eq!(back.note(Ok(Serial(9)), at(9.1)), Effect::Large);
+            assert_eq!(back.state(Serial(9)), State::Right);
+            // The old version is none of a new zone's.
+            let mut other = Standing::default();
+            other.note(Err(old(7)), at(0.0));
+            other.note(Err(worse), at(0.1));
+            other.forget(false);
+            assert_eq!(other.state(Serial(7)), State::Unknown);
+        }
+        // What has failed for two seconds, one way or another, has failed.
+        let mut standing = Standing::default();
+        standing.note(Err(old(7)), at(0.0));
+        standing.note(Err(servfail()), at(1.0));
+        assert_eq!(standing.state(Serial(8)), State::Unknown);
+        assert_eq!(standing.note(Err(servfail()), at(2.0)), Effect::Large);
+        assert_eq!((standing.state(Serial(8)), standing.state(Serial(7))), (State::Failed(&old(7)), State::Right));
+        assert_eq!(standing.note(Err(servfail()), at(3.0)), Effect::Large);
+        assert_eq!(standing.state(Serial(7)), State::Failed(&servfail()));
     }
 
     #[test]

@@ -264,10 +264,11 @@ impl Proofs {
             return say(false, self.reason(first), self.told(&failures));
         }
         let servers = list(self.servers.iter().map(Server::to_string), self.servers.len(), ", ");
+        let answer = if self.servers.len() == 1 { "answers" } else { "answer" };
         let message = match brake.filter(|_| old) {
-            None => format!("{servers} answer for {zone} from serial {serial} on"),
+            None => format!("{servers} {answer} for {zone} from serial {serial} on"),
             Some(brake) => format!(
-                "{servers} answer for {zone} as the Router says, under an older serial than {serial} while Brake {brake} \
+                "{servers} {answer} for {zone} as the Router says, under an older serial than {serial} while Brake {brake} \
                  holds back what was deleted"
             ),
         };

@@ -11,7 +11,9 @@
 //! ```
 //!
 //! Routes that had a Router when the switch was turned on begin in grace. The end of the grace period stands in the status
-//! (`challenge.provenUntil`), so that neither a restart nor another leader begins it anew.
+//! (`challenge.provenUntil`), so that neither a restart nor another leader begins it anew. While the switch is off, the keeper
+//! of placement takes challenges out of the status ([`withdraw`]): nobody is to create a record that nobody asks for, and who
+//! turns it on again begins with the Routes as they are then.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use self::authorities::Authorities;
 use self::challenge::{Key, Proof};
 use crate::api::names::{challenge_name, is_at_or_below, wanted_label};
-use crate::api::v1alpha1::route::{Challenge, HOST_PROVEN, NameKind, Phase, Route};
+use crate::api::v1alpha1::route::{Challenge, HOST_PROVEN, NameKind, Phase, Route, RouteStatus};
 use crate::client::backoff::{delay, random};
 use crate::client::reflector::{self, Change, Changes, ObjectKey, Store, reflect};
 use crate::client::status::{Statement, state, update_status};
@@ -104,6 +106,8 @@ struct HostView {
     host: String,
     /// Whether it is not placed yet, and its host begins as the name does that the platform is to give it.
     may_be_own: bool,
+    /// Whether its status has a challenge and says what came of it.
+    is_told: bool,
 }
 
 impl HostView {
@@ -122,7 +126,16 @@ impl HostView {
         let may_be_own =
             !is_placed && host.split_once('.').is_some_and(|(first, _)| first.eq_ignore_ascii_case(&label));
         let uid = route.metadata.uid.clone().unwrap_or_default();
-        (!is_own).then_some(HostView { uid, host, may_be_own })
+        let is_told = route.status.as_ref().is_some_and(|status| {
+            status.challenge.is_some() && status.conditions.iter().any(|condition| condition.type_ == HOST_PROVEN)
+        });
+        (!is_own).then_some(HostView { uid, host, may_be_own, is_told })
+    }
+
+    /// Whether both are the same, but that this one may be told more than the other was.
+    fn follows(&self, before: &HostView) -> bool {
+        let HostView { uid, host, may_be_own, is_told } = self;
+        (uid, host, may_be_own) == (&before.uid, &before.host, &before.may_be_own) && (*is_told || !before.is_told)
     }
 }
 
@@ -202,7 +215,11 @@ impl Owners {
         if plain.is_none_or(|host| is_at_or_below(host, &self.settings.domain)) {
             return self.forget(&key);
         }
-        if before.is_none_or(|before| before != now) {
+        let follows = |before: Arc<Option<HostView>>| match (&*now, &*before) {
+            (Some(now), Some(before)) => now.follows(before),
+            (now, before) => now == before,
+        };
+        if !before.is_some_and(follows) {
             self.failures.remove(&key);
             let may_be_own = now.as_ref().as_ref().is_some_and(|view| view.may_be_own);
             if !may_be_own {
@@ -299,6 +316,26 @@ struct Judged {
     found: bool,
     statement: Statement,
     challenge: Challenge,
+}
+
+/// Whether a Route tells of a challenge, or of what came of one.
+pub fn is_told(status: &RouteStatus) -> bool {
+    status.challenge.is_some() || status.conditions.iter().any(|condition| condition.type_ == HOST_PROVEN)
+}
+
+/// Takes the challenge and what came of it out of the status of the Route at `key`. The answer names what was done, if anything.
+pub async fn withdraw(client: &kube::Client, key: &ObjectKey) -> kube::Result<Option<&'static str>> {
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    let routes: Api<Route> = Api::namespaced(client.clone(), namespace);
+    let mut was_told = false;
+    let change = |route: &Route| {
+        let status = route.status.as_ref().filter(|status| is_told(status));
+        was_told = status.is_some();
+        let conditions = status?.conditions.iter().filter(|condition| condition.type_ != HOST_PROVEN);
+        Some(json!({"conditions": conditions.collect::<Vec<_>>(), "challenge": null}))
+    };
+    update_status(&routes, &key.name, change).await?;
+    Ok(was_told.then_some("challenge_withdrawn"))
 }
 
 /// Writes the challenge of a host into its Route, if it has none yet: before anyone is asked, which may take its time.
@@ -433,6 +470,27 @@ fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_taken_away_is_looked_at_again() {
+        let key = Key::new(&[7; 32]);
+        let view = |host: &str, has_challenge: bool, has_condition: bool| {
+            let challenge = has_challenge.then(|| key.challenge("shop", "u1", host));
+            let condition = json!({"type": HOST_PROVEN, "status": "True", "reason": "Proven", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            let conditions: Vec<_> = has_condition.then_some(condition).into_iter().collect();
+            let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+                "metadata": {"namespace": "shop", "name": "www", "uid": "u1"},
+                "spec": {"host": host, "to": {"name": "web"}}, "status": {"challenge": challenge, "conditions": conditions}});
+            HostView::new(&serde_json::from_value(object).expect("a Route")).expect("it has a host")
+        };
+        let (whole, bare) = (view("www.shop.example", true, true), view("www.shop.example", false, false));
+        assert!(whole.follows(&bare) && bare.follows(&bare) && whole.follows(&whole), "what is told is no news");
+        for (has_challenge, has_condition) in [(false, false), (true, false), (false, true)] {
+            assert!(!view("www.shop.example", has_challenge, has_condition).follows(&whole));
+        }
+        assert!(!view("shop.example", true, true).follows(&whole), "another host is");
+    }
 
     #[test]
     fn a_proof_lasts_for_its_grace_period() {

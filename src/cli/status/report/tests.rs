@@ -52,6 +52,13 @@ fn platform() -> Platform {
                     "Brake",
                     json!({"name": "b-1"}),
                     json!({"type": "Router", "objects": 2, "known": 5, "cause": "list"}),
+                    json!({"holders": [{"server": "ns1", "since": "2026-01-01T00:00:00Z", "generation": 1}]}),
+                ),
+                // What one left that has died.
+                object(
+                    "Brake",
+                    json!({"name": "b-0"}),
+                    json!({"type": "Router", "objects": 4, "known": 5, "cause": "list"}),
                     Value::Null,
                 ),
                 object(
