@@ -380,6 +380,20 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     until("ready", || server.db.is_ready() && server.wildcard("other").is_some()).await;
     assert!(server.status.held().is_empty() && server.wildcard("shard1").is_none());
     server.stop().await;
+
+    // What was refused is told until a new state is on the disk, from which the next one answers.
+    let mut octets = std::fs::read(&file).expect("the state");
+    octets[20] ^= 1;
+    std::fs::write(&file, octets).expect("damaged");
+    let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state), apexes());
+    until("a state was refused", || server.status.last_good_refused_at().is_some()).await;
+    until("there is a new one", || !server.status.is_last_good_refused()).await;
+    assert!(server.status.is_ready() && server.status.last_good_refused_at().is_some());
+    server.stop().await;
+    let next = NameServer::start(nowhere(), Some(&state), apexes());
+    until("it answers without the API", || next.wildcard("other").is_some()).await;
+    assert!(next.status.last_good_refused_at().is_none());
+    next.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -171,7 +171,8 @@ impl Row {
 /// An event on a line of its own, when no column can know its width.
 fn line(row: &Row) -> String {
     let at = row.at.map_or("-".to_owned(), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
-    let text = format!("{at} {} {} {}: {}", row.event_type, row.reason, row.object(), row.message);
+    let times = if row.count > 1 { format!(" (x{})", row.count) } else { String::new() };
+    let text = format!("{at} {} {} {}: {}{times}", row.event_type, row.reason, row.object(), row.message);
     super::style::harmless(&text) + "\n"
 }
 
@@ -231,7 +232,7 @@ LAST   TYPE      REASON      OBJECT             COUNT   MESSAGE
 ";
         let now = "2025-01-01T00:05:00Z".parse().expect("a time");
         assert_eq!(table(&rows(), now, Painter::PLAIN), expected);
-        assert_eq!(line(&rows()[1]), "2025-01-01T00:04:00Z Warning NoRouter Router shard1: none at all\n");
+        assert_eq!(line(&rows()[1]), "2025-01-01T00:04:00Z Warning NoRouter Router shard1: none at all (x7)\n");
     }
 
     #[test]

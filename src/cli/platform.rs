@@ -29,12 +29,16 @@ pub(super) struct Platform {
     pub(super) trail_quiet: Option<Duration>,
     /// How many routes a second leave draining Routers; `None`: not known.
     pub(super) drain_rate: Option<u32>,
+    /// How many labels may be in quarantine for a namespace that is to get new ones; `None`: not known.
+    pub(super) quarantined_max: Option<u32>,
     /// By which strategy a forecast decides.
     pub(super) strategy: StrategyName,
     /// Why the platform may choose otherwise than that strategy.
     pub(super) caveat: Option<&'static str>,
 }
 
+/// The key that bounds what is in quarantine.
+pub(super) const QUARANTINE_MAX: &str = "name-quarantine-max";
 const WEBHOOK: &str =
     "the webhook is not asked by a forecast: its fallback decides here, and the webhook may choose otherwise";
 const NO_STRATEGY: &str = "the platform's strategy is not known here: the default one decides; give --strategy, or the --config of the server";
@@ -111,6 +115,10 @@ impl Platform {
                 true => Some(settings.drain_rate),
                 false => told.map(|told| told.drain_rate),
             },
+            quarantined_max: match place.is_given(QUARANTINE_MAX) {
+                true => Some(settings.name_quarantine_max),
+                false => told.and_then(|told| told.name_quarantine_max),
+            },
             strategy,
             caveat,
         }
@@ -158,7 +166,7 @@ mod tests {
 
     fn told(strategy: &str) -> Value {
         json!({"nameServers": [{"name": "ns.plat.example", "addresses": ["192.0.2.53"]}], "strategy": strategy,
-            "webhookFallback": "round-robin", "drainRate": 3, "trailMinimumSeconds": 60, "trailQuietSeconds": 0, "asked": ["192.0.2.53:53"]})
+            "webhookFallback": "round-robin", "drainRate": 3, "trailMinimumSeconds": 60, "trailQuietSeconds": 0, "nameQuarantineMax": 5, "asked": ["192.0.2.53:53"]})
     }
 
     #[test]
@@ -171,12 +179,15 @@ mod tests {
         assert_eq!((found.domain.as_str(), found.drain_rate), ("plat.example", Some(3)));
         assert_eq!(found.trail_minimum, Some(Duration::from_secs(60)));
         assert_eq!((found.strategy, found.caveat), (StrategyName::LeastRoutes, None));
+        assert_eq!(found.quarantined_max, Some(5));
         assert_eq!(found.name_servers.expect("they are told")[0].name, "ns.plat.example");
         let flags = [
             "--domain",
             "plat.example",
             "--drain-rate",
             "7",
+            "--name-quarantine-max",
+            "6",
             "--strategy",
             "weighted",
             "--nameserver",
@@ -184,6 +195,7 @@ mod tests {
         ];
         let found = Platform::of(&place(&flags), Some(&zones)).expect("both agree");
         assert_eq!((found.drain_rate, found.strategy), (Some(7), StrategyName::Weighted));
+        assert_eq!(found.quarantined_max, Some(6));
         assert_eq!(found.name_servers.expect("they are given")[0].name, "ns.example.net");
         let error = Platform::of(&place(&["--domain", "v3.example"]), Some(&zones)).expect_err("it is another");
         assert!(error.contains("is plat.example, not v3.example"), "{error}");
@@ -197,7 +209,7 @@ mod tests {
         let silent = [zone("plat.example", "2026-02-01T00:00:00Z", &Value::Null)];
         let found = Platform::of(&place(&[]), Some(&silent)).expect("the domain is told");
         assert_eq!((found.trail_minimum, found.drain_rate, found.caveat), (None, None, Some(NO_STRATEGY)));
-        assert_eq!(found.name_servers, None);
+        assert_eq!((found.name_servers, found.quarantined_max), (None, None));
         assert!(Platform::of(&place(&[]), Some(&[])).expect_err("no Zone").contains("--domain"));
         assert!(Platform::of(&place(&[]), None).expect_err("a tenant").contains("may not read Zones"));
         let given = Platform::of(&place(&["--domain", "v3.example"]), None).expect("it is given");

@@ -1,9 +1,10 @@
 //! Kubernetes Events (`events.k8s.io/v1`) about Routes, recorded beside the work and never in its way.
 //!
-//! Events wait in a bounded line, and one task records them one after the other, so many a second at most; what does not fit
-//! is dropped and counted. An event costs the API as much as a binding, and tells what the status tells as well.
-//! `kube`'s own recorder is not used: it looks through all events of the last six minutes for each new one. Those who tell
-//! repeat nothing: an event is told only when a route's condition changes.
+//! Events wait in a bounded line, and one task records them one after the other, so many a second at most; what does
+//! not fit is dropped and counted. An event costs the API as much as a binding, and tells what the status tells as
+//! well. `kube`'s own recorder is not used: it looks through all events of the last six minutes for each new one. Those
+//! who tell repeat nothing as long as it is so: an event is told only when a route's condition changes. What comes
+//! again nevertheless is joined to a series ([`super::recorder`]).
 
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::recorder::Recorder;
 use super::reflector::ObjectKey;
-use super::write;
 use crate::api::v1alpha1::{GROUP, VERSION};
 
 /// Events that may wait: ten seconds of them. More would only be told later.
@@ -95,12 +96,12 @@ impl Events {
 async fn record_all(client: kube::Client, reporter: Reporter, counters: Counters, mut waiting: mpsc::Receiver<Notice>) {
     // When all that was recorded is paid back.
     let mut paid = Instant::now();
+    let recorder = Recorder::new(client);
     while let Some(notice) = waiting.recv().await {
         sleep_until(paid.checked_sub(Duration::from_secs(1) * BURST / PER_SECOND).unwrap_or(paid)).await;
         paid = paid.max(Instant::now()) + Duration::from_secs(1) / PER_SECOND;
-        let namespace = notice.route.namespace.clone().unwrap_or_default();
         let event = event(notice, &reporter, Timestamp::now());
-        match timeout(RECORD_TIMEOUT, write::create(&client, Some(&namespace), &event)).await {
+        match timeout(RECORD_TIMEOUT, recorder.record(&event)).await {
             Ok(Ok(())) => counters.recorded.inc(),
             // An event tells what status and logs tell too: it is not worth a second try.
             Ok(Err(_)) | Err(_) => counters.dropped.inc(),

@@ -8,9 +8,10 @@
 //! Whoever asks on behalf of others takes [`in_process_unproven`] or [`unproven_from_kubeconfig`], which prove nothing by
 //! themselves, and [`bearing`] each one's own token, so that the API decides what each may see.
 //!
-//! Above it stand [`reflector`], which mirrors a kind of objects and tells what changed, and [`lease`], which elects one
-//! leader among several processes; [`status`] and [`events`] tell people what became of an object, and [`mod@write`] is for
-//! those who write without reading answers. [`server`] knows whether the other side is our own.
+//! Above it stand [`reflector`], which mirrors a kind of objects and tells what changed, and [`lease`], which elects
+//! one leader among several processes; [`status`], [`events`] and [`recorder`] tell people what became of an object,
+//! and [`mod@write`] is for those who write without reading answers. [`server`] knows whether the other side is our
+//! own.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,6 +31,7 @@ pub mod backoff;
 pub mod events;
 pub mod lease;
 pub mod metrics;
+pub mod recorder;
 pub mod reflector;
 pub mod server;
 pub mod slim;

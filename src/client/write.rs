@@ -4,8 +4,10 @@
 //! off without decoding it.
 
 use kube::Resource;
+use kube::api::{Patch, PatchParams};
 use kube::core::Request;
 use serde::Serialize;
+use serde_json::Value;
 
 /// Creates `object` in `namespace`.
 pub async fn create<K>(client: &kube::Client, namespace: Option<&str>, object: &K) -> kube::Result<()>
@@ -14,6 +16,15 @@ where
 {
     let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
     let request = Request::new(K::url_path(&(), namespace)).create(&Default::default(), body);
+    client.request_text(request.map_err(kube::Error::BuildRequest)?).await.map(drop)
+}
+
+/// Patches the object `name` of kind `K` by a JSON merge patch (RFC 7386).
+pub async fn merge<K>(client: &kube::Client, namespace: Option<&str>, name: &str, patch: &Value) -> kube::Result<()>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let request = Request::new(K::url_path(&(), namespace)).patch(name, &PatchParams::default(), &Patch::Merge(patch));
     client.request_text(request.map_err(kube::Error::BuildRequest)?).await.map(drop)
 }
 

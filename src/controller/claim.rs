@@ -10,6 +10,8 @@
 //! Where hosts are to be proven, the claim on one is let go as well when its Route has lost the proof. That Route stays bound;
 //! when it has the proof again and nobody holds the host, the claim is made for it again ([`take_back`]).
 //!
+//! The label of a RouteBinding that finalizers hold beyond its Route is held as long as that.
+//!
 //! A *label* stays in quarantine for the time in the settings, thirty days as a rule: bookmarks, caches and certificates of
 //! the old application must not lead to someone else's. Within it only a Route of the same namespace and name gets it back,
 //! which is the scheduler's doing. A *host* is the user's own and has no quarantine: it is released, upon which the
@@ -107,6 +109,13 @@ pub fn judge(
             ClaimKind::Host => released.quarantine_until.unwrap_or_else(|| later(released.at, settings.host_grace)),
         };
         return if end <= now { Step::Purge } else { Step::LookAgain(end) };
+    }
+    // What a Route has left behind may be held by a finalizer, and with it the name, which is served until that is
+    // gone.
+    let is_left = |binding: &BindingView| binding.deleting || route.is_none();
+    let is_of_label = |binding: &BindingView| binding.label.eq_ignore_ascii_case(&claim.value);
+    if claim.kind == ClaimKind::Label && binding.is_some_and(|binding| is_left(binding) && is_of_label(binding)) {
+        return Step::LookAgain(later(now, settings.host_grace));
     }
     let Some(route) = route else { return Step::Release };
     let is_holder = route.uid == claim.holder_uid;
@@ -266,10 +275,15 @@ mod tests {
             label: label.into(),
             ..BindingView::default()
         };
+        let left = |label: &str| BindingView { deleting: true, ..binding("u1", label) };
         let (label, host) = (ClaimKind::Label, ClaimKind::Host);
         let soon = Step::LookAgain(later(now, settings.host_grace));
         for (what, claim, route, binding, step) in [
             ("its route is gone", held(label), None, None, Step::Release),
+            ("a finalizer holds what its route has left", held(label), None, Some(left("ns-app")), soon),
+            ("it was not marked yet", held(label), None, Some(binding("u1", "ns-app")), soon),
+            ("what is held has another label", held(label), None, Some(left("other")), Step::Release),
+            ("a host is not held so", held(host), None, Some(left("ns-app")), Step::Release),
             ("it is bound", held(label), Some(route("u1", None)), Some(binding("u1", "ns-app")), Step::Keep),
             ("it is about to be bound", held(label), Some(route("u1", None)), None, soon),
             (

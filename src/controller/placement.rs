@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use super::claim::{self, ClaimView, Hold};
 use super::live::{self, feed::RouteFeed};
 use super::ownership;
-use super::route::{self, BindingView, RouteView};
+use super::route::{self, BindingView, RouteView, TrailView};
 use super::router::{self, Load, RouterView};
 use super::router_metrics::RouterMetrics;
 use super::standings::Standings;
@@ -131,8 +131,9 @@ pub struct Placement {
     claims_of: BTreeSet<(u64, Box<str>)>,
     /// How many routes are bound to each Router.
     counts: HashMap<Arc<str>, u32>,
-    /// The trails in each Router's zone, the last to end last.
-    trails: HashMap<Arc<str>, BTreeSet<(Timestamp, ObjectKey)>>,
+    /// The trails that each Router has in a zone, the last to end last. It has one zone, unless it was made again with
+    /// another.
+    trails: BTreeMap<Place, BTreeSet<(Timestamp, ObjectKey)>>,
     /// The bound Routes that do not have their host, with that.
     without_host: BTreeMap<ObjectKey, String>,
     /// The Routes that are being deleted.
@@ -228,7 +229,7 @@ impl Placement {
             held: 0,
             claims_of: BTreeSet::new(),
             counts: HashMap::new(),
-            trails: HashMap::new(),
+            trails: BTreeMap::new(),
             without_host: BTreeMap::new(),
             deleting: HashSet::new(),
             agenda: Agenda::default(),
@@ -243,7 +244,12 @@ impl Placement {
 
     /// What those are given who prove the names of Routes.
     pub fn routes(&self) -> live::Routes {
-        live::Routes { routes: self.routes.clone(), bindings: self.bindings.clone(), feed: Arc::clone(&self.feed) }
+        live::Routes {
+            routes: self.routes.clone(),
+            bindings: self.bindings.clone(),
+            routers: self.routers.clone(),
+            feed: Arc::clone(&self.feed),
+        }
     }
 
     /// How many routes each Router has, for `/metrics`.
@@ -356,7 +362,8 @@ impl Placement {
             }
             Subject::Binding(key) => {
                 let route = self.routes.get(key);
-                self.bindings.get(key).is_some_and(|binding| route::is_stray(&binding, route.as_deref()))
+                let is_left = |binding: &BindingView| !binding.deleting && route::is_stray(binding, route.as_deref());
+                self.bindings.get(key).is_some_and(|binding| is_left(&binding))
             }
             Subject::Route(key) => {
                 self.judge_route(key).is_some_and(|(hold, statements)| hold == Hold::Free || !statements.is_empty())
@@ -388,12 +395,28 @@ impl Placement {
         let blocks = |router: &str| {
             self.routers.get(&ObjectKey::cluster(router)).is_some_and(|router| router.has_records_at(&binding.label))
         };
-        let trails = binding.trails.iter().map(|(router, _)| router);
-        let blocking: Vec<String> = trails.filter(|router| blocks(router)).map(ToString::to_string).collect();
-        let around =
-            route::Around { key, router: router.as_deref(), namespace: &namespace, hold: &hold, blocking: &blocking };
+        let (lost, there): (Vec<_>, Vec<_>) = binding.trails.iter().partition(|trail| self.is_lost(trail));
+        let lost: Vec<String> = lost.iter().map(|trail| trail.zone.to_string()).collect();
+        let blocking = there.iter().filter(|trail| blocks(&trail.router)).map(|trail| trail.router.to_string());
+        let blocking: Vec<String> = blocking.collect();
+        let around = route::Around {
+            key,
+            router: router.as_deref(),
+            namespace: &namespace,
+            hold: &hold,
+            blocking: &blocking,
+            lost: &lost,
+        };
         let statements = route::statements(&route, &binding, around);
         Some((hold, statements))
+    }
+
+    /// Whether no Router has the zone of a trail any more.
+    fn is_lost(&self, trail: &TrailView) -> bool {
+        let router = self.routers.get(&ObjectKey::cluster(&trail.router));
+        // Nearly always it is still there. If not, another one may have its zone.
+        router.is_none_or(|router| router.has_other_zone(&trail.zone))
+            && !self.routers.all().iter().any(|(_, router)| router.has_zone(&trail.zone))
     }
 
     /// How a bound Route stands to its host.
@@ -573,9 +596,15 @@ impl Placement {
     fn on_bindings(&mut self, change: Change<BindingView>) {
         match change {
             Change::Applied(applied) => self.on_binding(&applied),
-            Change::Deleted { key, last } => self.on_binding_gone(&key, &last),
+            Change::Deleted { key, last } => {
+                self.on_binding_gone(&key, &last);
+                self.let_go(&key);
+            }
             Change::Resynced(resync) => {
-                resync.vanished.iter().for_each(|(key, last)| self.on_binding_gone(key, last));
+                for (key, last) in &resync.vanished {
+                    self.on_binding_gone(key, last);
+                    self.let_go(key);
+                }
                 resync.applied.iter().for_each(|applied| self.on_binding(applied));
             }
         }
@@ -587,9 +616,9 @@ impl Placement {
             self.on_binding_gone(key, before);
         }
         *self.counts.entry(applied.now.router.clone()).or_default() += 1;
-        for (router, until) in &*applied.now.trails {
-            self.trails.entry(router.clone()).or_default().insert((*until, key.clone()));
-            self.count_changed(router);
+        for trail in &*applied.now.trails {
+            self.trails.entry(place_of(trail)).or_default().insert((trail.until, key.clone()));
+            self.count_changed(&trail.router);
         }
         self.count_changed(&applied.now.router);
         self.soon(Subject::Binding(key.clone()));
@@ -601,14 +630,15 @@ impl Placement {
     }
 
     fn on_binding_gone(&mut self, key: &ObjectKey, last: &BindingView) {
-        for (router, until) in &*last.trails {
-            if let Some(trails) = self.trails.get_mut(router) {
-                trails.remove(&(*until, key.clone()));
+        for trail in &*last.trails {
+            let place = place_of(trail);
+            if let Some(trails) = self.trails.get_mut(&place) {
+                trails.remove(&(trail.until, key.clone()));
                 if trails.is_empty() {
-                    self.trails.remove(router);
+                    self.trails.remove(&place);
                 }
             }
-            self.count_changed(router);
+            self.count_changed(&trail.router);
         }
         if let Some(count) = self.counts.get_mut(&last.router) {
             *count = count.saturating_sub(1);
@@ -619,18 +649,40 @@ impl Placement {
         self.count_changed(&last.router);
     }
 
+    /// A binding that was there longer than its Route kept its label from being let go.
+    fn let_go(&mut self, key: &ObjectKey) {
+        if self.routes.get(key).is_none() {
+            self.look_at_claims_of(key);
+        }
+    }
+
     /// What is on a Router.
     fn load(&self, router: &str) -> Load {
-        let trails = self.trails.get(router);
+        let view = self.routers.get(&ObjectKey::cluster(router));
+        let is_of_zone = |zone: &str| !view.as_ref().is_some_and(|view| view.has_other_zone(zone));
+        let trails = || self.trails_of(router).filter(|(zone, _)| is_of_zone(zone)).map(|(_, trails)| trails);
         Load {
             routes: self.counts.get(router).copied().unwrap_or(0),
             deleting: self.deleting_on(router),
-            trails: trails.map_or(0, |trails| u32::try_from(trails.len()).unwrap_or(u32::MAX)),
-            trails_until: trails.and_then(|trails| trails.last()).map(|(until, _)| *until),
+            trails: u32::try_from(trails().map(BTreeSet::len).sum::<usize>()).unwrap_or(u32::MAX),
+            trails_until: trails().filter_map(|trails| trails.last()).map(|(until, _)| *until).max(),
             held: self.held,
             taken: self.taken(router),
             blocked: self.blocked(router),
         }
+    }
+
+    /// The trails that a Router has, by their zones.
+    fn trails_of(&self, router: &str) -> impl Iterator<Item = (&Arc<str>, &BTreeSet<(Timestamp, ObjectKey)>)> {
+        let first: Place = (router.into(), "".into());
+        let of_router = {
+            let router = Arc::clone(&first.0);
+            move |place: &Place| place.0 == router
+        };
+        self.trails
+            .range(first..)
+            .take_while(move |(place, _)| of_router(place))
+            .map(|((_, zone), trails)| (zone, trails))
     }
 
     /// Whether the Brakes were listed. The kind may be missing in a cluster with older definitions: then there are none.
@@ -679,7 +731,8 @@ impl Placement {
         let Some(view) = self.routers.get(&ObjectKey::cluster(router)).filter(|view| view.has_records()) else {
             return Vec::new();
         };
-        let trails = self.trails.get(router).into_iter().flatten();
+        let trails =
+            self.trails_of(router).filter(|(zone, _)| !view.has_other_zone(zone)).flat_map(|(_, trails)| trails);
         let label = |key: &ObjectKey| self.bindings.get(key).map(|binding| binding.label.clone());
         let mut blocked: Vec<_> = trails
             .filter_map(|(_, key)| Some((key.clone(), label(key).filter(|label| view.has_records_at(label))?.into())))
@@ -758,22 +811,35 @@ impl Placement {
         };
         // The Routers whose routes are looked at: their selectors are others, or they have gone or come.
         let mut changed: HashSet<String> = gone.into_iter().map(|key| key.name).collect();
+        let mut left: Vec<ObjectKey> = changed.iter().flat_map(|router| self.left(router)).collect();
         for applied in applied {
             self.soon(Subject::Router(applied.key.name.clone()));
             let (before, now) = (applied.before, applied.now);
+            if before.as_ref().is_none_or(|before| !before.says_of_zone_as(&now)) {
+                self.feed.router_changed(&applied.key.name);
+            }
             if before.as_ref().map_or(!first, |before| !before.selects_as(&now) || !before.has_zone_of(&now)) {
                 changed.insert(applied.key.name.clone());
             }
-            if before.is_none_or(|before| !before.has_records_as(&now)) {
-                let trails = self.trails.get(applied.key.name.as_str()).into_iter().flatten();
-                let left: Vec<ObjectKey> = trails.map(|(_, key)| key.clone()).collect();
-                left.into_iter().for_each(|key| self.soon(Subject::Route(key)));
+            if before.as_ref().is_none_or(|before| !before.has_records_as(&now) || !before.has_zone_of(&now)) {
+                left.extend(self.left(&applied.key.name));
+            }
+            // The zone of a Router that is gone may have come back by another one's name.
+            if before.as_ref().is_none_or(|before| !before.has_zone_of(&now)) {
+                let of_zone = self.trails.iter().filter(|((_, zone), _)| now.has_zone(zone));
+                left.extend(of_zone.flat_map(|(_, trails)| trails).map(|(_, key)| key.clone()));
             }
         }
+        left.into_iter().for_each(|key| self.soon(Subject::Route(key)));
         changed.retain(|router| self.counts.contains_key(router.as_str()));
         if !changed.is_empty() {
             self.look_at_routes(|_, binding| changed.contains(&*binding.router));
         }
+    }
+
+    /// The routes that have left a Router, and have trails there.
+    fn left(&self, router: &str) -> Vec<ObjectKey> {
+        self.trails_of(router).flat_map(|(_, trails)| trails).map(|(_, key)| key.clone()).collect()
     }
 
     fn on_namespaces(&mut self, change: Change<route::Labels>) {
@@ -802,6 +868,13 @@ impl Placement {
     fn soon(&mut self, subject: Subject) {
         self.agenda.add(subject, Instant::now() + self.settings.settle);
     }
+}
+
+/// The Router and the zone of a trail.
+type Place = (Arc<str>, Arc<str>);
+
+fn place_of(trail: &TrailView) -> Place {
+    (Arc::clone(&trail.router), Arc::clone(&trail.zone))
 }
 
 fn hash_of(key: &ObjectKey) -> u64 {

@@ -8,10 +8,14 @@
 //! - A Route whose Router is gone, which only an administrator who agrees to lose its routes can bring about, stays bound, so
 //!   that all is as it was if the Router comes back; its condition `Scheduled` is false meanwhile. A Router made again with
 //!   another zone is not the one that was.
-//! - A former name of a Route, at which the Router that it has left has a record of its own, leads there and not to the Route:
-//!   its condition `TrailBlocked` says so.
-//! - A RouteBinding whose Route is gone, or was made anew with another uid, is deleted. Our own server deletes it together
-//!   with the Route; on others, and after a crash in between, this does.
+//! - A former name of a Route, at which the Router that it has left has a record of its own, leads there and not to the
+//!   Route: its condition `TrailBlocked` says so. And so it does if that Router is gone, or is another one by now,
+//!   which takes the name with its zone; the trail stays for as long as it would, in case that the Router comes back.
+//! - A bound Route whose conditions `Scheduled` and `Admitted` were taken away or changed by someone has them put back:
+//!   both are written in the moment in which it is bound, so that one without them is not on its way to them.
+//! - A RouteBinding whose Route is gone, or was made anew with another uid, is deleted. Our own server deletes it
+//!   together with the Route; on others, after a crash in between, and where a finalizer holds it, this does. One that
+//!   is held is served until it is gone.
 //!
 //! Only what is wrong is written: an ordinary Route gets no write from here.
 
@@ -28,10 +32,10 @@ use super::claim::Hold;
 use super::live::verdict::Told;
 use super::ownership;
 use super::router::RouterView;
-use crate::api::names::challenge_name;
+use crate::api::names::{challenge_name, other_label};
 use crate::api::standing::Standing;
 use crate::api::v1alpha1::route::{
-    ADMITTED, HOST_PROVEN, NameKind, Phase, ROUTER_GONE, Route, SCHEDULED, TRAIL_BLOCKED,
+    ADMITTED, HOST_PROVEN, NameKind, Phase, ROUTER_GONE, Route, SCHEDULED, TRAIL_BLOCKED, Trail,
 };
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
@@ -69,7 +73,9 @@ pub struct RouteView {
     pub host_taken: bool,
     /// What its condition [`SELECTOR_MISMATCH`] says.
     pub mismatch: Option<bool>,
-    /// Whether its condition `Scheduled` says that its Router is gone.
+    /// What its condition `Scheduled` says.
+    pub scheduled: Option<bool>,
+    /// Whether that says that its Router is gone.
     pub router_gone: bool,
     /// What its condition `TrailBlocked` says, if it is true.
     pub trail_blocked: Option<Box<str>>,
@@ -103,6 +109,7 @@ impl RouteView {
             admitted: says(ADMITTED),
             host_taken: find(ADMITTED).is_some_and(|found| found.status == "False" && found.reason == HOST_TAKEN),
             mismatch: says(SELECTOR_MISMATCH),
+            scheduled: says(SCHEDULED),
             router_gone: find(SCHEDULED).is_some_and(|found| found.status == "False" && found.reason == ROUTER_GONE),
             trail_blocked: find(TRAIL_BLOCKED)
                 .filter(|found| found.status == "True")
@@ -124,9 +131,9 @@ impl RouteView {
 
     /// Whether both are the same but for what is said of names.
     pub fn is_placed_as(&self, other: &RouteView) -> bool {
-        let RouteView { uid, labels, host, bound, admitted, mismatch, host_proven, .. } = self;
-        let same = (uid, host, bound, admitted, mismatch, host_proven)
-            == (&other.uid, &other.host, &other.bound, &other.admitted, &other.mismatch, &other.host_proven);
+        let RouteView { uid, labels, host, bound, scheduled, admitted, mismatch, host_proven, .. } = self;
+        let same = (uid, host, bound, host_proven) == (&other.uid, &other.host, &other.bound, &other.host_proven);
+        let same = same && (scheduled, admitted, mismatch) == (&other.scheduled, &other.admitted, &other.mismatch);
         let told = (self.host_taken, self.router_gone, &self.trail_blocked)
             == (other.host_taken, other.router_gone, &other.trail_blocked);
         same && told && *labels == other.labels
@@ -146,8 +153,21 @@ pub struct BindingView {
     pub label: Box<str>,
     /// Whether the Route's host is one of its own, and not the platform's name for it.
     pub has_custom: bool,
-    /// The Routers in whose zones it has trails, and until when.
-    pub trails: Box<[(Arc<str>, Timestamp)]>,
+    /// Whether it is being deleted, and held by finalizers.
+    pub deleting: bool,
+    /// Its former names.
+    pub trails: Box<[TrailView]>,
+}
+
+/// A former name of a Route.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrailView {
+    /// The Router that it was on.
+    pub router: Arc<str>,
+    /// The zone of that, in which the name is.
+    pub zone: Arc<str>,
+    /// Until when it leads to the Route.
+    pub until: Timestamp,
 }
 
 impl BindingView {
@@ -159,8 +179,16 @@ impl BindingView {
             dns: slim::text(&binding.spec.dns),
             label: binding.spec.label.as_str().into(),
             has_custom: binding.spec.names.iter().any(|name| name.kind == NameKind::Custom),
-            trails: binding.spec.trails.iter().map(|trail| (slim::text(&trail.router), trail.until.0)).collect(),
+            deleting: binding.metadata.deletion_timestamp.is_some(),
+            trails: binding.spec.trails.iter().map(TrailView::new).collect(),
         }
+    }
+}
+
+impl TrailView {
+    fn new(trail: &Trail) -> Self {
+        let (_, zone) = trail.name.split_once('.').unwrap_or_default();
+        TrailView { router: slim::text(&trail.router), zone: slim::text(zone), until: trail.until.0 }
     }
 }
 
@@ -182,6 +210,8 @@ pub struct Around<'a> {
     pub hold: &'a Hold,
     /// The Routers that have records where its former names were.
     pub blocking: &'a [String],
+    /// The zones of its former names that no Router has any more.
+    pub lost: &'a [String],
 }
 
 /// What the conditions of a bound Route should say, and do not.
@@ -191,7 +221,6 @@ pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) 
         return statements;
     }
     let mut say = |kind, is_true, reason, message| statements.push(Statement { kind, is_true, reason, message });
-    // On the ordinary way the binding says so; a server that does not gets this for the routes whom it concerns.
     match around.hold {
         Hold::Unproven if route.admitted != Some(false) || route.host_taken => {
             let message = "the host is not proven to be the owner's; the condition HostProven says why";
@@ -200,8 +229,9 @@ pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) 
         Hold::Taken(message) if route.admitted != Some(false) || !route.host_taken => {
             say(ADMITTED, false, HOST_TAKEN, message.clone());
         }
-        Hold::Held if route.admitted == Some(false) || route.admitted.is_none() && route.host.is_some() => {
-            say(ADMITTED, true, "Admitted", "the route holds its host".to_owned());
+        Hold::Held if route.admitted != Some(true) => {
+            let what = if route.host.is_some() { "the route holds its host" } else { "the route holds its names" };
+            say(ADMITTED, true, "Admitted", what.to_owned());
         }
         _ => {}
     }
@@ -223,6 +253,10 @@ pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) 
             say(SCHEDULED, false, ROUTER_GONE, message);
         }
         Some(_) if route.router_gone => say(SCHEDULED, true, "Scheduled", format!("Router {name} is there again")),
+        Some(_) if route.scheduled != Some(true) => {
+            let message = format!("it is on {name}; \"signpost explain route {}\" says why", around.key);
+            say(SCHEDULED, true, "Scheduled", message);
+        }
         _ => {}
     }
     let mismatch = router.is_some_and(|router| !router.selects(&route.labels, around.namespace));
@@ -233,10 +267,11 @@ pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) 
     if !mismatch && route.mismatch == Some(true) {
         say(SELECTOR_MISMATCH, false, "SelectorsMatch", format!("the selectors of Router {name} match the route"));
     }
-    let blocked = blocked(&binding.label, around.blocking);
+    let blocked = blocked(&binding.label, around.blocking, around.lost);
     match (&blocked, &route.trail_blocked) {
         (Some(message), told) if told.as_deref() != Some(message.as_str()) => {
-            say(TRAIL_BLOCKED, true, "RecordAtFormerName", message.clone());
+            let reason = if around.blocking.is_empty() { "FormerZoneGone" } else { "RecordAtFormerName" };
+            say(TRAIL_BLOCKED, true, reason, message.clone());
         }
         (None, Some(_)) => say(TRAIL_BLOCKED, false, "TrailsLead", "its former names lead to it".to_owned()),
         _ => {}
@@ -245,16 +280,27 @@ pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) 
 }
 
 /// What is said of former names that do not lead to the Route.
-fn blocked(label: &str, blocking: &[String]) -> Option<String> {
-    let told = blocking.iter().take(BLOCKED_TOLD_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
-    let more = blocking.len().saturating_sub(BLOCKED_TOLD_MAX);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    (!blocking.is_empty()).then(|| {
+fn blocked(label: &str, blocking: &[String], lost: &[String]) -> Option<String> {
+    let told = |all: &[String]| {
+        let told = all.iter().take(BLOCKED_TOLD_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = all.len().saturating_sub(BLOCKED_TOLD_MAX);
+        if more > 0 { format!("{told} and {more} more") } else { told }
+    };
+    let by_records = (!blocking.is_empty()).then(|| {
         format!(
             "the former name with the label {label} does not lead to the route any more, since spec.records has \
-             records there, on: {told}{more}; take these out"
+             records there, on: {}; take these out",
+            told(blocking)
         )
-    })
+    });
+    let with_zone = (!lost.is_empty()).then(|| {
+        format!(
+            "the former name with the label {label} does not lead to the route any more, since no Router has its zone: {}; \
+             a Router with that zone would bring it back",
+            told(lost)
+        )
+    });
+    by_records.into_iter().chain(with_zone).reduce(|one, other| format!("{one}; {other}"))
 }
 
 /// Writes statements into the conditions of the Route at `key`, if it still is the one with this uid, and bound. The answer is
@@ -286,17 +332,37 @@ pub async fn write(
         let mut conditions = status.conditions;
         let (mut changed, mut turned) = (false, Vec::new());
         for statement in statements {
+            let statement = with_label_told(statement, route);
             let before = conditions.iter().find(|condition| condition.type_ == statement.kind);
-            if before.is_none_or(|before| (before.status == "True") != statement.is_true) {
-                turned.push(statement.clone());
-            }
-            changed |= state(&mut conditions, statement, route.metadata.generation, Timestamp::now());
+            changed |= {
+                let is_turned = before.is_none_or(|before| (before.status == "True") != statement.is_true);
+                let changed = state(&mut conditions, &statement, route.metadata.generation, Timestamp::now());
+                turned.extend(is_turned.then_some(statement));
+                changed
+            };
         }
         written = changed.then_some(turned);
         changed.then(|| json!({"conditions": conditions}))
     };
     update_status(&routes, &key.name, change).await?;
     Ok(written)
+}
+
+/// A Route that has its names has another label than it would like, perhaps: then that is the reason, as it was when it
+/// was bound.
+fn with_label_told(statement: &Statement, route: &Route) -> Statement {
+    let mut statement = statement.clone();
+    if statement.kind == ADMITTED && statement.is_true {
+        let names = route.status.iter().flat_map(|status| &status.names);
+        let label = names.filter(|name| name.kind == NameKind::System).find_map(|name| name.name.split('.').next());
+        let (namespace, name) = (route.metadata.namespace.as_deref(), route.metadata.name.as_deref());
+        let subdomain = route.spec.subdomain.as_deref().filter(|subdomain| !subdomain.is_empty());
+        let other = |label| other_label(namespace.unwrap_or_default(), name.unwrap_or_default(), subdomain, label);
+        if let Some((reason, message)) = label.and_then(other) {
+            (statement.reason, statement.message) = (reason, message);
+        }
+    }
+    statement
 }
 
 /// Deletes the binding at `key`, if it has no Route by what the API says now.
@@ -306,7 +372,8 @@ pub async fn clear_binding(client: &kube::Client, key: &ObjectKey) -> kube::Resu
     // In this order: were the Route made anew and bound in between, the binding's uid would be another one.
     let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
     let route = routes.get_opt(&key.name).await?.map(|route| RouteView::new(&route));
-    if !is_stray(&BindingView::new(&binding), route.as_ref()) {
+    let view = BindingView::new(&binding);
+    if view.deleting || !is_stray(&view, route.as_ref()) {
         return Ok(None);
     }
     let preconditions = Preconditions { uid: binding.metadata.uid, resource_version: None };
@@ -334,15 +401,20 @@ mod tests {
         RouterView::new(&router, None)
     }
 
+    /// A Route as its binding leaves it.
+    fn placed() -> RouteView {
+        RouteView { bound: true, scheduled: Some(true), admitted: Some(true), ..RouteView::default() }
+    }
+
     fn said(
         route: &RouteView,
         router: Option<&RouterView>,
         hold: &Hold,
-        blocking: &[String],
+        (blocking, lost): (&[String], &[String]),
     ) -> Vec<(&'static str, bool)> {
         let binding = BindingView { router: "shard1".into(), label: "ns-app".into(), ..BindingView::default() };
         let key = ObjectKey::namespaced("ns", "app");
-        let around = Around { key: &key, router, namespace: &Labels::new(), hold, blocking };
+        let around = Around { key: &key, router, namespace: &Labels::new(), hold, blocking, lost };
         statements(route, &binding, around).iter().map(|statement| (statement.kind, statement.is_true)).collect()
     }
 
@@ -350,17 +422,18 @@ mod tests {
     fn conditions_follow_changes_and_are_silent_otherwise() {
         let router = router(json!({"routeSelector": {"matchLabels": {"tier": "gold"}}}));
         for (tier, bound, admitted, mismatch, expected) in [
-            ("gold", true, None, None, vec![]),
+            ("gold", true, Some(true), None, vec![]),
             ("gold", true, Some(true), Some(false), vec![]),
-            ("lead", true, None, None, vec![(SELECTOR_MISMATCH, true)]),
-            ("lead", true, None, Some(true), vec![]),
-            ("gold", true, None, Some(true), vec![(SELECTOR_MISMATCH, false)]),
+            ("lead", true, Some(true), None, vec![(SELECTOR_MISMATCH, true)]),
+            ("lead", true, Some(true), Some(true), vec![]),
+            ("gold", true, Some(true), Some(true), vec![(SELECTOR_MISMATCH, false)]),
+            ("gold", true, None, None, vec![(ADMITTED, true)]),
             ("gold", true, Some(false), None, vec![(ADMITTED, true)]),
             ("lead", false, Some(false), None, vec![]),
         ] {
             let labels = Labels::from([("tier".to_owned(), tier.to_owned())]).into();
-            let route = RouteView { labels, bound, admitted, mismatch, ..RouteView::default() };
-            assert_eq!(said(&route, Some(&router), &Hold::Held, &[]), expected, "{route:?}");
+            let route = RouteView { labels, bound, admitted, mismatch, ..placed() };
+            assert_eq!(said(&route, Some(&router), &Hold::Held, (&[], &[])), expected, "{route:?}");
         }
     }
 
@@ -381,24 +454,60 @@ mod tests {
             (&Hold::Free, Some(false), None),
         ] {
             let host = Some("www.shop.example".into());
-            let route = RouteView { host, bound: true, admitted, ..RouteView::default() };
+            let route = RouteView { host, admitted, ..placed() };
             let expected: Vec<_> = expected.map(|is_true| (ADMITTED, is_true)).into_iter().collect();
-            assert_eq!(said(&route, Some(&router), hold, &[]), expected, "{hold:?} {admitted:?}");
+            assert_eq!(said(&route, Some(&router), hold, (&[], &[])), expected, "{hold:?} {admitted:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_taken_away_is_put_back() {
+        let router = router(json!({}));
+        let bare = RouteView { scheduled: None, admitted: None, ..placed() };
+        let both = vec![(ADMITTED, true), (SCHEDULED, true)];
+        for (route, router, expected) in [
+            (bare.clone(), Some(&router), both),
+            (RouteView { scheduled: None, ..placed() }, Some(&router), vec![(SCHEDULED, true)]),
+            (RouteView { scheduled: Some(false), ..placed() }, Some(&router), vec![(SCHEDULED, true)]),
+            // One whose Router is gone is not said to be on it.
+            (RouteView { scheduled: None, ..placed() }, None, vec![(SCHEDULED, false)]),
+            (RouteView { bound: false, ..bare }, Some(&router), vec![]),
+        ] {
+            assert_eq!(said(&route, router, &Hold::Held, (&[], &[])), expected, "{route:?}");
+        }
+    }
+
+    #[test]
+    fn a_label_that_is_not_the_wished_for_one_is_told_of_again() {
+        let route = |label: &str| {
+            let names = json!([{"type": "system", "name": format!("{label}.shard1.v3.example")}]);
+            let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+                "metadata": {"namespace": "ns", "name": "app"}, "spec": {"to": {"kind": "Service", "name": "app"}},
+                "status": {"phase": "scheduled", "names": names}});
+            serde_json::from_value::<Route>(object).expect("a Route")
+        };
+        let admitted = |is_true| Statement { kind: ADMITTED, is_true, reason: "Admitted", message: String::new() };
+        for (label, is_true, reason) in [
+            ("ns-app", true, "Admitted"),
+            ("ns-app-0123456789", true, "LabelTaken"),
+            ("ns-app-0123456789", false, "Admitted"),
+        ] {
+            assert_eq!(with_label_told(&admitted(is_true), &route(label)).reason, reason, "{label}");
         }
     }
 
     #[test]
     fn a_router_that_goes_and_comes_back_is_told_of() {
         let router = router(json!({}));
-        let route = RouteView { bound: true, ..RouteView::default() };
-        let orphan = RouteView { router_gone: true, ..route.clone() };
+        let route = placed();
+        let orphan = RouteView { scheduled: Some(false), router_gone: true, ..route.clone() };
         for (route, router, expected) in [
             (&route, Some(&router), vec![]),
             (&route, None, vec![(SCHEDULED, false)]),
             (&orphan, None, vec![]),
             (&orphan, Some(&router), vec![(SCHEDULED, true)]),
         ] {
-            assert_eq!(said(route, router, &Hold::Held, &[]), expected, "{route:?}");
+            assert_eq!(said(route, router, &Hold::Held, (&[], &[])), expected, "{route:?}");
         }
     }
 
@@ -418,9 +527,16 @@ mod tests {
             ),
         ] {
             let router = router(json!({"dns": dns}));
-            let route = RouteView { bound: true, router_gone, ..RouteView::default() };
+            let route = RouteView { scheduled: Some(!router_gone), router_gone, ..placed() };
             let (namespace, hold) = (Labels::new(), Hold::Held);
-            let around = Around { key: &key, router: Some(&router), namespace: &namespace, hold: &hold, blocking: &[] };
+            let around = Around {
+                key: &key,
+                router: Some(&router),
+                namespace: &namespace,
+                hold: &hold,
+                blocking: &[],
+                lost: &[],
+            };
             let said = statements(&route, &binding, around);
             assert_eq!(said.len(), usize::from(expected.is_some()), "{said:?}");
             if let Some((is_true, message)) = expected {
@@ -433,19 +549,25 @@ mod tests {
     fn a_former_name_that_leads_elsewhere_is_told_of() {
         let router = router(json!({}));
         let on = |routers: &[&str]| routers.iter().map(|&router| router.to_owned()).collect::<Vec<_>>();
-        let route = RouteView { bound: true, ..RouteView::default() };
-        let blocked = |routers: &[&str]| RouteView {
-            trail_blocked: blocked("ns-app", &on(routers)).map(Box::from),
+        let route = placed();
+        let blocked = |routers: &[&str], zones: &[&str]| RouteView {
+            trail_blocked: blocked("ns-app", &on(routers), &on(zones)).map(Box::from),
             ..route.clone()
         };
-        for (route, blocking, expected) in [
-            (route.clone(), on(&[]), vec![]),
-            (route.clone(), on(&["shard2"]), vec![(TRAIL_BLOCKED, true)]),
-            (blocked(&["shard2"]), on(&["shard2"]), vec![]),
-            (blocked(&["shard2"]), on(&["shard2", "shard3"]), vec![(TRAIL_BLOCKED, true)]),
-            (blocked(&["shard2"]), on(&[]), vec![(TRAIL_BLOCKED, false)]),
+        for (route, blocking, lost, expected) in [
+            (route.clone(), on(&[]), on(&[]), vec![]),
+            (route.clone(), on(&["shard2"]), on(&[]), vec![(TRAIL_BLOCKED, true)]),
+            (blocked(&["shard2"], &[]), on(&["shard2"]), on(&[]), vec![]),
+            (blocked(&["shard2"], &[]), on(&["shard2", "shard3"]), on(&[]), vec![(TRAIL_BLOCKED, true)]),
+            (blocked(&["shard2"], &[]), on(&[]), on(&[]), vec![(TRAIL_BLOCKED, false)]),
+            (route.clone(), on(&[]), on(&["s2.example"]), vec![(TRAIL_BLOCKED, true)]),
+            (blocked(&[], &["s2.example"]), on(&[]), on(&["s2.example"]), vec![]),
+            (blocked(&[], &["s2.example"]), on(&["shard3"]), on(&["s2.example"]), vec![(TRAIL_BLOCKED, true)]),
+            (blocked(&["shard3"], &["s2.example"]), on(&["shard3"]), on(&["s2.example"]), vec![]),
+            (blocked(&[], &["s2.example"]), on(&[]), on(&[]), vec![(TRAIL_BLOCKED, false)]),
         ] {
-            assert_eq!(said(&route, Some(&router), &Hold::Held, &blocking), expected, "{route:?} {blocking:?}");
+            let said = said(&route, Some(&router), &Hold::Held, (&blocking, &lost));
+            assert_eq!(said, expected, "{route:?} {blocking:?} {lost:?}");
         }
     }
 }

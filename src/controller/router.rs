@@ -21,7 +21,9 @@ use super::live::shard::Expectation;
 use super::route::Labels;
 use super::zone::zones::examine;
 use crate::api::names::is_at_or_below;
-use crate::api::v1alpha1::router::{ACCEPTED, AddressState, DRAINED, READY, Router, RouterState, RouterStatus};
+use crate::api::v1alpha1::router::{
+    ACCEPTED, AddressState, DRAINED, READY, Router, RouterState, RouterStatus, ZONE_PUBLISHED,
+};
 use crate::client::reflector::ObjectKey;
 use crate::client::status::{Statement, state, update_status};
 use crate::compiler::inputs::RouterInput;
@@ -76,13 +78,18 @@ pub struct RouterView {
     accepted: Option<Statement>,
     /// What it says: of readiness, of its fields, of the generation, of what is on it.
     told: Told,
+    /// What it says of its zone: the condition and the serial, which others write.
+    zone: (Option<Said>, Option<u32>),
 }
+
+/// A condition's status, reason and message.
+type Said = (bool, String, String);
 
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Told {
-    ready: Option<(bool, String, String)>,
-    accepted: Option<(bool, String, String)>,
-    drained: Option<(bool, String, String)>,
+    ready: Option<Said>,
+    accepted: Option<Said>,
+    drained: Option<Said>,
     generation: Option<i64>,
     routes: Option<u32>,
     trails: Option<u32>,
@@ -105,6 +112,11 @@ impl RouterView {
             ready: Statement { kind: READY, is_true: true, reason: "Ready", message: String::new() },
             accepted: platform.map(|platform| acceptance(router, platform)),
             told: told(router),
+            zone: router
+                .status
+                .as_ref()
+                .map(|status| (said(status, ZONE_PUBLISHED), status.serial))
+                .unwrap_or_default(),
         };
         let (is_true, reason, message) = readiness(router, &view);
         let mut message = message.to_owned();
@@ -161,9 +173,28 @@ impl RouterView {
         self.dns.as_ref().is_some_and(|own| !own.eq_ignore_ascii_case(dns))
     }
 
+    /// Whether its zone is known to be `dns`.
+    pub fn has_zone(&self, dns: &str) -> bool {
+        self.dns.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(dns))
+    }
+
     /// Whether both have the same zone.
     pub fn has_zone_of(&self, other: &RouterView) -> bool {
         self.dns == other.dns
+    }
+
+    /// Whether its status says this of its zone. Where no serial is known, any that it has stays.
+    pub fn says_of_zone(&self, statement: &Statement, serial: Option<u32>) -> bool {
+        let (condition, told_serial) = &self.zone;
+        let is_told = condition.as_ref().is_some_and(|(is_true, reason, message)| {
+            (*is_true, &**reason, &**message) == (statement.is_true, statement.reason, &*statement.message)
+        });
+        is_told && (serial.is_none() || serial == *told_serial)
+    }
+
+    /// Whether both say the same of their zones.
+    pub fn says_of_zone_as(&self, other: &RouterView) -> bool {
+        self.zone == other.zone
     }
 
     /// Whether both have the same selectors.
@@ -378,16 +409,17 @@ fn undelegated<'a>(router: &'a Router, platform: &Settings) -> Option<&'a str> {
     (!is_at_or_below(zone, &platform.domain_text())).then_some(zone)
 }
 
+fn said(status: &RouterStatus, kind: &str) -> Option<Said> {
+    let found = status.conditions.iter().find(|condition| condition.type_ == kind)?;
+    Some((found.status == "True", found.reason.clone(), found.message.clone()))
+}
+
 fn told(router: &Router) -> Told {
     let Some(status) = &router.status else { return Told::default() };
-    let said = |kind: &str| {
-        let found = status.conditions.iter().find(|condition| condition.type_ == kind);
-        found.map(|found| (found.status == "True", found.reason.clone(), found.message.clone()))
-    };
     Told {
-        ready: said(READY),
-        accepted: said(ACCEPTED),
-        drained: said(DRAINED),
+        ready: said(status, READY),
+        accepted: said(status, ACCEPTED),
+        drained: said(status, DRAINED),
         generation: status.observed_generation,
         routes: status.routes,
         trails: status.trails,

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures::FutureExt as _;
+use jiff::Timestamp;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -201,6 +202,8 @@ struct Run {
     asked: Arc<Register>,
     settings: watch::Receiver<Arc<Settings>>,
     state: Option<LastGood>,
+    /// In place of a state that was refused: what of the new one must be on the disk. Known when all zones are made.
+    renewed: Option<u64>,
     zones: Option<Zones>,
     /// Whether the ledger had our parent zone when all was listed.
     is_in_ledger: bool,
@@ -243,6 +246,7 @@ impl Run {
             asked,
             settings,
             state: None,
+            renewed: None,
             zones: None,
             is_in_ledger: false,
             routers: Hold::new(Rules::routers(share)),
@@ -267,7 +271,7 @@ impl Run {
             tracing::error!("last-good state: {problem}");
         }
         if aside.is_some() {
-            run.status.set_last_good_refused();
+            run.status.set_last_good_refused(Timestamp::now());
             run.status.set_hindrance(Some("the last-good state could not be used".to_owned()));
             tracing::error!("without a last-good state the platform's names are SERVFAIL until the API was heard");
         }
@@ -705,11 +709,25 @@ impl Run {
     fn keep_house(&mut self) {
         self.db.reclaim();
         self.tell_held();
+        self.replace_refused();
         let Some(verdicts) = self.zones.as_mut().and_then(Zones::changed_verdicts) else { return };
         for verdict in &verdicts {
             self.tell(verdict.clone());
         }
         self.status.set_verdicts(verdicts);
+    }
+
+    /// A state that was refused at the start is replaced when all zones were made since, and all that is on the disk.
+    fn replace_refused(&mut self) {
+        let Some(state) = self.state.as_ref().filter(|_| self.status.is_last_good_refused() && self.status.is_ready())
+        else {
+            return;
+        };
+        let mark = *self.renewed.get_or_insert_with(|| state.mark());
+        if state.is_stored(mark) {
+            self.status.set_last_good_again();
+            tracing::info!("a new last-good state is on the disk");
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -250,8 +251,11 @@ fn synced(page: &mut Page<'_>, status: &Status) -> Result<(), fmt::Error> {
     let failing = [(vec![], i64::from(status.is_last_good_failing()))];
     page.gauge("last_good_failing", "Whether the last-good state cannot be written", &failing)?;
     let refused = [(vec![], i64::from(status.is_last_good_refused()))];
-    let told = "Whether the last-good state found at the start was damaged or of another platform, and moved aside";
+    let told = "Whether the last-good state found at the start was damaged or of another platform, and no new one is on the disk yet";
     page.gauge("last_good_refused", told, &refused)?;
+    let told = "When a last-good state was damaged or of another platform and moved aside, in seconds since the epoch; 0: not since the start";
+    let at = status.last_good_refused_at().map_or(0, Timestamp::as_second);
+    page.gauge("last_good_refused_time_seconds", told, &[(vec![], at)])?;
     let held = status.held();
     let sum = |count: fn(&Held) -> usize| -> Rows<'_, i64> {
         let row = |kind: BrakeKind| {

@@ -44,6 +44,7 @@ pub fn told(settings: &Settings, platform: &compiler::Settings, asked: &[SocketA
         drain_rate: settings.drain_rate,
         trail_minimum_seconds: seconds(settings.trail_minimum),
         trail_quiet_seconds: seconds(settings.trail_quiet.unwrap_or_default()),
+        name_quarantine_max: Some(settings.name_quarantine_max),
     }
 }
 

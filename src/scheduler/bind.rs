@@ -173,7 +173,7 @@ impl Binder {
         }
         if let Some(most) = plan.labels_kept {
             let tried = if plan.host_is_own { 1 } else { usize::MAX };
-            if !has_a_claim(&self.client, labels(plan, &holder).take(tried), &holder, Timestamp::now()).await? {
+            if !has_a_claim(&self.client, labels_of(plan, &holder).take(tried), &holder, Timestamp::now()).await? {
                 return Ok(Outcome::LabelsKept { most });
             }
         }
@@ -223,7 +223,7 @@ impl Binder {
     /// Creates the binding with the label that the route would have before any other, which our own server claims for it;
     /// `None` if that is refused.
     async fn claim_and_bind(&self, plan: &Plan, holder: &Holder, term: &Term) -> kube::Result<Option<Outcome>> {
-        let Some(label) = labels(plan, holder).next() else { return Ok(None) };
+        let Some(label) = labels_of(plan, holder).next() else { return Ok(None) };
         let Some(binding) = self.binding(plan, &label, term.fencing()) else { return Ok(None) };
         match write::create(&self.client, plan.key.namespace.as_deref(), &binding).await {
             Ok(()) => Ok(Some(Outcome::Bound { label })),
@@ -234,7 +234,7 @@ impl Binder {
 
     /// The label that the route has from now on.
     async fn claim_label(&self, plan: &Plan, holder: &Holder) -> kube::Result<Result<String, Outcome>> {
-        for label in labels(plan, holder) {
+        for label in labels_of(plan, holder) {
             match self.claim(ClaimKind::Label, &label, holder).await? {
                 Claimed::Ours => return Ok(Ok(label)),
                 Claimed::Gone => return Ok(Err(Outcome::Changed)),
@@ -306,6 +306,14 @@ impl Binder {
                 409 if status.is_already_exists() => {
                     return Ok(match bindings.get_opt(&plan.key.name).await? {
                         Some(existing) if plan.route.uid == *existing.spec.route_uid => Outcome::AlreadyBound,
+                        Some(existing) if existing.metadata.deletion_timestamp.is_some() => {
+                            let finalizers = existing.metadata.finalizers.unwrap_or_default().join(", ");
+                            let error = format!(
+                                "the RouteBinding of a former Route of this name is being deleted, and its finalizers hold it: \
+                                 {finalizers}"
+                            );
+                            Outcome::Failed { answered: true, error }
+                        }
                         // An earlier Route's, which is about to be cleared away.
                         _ => Outcome::Changed,
                     });
@@ -330,12 +338,16 @@ impl Binder {
     }
 }
 
-/// The labels that the route may have, the first of them that is free.
-fn labels(plan: &Plan, holder: &Holder) -> impl Iterator<Item = String> + use<> {
-    let wanted = names::wanted_label(&holder.namespace, &holder.name, plan.route.subdomain.as_deref());
-    let shortened = names::shortened_label(&holder.namespace, &holder.name, &wanted);
+fn labels_of(plan: &Plan, holder: &Holder) -> impl Iterator<Item = String> + use<> {
+    labels(&holder.namespace, &holder.name, plan.route.subdomain.as_deref())
+}
+
+/// The labels that a route may have, the first of them that is free.
+pub(super) fn labels(namespace: &str, name: &str, subdomain: Option<&str>) -> impl Iterator<Item = String> + use<> {
+    let wanted = names::wanted_label(namespace, name, subdomain);
+    let shortened = names::shortened_label(namespace, name, &wanted);
     // Somebody may have asked for just the shortened label as a subdomain: cut and hashed once more it is a third try,
     // as stable as the second.
-    let other = names::shortened_label(&holder.namespace, &holder.name, &format!("x-{shortened}"));
+    let other = names::shortened_label(namespace, name, &format!("x-{shortened}"));
     [wanted, shortened, other].into_iter().filter(|label| names::is_label_to_have(label))
 }

@@ -6,7 +6,7 @@
 //! | Router gone | has it no more | wakes the routes that it may have kept from their host, or that are to be on it |
 //! | Router draining, or not any more | | its routes get in line to leave, or need not |
 //! | Namespace | | wakes its routes, also for a changed quota |
-//! | Route new or different | | looks at it |
+//! | Route new or different, or robbed of a condition | | looks at it |
 //! | Route bound, or gone | | lets it go |
 //! | Route bound and asked to move | | looks at it |
 //! | Route on a draining Router different | | gets in line to leave once more |
@@ -125,7 +125,7 @@ impl Scheduler {
             self.leave_line(&key, before);
         }
         if now.bound && !now.deleting && self.is_to_move(&key, &now) {
-            if before.is_none_or(|before| !now.decides_as(&before)) {
+            if is_news(before.as_deref(), &now) {
                 self.queue.push(key);
             }
         } else if now.bound || now.deleting {
@@ -145,7 +145,7 @@ impl Scheduler {
             if !self.drain.holds(&key) {
                 self.take_back(&key, &now);
             }
-        } else if before.is_none_or(|before| !now.decides_as(&before)) {
+        } else if is_news(before.as_deref(), &now) {
             if now.host.is_some() {
                 self.lines.arrive(&key);
             }
@@ -198,4 +198,10 @@ impl Scheduler {
             self.queue.push(key);
         }
     }
+}
+
+/// Whether a route is to be looked at now, as it was `before`: it is another one, or its conditions are to be said
+/// again.
+fn is_news(before: Option<&RouteFacts>, now: &RouteFacts) -> bool {
+    before.is_none_or(|before| !now.decides_as(before) || before.says_more_than(now))
 }

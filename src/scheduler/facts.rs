@@ -68,6 +68,13 @@ impl RouteFacts {
             && self.subdomain == other.subdomain
             && self.labels == other.labels
     }
+
+    /// Whether a condition of the other one is missing that this one has.
+    pub fn says_more_than(&self, other: &RouteFacts) -> bool {
+        let conditions = |facts: &RouteFacts| [facts.scheduled, facts.admitted, facts.moving];
+        let mut both = conditions(self).into_iter().zip(conditions(other));
+        both.any(|(own, other)| own.is_some() && other.is_none())
+    }
 }
 
 /// A condition, small enough to compare.

@@ -4,17 +4,21 @@
 //! routes would go where. It decides by the same function as the scheduler, in the same order, so that for the strategies of ours the
 //! scheduler does what was foretold if nothing else happens meanwhile. Webhooks are not asked.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use tokio::time::Instant;
 
+use super::bind::labels;
 use super::decision::{Nowhere, Placement, decide, decide_asked};
 use super::facts::{BindingFacts, NamespaceFacts, RouteFacts, RouterFacts};
 use super::filter::Wish;
+use super::quarantine::{self, Quarantined};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::Strategy;
 use crate::api::names::{self, takes_names_of};
+use crate::api::v1alpha1::name_claim::{ClaimKind, NameClaim};
 use crate::api::v1alpha1::route::{ADMITTED, Route};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::{Router, RouterState};
@@ -31,6 +35,17 @@ pub struct Forecast {
     /// Why routes are not admitted: their condition `Admitted`, where that is false.
     refused: BTreeMap<ObjectKey, Nowhere>,
     bindings: BTreeMap<ObjectKey, Bound>,
+    /// The labels of these.
+    labels: HashSet<String>,
+    /// Labels in quarantine, and whose they were.
+    kept: HashMap<String, Kept>,
+    quarantined: Quarantined,
+}
+
+/// A label in quarantine.
+struct Kept {
+    holder: ObjectKey,
+    until: Timestamp,
 }
 
 /// A route that has a Router.
@@ -40,7 +55,7 @@ pub struct Bound {
     pub facts: BindingFacts,
     /// The Router's zone.
     pub dns: String,
-    /// The route's label; that which it wants, if the forecast has placed it.
+    /// The route's label; that which it would get, if the forecast has placed it.
     pub label: String,
 }
 
@@ -66,6 +81,25 @@ impl Forecast {
             routes: BTreeMap::new(),
             refused: BTreeMap::new(),
             bindings: BTreeMap::new(),
+            labels: HashSet::new(),
+            kept: HashMap::new(),
+            quarantined: Quarantined::new(u32::MAX),
+        }
+    }
+
+    /// With so many labels in quarantine a namespace gets no new one. To be called before any claim is added.
+    pub fn with_quarantined_max(mut self, most: u32) -> Self {
+        self.quarantined = Quarantined::new(most);
+        self
+    }
+
+    /// Adds a NameClaim, which matters if it is of a label in quarantine.
+    pub fn set_claim(&mut self, claim: NameClaim) {
+        let spec = claim.spec;
+        if let Some(until) = spec.quarantine_until.filter(|_| spec.kind == ClaimKind::Label) {
+            self.quarantined.count(&spec.holder.namespace);
+            let holder = ObjectKey::namespaced(&spec.holder.namespace, &spec.holder.name);
+            self.kept.insert(spec.value.to_ascii_lowercase(), Kept { holder, until: until.0 });
         }
     }
 
@@ -110,6 +144,7 @@ impl Forecast {
         let (dns, label) = (binding.spec.dns.clone(), binding.spec.label.clone());
         let facts = BindingFacts::from(&binding);
         self.snapshot.bound(&key, &facts);
+        self.labels.insert(label.to_ascii_lowercase());
         self.bindings.insert(key, Bound { facts, dns, label });
     }
 
@@ -168,6 +203,27 @@ impl Forecast {
         keys.iter().filter_map(|(_, key)| self.step(key, decide)).collect()
     }
 
+    /// The label that a route without one would get, as far as bindings and quarantine tell.
+    fn label(&self, key: &ObjectKey, route: &RouteFacts, host_is_own: bool) -> Label {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let tried = if host_is_own { 1 } else { usize::MAX };
+        let now = Timestamp::now();
+        for label in labels(namespace, &key.name, route.subdomain.as_deref()).take(tried) {
+            let label = label.to_ascii_lowercase();
+            match self.kept.get(&label) {
+                Some(kept) if kept.holder == *key || kept.until <= now => return Label::Some(label),
+                Some(_) => {}
+                None if self.labels.contains(&label) => {}
+                None => {
+                    let most = self.quarantined.is_full(namespace);
+                    return most.map_or(Label::Some(label), |most| Label::None { most });
+                }
+            }
+        }
+        // All are others': it is found out when they are claimed.
+        Label::Other
+    }
+
     fn step(
         &mut self,
         key: &ObjectKey,
@@ -196,26 +252,55 @@ impl Forecast {
         if let Some(refusal) = self.refused.get(key).filter(|_| from.is_none()) {
             return Some(Step { key: key.clone(), from: None, outcome: Err(refusal.clone()) });
         }
-        let outcome = decide(&Wish { key, route, namespace, platform_host, leaving }, &self.snapshot);
+        let mut outcome = decide(&Wish { key, route, namespace, platform_host, leaving }, &self.snapshot);
+        let label = from.is_none().then(|| self.label(key, route, platform_host.is_some()));
+        if let (Ok(_), Some(Label::None { most })) = (&outcome, &label) {
+            let (reason, message) = quarantine::refusal(*most);
+            outcome = Err(Nowhere { reason, message });
+        }
         if let Ok(placement) = &outcome {
             self.snapshot.assume(key.clone(), &placement.router, self.now);
             if let Some(before) = &from {
                 self.snapshot.unbound(key, before);
             }
-            let wanted = || {
-                let namespace = key.namespace.as_deref().unwrap_or_default();
-                Bound {
-                    facts: BindingFacts { route_uid: route.uid.clone(), ..BindingFacts::default() },
-                    dns: String::new(),
-                    label: names::wanted_label(namespace, &key.name, route.subdomain.as_deref()),
+            let label = match label {
+                Some(Label::Some(label)) => label,
+                _ => {
+                    let namespace = key.namespace.as_deref().unwrap_or_default();
+                    names::wanted_label(namespace, &key.name, route.subdomain.as_deref())
                 }
             };
-            let bound = self.bindings.entry(key.clone()).or_insert_with(wanted);
+            // One that comes back from quarantine makes room there.
+            if from.is_none()
+                && self.labels.insert(label.clone())
+                && let Some(kept) = self.kept.remove(&label)
+            {
+                self.quarantined.discount(kept.holder.namespace.as_deref().unwrap_or_default());
+            }
+            let fresh = || Bound {
+                facts: BindingFacts { route_uid: route.uid.clone(), ..BindingFacts::default() },
+                dns: String::new(),
+                label,
+            };
+            let bound = self.bindings.entry(key.clone()).or_insert_with(fresh);
             bound.facts.router = slim::text(&placement.router);
             bound.dns.clone_from(&placement.dns);
         }
         Some(Step { key: key.clone(), from: from.map(|from| from.router.to_string()), outcome })
     }
+}
+
+/// What a route that has no label would get.
+enum Label {
+    /// This one.
+    Some(String),
+    /// None: so many are in quarantine for its namespace, and that is as many as may be.
+    None {
+        /// How many.
+        most: u32,
+    },
+    /// That is not known here.
+    Other,
 }
 
 /// Why a Route is not admitted, if its status says so.
@@ -282,6 +367,56 @@ mod tests {
         assert_eq!(forecast.router("s3").map(|(router, _)| router.state), Some(RouterState::Draining));
         let asked = forecast.move_route(&ObjectKey::namespaced("shop", "b"), "s2").expect("it is there");
         assert_eq!(asked.outcome.expect_err("it is being deleted").reason, "Deleting");
+    }
+
+    #[test]
+    fn a_namespace_with_too_many_names_in_quarantine_gets_no_new_one() {
+        let mut forecast = Forecast::new("v3.example", Instant::now()).with_quarantined_max(2);
+        let spec = json!({"addresses": [{"ip": "192.0.2.1"}]});
+        forecast.set_router(object("Router", json!({"name": "s1"}), spec, Value::Null));
+        let in_quarantine = |namespace: &str, name: &str, until: &str| {
+            let label = format!("{namespace}-{name}");
+            let holder = json!({"namespace": namespace, "name": name, "uid": "old"});
+            let spec = json!({"type": "label", "value": label, "holder": holder, "since": "2020-01-01T00:00:00Z",
+                "releasedAt": "2020-01-01T00:00:00Z", "quarantineUntil": until});
+            object::<NameClaim>("NameClaim", json!({"name": format!("label-{label}")}), spec, Value::Null)
+        };
+        for (namespace, name) in [("shop", "back"), ("shop", "other"), ("blog", "one")] {
+            forecast.set_claim(in_quarantine(namespace, name, "9999-01-01T00:00:00Z"));
+        }
+        for (at, (namespace, name, subdomain)) in [
+            ("shop", "first", ""),
+            ("blog", "new", ""),
+            // It wants another's, and so needs a new one.
+            ("shop", "second", "shop-other"),
+            ("shop", "back", ""),
+            ("shop", "third", ""),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let metadata = json!({"namespace": namespace, "name": name, "uid": name,
+                "creationTimestamp": format!("2026-01-01T00:00:0{at}Z")});
+            forecast.set_route(object("Route", metadata, json!({"subdomain": subdomain}), Value::Null));
+        }
+        let mut place = || {
+            let steps = forecast.place(StrategyName::Weighted.strategy());
+            let told = steps.iter().map(|step| {
+                (step.key.name.clone(), step.outcome.as_ref().map_or_else(|nowhere| nowhere.reason, |_| "placed"))
+            });
+            told.collect::<Vec<_>>()
+        };
+        let told = |told: &[(&str, &'static str)]| -> Vec<_> {
+            told.iter().map(|(name, told)| ((*name).to_owned(), *told)).collect()
+        };
+        let kept = "NamesInQuarantine";
+        // What comes back makes room for one that comes after it.
+        let expected = [("first", kept), ("new", "placed"), ("second", kept), ("back", "placed"), ("third", "placed")];
+        assert_eq!(place(), told(&expected));
+        assert_eq!(place(), told(&[("first", "placed"), ("second", "placed")]), "one is in quarantine, and two may be");
+        let label = |name: &str| forecast.bound(&ObjectKey::namespaced("shop", name)).map(|bound| bound.label.clone());
+        assert_eq!(label("back").as_deref(), Some("shop-back"));
+        assert!(label("second").is_some_and(|label| label.starts_with("shop-other-")));
     }
 
     #[test]

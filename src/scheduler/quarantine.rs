@@ -56,9 +56,7 @@ impl Quarantined {
         let mut less: Vec<Box<str>> = before.chain(&gone).map(|facts| facts.namespace.clone()).collect();
         let were_full: Vec<bool> = less.iter().map(|namespace| self.is_full(namespace).is_some()).collect();
         less.iter().for_each(|namespace| self.discount(namespace));
-        for applied in &applied {
-            *self.counts.entry(applied.now.namespace.clone()).or_default() += 1;
-        }
+        applied.iter().for_each(|applied| self.count(&applied.now.namespace));
         let mut were_full = were_full.into_iter();
         less.retain(|namespace| were_full.next() == Some(true) && self.is_full(namespace).is_none());
         less.sort_unstable();
@@ -66,7 +64,13 @@ impl Quarantined {
         less.into_iter().map(String::from).collect()
     }
 
-    fn discount(&mut self, namespace: &str) {
+    /// One more of a namespace.
+    pub fn count(&mut self, namespace: &str) {
+        *self.counts.entry(namespace.into()).or_default() += 1;
+    }
+
+    /// One less of a namespace.
+    pub fn discount(&mut self, namespace: &str) {
         if let Some(count) = self.counts.get_mut(namespace) {
             *count -= 1;
             if *count == 0 {

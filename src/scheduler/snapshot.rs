@@ -7,7 +7,7 @@
 //! A [`Snapshot`] is changed by events and read by decisions, never both at once; the decision itself takes it by shared
 //! reference and is a pure function.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -44,16 +44,44 @@ pub struct Shard {
     pub router: Option<RouterFacts>,
     /// Routes bound to it, assumed ones included.
     pub routes: u32,
-    /// When it was last given a route; 0: never.
+    /// When it was last given a route: the newest of the turns that count, and of those that are being carried out; 0:
+    /// never.
     pub last_turn: u64,
+    /// The turns that this is the newest of.
+    pub turns: Turns,
+}
+
+/// The turns of a Router.
+#[derive(Debug, Default)]
+pub struct Turns {
+    /// The newest that counts for good.
+    taken: u64,
+    /// Those that are being carried out.
+    open: BTreeSet<u64>,
+}
+
+impl Shard {
+    fn open(&mut self, turn: u64) {
+        self.turns.open.insert(turn);
+        self.last_turn = self.last_turn.max(turn);
+    }
+
+    fn take(&mut self, turn: u64) {
+        self.turns.taken = self.turns.taken.max(turn);
+        self.close(turn);
+    }
+
+    /// A turn is not being carried out any more. If it was not taken, it never was.
+    fn close(&mut self, turn: u64) {
+        self.turns.open.remove(&turn);
+        self.last_turn = self.turns.taken.max(self.turns.open.last().copied().unwrap_or(0));
+    }
 }
 
 #[derive(Debug)]
 struct Assumed {
     router: String,
     turn: u64,
-    /// The Router's last turn before.
-    previous_turn: u64,
     since: Instant,
 }
 
@@ -133,22 +161,20 @@ impl Snapshot {
     /// The mirror shows a binding.
     pub fn bound(&mut self, key: &ObjectKey, binding: &BindingFacts) {
         let assumed = self.assumed.remove(key);
-        if let Some(assumed) = &assumed {
-            self.discount(key, &assumed.router);
-        }
-        self.count(key);
         // A turn of our own was counted when it was decided, in the order of decisions. The store's order may differ a
         // little, and taking it over would break the circle.
-        let ours = assumed.is_some_and(|assumed| *assumed.router == *binding.router);
+        let ours = assumed.as_ref().filter(|assumed| *assumed.router == *binding.router).map(|assumed| assumed.turn);
+        if let Some(assumed) = &assumed {
+            self.end(key, assumed, ours.is_some());
+        }
+        self.count(key);
         self.last_turn = self.last_turn.max(binding.turn);
         if !self.shards.contains_key(&*binding.router) {
             self.shards.insert(binding.router.to_string(), Shard::default());
         }
         let shard = self.shards.get_mut(&*binding.router).expect("it is there by now");
         shard.routes += 1;
-        if !ours {
-            shard.last_turn = shard.last_turn.max(binding.turn);
-        }
+        shard.take(ours.unwrap_or(binding.turn));
     }
 
     /// The mirror shows that a binding is gone.
@@ -163,18 +189,20 @@ impl Snapshot {
         self.last_turn += 1;
         let shard = self.shards.entry(router.to_owned()).or_default();
         shard.routes += 1;
-        let previous_turn = std::mem::replace(&mut shard.last_turn, self.last_turn);
-        let assumed = Assumed { router: router.to_owned(), turn: self.last_turn, previous_turn, since: now };
-        self.assumed.insert(key, assumed);
+        shard.open(self.last_turn);
+        self.assumed.insert(key, Assumed { router: router.to_owned(), turn: self.last_turn, since: now });
     }
 
-    /// It was not carried out. The Router gets its turn back, unless it had another since.
+    /// It was not carried out: to the Router it is as if it had not had that turn.
     pub fn forget(&mut self, key: &ObjectKey) {
-        let Some(assumed) = self.assumed.remove(key) else { return };
-        if let Some(shard) = self.shards.get_mut(&assumed.router)
-            && shard.last_turn == assumed.turn
-        {
-            shard.last_turn = assumed.previous_turn;
+        if let Some(assumed) = self.assumed.remove(key) {
+            self.end(key, &assumed, false);
+        }
+    }
+
+    fn end(&mut self, key: &ObjectKey, assumed: &Assumed, is_taken: bool) {
+        if let Some(shard) = self.shards.get_mut(&assumed.router) {
+            if is_taken { shard.take(assumed.turn) } else { shard.close(assumed.turn) }
         }
         self.discount(key, &assumed.router);
     }
@@ -192,7 +220,7 @@ impl Snapshot {
         let expired: Vec<ObjectKey> = self.assumed.iter().filter_map(expired).collect();
         for key in expired {
             if let Some(assumed) = self.assumed.remove(&key) {
-                self.discount(&key, &assumed.router);
+                self.end(&key, &assumed, true);
             }
         }
     }
@@ -270,6 +298,31 @@ mod tests {
         snapshot.bound(&key, &binding("shard2", 50));
         assert_eq!((snapshot.routes("shard1"), snapshot.routes("shard2")), (1, 1));
         assert_eq!(snapshot.routes_of_namespace("ns"), 2);
+    }
+
+    #[test]
+    fn turns_that_come_to_nothing_never_were() {
+        let key = |name: &str| ObjectKey::namespaced("ns", name);
+        // The order in which they come to nothing makes no difference.
+        for order in [["a", "b"], ["b", "a"]] {
+            let mut snapshot = Snapshot::default();
+            snapshot.bound(&key("old"), &binding("shard1", 40));
+            for name in ["a", "b", "c"] {
+                snapshot.assume(key(name), "shard1", Instant::now());
+            }
+            assert_eq!(snapshot.shards["shard1"].last_turn, 43);
+            order.iter().for_each(|name| snapshot.forget(&key(name)));
+            assert_eq!(snapshot.shards["shard1"].last_turn, 43);
+            snapshot.forget(&key("c"));
+            assert_eq!(snapshot.shards["shard1"].last_turn, 40, "{order:?}");
+            // One that was confirmed counts whatever becomes of those before it.
+            snapshot.assume(key("d"), "shard1", Instant::now());
+            snapshot.assume(key("e"), "shard1", Instant::now());
+            snapshot.bound(&key("e"), &binding("shard1", 99));
+            snapshot.forget(&key("d"));
+            assert_eq!(snapshot.shards["shard1"].last_turn, 45, "{order:?}");
+            assert!(snapshot.shards["shard1"].turns.open.is_empty());
+        }
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod server;
 mod service;
 mod split;
 mod stale;
+mod statuses;
 mod tools;
 mod tracing;
 mod unbound;

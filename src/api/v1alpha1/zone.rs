@@ -64,6 +64,9 @@ pub struct ZonePlatform {
     /// For how long nobody must have asked for a former name before it ends, in seconds; 0: that makes no difference.
     #[serde(default)]
     pub trail_quiet_seconds: u32,
+    /// How many labels may be in quarantine for a namespace that is to get new ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name_quarantine_max: Option<u32>,
 }
 
 /// A name server.

@@ -286,7 +286,11 @@ impl<'a> Writer<'a> {
     ) -> Result<Change, ApiError> {
         let (mut new, mut causes) = match part {
             Part::Main => self.prepare_main(old, wanted)?,
-            Part::Status => (with_member(old, wanted, "status"), Vec::new()),
+            Part::Status => {
+                let mut new = with_member(old, wanted, "status");
+                self.kind.rules.prepare_status(&self.context(), old, &mut new);
+                (new, Vec::new())
+            }
             Part::Finalize => (with_member(old, wanted, "spec"), Vec::new()),
         };
         let subresource = if part == Part::Status { Some("status") } else { None };

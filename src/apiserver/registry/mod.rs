@@ -4,8 +4,8 @@
 //!
 //! 1. `schema::parse_json`, `schema::prune` (unknown fields), and the verb's own work (patch, merge, server-side apply);
 //! 2. [`Rules::validate_sent_status`] on what the client sent as `status`, then the stored status takes its place;
-//! 3. [`Rules::prepare_create`] or [`Rules::prepare_update`], then `apply::track_update` (which fills in the defaults of the
-//!    schema) unless it was a server-side apply, then `schema::apply_defaults`;
+//! 3. [`Rules::prepare_create`], [`Rules::prepare_update`] or [`Rules::prepare_status`], then `apply::track_update`
+//!    (which fills in the defaults of the schema) unless it was a server-side apply, then `schema::apply_defaults`;
 //! 4. `schema::validate`, [`metadata::validate`], and the kind's own `validate_…`: all causes together make one answer;
 //! 5. [`Rules::before_commit`], and the commit with all the side writes.
 
@@ -312,6 +312,9 @@ pub trait Rules: Send + Sync {
 
     /// Sets what the server keeps of an object when it is replaced.
     fn prepare_update(&self, _context: &Context<'_>, _old: &Value, _new: &mut Value) {}
+
+    /// Sets what the server keeps of a status when it is replaced.
+    fn prepare_status(&self, _context: &Context<'_>, _old: &Value, _new: &mut Value) {}
 
     /// The faults of a new object beyond its schema.
     fn validate_create(&self, _context: &Context<'_>, _object: &Value) -> Vec<Cause> {

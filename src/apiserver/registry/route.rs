@@ -441,16 +441,19 @@ async fn host_in_zone(host: &Value, route: &Value, reader: &dyn Reader) -> Resul
     }
 }
 
-/// A Route takes its RouteBinding with it.
+/// A Route takes its RouteBinding with it, unless a finalizer holds that.
 async fn binding_of(context: &Context<'_>, route: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
     let name = route["metadata"]["name"].as_str().unwrap_or_default();
     let binding = reader.get("RouteBinding", context.namespace, name).await?;
+    let is_held = |binding: &Value| binding["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
     let write = binding.map(|binding| SideWrite {
         kind: "RouteBinding",
         namespace: context.namespace.map(str::to_owned),
         name: name.to_owned(),
         expect: binding["metadata"]["resourceVersion"].as_str().map(str::to_owned),
-        effect: Effect::Delete,
+        // Whoever put a finalizer there is not done with it. The keeper of placement marks it for deletion, as
+        // Kubernetes does with what an object that has gone leaves behind.
+        effect: if is_held(&binding) { Effect::Keep } else { Effect::Delete },
     });
     Ok(write.into_iter().collect())
 }
@@ -708,17 +711,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_route_takes_its_binding_with_it() {
-        let binding =
-            json!({"kind": "RouteBinding", "metadata": {"name": "r", "namespace": "n", "resourceVersion": "7"}});
         let (old, options) = (route(json!({})), json!({}));
         let context = context();
         let delete = || Operation::Delete { old: &old, options: &options };
-        let writes = Routes.before_commit(&context, delete(), &Objects::new(vec![binding])).await.unwrap();
-        assert_eq!(writes.len(), 1);
-        assert_eq!(
-            (writes[0].kind, writes[0].expect.as_deref(), &writes[0].effect),
-            ("RouteBinding", Some("7"), &Effect::Delete)
-        );
+        for (finalizers, effect) in
+            [(Value::Null, Effect::Delete), (json!([]), Effect::Delete), (json!(["example.com/hold"]), Effect::Keep)]
+        {
+            let metadata = json!({"name": "r", "namespace": "n", "resourceVersion": "7", "finalizers": finalizers});
+            let objects = Objects::new(vec![json!({"kind": "RouteBinding", "metadata": metadata})]);
+            let writes = Routes.before_commit(&context, delete(), &objects).await.unwrap();
+            assert_eq!(writes.len(), 1);
+            let write = (writes[0].kind, writes[0].expect.as_deref(), &writes[0].effect);
+            assert_eq!(write, ("RouteBinding", Some("7"), &effect), "{finalizers}");
+        }
         assert!(Routes.before_commit(&context, delete(), &Objects::new(vec![])).await.unwrap().is_empty());
     }
 }

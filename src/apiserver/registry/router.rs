@@ -148,6 +148,14 @@ impl Rules for Routers {
         keep_ttl_horizon(context, old, new);
     }
 
+    fn prepare_status(&self, context: &Context<'_>, old: &Value, new: &mut Value) {
+        // Nobody else knows it, and names of routes that leave would end before caches forget their addresses.
+        let horizon = |router: &Value| horizon(router).filter(|horizon| *horizon > context.now);
+        if let Some(kept) = horizon(old).filter(|kept| horizon(new).is_none_or(|sent| sent < *kept)) {
+            set_horizon(new, kept);
+        }
+    }
+
     fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
         let spec = &object["spec"];
         let mut causes: Vec<Cause> = dns_fault(context, &spec["dns"]).into_iter().collect();
@@ -216,13 +224,21 @@ fn keep_ttl_horizon(context: &Context<'_>, old: &Value, new: &mut Value) {
     let (Some(before), Some(after)) = (old["spec"]["ttl"].as_i64(), new["spec"]["ttl"].as_i64()) else { return };
     let horizon = context.now.checked_add(SignedDuration::from_secs(before)).ok().filter(|_| after < before);
     let Some(horizon) = horizon else { return };
-    let noted = new["status"]["ttlHorizon"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
-    if noted.is_none_or(|noted| noted < horizon) {
-        if !new["status"].is_object() {
-            new["status"] = json!({});
-        }
-        new["status"]["ttlHorizon"] = Value::from(horizon.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    if self::horizon(new).is_none_or(|noted| noted < horizon) {
+        set_horizon(new, horizon);
     }
+}
+
+/// The time of `status.ttlHorizon`.
+fn horizon(router: &Value) -> Option<Timestamp> {
+    router["status"]["ttlHorizon"].as_str()?.parse().ok()
+}
+
+fn set_horizon(router: &mut Value, horizon: Timestamp) {
+    if !router["status"].is_object() {
+        router["status"] = json!({});
+    }
+    router["status"]["ttlHorizon"] = Value::from(horizon.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
 }
 
 /// What is wrong with the zone's name by itself and against the platform's own zones.
@@ -451,7 +467,7 @@ pub async fn taken_names(
 async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let name = router["metadata"]["name"].as_str().unwrap_or_default();
     let bound = reader.count("RouteBinding", "spec.router", name).await?;
-    let trails = trails_through(name, reader).await?;
+    let trails = trails_through(name, &router["spec"]["dns"], reader).await?;
     let held = held_back(reader).await?;
     let count = bound + trails.len() + held;
     if count == 0 {
@@ -514,10 +530,14 @@ async fn held_back(reader: &dyn Reader) -> Result<usize, ApiError> {
 
 /// Until when each former name in the Router's zone leads to a route that has left it. Looked for in all bindings: a Router is
 /// not deleted often.
-async fn trails_through(router: &str, reader: &dyn Reader) -> Result<Vec<String>, ApiError> {
+async fn trails_through(router: &str, dns: &Value, reader: &dyn Reader) -> Result<Vec<String>, ApiError> {
     let bindings = reader.list("RouteBinding", None).await?;
     let trails = bindings.iter().flat_map(|binding| binding["spec"]["trails"].as_array().into_iter().flatten());
-    let through = trails.filter(|trail| trail["router"] == router);
+    // Those of a former Router of this name, which had another zone, went with that.
+    let zone =
+        |trail: &Value| trail["name"].as_str().and_then(|name| name.split_once('.')).map(|(_, zone)| zone.to_owned());
+    let is_its = |trail: &&Value| zone(trail).is_none_or(|zone| dns.as_str().is_none_or(|dns| zone == dns));
+    let through = trails.filter(|trail| trail["router"] == router).filter(is_its);
     Ok(through.map(|trail| trail["until"].as_str().unwrap_or_default().to_owned()).collect())
 }
 
@@ -690,10 +710,32 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_horizon_outlives_a_status_without_it() {
+        let with = |horizon: &str| {
+            let mut router = router("shard1", json!({}));
+            router["status"] = json!({"ttlHorizon": horizon});
+            router
+        };
+        let (noon, one, two) = ("2026-01-01T12:00:00Z", "2026-01-01T14:00:00Z", "2026-01-01T15:00:00Z");
+        for (stored, sent, kept) in [
+            (one, Value::Null, Some(one)),
+            (one, json!({}), Some(one)),
+            (one, json!({"ttlHorizon": noon}), Some(one)),
+            (one, json!({"ttlHorizon": two}), Some(two)),
+            (noon, json!({}), None),
+        ] {
+            let mut new = router("shard1", json!({}));
+            new["status"] = sent.clone();
+            Routers.prepare_status(&context(), &with(stored), &mut new);
+            assert_eq!(new["status"]["ttlHorizon"].as_str(), kept, "{stored} {sent}");
+        }
+    }
+
     #[tokio::test]
     async fn a_router_through_whose_zone_trails_lead_is_not_deleted_unknowingly() {
-        let trail =
-            |router: &str, until: &str| json!({"name": "n-a.x", "router": router, "since": until, "until": until});
+        let trail_in = |zone: &str, router: &str, until: &str| json!({"name": format!("n-a.{zone}"), "router": router, "since": until, "until": until});
+        let trail = |router: &str, until: &str| trail_in("s1.v3.example", router, until);
         let binding = |name: &str, trails: Value| {
             json!({"kind": "RouteBinding", "metadata": {"name": name, "namespace": "n"},
             "spec": {"router": "shard2", "trails": trails}})
@@ -701,6 +743,8 @@ mod tests {
         let objects = Objects::new(vec![
             binding("a", json!([trail("shard1", "2026-01-02T00:00:00Z"), trail("shard3", "2027-01-02T00:00:00Z")])),
             binding("b", json!([trail("shard1", "2026-01-03T00:00:00Z")])),
+            // It went with the zone of a former Router of the name.
+            binding("c", json!([trail_in("old.v3.example", "shard1", "2026-01-04T00:00:00Z")])),
         ]);
         let context = context();
         for (options, told) in [
@@ -713,7 +757,7 @@ mod tests {
             (json!({"loseRoutes": 1}), Some("that makes 2 to lose, not 1")),
             (json!({"loseRoutes": 2}), None),
         ] {
-            let old = router("shard1", json!({}));
+            let old = router("shard1", json!({"dns": "s1.v3.example"}));
             let delete = Operation::Delete { old: &old, options: &options };
             let found = Routers.before_commit(&context, delete, &objects).await;
             match (found, told) {

@@ -9,6 +9,7 @@ use kube::api::ListParams;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
+use crate::api::v1alpha1::name_claim::NameClaim;
 use crate::api::v1alpha1::route::{NameKind, Route};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
@@ -17,6 +18,7 @@ use crate::cli::platform::Platform as Known;
 use crate::cli::progress;
 use crate::client::reflector::ObjectKey;
 use crate::scheduler::forecast::{Bound, Forecast};
+use crate::scheduler::quarantine;
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
@@ -37,7 +39,7 @@ pub(crate) struct Platform {
 }
 
 impl Platform {
-    /// Reads Routers, Namespaces, Routes and RouteBindings.
+    /// Reads Routers, Namespaces, Routes, RouteBindings, and the NameClaims in quarantine.
     pub(crate) async fn read(place: &Place) -> Result<Self, String> {
         let access = place.connect().await?;
         let told = |error: kube::Error| match error {
@@ -51,18 +53,28 @@ impl Platform {
         namespaces.list_metadata(&ListParams::default().limit(1)).await.map_err(told)?;
         let known = progress::during("reading the platform", Known::find(place, &access)).await?;
         let mut forecast = Forecast::new(&known.domain, Instant::now());
+        if let Some(most) = known.quarantined_max {
+            forecast = forecast.with_quarantined_max(most);
+        }
         let mut records = BTreeMap::new();
         let mut bound = BTreeMap::new();
         let client = &access.client;
         let reading = async {
-            each(Api::all(client.clone()), |router: Router| forecast.set_router(router)).await?;
-            each(Api::all(client.clone()), |namespace: Namespace| forecast.set_namespace(namespace)).await?;
-            each(Api::all(client.clone()), |route: Route| {
+            let all = ListParams::default;
+            each(Api::all(client.clone()), all(), |router: Router| forecast.set_router(router)).await?;
+            each(Api::all(client.clone()), all(), |namespace: Namespace| forecast.set_namespace(namespace)).await?;
+            let kept = all().fields(quarantine::SELECTOR);
+            match each(Api::all(client.clone()), kept, |claim: NameClaim| forecast.set_claim(claim)).await {
+                // An API with older definitions does not know the field, and its schedulers have no bound then.
+                Err(kube::Error::Api(status)) if status.code == 400 => {}
+                read => read?,
+            }
+            each(Api::all(client.clone()), all(), |route: Route| {
                 records.extend(record(&route));
                 forecast.set_route(route);
             })
             .await?;
-            each(Api::all(client.clone()), |binding: RouteBinding| {
+            each(Api::all(client.clone()), all(), |binding: RouteBinding| {
                 let (namespace, name) = (binding.metadata.namespace.clone(), binding.metadata.name.clone());
                 let key = ObjectKey::namespaced(&namespace.unwrap_or_default(), &name.unwrap_or_default());
                 forecast.set_binding(binding);
@@ -89,11 +101,11 @@ fn record(route: &Route) -> Option<(ObjectKey, String)> {
 }
 
 /// Lists a kind page by page, so that what is dropped of each object is not held for all.
-async fn each<K>(api: Api<K>, mut take: impl FnMut(K)) -> kube::Result<()>
+async fn each<K>(api: Api<K>, parameters: ListParams, mut take: impl FnMut(K)) -> kube::Result<()>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
 {
-    let mut parameters = ListParams::default().limit(PAGE);
+    let mut parameters = parameters.limit(PAGE);
     loop {
         let page = api.list(&parameters).await?;
         let next = page.metadata.continue_.clone().filter(|token| !token.is_empty() && !page.items.is_empty());

@@ -52,7 +52,9 @@ pub struct Settings {
 
 /// Probes until `stop`, which the end of this process's leadership is, too.
 pub async fn run(client: kube::Client, settings: Settings, metrics: Metrics, stop: CancellationToken) {
-    let (routers, mut changes) = reflect(client.clone(), reflector::Settings::default(), Watched::new);
+    let domain = settings.domain.clone();
+    let watched = move |router| Watched::new(router, &domain);
+    let (routers, mut changes) = reflect(client.clone(), reflector::Settings::default(), watched);
     let reporter = Reporter::new(client, &settings);
     let mut plan = Plan::new(settings, metrics.clone());
     let (mut probes, mut writes) = (JoinSet::new(), JoinSet::new());

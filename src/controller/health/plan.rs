@@ -48,13 +48,16 @@ pub struct Watched {
     addresses: Box<[IpAddr]>,
     /// What the status says.
     told: Findings,
+    /// Whether its condition says what follows from that.
+    is_consistent: bool,
     /// Whether it says that too few addresses are healthy.
     panic: bool,
 }
 
 impl Watched {
-    /// Of a Router.
-    pub fn new(router: Router) -> Self {
+    /// Of a Router on the platform `domain`.
+    pub fn new(router: Router, domain: &str) -> Self {
+        let is_consistent = report::is_consistent(&router, domain);
         let check = router.spec.health_check.map(Box::new);
         let ips = router.spec.addresses.iter().filter(|_| check.is_some());
         let mut addresses: Vec<IpAddr> = Vec::new();
@@ -65,7 +68,7 @@ impl Watched {
         }
         let told = router.status.as_ref().map(Findings::read).unwrap_or_default();
         let panic = router.status.as_ref().is_some_and(report::is_panic);
-        Watched { check, addresses: addresses.into_boxed_slice(), told, panic }
+        Watched { check, addresses: addresses.into_boxed_slice(), told, is_consistent, panic }
     }
 }
 
@@ -88,8 +91,8 @@ struct Checked {
     order: Box<[IpAddr]>,
     subjects: BTreeMap<IpAddr, Subject>,
     threshold: Option<u32>,
-    /// What the status says, as far as is known.
-    told: Findings,
+    /// What the status says, as far as is known; `None`: not what could follow from any findings.
+    told: Option<Findings>,
     /// What is being written.
     writing: Option<Findings>,
     /// Until when nothing is written, after a failure.
@@ -166,11 +169,11 @@ impl Plan {
             return self.forget(name);
         }
         let router = self.routers.entry(name.to_owned()).or_default();
-        router.told.clone_from(&watched.told);
+        router.told = watched.is_consistent.then(|| watched.told.clone());
         let Some(check) = &watched.check else {
             // Its verdicts are to go; nothing is probed any more.
             router.subjects.keys().for_each(|ip| self.turns.forget(&(name.to_owned(), *ip)));
-            *router = Checked { told: watched.told.clone(), writing: router.writing.take(), ..Checked::default() };
+            *router = Checked { told: router.told.take(), writing: router.writing.take(), ..Checked::default() };
             self.metrics.forget(name);
             self.dirty.insert((now, name.to_owned()));
             return;
@@ -223,7 +226,7 @@ impl Plan {
             self.dirty.insert((waits_until, name.to_owned()));
         }
         self.metrics.set_panic(name, watched.panic);
-        if router.findings(now) != router.told {
+        if router.told.as_ref() != Some(&router.findings(now)) {
             self.dirty.insert((now, name.to_owned()));
         }
     }
@@ -282,7 +285,7 @@ impl Plan {
             let findings = router.findings(now);
             // What changes during a write is looked at when that has ended.
             let rests = router.rests_until.is_some_and(|until| until > now);
-            if rests || router.writing.is_some() || findings == router.told {
+            if rests || router.writing.is_some() || router.told.as_ref() == Some(&findings) {
                 continue;
             }
             router.writing = Some(findings.clone());
@@ -297,7 +300,7 @@ impl Plan {
         let Some(findings) = router.writing.take() else { return };
         match written {
             Ok(()) => {
-                (router.told, router.rests_until) = (findings, None);
+                (router.told, router.rests_until) = (Some(findings), None);
                 self.dirty.insert((now, name.to_owned()));
             }
             Err(error) => {
@@ -330,7 +333,12 @@ mod tests {
     fn applied(router: Value) -> Change<Watched> {
         let router: Router = serde_json::from_value(router).expect("a Router");
         let key = ObjectKey::cluster(router.metadata.name.as_deref().expect("a name"));
-        Change::Applied(Applied { key, now: Arc::new(Watched::new(router)), before: None, recreated: false })
+        Change::Applied(Applied {
+            key,
+            now: Arc::new(Watched::new(router, "v3.example")),
+            before: None,
+            recreated: false,
+        })
     }
 
     fn router(addresses: &[&str], check: Value, told: Value) -> Value {
@@ -420,10 +428,12 @@ mod tests {
     fn a_new_leader_goes_on_from_the_verdicts() {
         let mut plan = plan();
         let start = Instant::now();
+        let message = "0 of 3 active addresses are healthy; unhealthy: 192.0.2.1 (refused)";
         let told = json!({"panicThreshold": 30, "addresses": [
             {"ip": "192.0.2.1", "health": "unhealthy", "since": "2026-01-01T00:00:00Z", "error": "refused"},
             {"ip": "192.0.2.2", "health": "unknown", "since": "2026-01-01T00:00:00Z"},
-        ]});
+        ], "conditions": [{"type": "AddressesHealthy", "status": "False", "reason": "SomeUnhealthy", "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
         let check = json!({"port": 80, "rise": 2, "panicThreshold": 30});
         plan.take_change(applied(router(&["192.0.2.1", "192.0.2.2", "192.0.2.3"], check, told)), start, TIME);
         assert!(plan.next_write(start).is_none(), "nothing is new");
@@ -432,6 +442,28 @@ mod tests {
         let expected = "192.0.2.1 Unhealthy;192.0.2.2 Unhealthy;192.0.2.3 Unhealthy;";
         assert_eq!(healths(&findings), expected, "one good outcome of two that are needed");
         assert_eq!(findings.addresses[0].since.as_second(), 1_767_225_600, "it has been so since then");
+    }
+
+    #[test]
+    fn a_condition_that_is_not_what_follows_is_written_again() {
+        let start = Instant::now();
+        let address = json!({"ip": "192.0.2.1", "health": "healthy", "since": "2026-01-01T00:00:00Z"});
+        for (message, is_written) in
+            [(Some("1 of 1 active addresses are healthy"), false), (Some("all is lost"), true), (None, true)]
+        {
+            let condition = |message| {
+                json!({"type": "AddressesHealthy", "status": "True", "reason": "AllHealthy", "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"})
+            };
+            let conditions: Vec<Value> = message.map(condition).into_iter().collect();
+            let told = json!({"panicThreshold": 50, "addresses": [address], "conditions": conditions});
+            let mut plan = plan();
+            plan.take_change(applied(router(&["192.0.2.1"], json!({"port": 80}), told)), start, TIME);
+            let written = plan.next_write(start).map(|(_, findings)| healths(&findings));
+            assert_eq!(written, is_written.then(|| "192.0.2.1 Healthy;".to_owned()), "{message:?}");
+            plan.take_written("s", Ok(()), start);
+            assert!(plan.next_write(start).is_none(), "{message:?}");
+        }
     }
 
     #[test]

@@ -1,17 +1,19 @@
 //! What a Router's status says of health: the verdicts, the condition `AddressesHealthy`, and an event for each change.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::ObjectMeta;
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
 
 use super::Settings;
 use crate::api::v1alpha1::router::{ADDRESSES_HEALTHY, AddressHealth, AddressHealthState, Router, RouterStatus};
+use crate::client::recorder::Recorder;
 use crate::client::status::{Statement, state, update_status};
 use crate::compiler::inputs::RouterInput;
 
@@ -69,11 +71,11 @@ impl Findings {
     }
 }
 
-/// Writes findings; clones share the client.
+/// Writes findings; clones share the client, and what it has told.
 #[derive(Clone)]
 pub struct Reporter {
     routers: Api<Router>,
-    events: Api<Event>,
+    events: Arc<Recorder>,
     domain: String,
     instance: String,
 }
@@ -97,7 +99,7 @@ impl Reporter {
     pub fn new(client: kube::Client, settings: &Settings) -> Self {
         Reporter {
             routers: Api::all(client.clone()),
-            events: Api::namespaced(client, EVENTS_NAMESPACE),
+            events: Arc::new(Recorder::new(client)),
             domain: settings.domain.clone(),
             instance: settings.instance.clone(),
         }
@@ -120,7 +122,7 @@ impl Reporter {
         };
         let Some(router) = update_status(&self.routers, name, change).await? else { return Ok(()) };
         for notice in notices.into_iter().take(EVENTS_MAX) {
-            if let Err(error) = self.events.create(&PostParams::default(), &self.event(&router, notice)).await {
+            if let Err(error) = self.events.record(&self.event(&router, notice)).await {
                 tracing::warn!(router = name, %error, "an event could not be recorded");
             }
         }
@@ -188,6 +190,14 @@ fn apply(router: &Router, findings: &Findings, domain: &str, now: Timestamp) -> 
         notices.push(Notice { is_warning: panic, reason, note });
     }
     Written { status, notices }
+}
+
+/// Whether the condition of a Router's status says what follows from its spec and from what the status says of each
+/// address.
+pub(super) fn is_consistent(router: &Router, domain: &str) -> bool {
+    let before = router.status.clone().unwrap_or_default();
+    let findings = Findings::read(&before);
+    apply(router, &findings, domain, Timestamp::UNIX_EPOCH).status.conditions == before.conditions
 }
 
 /// Whether a status says that too few addresses are healthy.

@@ -79,10 +79,12 @@ pub struct RouteFeed {
     told: Notify,
 }
 
-/// What has happened to Routes.
+/// What has happened to Routes, and to the status of Routers.
 #[derive(Debug, Default)]
 struct RouteNews {
     changed: HashSet<ObjectKey>,
+    /// Routers that say something else of their zones than before, by their names.
+    routers: HashSet<String>,
     /// When Routes without a Router were seen first, by the hash of where they are: it is for a metric, and of thousands that
     /// come at a time no text is kept for that.
     appeared: HashMap<u64, Instant>,
@@ -123,6 +125,14 @@ impl RouteFeed {
         }
     }
 
+    /// A Router's status says something else of its zone than before.
+    pub fn router_changed(&self, name: &str) {
+        if let Some(news) = &mut *lock(&self.news) {
+            news.routers.insert(name.to_owned());
+            self.told.notify_one();
+        }
+    }
+
     /// Waits for changes.
     pub async fn wait(&self) {
         self.told.notified().await;
@@ -131,6 +141,11 @@ impl RouteFeed {
     /// Takes the changed Routes.
     pub fn take(&self) -> HashSet<ObjectKey> {
         lock(&self.news).as_mut().map(|news| std::mem::take(&mut news.changed)).unwrap_or_default()
+    }
+
+    /// Takes the Routers that say something else.
+    pub fn take_routers(&self) -> HashSet<String> {
+        lock(&self.news).as_mut().map(|news| std::mem::take(&mut news.routers)).unwrap_or_default()
     }
 
     /// When the Route at `key` was seen first; this is told once.

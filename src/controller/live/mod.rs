@@ -31,6 +31,7 @@ use self::proofs::{Proofs, Server};
 use self::unheld::Unheld;
 use self::write::{RouteWrite, Written};
 use super::route::{BindingView, RouteView};
+use super::router::RouterView;
 use crate::api::names::is_at_or_below;
 use crate::api::v1alpha1::brake::{Brake, BrakeKind};
 use crate::client::backoff::random;
@@ -106,6 +107,8 @@ pub struct Routes {
     pub routes: Store<RouteView>,
     /// The mirror of the RouteBindings.
     pub bindings: Store<BindingView>,
+    /// The mirror of the Routers.
+    pub routers: Store<RouterView>,
     /// Its news.
     pub feed: Arc<RouteFeed>,
 }
@@ -220,6 +223,9 @@ impl Prover {
         let elsewhere: Vec<Name> = news.shards.iter().filter_map(comes_or_goes).collect();
         self.proofs.take(news, now);
         self.look_at_hosts_in(&elsewhere);
+        for name in self.routes.feed.take_routers() {
+            self.look_at_router(&name);
+        }
         for key in self.routes.feed.take() {
             let bound = self.routes.routes.get(&key).is_some_and(|route| route.bound);
             let binding = self.routes.bindings.get(&key).filter(|_| bound);
@@ -232,6 +238,16 @@ impl Prover {
                 Some(_) => self.unheld.insert(key, now),
                 None => self.unheld.remove(&key),
             }
+        }
+    }
+
+    /// Has a Router told of its zone again, if its status does not say what was written there.
+    fn look_at_router(&mut self, name: &str) {
+        let Some(view) = self.routes.routers.get(&ObjectKey::cluster(name)) else { return };
+        let Some((statement, serial)) = self.routers.get(name) else { return };
+        if !view.says_of_zone(statement, serial.map(|serial| serial.0)) {
+            self.routers.remove(name);
+            self.proofs.look_at_router(name);
         }
     }
 

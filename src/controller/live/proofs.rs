@@ -498,6 +498,13 @@ impl Proofs {
         self.changed_shards.insert(apex);
     }
 
+    /// The Router of this name is to be judged again.
+    pub fn look_at_router(&mut self, name: &str) {
+        let shards = self.shards.iter().filter(|(_, shard)| *shard.router.name == *name).map(|(apex, _)| apex);
+        let refused = self.refused.iter().filter(|(_, (router, _))| **router == *name).map(|(apex, _)| apex);
+        self.changed_shards.extend(shards.chain(refused).cloned());
+    }
+
     /// The route of `label` was judged: with this reason, or `None` if nothing can be said yet.
     pub fn note(&mut self, label: &str, reason: Option<&'static str>) {
         let Some(route) = self.routes.get_mut(label) else { return };

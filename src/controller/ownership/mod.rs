@@ -106,6 +106,8 @@ struct HostView {
     host: String,
     /// Whether it is not placed yet, and its host begins as the name does that the platform is to give it.
     may_be_own: bool,
+    /// Whether its status has a challenge and says what came of it.
+    is_told: bool,
 }
 
 impl HostView {
@@ -124,7 +126,16 @@ impl HostView {
         let may_be_own =
             !is_placed && host.split_once('.').is_some_and(|(first, _)| first.eq_ignore_ascii_case(&label));
         let uid = route.metadata.uid.clone().unwrap_or_default();
-        (!is_own).then_some(HostView { uid, host, may_be_own })
+        let is_told = route.status.as_ref().is_some_and(|status| {
+            status.challenge.is_some() && status.conditions.iter().any(|condition| condition.type_ == HOST_PROVEN)
+        });
+        (!is_own).then_some(HostView { uid, host, may_be_own, is_told })
+    }
+
+    /// Whether both are the same, but that this one may be told more than the other was.
+    fn follows(&self, before: &HostView) -> bool {
+        let HostView { uid, host, may_be_own, is_told } = self;
+        (uid, host, may_be_own) == (&before.uid, &before.host, &before.may_be_own) && (*is_told || !before.is_told)
     }
 }
 
@@ -204,7 +215,11 @@ impl Owners {
         if plain.is_none_or(|host| is_at_or_below(host, &self.settings.domain)) {
             return self.forget(&key);
         }
-        if before.is_none_or(|before| before != now) {
+        let follows = |before: Arc<Option<HostView>>| match (&*now, &*before) {
+            (Some(now), Some(before)) => now.follows(before),
+            (now, before) => now == before,
+        };
+        if !before.is_some_and(follows) {
             self.failures.remove(&key);
             let may_be_own = now.as_ref().as_ref().is_some_and(|view| view.may_be_own);
             if !may_be_own {
@@ -455,6 +470,27 @@ fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_taken_away_is_looked_at_again() {
+        let key = Key::new(&[7; 32]);
+        let view = |host: &str, has_challenge: bool, has_condition: bool| {
+            let challenge = has_challenge.then(|| key.challenge("shop", "u1", host));
+            let condition = json!({"type": HOST_PROVEN, "status": "True", "reason": "Proven", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            let conditions: Vec<_> = has_condition.then_some(condition).into_iter().collect();
+            let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+                "metadata": {"namespace": "shop", "name": "www", "uid": "u1"},
+                "spec": {"host": host, "to": {"name": "web"}}, "status": {"challenge": challenge, "conditions": conditions}});
+            HostView::new(&serde_json::from_value(object).expect("a Route")).expect("it has a host")
+        };
+        let (whole, bare) = (view("www.shop.example", true, true), view("www.shop.example", false, false));
+        assert!(whole.follows(&bare) && bare.follows(&bare) && whole.follows(&whole), "what is told is no news");
+        for (has_challenge, has_condition) in [(false, false), (true, false), (false, true)] {
+            assert!(!view("www.shop.example", has_challenge, has_condition).follows(&whole));
+        }
+        assert!(!view("shop.example", true, true).follows(&whole), "another host is");
+    }
 
     #[test]
     fn a_proof_lasts_for_its_grace_period() {

@@ -13,7 +13,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -44,6 +44,9 @@ pub struct LastGood {
     sender: Option<SyncSender<Vec<Change>>>,
     thread: Option<JoinHandle<()>>,
     failing: Arc<AtomicBool>,
+    /// How many messages were sent, and how many of these are on the disk.
+    sent: AtomicU64,
+    stored: Arc<AtomicU64>,
 }
 
 /// What was found at the start.
@@ -120,10 +123,13 @@ impl LastGood {
         let writer = writer.map_err(fault)?;
         let (sender, receiver) = sync_channel(QUEUE_MAX);
         let failing = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&failing);
-        let thread = std::thread::Builder::new().name("last-good".into()).spawn(move || run(writer, &receiver, &told));
-        let thread = thread.map_err(fault)?;
-        Ok((LastGood { sender: Some(sender), thread: Some(thread), failing }, opened))
+        let stored = Arc::new(AtomicU64::new(0));
+        let told = (Arc::clone(&failing), Arc::clone(&stored));
+        let thread = std::thread::Builder::new()
+            .name("last-good".into())
+            .spawn(move || run(writer, &receiver, &told.0, &told.1))
+            .map_err(fault)?;
+        Ok((LastGood { sender: Some(sender), thread: Some(thread), failing, sent: AtomicU64::new(0), stored }, opened))
     }
 
     /// Whether the file cannot be written at the moment: shared with the thread, which keeps it true.
@@ -131,9 +137,20 @@ impl LastGood {
         Arc::clone(&self.failing)
     }
 
+    /// A mark of all that was written so far, for [`LastGood::is_stored`].
+    pub fn mark(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Whether all that was written before `mark` was taken is on the disk.
+    pub fn is_stored(&self, mark: u64) -> bool {
+        self.stored.load(Ordering::Relaxed) >= mark
+    }
+
     /// Writes changes, in order. If the disk is so slow that the queue is full, it waits: no change is left out.
     pub fn write(&self, changes: Vec<Change>) {
         let Some(sender) = self.sender.as_ref().filter(|_| !changes.is_empty()) else { return };
+        self.sent.fetch_add(1, Ordering::Relaxed);
         if let Err(TrySendError::Full(changes)) = sender.try_send(changes) {
             tracing::warn!("the last-good state is written slower than it changes; waiting for the disk");
             // It fails only if the thread is gone, which it has told.
@@ -186,8 +203,9 @@ fn move_aside(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Runs until there is nothing more to come.
-fn run(mut writer: Writer, receiver: &Receiver<Vec<Change>>, failing: &AtomicBool) {
+fn run(mut writer: Writer, receiver: &Receiver<Vec<Change>>, failing: &AtomicBool, stored: &AtomicU64) {
     let mut sync_at: Option<Instant> = None;
+    let mut taken = 0;
     loop {
         let wait = sync_at.map(|at| at.saturating_duration_since(Instant::now()));
         let received = match wait {
@@ -198,7 +216,7 @@ fn run(mut writer: Writer, receiver: &Receiver<Vec<Change>>, failing: &AtomicBoo
             Ok(changes) => {
                 let mut frames = journal::Writer::append();
                 let more = std::iter::once(changes).chain(receiver.try_iter().take(1024));
-                for (key, value) in more.flatten() {
+                for (key, value) in more.inspect(|_| taken += 1).flatten() {
                     if !frames.put(Entry { key: &key, value: value.as_deref() }) {
                         tracing::error!(
                             octets = value.map_or(0, |value| value.len()),
@@ -214,7 +232,11 @@ fn run(mut writer: Writer, receiver: &Receiver<Vec<Change>>, failing: &AtomicBoo
             }
             Err(RecvTimeoutError::Timeout) => {
                 let again = writer.settle();
-                failing.store(again || writer.fails(), Ordering::Relaxed);
+                let fails = again || writer.fails();
+                failing.store(fails, Ordering::Relaxed);
+                if !fails {
+                    stored.store(taken, Ordering::Relaxed);
+                }
                 sync_at = again.then(|| Instant::now() + RETRY_AFTER);
             }
             Err(RecvTimeoutError::Disconnected) => {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::hold::{Decisions, Held};
@@ -22,6 +23,7 @@ pub struct Status {
     decisions: watch::Sender<Arc<Decisions>>,
     last_good_failing: OnceLock<Arc<AtomicBool>>,
     last_good_refused: AtomicBool,
+    last_good_refused_at: OnceLock<Timestamp>,
     hindrance: Mutex<Option<String>>,
 }
 
@@ -44,6 +46,7 @@ impl Default for Status {
             decisions: watch::Sender::default(),
             last_good_failing: OnceLock::new(),
             last_good_refused: AtomicBool::new(false),
+            last_good_refused_at: OnceLock::new(),
             hindrance: Mutex::default(),
         }
     }
@@ -81,9 +84,15 @@ impl Status {
         self.last_good_failing.get().is_some_and(|failing| failing.load(Ordering::Relaxed))
     }
 
-    /// Whether the last-good state found at the start was damaged, or not one of this platform, and moved aside.
+    /// Whether the last-good state found at the start was damaged, or not one of this platform, and moved aside, and
+    /// there is no new one on the disk yet.
     pub fn is_last_good_refused(&self) -> bool {
         self.last_good_refused.load(Ordering::Relaxed)
+    }
+
+    /// When a last-good state was refused, if one was since the start.
+    pub fn last_good_refused_at(&self) -> Option<Timestamp> {
+        self.last_good_refused_at.get().copied()
     }
 
     /// What is in the way of being ready, beside what the mirrors lack.
@@ -141,8 +150,13 @@ impl Status {
         let _ = self.last_good_failing.set(failing);
     }
 
-    pub(super) fn set_last_good_refused(&self) {
+    pub(super) fn set_last_good_refused(&self, now: Timestamp) {
+        let _ = self.last_good_refused_at.set(now);
         self.last_good_refused.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_last_good_again(&self) {
+        self.last_good_refused.store(false, Ordering::Relaxed);
     }
 
     pub(super) fn set_hindrance(&self, hindrance: Option<String>) {

@@ -1,0 +1,90 @@
+//! What is taken out of a status is put back by whoever says it, and what is told again is told once.
+
+use serde_json::Value;
+
+use crate::server::{DataDir, Ports, Server, eventually};
+use crate::tools::Kubectl;
+
+const PLATFORM: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n\
+     apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: one}\nspec:\n  ttl: 3600\n  \
+     addresses: [{ip: 127.0.0.1}]\n  healthCheck: {type: tcp, port: 1, intervalSeconds: 1}\n---\n\
+     apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: cart, namespace: shop}\nspec: {to: {name: web}}\n---\n\
+     apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: www, namespace: shop}\n\
+     spec: {host: www.shop.example, to: {name: web}}\n";
+
+/// The conditions of an object, each with its status and reason.
+fn conditions(object: &Value) -> Vec<(String, String, String)> {
+    let text = |condition: &Value, name: &str| condition[name].as_str().unwrap_or_default().to_owned();
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    let mut conditions: Vec<_> =
+        conditions.map(|one| (text(one, "type"), text(one, "status"), text(one, "reason"))).collect();
+    conditions.sort();
+    conditions
+}
+
+#[test]
+fn what_is_taken_out_of_a_status_is_put_back() {
+    let data = DataDir::new();
+    let _server = Server::start(Ports::free(), &["--data-dir", data.path()]);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    kubectl.ok_with(&["apply", "-f", "-"], PLATFORM);
+    let has = |object: &Value, kinds: &[&str]| {
+        kinds.iter().all(|kind| conditions(object).iter().any(|(found, ..)| found == kind))
+    };
+    let route = |name: &str| kubectl.json(&["routes.signpost.dev", "-n", "shop", name]);
+    let router = || kubectl.json(&["routers.signpost.dev", "one"]);
+    for name in ["cart", "www"] {
+        kubectl.ok(&["wait", "-n", "shop", &format!("rt/{name}"), "--for=condition=Resolvable", "--timeout=60s"]);
+    }
+    // From now on caches may hold its addresses for longer than it says.
+    kubectl.ok(&["patch", "router", "one", "--type=merge", "-p", r#"{"spec":{"ttl":30}}"#]);
+    let kinds = ["Accepted", "AddressesHealthy", "Ready", "ZonePublished"];
+    let whole = eventually("the Router's status is whole", || {
+        let router = router();
+        let is_whole = has(&router, &kinds) && router["status"]["addresses"].is_array();
+        (is_whole && router["status"]["routes"] == 2 && router["status"]["ttlHorizon"].is_string()).then_some(router)
+    });
+    let routes = ["cart", "www"].map(|name| (name, conditions(&route(name))));
+
+    let lie = r#"{"status":{"conditions":[{"type":"Scheduled","status":"False","reason":"Nonsense","message":"",
+        "lastTransitionTime":"2026-01-01T00:00:00Z"}]}}"#;
+    for patch in [r#"{"status":{"conditions":[]}}"#, lie] {
+        for (name, before) in &routes {
+            let patch = ["patch", "rt", name, "-n", "shop", "--subresource=status", "--type=merge", "-p", patch];
+            kubectl.ok(&patch);
+            eventually(&format!("{name} says what it said before"), || {
+                (conditions(&route(name)) == *before).then_some(())
+            });
+        }
+    }
+    // Both times an Event told of it, in the same words.
+    let told = || kubectl.ok(&["describe", "rt", "cart", "-n", "shop"]);
+    eventually("both events are one", || {
+        told().lines().any(|line| line.contains("(x2 over") && line.contains("Scheduled: it is on one")).then_some(())
+    });
+    let told = told();
+    assert_eq!(told.matches("Scheduled: it is on one").count(), 1, "{told}");
+    let nothing = r#"[{"op":"replace","path":"/status","value":{}}]"#;
+    kubectl.ok(&["patch", "router", "one", "--subresource=status", "--type=json", "-p", nothing]);
+    let horizon = whole["status"]["ttlHorizon"].clone();
+    assert_eq!(router()["status"]["ttlHorizon"], horizon, "nobody but the API knows it");
+    let facts = |router: &Value| {
+        let field = |name: &str| router["status"][name].clone();
+        let addresses: Vec<Value> =
+            router["status"]["addresses"].as_array().into_iter().flatten().map(|one| one["health"].clone()).collect();
+        (conditions(router), ["routes", "serial", "panicThreshold", "ttlHorizon"].map(field), addresses)
+    };
+    eventually("the Router says what it said before", || (facts(&router()) == facts(&whole)).then_some(()));
+    // A condition alone, beside all else, as well.
+    for kind in kinds {
+        let at = router()["status"]["conditions"]
+            .as_array()
+            .and_then(|conditions| conditions.iter().position(|condition| condition["type"] == kind))
+            .expect("it is there");
+        let patch = format!(
+            r#"[{{"op":"test","path":"/status/conditions/{at}/type","value":"{kind}"}},{{"op":"remove","path":"/status/conditions/{at}"}}]"#
+        );
+        kubectl.ok(&["patch", "router", "one", "--subresource=status", "--type=json", "-p", &patch]);
+        eventually(&format!("the Router says {kind} again"), || (facts(&router()) == facts(&whole)).then_some(()));
+    }
+}
