@@ -65,7 +65,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            cache_octets: 16 * 1024 * 1024,
+            cache_octets: 12 * 1024 * 1024,
             expiring_max: EXPIRING_MAX,
             history: Some(Duration::from_secs(300)),
             history_revisions_min: HISTORY_REVISIONS_MIN,
