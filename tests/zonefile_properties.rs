@@ -141,10 +141,9 @@ fn field(field: Field) -> BoxedStrategy<Vec<u8>> {
         Field::Hex | Field::Nsap | Field::Base64 => vec(any::<u8>(), 1..80).boxed(),
         Field::Base64OrNone => vec(any::<u8>(), 0..80).boxed(),
         Field::Salt => counted(0..20),
-        Field::HashedOwner => counted(1..40),
         Field::TypeBitmap => bitmap(),
         // Follow an octet before, which `of_type` sets.
-        Field::Gateway | Field::ZoneDigest => Just(Vec::new()).boxed(),
+        Field::Gateway | Field::ZoneDigest | Field::HashedOwner => Just(Vec::new()).boxed(),
         Field::Relay => (any::<bool>(), host())
             .prop_map(|(discovery, (kind, relay))| [&[u8::from(discovery) << 7 | kind][..], &relay].concat())
             .boxed(),
@@ -185,6 +184,19 @@ fn of_type(rtype: RecordType) -> BoxedStrategy<Vec<u8>> {
             vec(any::<u8>(), 12..40).prop_map(|digest| [&[240, 240][..], &digest].concat()),
         ];
         return (exactly(4), digest).prop_map(|(serial, digest)| [serial, digest].concat()).boxed();
+    }
+    if rtype == RecordType::NSEC3 {
+        // The hash SHA-1, whose length is known, and others, whose length is not.
+        let hashes = prop_oneof![Just((1, 20..21)), (2u8.., Just(1..40))];
+        let parts = hashes.prop_flat_map(|(algorithm, sizes)| {
+            let owner = counted(sizes);
+            (Just(algorithm), exactly(3), counted(0..20), owner, bitmap())
+        });
+        return parts
+            .prop_map(|(algorithm, flags, salt, owner, types)| {
+                [&[algorithm][..], &flags, &salt, &owner, &types].concat()
+            })
+            .boxed();
     }
     let parts: Vec<_> = fields(rtype).iter().map(|kind| field(*kind)).collect();
     parts.prop_map(|parts| parts.concat()).boxed()
