@@ -8,6 +8,9 @@
 //! It acts only while this process leads. What is done is safe to repeat, so that an action which fails, or a crash, is
 //! mended by looking again.
 
+mod agenda;
+mod trails;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -24,6 +27,8 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use self::agenda::Agenda;
+use self::trails::Trails;
 use super::claim::{self, ClaimView, Hold};
 use super::live::{self, feed::RouteFeed};
 use super::ownership;
@@ -131,9 +136,7 @@ pub struct Placement {
     claims_of: BTreeSet<(u64, Box<str>)>,
     /// How many routes are bound to each Router.
     counts: HashMap<Arc<str>, u32>,
-    /// The trails that each Router has in a zone, the last to end last. It has one zone, unless it was made again with
-    /// another.
-    trails: BTreeMap<Place, BTreeSet<(Timestamp, ObjectKey)>>,
+    trails: Trails,
     /// The bound Routes that do not have their host, with that.
     without_host: BTreeMap<ObjectKey, String>,
     /// The Routes that are being deleted.
@@ -229,7 +232,7 @@ impl Placement {
             held: 0,
             claims_of: BTreeSet::new(),
             counts: HashMap::new(),
-            trails: BTreeMap::new(),
+            trails: Trails::default(),
             without_host: BTreeMap::new(),
             deleting: HashSet::new(),
             agenda: Agenda::default(),
@@ -617,7 +620,7 @@ impl Placement {
         }
         *self.counts.entry(applied.now.router.clone()).or_default() += 1;
         for trail in &*applied.now.trails {
-            self.trails.entry(place_of(trail)).or_default().insert((trail.until, key.clone()));
+            self.trails.add(trail, key);
             self.count_changed(&trail.router);
         }
         self.count_changed(&applied.now.router);
@@ -631,13 +634,7 @@ impl Placement {
 
     fn on_binding_gone(&mut self, key: &ObjectKey, last: &BindingView) {
         for trail in &*last.trails {
-            let place = place_of(trail);
-            if let Some(trails) = self.trails.get_mut(&place) {
-                trails.remove(&(trail.until, key.clone()));
-                if trails.is_empty() {
-                    self.trails.remove(&place);
-                }
-            }
+            self.trails.remove(trail, key);
             self.count_changed(&trail.router);
         }
         if let Some(count) = self.counts.get_mut(&last.router) {
@@ -660,7 +657,7 @@ impl Placement {
     fn load(&self, router: &str) -> Load {
         let view = self.routers.get(&ObjectKey::cluster(router));
         let is_of_zone = |zone: &str| !view.as_ref().is_some_and(|view| view.has_other_zone(zone));
-        let trails = || self.trails_of(router).filter(|(zone, _)| is_of_zone(zone)).map(|(_, trails)| trails);
+        let trails = || self.trails.of_router(router).filter(|(zone, _)| is_of_zone(zone)).map(|(_, trails)| trails);
         Load {
             routes: self.counts.get(router).copied().unwrap_or(0),
             deleting: self.deleting_on(router),
@@ -670,19 +667,6 @@ impl Placement {
             taken: self.taken(router),
             blocked: self.blocked(router),
         }
-    }
-
-    /// The trails that a Router has, by their zones.
-    fn trails_of(&self, router: &str) -> impl Iterator<Item = (&Arc<str>, &BTreeSet<(Timestamp, ObjectKey)>)> {
-        let first: Place = (router.into(), "".into());
-        let of_router = {
-            let router = Arc::clone(&first.0);
-            move |place: &Place| place.0 == router
-        };
-        self.trails
-            .range(first..)
-            .take_while(move |(place, _)| of_router(place))
-            .map(|((_, zone), trails)| (zone, trails))
     }
 
     /// Whether the Brakes were listed. The kind may be missing in a cluster with older definitions: then there are none.
@@ -732,7 +716,7 @@ impl Placement {
             return Vec::new();
         };
         let trails =
-            self.trails_of(router).filter(|(zone, _)| !view.has_other_zone(zone)).flat_map(|(_, trails)| trails);
+            self.trails.of_router(router).filter(|(zone, _)| !view.has_other_zone(zone)).flat_map(|(_, trails)| trails);
         let label = |key: &ObjectKey| self.bindings.get(key).map(|binding| binding.label.clone());
         let mut blocked: Vec<_> = trails
             .filter_map(|(_, key)| Some((key.clone(), label(key).filter(|label| view.has_records_at(label))?.into())))
@@ -811,7 +795,8 @@ impl Placement {
         };
         // The Routers whose routes are looked at: their selectors are others, or they have gone or come.
         let mut changed: HashSet<String> = gone.into_iter().map(|key| key.name).collect();
-        let mut left: Vec<ObjectKey> = changed.iter().flat_map(|router| self.left(router)).collect();
+        let mut left: Vec<ObjectKey> =
+            changed.iter().flat_map(|router| self.trails.routes_of(router)).cloned().collect();
         for applied in applied {
             self.soon(Subject::Router(applied.key.name.clone()));
             let (before, now) = (applied.before, applied.now);
@@ -822,12 +807,11 @@ impl Placement {
                 changed.insert(applied.key.name.clone());
             }
             if before.as_ref().is_none_or(|before| !before.has_records_as(&now) || !before.has_zone_of(&now)) {
-                left.extend(self.left(&applied.key.name));
+                left.extend(self.trails.routes_of(&applied.key.name).cloned());
             }
             // The zone of a Router that is gone may have come back by another one's name.
             if before.as_ref().is_none_or(|before| !before.has_zone_of(&now)) {
-                let of_zone = self.trails.iter().filter(|((_, zone), _)| now.has_zone(zone));
-                left.extend(of_zone.flat_map(|(_, trails)| trails).map(|(_, key)| key.clone()));
+                left.extend(self.trails.routes_in(|zone| now.has_zone(zone)).cloned());
             }
         }
         left.into_iter().for_each(|key| self.soon(Subject::Route(key)));
@@ -835,11 +819,6 @@ impl Placement {
         if !changed.is_empty() {
             self.look_at_routes(|_, binding| changed.contains(&*binding.router));
         }
-    }
-
-    /// The routes that have left a Router, and have trails there.
-    fn left(&self, router: &str) -> Vec<ObjectKey> {
-        self.trails_of(router).flat_map(|(_, trails)| trails).map(|(_, key)| key.clone()).collect()
     }
 
     fn on_namespaces(&mut self, change: Change<route::Labels>) {
@@ -870,13 +849,6 @@ impl Placement {
     }
 }
 
-/// The Router and the zone of a trail.
-type Place = (Arc<str>, Arc<str>);
-
-fn place_of(trail: &TrailView) -> Place {
-    (Arc::clone(&trail.router), Arc::clone(&trail.zone))
-}
-
 fn hash_of(key: &ObjectKey) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(key)
 }
@@ -890,70 +862,4 @@ fn tell(events: &Events, key: &ObjectKey, uid: &str, statement: &Statement) {
     };
     let note = format!("{}: {}", statement.reason, statement.message);
     events.tell(Notice { route: key.clone(), uid: uid.to_owned(), is_warning, reason: statement.reason, note });
-}
-
-/// What is to be looked at, and when: each subject once, at the earliest time asked for.
-#[derive(Debug, Default)]
-struct Agenda {
-    times: HashMap<Subject, Instant>,
-    order: BTreeSet<(Instant, Subject)>,
-}
-
-impl Agenda {
-    fn add(&mut self, subject: Subject, time: Instant) {
-        match self.times.get(&subject) {
-            Some(earlier) if *earlier <= time => return,
-            Some(later) => {
-                self.order.remove(&(*later, subject.clone()));
-            }
-            None => {}
-        }
-        self.times.insert(subject.clone(), time);
-        self.order.insert((time, subject));
-    }
-
-    fn has(&self, subject: &Subject) -> bool {
-        self.times.contains_key(subject)
-    }
-
-    fn pop_due(&mut self, now: Instant) -> Option<Subject> {
-        let (time, subject) = self.order.first().filter(|(time, _)| *time <= now).cloned()?;
-        self.order.remove(&(time, subject.clone()));
-        self.times.remove(&subject);
-        if self.times.is_empty() {
-            // After a storm of them the room is given back.
-            self.times = HashMap::new();
-        }
-        Some(subject)
-    }
-
-    fn next_time(&self) -> Option<Instant> {
-        self.order.first().map(|(time, _)| *time)
-    }
-
-    fn len(&self) -> usize {
-        self.times.len()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_agenda_holds_each_subject_once_at_its_earliest_time() {
-        let mut agenda = Agenda::default();
-        let start = Instant::now();
-        let at = |millis| start + Duration::from_millis(millis);
-        let subject = |name: &str| Subject::Router(name.to_owned());
-        agenda.add(subject("a"), at(20));
-        agenda.add(subject("b"), at(10));
-        agenda.add(subject("a"), at(30));
-        agenda.add(subject("b"), at(5));
-        assert_eq!((agenda.len(), agenda.next_time()), (2, Some(at(5))));
-        assert_eq!(agenda.pop_due(at(4)), None);
-        assert_eq!(agenda.pop_due(at(25)), Some(subject("b")));
-        assert_eq!(agenda.pop_due(at(25)), Some(subject("a")));
-        assert_eq!((agenda.len(), agenda.next_time()), (0, None));
-    }
 }

@@ -1,0 +1,371 @@
+//! Routers: what is refused of them, what is filled in, what they keep from being deleted.
+
+use super::super::fixture::{Objects, check_create, check_update, context};
+use super::super::{Effect, turnstile};
+use super::*;
+
+fn router(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": spec})
+}
+
+fn told(writes: &[SideWrite]) -> Vec<(&str, Option<&str>, &Effect)> {
+    assert!(writes.iter().all(|write| write.kind == turnstile::KIND));
+    writes.iter().map(|write| (write.name.as_str(), write.expect.as_deref(), &write.effect)).collect()
+}
+
+#[test]
+fn the_zone_defaults_to_the_name_below_the_domain() {
+    let mut object = router("shard1", json!({}));
+    Routers.prepare_create(&context(), &mut object);
+    assert_eq!(object["spec"]["dns"], "shard1.v3.example");
+    let mut replaced = router("shard1", json!({"ttl": 5}));
+    Routers.prepare_update(&context(), &object, &mut replaced);
+    assert_eq!(replaced["spec"]["dns"], "shard1.v3.example");
+}
+
+#[test]
+fn each_fault_has_its_path() {
+    for (spec, expected) in [
+        (json!({}), vec![]),
+        (
+            json!({"dns": "s1.v3.example", "addresses": [{"ip": "192.0.2.1"}, {"ip": "2001:db8::1"}, {"ip": "127.0.0.1"}]}),
+            vec![],
+        ),
+        (json!({"dns": "shards.elsewhere.test"}), vec![]),
+        (
+            json!({"dns": "s1.v3.example."}),
+            vec!["spec.dns: Invalid value: \"s1.v3.example.\": must not end with a dot"],
+        ),
+        (
+            json!({"dns": "S1.v3.example"}),
+            vec!["spec.dns: Invalid value: \"S1.v3.example\": must be in lower case, \"s1.v3.example\""],
+        ),
+        (
+            json!({"dns": "v3.example"}),
+            vec![
+                "spec.dns: Invalid value: \"v3.example\": must not hold the platform's own domain v3.example; use a name below it, such as shard1.v3.example",
+            ],
+        ),
+        (
+            json!({"dns": "example"}),
+            vec![
+                "spec.dns: Invalid value: \"example\": must not hold the platform's own domain v3.example; use a name below it, such as shard1.v3.example",
+            ],
+        ),
+        (
+            json!({"dns": "x.routes.v3.example"}),
+            vec![
+                "spec.dns: Invalid value: \"x.routes.v3.example\": must not overlap routes.v3.example, where the aliases of all routes are; use another name",
+            ],
+        ),
+        (
+            json!({"addresses": [{"ip": "300.0.0.1"}, {"ip": "0.0.0.0"}, {"ip": "ff02::1"}, {"ip": "::ffff:192.0.2.1"}, {"ip": "fe80::1"}]}),
+            vec![
+                "spec.addresses[0].ip: Invalid value: \"300.0.0.1\": must be an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1",
+                "spec.addresses[1].ip: Invalid value: \"0.0.0.0\": must not be the unspecified address",
+                "spec.addresses[2].ip: Invalid value: \"ff02::1\": must not be a multicast address",
+                "spec.addresses[3].ip: Invalid value: \"::ffff:192.0.2.1\": must not be an IPv4-mapped address; write the IPv4 address itself, such as 192.0.2.1",
+                "spec.addresses[4].ip: Invalid value: \"fe80::1\": must not be a link-local address, which means something else on each machine",
+            ],
+        ),
+        (
+            json!({"addresses": [{"ip": "2001:db8::1"}, {"ip": "2001:DB8:0::1"}]}),
+            vec!["spec.addresses[1].ip: Duplicate value: \"2001:DB8:0::1\""],
+        ),
+        (
+            json!({"addresses": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.1"}]}),
+            vec!["spec.addresses[1]: Duplicate value: {\"ip\":\"192.0.2.1\"}"],
+        ),
+        (json!({"healthCheck": {"port": 443, "type": "https", "host": "app.example", "path": "/health?x=1"}}), vec![]),
+        (
+            json!({"healthCheck": {"port": 80, "path": "health", "expectedStatuses": "2xx", "host": "a b"}}),
+            vec![
+                "spec.healthCheck.path: Invalid value: \"health\": must begin with / and hold no spaces and nothing but ASCII",
+                "spec.healthCheck.expectedStatuses: Invalid value: \"2xx\": must be HTTP status codes from 100 to 599, or ranges of them, parted by commas, such as 200-399",
+                "spec.healthCheck.host: Invalid value: \"a b\": labels must be letters, digits and inner dashes, with at most a leading underscore",
+            ],
+        ),
+        (
+            json!({"capacity": {"soft": 10, "hard": 5}}),
+            vec!["spec.capacity.soft: Invalid value: 10: must not be greater than spec.capacity.hard, which is 5"],
+        ),
+        (
+            json!({"records": ["@ TXT \"x\"", "  ", "$INCLUDE /etc/passwd", "a A 192.0.2.1\nb A 192.0.2.2"]}),
+            vec![
+                "spec.records[1]: Required value: a record in zone-file syntax, such as @ CAA 0 issue \"ca.example\"",
+                "spec.records[2]: Invalid value: \"$INCLUDE /etc/passwd\": must be a record, not a directive such as $INCLUDE",
+                "spec.records[3]: Invalid value: \"a A 192.0.2.1\\nb A 192.0.2.2\": must be one record on one line; add one item for each record",
+            ],
+        ),
+        (
+            json!({"routeSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
+            vec![
+                "spec.routeSelector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
+            ],
+        ),
+        (
+            json!({"weight": 2000, "state": "asleep", "ttl": -1, "mode": 7}),
+            vec![
+                "spec.mode: Invalid value: \"integer\": spec.mode in body must be of type string: \"integer\"",
+                "spec.state: Unsupported value: \"asleep\": supported values: \"active\", \"cordoned\", \"draining\"",
+                "spec.ttl: Invalid value: -1: spec.ttl in body should be greater than or equal to 0",
+                "spec.weight: Invalid value: 2000: spec.weight in body should be less than or equal to 1000",
+            ],
+        ),
+    ] {
+        assert_eq!(check_create("Router", router("shard1", spec.clone())), expected, "{spec}");
+    }
+}
+
+#[test]
+fn the_name_of_a_name_server_is_no_shard() {
+    let name_servers = ["ns1.v3.example".to_owned()];
+    let context = Context { name_servers: &name_servers, ..context() };
+    for (dns, good) in [("ns1.v3.example", false), ("ns2.v3.example", true), ("xn--zz99.v3.example", false)] {
+        let found = Routers.validate_create(&context, &router("r", json!({"dns": dns})));
+        assert_eq!(found.is_empty(), good, "{dns}");
+        assert!(found.iter().all(|cause| cause.field == "spec.dns"));
+    }
+}
+
+#[test]
+fn what_has_no_effect_is_warned_of() {
+    for (check, warned) in [
+        (json!({}), vec![]),
+        (json!({"type": "tcp", "path": "/", "expectedStatuses": "200-399", "insecure": false}), vec![]),
+        (json!({"type": "tcp", "path": "/up", "insecure": true}), vec!["path", "insecure"]),
+        (json!({"type": "http", "path": "/up", "host": "a.example", "insecure": true}), vec!["insecure"]),
+        (json!({"type": "https", "path": "/up", "insecure": true}), vec![]),
+        (json!({"type": "tcp", "timeoutSeconds": 6, "intervalSeconds": 5}), vec!["timeoutSeconds"]),
+        (json!({"type": "tcp", "timeoutSeconds": 5, "intervalSeconds": 5}), vec![]),
+    ] {
+        let found = check_warnings(&check);
+        let path = |warning: &String| warning.split(": ").next().map(|path| path.replace("spec.healthCheck.", ""));
+        let found: Vec<String> = found.iter().filter_map(path).collect();
+        assert_eq!(found, warned, "{check}");
+    }
+}
+
+#[test]
+fn a_lowered_ttl_is_remembered_as_long_as_caches_may_hold_it() {
+    let mut stored = router("shard1", json!({"ttl": 3600}));
+    for (ttl, horizon) in [
+        (7200, None),
+        (30, Some("2026-01-01T14:00:00Z")),
+        (20, Some("2026-01-01T14:00:00Z")),
+        (10_000, Some("2026-01-01T14:00:00Z")),
+        (5, Some("2026-01-01T14:46:40Z")),
+    ] {
+        let mut new = router("shard1", json!({"ttl": ttl}));
+        new["status"] = stored["status"].clone();
+        Routers.prepare_update(&context(), &stored, &mut new);
+        assert_eq!(new["status"]["ttlHorizon"].as_str(), horizon, "{ttl}");
+        stored = new;
+    }
+}
+
+#[test]
+fn the_horizon_outlives_a_status_without_it() {
+    let with = |horizon: &str| {
+        let mut router = router("shard1", json!({}));
+        router["status"] = json!({"ttlHorizon": horizon});
+        router
+    };
+    let (noon, one, two) = ("2026-01-01T12:00:00Z", "2026-01-01T14:00:00Z", "2026-01-01T15:00:00Z");
+    for (stored, sent, kept) in [
+        (one, Value::Null, Some(one)),
+        (one, json!({}), Some(one)),
+        (one, json!({"ttlHorizon": noon}), Some(one)),
+        (one, json!({"ttlHorizon": two}), Some(two)),
+        (noon, json!({}), None),
+    ] {
+        let mut new = router("shard1", json!({}));
+        new["status"] = sent.clone();
+        Routers.prepare_status(&context(), &with(stored), &mut new);
+        assert_eq!(new["status"]["ttlHorizon"].as_str(), kept, "{stored} {sent}");
+    }
+}
+
+#[tokio::test]
+async fn a_router_through_whose_zone_trails_lead_is_not_deleted_unknowingly() {
+    let trail_in = |zone: &str, router: &str, until: &str| json!({"name": format!("n-a.{zone}"), "router": router, "since": until, "until": until});
+    let trail = |router: &str, until: &str| trail_in("s1.v3.example", router, until);
+    let binding = |name: &str, trails: Value| {
+        json!({"kind": "RouteBinding", "metadata": {"name": name, "namespace": "n"},
+        "spec": {"router": "shard2", "trails": trails}})
+    };
+    let objects = Objects::new(vec![
+        binding("a", json!([trail("shard1", "2026-01-02T00:00:00Z"), trail("shard3", "2027-01-02T00:00:00Z")])),
+        binding("b", json!([trail("shard1", "2026-01-03T00:00:00Z")])),
+        // It went with the zone of a former Router of the name.
+        binding("c", json!([trail_in("old.v3.example", "shard1", "2026-01-04T00:00:00Z")])),
+    ]);
+    let context = context();
+    for (options, told) in [
+        (
+            json!({}),
+            Some(
+                "former names of 2 routes that moved away lead through its zone, the last until 2026-01-03T00:00:00Z. Wait for that; or,",
+            ),
+        ),
+        (json!({"loseRoutes": 1}), Some("that makes 2 to lose, not 1")),
+        (json!({"loseRoutes": 2}), None),
+    ] {
+        let old = router("shard1", json!({"dns": "s1.v3.example"}));
+        let delete = Operation::Delete { old: &old, options: &options };
+        let found = Routers.before_commit(&context, delete, &objects).await;
+        match (found, told) {
+            (Ok(_), None) => {}
+            (Err(error), Some(told)) => assert!(error.message.contains(told), "{}", error.message),
+            (found, _) => panic!("{options}: {}", found.is_ok()),
+        }
+    }
+}
+
+#[test]
+fn the_zone_cannot_change() {
+    let old = router("shard1", json!({"dns": "a.v3.example"}));
+    assert_eq!(check_update("Router", &old, router("shard1", json!({"ttl": 5}))), Vec::<String>::new());
+    let found = check_update("Router", &old, router("shard1", json!({"dns": "b.v3.example"})));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("spec.dns: Invalid value: \"b.v3.example\": field is immutable"), "{found:?}");
+}
+
+#[tokio::test]
+async fn zones_do_not_overlap() {
+    let objects = Objects::new(vec![router("other", json!({"dns": "s1.v3.example"}))]);
+    for (dns, good) in
+        [("s2.v3.example", true), ("as1.v3.example", true), ("s1.v3.example", false), ("x.s1.v3.example", false)]
+    {
+        let object = router("shard1", json!({"dns": dns}));
+        let context = context();
+        let found = Routers.before_commit(&context, Operation::Create(&object), &objects).await;
+        assert_eq!(found.is_ok(), good, "{dns}");
+        match found {
+            Ok(writes) => assert_eq!(told(&writes), [("zones", Some("7"), &Effect::Put(json!({})))]),
+            Err(error) => assert_eq!((error.code, error.causes[0].field.as_str()), (422, "spec.dns")),
+        }
+    }
+}
+
+#[tokio::test]
+async fn hosts_that_a_new_zone_takes_are_told() {
+    let claim = |kind: &str, value: &str, released: Value| {
+        json!({"kind": "NameClaim", "metadata": {"name": value}, "spec": {"type": kind, "value": value,
+            "releasedAt": released}})
+    };
+    let objects = Objects::new(vec![
+        claim("host", "*.shop.test", Value::Null),
+        claim("host", "www.shop.test", Value::Null),
+        claim("host", "old.shop.test", json!("2026-01-01T00:00:00Z")),
+        claim("host", "notshop.test", Value::Null),
+        claim("label", "shop", Value::Null),
+    ]);
+    for (dns, told) in [
+        ("shop.test", Some("takes custom hosts of routes: *.shop.test, www.shop.test; ")),
+        ("www.shop.test", Some("takes custom hosts of routes: www.shop.test; ")),
+        ("old.shop.test", None),
+        ("shop", None),
+        ("s1.v3.example", None),
+    ] {
+        let router = json!({"spec": {"dns": dns}});
+        let found = taken_hosts(&router, "v3.example", &objects).await.unwrap();
+        assert_eq!(found.is_some(), told.is_some(), "{dns} {found:?}");
+        assert!(found.is_none_or(|found| found.contains(told.unwrap_or_default())), "{dns}");
+    }
+}
+
+#[tokio::test]
+async fn records_at_the_names_of_routes_are_warned_of() {
+    let claim = |label: &str, route: &str| {
+        json!({"kind": "NameClaim", "metadata": {"name": label},
+            "spec": {"type": "label", "value": label, "holder": {"namespace": "shop", "name": route, "uid": "u"}}})
+    };
+    let binding = |route: &str, router: &str, label: &str| {
+        json!({"kind": "RouteBinding", "metadata": {"namespace": "shop", "name": route},
+            "spec": {"router": router, "label": label}})
+    };
+    let objects = Objects::new(vec![
+        claim("shop-web", "web"),
+        binding("web", "s1", "shop-web"),
+        claim("shop-far", "far"),
+        binding("far", "s2", "shop-far"),
+        claim("shop-gone", "gone"),
+    ]);
+    let router = json!({"metadata": {"name": "s1"}});
+    let taken =
+        |labels: &[&str]| labels.iter().map(|label| ((*label).to_owned(), "is an alias of x".to_owned())).collect();
+    let warned = async |labels: &[&str]| {
+        let taken: Vec<(String, String)> = taken(labels);
+        taken_names(&router, &taken, &objects).await.unwrap()
+    };
+    assert_eq!(warned(&["shop-far", "shop-gone", "other"]).await, None);
+    let told = warned(&["shop-far", "shop-web"]).await.expect("a route is on it");
+    assert!(told.ends_with("say NameTaken: shop-web, the name of the route shop/web, is an alias of x"), "{told}");
+}
+
+#[tokio::test]
+async fn a_router_that_what_is_held_may_lead_to_is_not_deleted_unknowingly() {
+    let brake = |more: Value, holders: usize| {
+        let holder = |at| json!({"server": format!("ns{at}"), "since": "2026-01-01T00:00:00Z", "generation": 1});
+        let holders: Vec<Value> = (0..holders).map(holder).collect();
+        let mut spec = json!({"type": "RouteBinding", "objects": 98, "known": 98, "cause": "list"});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Brake", "metadata": {"name": "b", "generation": 2},
+               "spec": spec, "status": {"holders": holders}})
+    };
+    let lose = json!({"loseRoutes": 98});
+    for (held, options, good) in [
+        (brake(json!({}), 1), json!({}), false),
+        (brake(json!({}), 1), lose, true),
+        (brake(json!({"decision": "reject"}), 1), json!({}), false),
+        (brake(json!({"decision": "approve"}), 1), json!({}), true),
+        (brake(json!({"type": "Router"}), 1), json!({}), true),
+        (brake(json!({}), 0), json!({}), true),
+    ] {
+        let (old, context, objects) = (router("shard1", json!({})), context(), Objects::new(vec![held.clone()]));
+        let delete = Operation::Delete { old: &old, options: &options };
+        match Routers.before_commit(&context, delete, &objects).await {
+            Ok(_) => assert!(good, "{held}"),
+            Err(error) => {
+                assert!(!good && error.message.contains("98 RouteBindings (signpost brake list)"), "{held}: {error:?}")
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_router_with_routes_is_not_deleted_unknowingly() {
+    let binding = |name: &str, router: &str| json!({"kind": "RouteBinding", "metadata": {"name": name, "namespace": "n"}, "spec": {"router": router}});
+    let objects = Objects::new(vec![binding("a", "shard1"), binding("b", "shard1"), binding("c", "shard2")]);
+    let plain = router("shard1", json!({}));
+    let mut annotated = plain.clone();
+    annotated["metadata"]["annotations"] = json!({LOSE_ROUTES_ANNOTATION: "2"});
+    let mut mistaken = plain.clone();
+    mistaken["metadata"]["annotations"] = json!({LOSE_ROUTES_ANNOTATION: "3"});
+    for (old, options, good) in [
+        (&plain, json!({}), false),
+        (&plain, json!({"loseRoutes": "2"}), true),
+        (&plain, json!({"loseRoutes": 1}), false),
+        (&annotated, json!({}), true),
+        (&mistaken, json!({}), false),
+        (&router("shard3", json!({})), json!({}), true),
+    ] {
+        let context = context();
+        let found = Routers.before_commit(&context, Operation::Delete { old, options: &options }, &objects).await;
+        assert_eq!(found.is_ok(), good, "{old} {options}");
+        match found {
+            Ok(writes) => {
+                let name = format!("routers/{}", old["metadata"]["name"].as_str().unwrap());
+                assert_eq!(told(&writes), [(name.as_str(), Some("7"), &Effect::Delete)]);
+            }
+            Err(error) => {
+                assert_eq!(error.code, 409);
+                assert!(error.message.contains("2 routes are bound to it"), "{}", error.message);
+            }
+        }
+    }
+    let context = context();
+    let released = Routers.before_commit(&context, Operation::Release { old: &plain }, &objects).await.unwrap();
+    assert_eq!(told(&released), [("routers/shard1", Some("7"), &Effect::Delete)], "it was judged when it began");
+}
