@@ -417,7 +417,7 @@ impl World {
     /// Everyone hears everything, until nothing happens any more.
     ///
     /// Each version of a zone takes its serial up to eight seconds ahead of the clock, and a Zone is deleted only when the
-    /// clock has passed its serial: so many steps at most, for the versions that a history can write.
+    /// clock has passed its serial by as much: so many steps at most, for the versions that a history can write.
     fn settle(&mut self) -> Result<(), TestCaseError> {
         for _ in 0..SETTLING_STEPS_MAX {
             self.leader_hears(0, usize::MAX, usize::MAX);

@@ -15,8 +15,8 @@
 //! The Zone of the parent zone says, beside its versions, how the platform is configured ([`ZonePlatform`]): tools read it
 //! there. A change of that is a write like any other, and no version.
 //!
-//! The `Zone` of a shard that is gone is deleted once the clock is past its newest serial: if the shard comes back, its
-//! first serial is the clock's, and newer. At a start, when most Zones have no Router, nothing is deleted: that is how an
+//! The `Zone` of a shard that is gone is deleted once the clock is past its newest serial and the room after it: if the shard
+//! comes back, its first serial is the clock's, and newer than any that a name server took on its own. At a start, when most Zones have no Router, nothing is deleted: that is how an
 //! API looks that has lost its objects. The parent and alias Zone of another domain are never deleted, unless that is the one
 //! that this platform had before ([`super::domain`]).
 
@@ -84,13 +84,18 @@ impl BaseSerial {
     fn first_serial(self, unix_now: u64) -> Serial {
         match self {
             BaseSerial::None => Serial(unix_now as u32),
-            // Room for the provisional serial of a name server that could not wait.
-            BaseSerial::Known(serial) => Serial::next(Serial(serial.0.wrapping_add(SERIAL_STRIDE - 1)), unix_now),
+            BaseSerial::Known(serial) => Serial::next(with_room(serial), unix_now),
             BaseSerial::Unknown => {
                 date_serial(unix_now).map_or(Serial(unix_now as u32), |serial| Serial::next(serial, unix_now))
             }
         }
     }
+}
+
+/// The last of the serials that name servers may have taken on their own after `serial`, when they could not wait for the
+/// ledger's next. See [`SERIAL_STRIDE`].
+fn with_room(serial: Serial) -> Serial {
+    Serial(serial.0.wrapping_add(SERIAL_STRIDE - 1))
 }
 
 /// The last serial of the form `YYYYMMDDnn` that anyone on earth can write today.
@@ -556,7 +561,7 @@ impl Ledger {
             if self.orphans.contains(&apex) || zone.spec.kind != ZoneKind::Shard && !is_former {
                 return None;
             }
-            if newest(zone).is_some_and(|(serial, _)| !Serial(unix_now as u32).is_after(serial)) {
+            if newest(zone).is_some_and(|(serial, _)| !Serial(unix_now as u32).is_after(with_room(serial))) {
                 self.later.insert((now + Duration::from_secs(1), apex));
                 return None;
             }
@@ -586,7 +591,7 @@ impl Ledger {
         let previous = zone.spec.versions.first().map(|version| Serial(version.serial)).or(known.last);
         // Before the first version nothing was published under a serial of the ledger.
         let serial = match previous {
-            Some(previous) => Serial::next(Serial(previous.0.wrapping_add(SERIAL_STRIDE - 1)), unix_now),
+            Some(previous) => Serial::next(with_room(previous), unix_now),
             None if kind == ZoneKind::Parent => self.base.first_serial(unix_now),
             None => Serial(unix_now as u32),
         };
