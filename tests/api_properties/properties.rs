@@ -69,7 +69,8 @@ pub fn apply_patch(body: &[u8]) {
             assert_eq!(twice.as_ref(), Some(&once), "{manager} {force} {config}");
             let text = once.to_string();
             assert_eq!(serde_json::from_str::<Value>(&text).ok().as_ref(), Some(&once));
-            if live.is_some() && manager == "three" && !force {
+            // A `spec` that is no object takes the place of the whole; validation refuses what comes of that.
+            if live.is_some() && manager == "three" && !force && once["spec"].is_object() {
                 let kept = |object: &Value| object["spec"]["ttl"].clone();
                 assert_eq!(kept(&once), kept(&ROUTER), "another's field changed without force: {config}");
             }
