@@ -16,9 +16,9 @@
 //! there. A change of that is a write like any other, and no version.
 //!
 //! The `Zone` of a shard that is gone is deleted once the clock is past its newest serial and the room after it: if the shard
-//! comes back, its first serial is the clock's, and newer than any that a name server took on its own. At a start, when most Zones have no Router, nothing is deleted: that is how an
-//! API looks that has lost its objects. The parent and alias Zone of another domain are never deleted, unless that is the one
-//! that this platform had before ([`super::domain`]).
+//! comes back, its first serial is the clock's, and newer than any that a name server took on its own. At a start, when most
+//! Zones have no Router, nothing is deleted: that is how an API looks that has lost its objects. The parent and alias Zone of
+//! another domain are never deleted, unless that is the one that this platform had before ([`super::domain`]).
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
