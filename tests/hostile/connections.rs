@@ -1,0 +1,1 @@
+//! Attacks with connections and HTTP streams on the API and admin ports.

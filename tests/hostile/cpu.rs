@@ -1,0 +1,1 @@
+//! Attacks on processor time, and on the signals that report a hang.

@@ -1,0 +1,1 @@
+//! Attacks on names of other tenants, and on what messages reveal of them.

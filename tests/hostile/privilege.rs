@@ -1,0 +1,1 @@
+//! Machine credentials in the wrong hands.
