@@ -15,6 +15,8 @@ pub struct ContinueToken {
     pub revision: Option<u64>,
     /// The key, relative to the list, after which the next page begins.
     pub after: String,
+    /// How many objects of the snapshot follow, if that is known.
+    pub remaining: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -22,6 +24,8 @@ struct Written {
     v: String,
     rv: i64,
     start: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    remaining: Option<u64>,
 }
 
 const FORMAT: &str = "meta.k8s.io/v1";
@@ -32,7 +36,8 @@ impl ContinueToken {
     /// The token's text.
     pub fn encode(&self) -> String {
         let rv = self.revision.map_or(-1, |revision| i64::try_from(revision).unwrap_or(i64::MAX));
-        let written = Written { v: FORMAT.to_owned(), rv, start: format!("{}\0", self.after) };
+        let written =
+            Written { v: FORMAT.to_owned(), rv, start: format!("{}\0", self.after), remaining: self.remaining };
         BASE64URL_NOPAD.encode(serde_json::to_string(&written).unwrap_or_default().as_bytes())
     }
 
@@ -53,7 +58,7 @@ impl ContinueToken {
         if written.v != FORMAT || after.is_empty() || !after.bytes().all(sane) || after.contains("..") {
             return Err(broken());
         }
-        Ok(ContinueToken { revision, after: after.to_owned() })
+        Ok(ContinueToken { revision, after: after.to_owned(), remaining: written.remaining })
     }
 }
 
@@ -63,8 +68,8 @@ mod tests {
 
     #[test]
     fn tokens_come_back() {
-        for revision in [None, Some(1), Some(518)] {
-            let token = ContinueToken { revision, after: "ns/a.b-c".to_owned() };
+        for (revision, remaining) in [(None, None), (Some(1), None), (Some(518), Some(3))] {
+            let token = ContinueToken { revision, after: "ns/a.b-c".to_owned(), remaining };
             assert_eq!(ContinueToken::decode(&token.encode()), Ok(token));
         }
     }

@@ -25,13 +25,19 @@ async fn pages_are_one_snapshot() {
     assert_eq!(first["items"][0]["kind"], "Route");
     server.post(ROUTES, &route("r10x")).await.expect(201);
     server.delete(&format!("{ROUTES}/r20")).await.expect(200);
-    let mut all = names(&first);
+    let (mut all, mut remaining) = (names(&first), Vec::new());
     let mut list = first.clone();
     while let Some(token) = list["metadata"]["continue"].as_str() {
         list = server.get(&format!("{ROUTES}?limit=10&continue={token}")).await.expect(200);
         assert_eq!(list["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
         all.extend(names(&list));
+        remaining.push(list["metadata"]["remainingItemCount"].as_u64());
     }
+    assert_eq!(remaining, [Some(5), None]);
+    // The first page of an exact list comes from the store.
+    let exact =
+        format!("{ROUTES}?limit=10&resourceVersion={}", first["metadata"]["resourceVersion"].as_str().expect("text"));
+    assert_eq!(server.get(&exact).await.expect(200)["metadata"]["remainingItemCount"], 15);
     let expected: Vec<String> = (0..25).map(|index| format!("r{index:02}")).collect();
     assert_eq!(all, expected);
 }

@@ -49,16 +49,22 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
     if call.query.get("sendInitialEvents").is_some() {
         return Err(forbidden_option("sendInitialEvents", "sendInitialEvents is forbidden for list"));
     }
-    let page = match page(call, &selector).await? {
+    let mut page = match page(call, &selector).await? {
         Ok(page) => page,
         Err(expired) => return Ok(expired),
     };
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
-    if let Some(token) = &page.next {
-        metadata["continue"] = token.encode().into();
-        if let Some(remaining) = page.remaining.filter(|_| selector.is_everything()) {
+    if let Some(token) = &mut page.next {
+        if selector.is_everything() {
+            // The next page subtracts from this, so that only one page of a list has to count.
+            let remaining = match page.remaining {
+                Some(remaining) => remaining,
+                None => count(call, page.revision, &token.after).await?,
+            };
+            token.remaining = Some(remaining);
             metadata["remainingItemCount"] = remaining.into();
         }
+        metadata["continue"] = token.encode().into();
     }
     Ok(write(kind, format, include, metadata, page.objects))
 }
@@ -132,10 +138,7 @@ fn cached(call: &Call<'_>, selector: &Selector, limit: Option<usize>) -> Page {
     let wanted = |object: &Object| selector.matches(kind, object);
     let wanted: Option<&dyn Fn(&Object) -> bool> = if selector.is_everything() { None } else { Some(&wanted) };
     let (Snapshot { revision, objects }, remaining) = cache.page(kind, &prefix, limit, wanted);
-    let next = objects
-        .last()
-        .filter(|_| remaining > 0)
-        .map(|last| ContinueToken { revision: Some(revision), after: last.key()[prefix.len()..].to_owned() });
+    let next = objects.last().filter(|_| remaining > 0).map(|last| token(revision, &last.key()[prefix.len()..]));
     Page { revision, objects, next, remaining: Some(remaining as u64) }
 }
 
@@ -146,9 +149,14 @@ async fn continued(
     token: ContinueToken,
     limit: Option<usize>,
 ) -> Result<Result<Page, Response>, ApiError> {
+    let known = token.remaining.filter(|_| token.revision.is_some());
     match from_store(call, selector, token.revision, Some(&token.after), limit).await {
+        Ok(mut page) => {
+            page.remaining = known.map(|known| known.saturating_sub(page.objects.len() as u64)).or(page.remaining);
+            Ok(Ok(page))
+        }
         Err(error) if error.code == 410 => {
-            let go_on = ContinueToken { revision: None, after: token.after };
+            let go_on = ContinueToken { revision: None, after: token.after, remaining: None };
             let error = ApiError::expired(
                 "The provided continue parameter is too old: the list it belongs to is no longer kept. Start again \
                  without it, or go on with the token in this answer, which shows what follows as it is now, so that \
@@ -160,7 +168,28 @@ async fn continued(
             *response.body_mut() = Body::from(status.to_string());
             Ok(Err(response))
         }
-        other => other.map(Ok),
+        Err(error) => Err(error),
+    }
+}
+
+/// The place of the next page.
+fn token(revision: u64, after: &str) -> ContinueToken {
+    ContinueToken { revision: Some(revision), after: after.to_owned(), remaining: None }
+}
+
+/// How many objects follow the key `after` in the snapshot of `revision`.
+async fn count(call: &Call<'_>, revision: u64, after: &str) -> Result<u64, ApiError> {
+    let prefix = engine::key(call.resource.kind.key_prefix, &call.resource.prefix());
+    let mut from = engine::key(&prefix.0, &format!("{after}\0"));
+    let mut count = 0;
+    loop {
+        let page =
+            call.server.store.list(&prefix, Some(&from), Some(Revision(revision)), Some(STORE_PAGE_OBJECTS)).await?;
+        count += page.items.len() as u64;
+        match page.items.last() {
+            Some(last) if page.more => from = engine::key(&last.key.0, "\0"),
+            _ => return Ok(count),
+        }
     }
 }
 
@@ -203,8 +232,7 @@ async fn from_store(
             }
             if objects.len() == limit {
                 let more = page.more || index + 1 < count;
-                let next =
-                    more.then(|| ContinueToken { revision: Some(page.at.0), after: key[within.len()..].to_owned() });
+                let next = more.then(|| token(page.at.0, &key[within.len()..]));
                 return Ok(Page { revision: page.at.0, objects, next, remaining: page.remaining });
             }
         }
