@@ -110,6 +110,9 @@ pub const AGE: Column = Column {
     cell: |read, now| since(read[0], now),
 };
 
+/// The column AGE of Kubernetes' own kinds, whose tables say `string`.
+pub const BUILT_IN_AGE: Column = Column { kind: "string", ..AGE };
+
 /// What the column reads, as it stands there.
 pub fn shown<'a>(read: &[Json<'a>], _now: i64) -> Cell<'a> {
     Cell::As(read[0])

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::columns::{self, AGE, Column, Columns};
+use super::columns::{self, BUILT_IN_AGE, Column, Columns};
 use super::selectable::Selectable;
 use super::{Context, Kind, Rules, event, field, metadata};
 use crate::apiserver::error::Cause;
@@ -30,7 +30,7 @@ pub(super) fn kind() -> Kind {
                 reads: &["spec.holderIdentity"],
                 cell: columns::shown,
             },
-            AGE,
+            BUILT_IN_AGE,
         ]),
         selectable_fields: Selectable::new(&[]),
         time_to_live: None,

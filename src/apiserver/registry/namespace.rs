@@ -3,7 +3,7 @@
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::columns::{self, AGE, Column, Columns};
+use super::columns::{self, BUILT_IN_AGE, Column, Columns};
 use super::selectable::Selectable;
 use super::{Context, Kind, Operation, Reader, Rules, SideWrite, field, metadata};
 use crate::apiserver::error::{ApiError, Cause};
@@ -40,7 +40,7 @@ pub(super) fn kind() -> Kind {
                 reads: &["status.phase"],
                 cell: columns::shown,
             },
-            AGE,
+            BUILT_IN_AGE,
         ]),
         selectable_fields: Selectable::new(&["status.phase"]),
         time_to_live: None,
