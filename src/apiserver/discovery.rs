@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use super::negotiate::accepted;
 use super::registry::{Kind, kinds};
-use super::request::is_namespace;
+use super::request::{is_built_in_group, is_namespace};
 use super::respond;
 use super::review::REVIEWS;
 
@@ -80,6 +80,17 @@ pub fn answer(path: &str, headers: &HeaderMap) -> Option<Result<Response, ApiErr
     Some(Ok(respond::json(StatusCode::OK, document.to_string())))
 }
 
+/// Whether the path lies in a group of Kubernetes' own that is served. As in kube-apiserver, an unknown resource there gets a
+/// Status, while an unknown resource among custom resources gets plain text.
+pub fn is_in_built_in_group(path: &str) -> bool {
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    match segments.as_slice() {
+        ["api", _, ..] => true,
+        ["apis", name, _, ..] => groups().iter().any(|(group, _)| group == name && is_built_in_group(group)),
+        _ => false,
+    }
+}
+
 fn wants_aggregated(headers: &HeaderMap) -> bool {
     accepted(headers)
         .iter()
@@ -100,7 +111,7 @@ fn aggregated(named: bool, headers: &HeaderMap) -> Response {
             let versions: Vec<Value> = versions
                 .into_iter()
                 .map(|version| {
-                    let resources: Vec<Value> = served(group, version).map(|resource| resource.aggregated()).collect();
+                    let resources: Vec<Value> = served(group, version).iter().map(Served::aggregated).collect();
                     json!({"version": version, "freshness": "Current", "resources": resources})
                 })
                 .collect();
@@ -161,7 +172,8 @@ fn resource_list(group: &str, version: &str) -> Option<Value> {
     })
 }
 
-fn served(group: &str, version: &str) -> impl Iterator<Item = Served> {
+/// The resources of a version of a group, sorted by name as kube-apiserver lists them.
+fn served(group: &str, version: &str) -> Vec<Served> {
     let stored = kinds().iter().map(Served::from);
     let reviews = REVIEWS.iter().map(|review| Served {
         group: review.group,
@@ -175,7 +187,10 @@ fn served(group: &str, version: &str) -> impl Iterator<Item = Served> {
         verbs: &["create"],
         subresources: &[],
     });
-    stored.chain(reviews).chain([SERVICES]).filter(move |served| served.group == group && served.version == version)
+    let all = stored.chain(reviews).chain([SERVICES]);
+    let mut found: Vec<Served> = all.filter(|served| served.group == group && served.version == version).collect();
+    found.sort_by_key(|served| served.plural);
+    found
 }
 
 impl From<&'static Kind> for Served {

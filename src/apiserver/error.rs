@@ -81,6 +81,11 @@ impl ApiError {
             .about(kind, name)
     }
 
+    /// 404: a group of Kubernetes' own has no such resource.
+    pub fn no_such_resource() -> Self {
+        Self::new(404, "NotFound", "the server could not find the requested resource")
+    }
+
     /// 409: the object exists.
     pub fn already_exists(kind: &Kind, name: &str) -> Self {
         Self::new(409, "AlreadyExists", format!("{} {name:?} already exists", qualified(kind.plural, kind.group)))

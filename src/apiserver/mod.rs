@@ -349,6 +349,7 @@ impl Shared {
                 Err(ApiError::method_not_allowed())
             }
             Some(response) => response,
+            None if discovery::is_in_built_in_group(path) => Err(ApiError::no_such_resource()),
             None => Ok(respond::not_found()),
         }
     }

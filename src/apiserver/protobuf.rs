@@ -52,6 +52,9 @@ impl<T: Message> Encoded for T {
 
 fn read(body: &[u8]) -> Result<Read, ApiError> {
     let envelope = body.strip_prefix(&MAGIC).ok_or_else(|| broken("it does not start with the octets 6b 38 73 00"))?;
+    if envelope.is_empty() {
+        return Err(broken("it is empty behind the octets 6b 38 73 00"));
+    }
     let envelope = Envelope::decode(envelope).map_err(|error| broken(&error.to_string()))?;
     if !envelope.content_encoding.is_empty() {
         return Err(ApiError::unsupported_media_type(&format!("{MEDIA_TYPE} without a content encoding")));
@@ -68,6 +71,8 @@ fn read(body: &[u8]) -> Result<Read, ApiError> {
         ("authentication.k8s.io/v1", "SelfSubjectReview") => json::<SelfReview>(raw),
         // Each group has the options under its own version; they are the same everywhere.
         (_, "DeleteOptions") => json::<DeleteOptions>(raw),
+        ("", _) => return Err(ApiError::bad_request("Object 'apiVersion' is missing in the protobuf body")),
+        (_, "") => return Err(ApiError::bad_request("Object 'Kind' is missing in the protobuf body")),
         _ => return Err(ApiError::unsupported_media_type("application/json, application/yaml")),
     }?;
     let Some(fields) = object.as_object_mut() else { return Err(broken("it holds no object")) };

@@ -214,7 +214,12 @@ pub fn is_namespace(kind: &Kind) -> bool {
 /// Whether a kind is one of Kubernetes' own rather than of a custom API group. Those take strategic merge patches (as merge
 /// patches, which is the same for what they hold), have no `generation`, and decode protobuf.
 pub fn is_built_in(kind: &Kind) -> bool {
-    kind.group.is_empty() || kind.group.ends_with(".k8s.io")
+    is_built_in_group(kind.group)
+}
+
+/// Whether a group is one of Kubernetes' own.
+pub fn is_built_in_group(group: &str) -> bool {
+    group.is_empty() || group.ends_with(".k8s.io")
 }
 
 /// The query's parameters.

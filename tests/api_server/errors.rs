@@ -102,6 +102,19 @@ async fn table() {
             "routes.signpost.dev \"x\" already exists",
         ),
         case(
+            "it exists, and is not valid",
+            ("POST", ROUTES),
+            &[JSON],
+            {
+                let mut object = route("x");
+                object["spec"]["host"] = json!("no_good");
+                object
+            },
+            422,
+            "Invalid",
+            "spec.host",
+        ),
+        case(
             "stale",
             ("PUT", x),
             &[JSON],
@@ -446,11 +459,11 @@ async fn broken_bodies() {
         assert_eq!(reply.status, code, "{what}: {}", reply.text);
     }
     let protobuf = ["content-type: application/vnd.kubernetes.protobuf"];
-    for body in [&b""[..], b"k8s\0", b"k8s\0\x0a\xff\xff\xff\xff\x0f", b"xxxx"] {
+    for body in [&b""[..], b"k8s\0", b"k8s\0\x1a\0", b"k8s\0\x0a\xff\xff\xff\xff\x0f", b"xxxx"] {
         let namespaces = "/api/v1/namespaces";
         let identity = Some(crate::support::admin());
         let reply = server.send_as(identity, "POST", namespaces, &protobuf, body.to_vec()).await;
-        assert!((400..500).contains(&reply.status), "{body:?}: {} {}", reply.status, reply.text);
+        assert_eq!(reply.status, 400, "{body:?}: {}", reply.text);
     }
 }
 
@@ -502,10 +515,22 @@ async fn paths_that_are_nothing() {
         "/apis/signpost.dev/v1alpha1/things",
         "/apis/signpost.dev/v9/routes",
         "/openapi/v4",
-        "/api/v1/namespaces/default/pods",
     ] {
         let reply = server.get(path).await;
         assert_eq!((reply.status, reply.text.trim_end()), (404, "404 page not found"), "{path}");
         assert!(reply.headers["content-type"].to_str().expect("text").starts_with("text/plain"));
+    }
+    for path in [
+        "/api/v1/nosuchthings",
+        "/api/v2/namespaces",
+        "/api/v1/namespaces/default/pods",
+        "/apis/events.k8s.io/v1/nosuchthings",
+        "/apis/events.k8s.io/v9/events",
+    ] {
+        let expected = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "details": {}, "code": 404,
+            "reason": "NotFound", "message": "the server could not find the requested resource",
+        });
+        assert_eq!(server.get(path).await.expect(404), expected, "{path}");
     }
 }

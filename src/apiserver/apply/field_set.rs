@@ -248,7 +248,8 @@ impl FieldSet {
         Some(())
     }
 
-    /// Every member's path as text, such as `.spec.to[name="n1"].weight`, in order.
+    /// Every member's path as text, such as `.spec.to[name="n1"].weight`. At each level the members come first, then what is
+    /// below them, as Kubernetes lists them.
     pub fn paths(&self) -> Vec<String> {
         let mut found = Vec::new();
         self.collect_paths("", &mut found);
@@ -256,12 +257,10 @@ impl FieldSet {
     }
 
     fn collect_paths(&self, prefix: &str, found: &mut Vec<String>) {
+        let members = self.nodes.iter().filter(|(_, node)| node.member);
+        found.extend(members.map(|(element, _)| format!("{prefix}{element}")));
         for (element, node) in &self.nodes {
-            let path = format!("{prefix}{element}");
-            if node.member {
-                found.push(path.clone());
-            }
-            node.children.collect_paths(&path, found);
+            node.children.collect_paths(&format!("{prefix}{element}"), found);
         }
     }
 

@@ -58,7 +58,14 @@ pub fn server_side_apply(
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
     let config = own_part(kind, config, subresource);
-    let faults = schema::validate::item_faults(&kind.schema, &config);
+    let mut faults = schema::validate::item_faults(&kind.schema, &config);
+    // A value of the wrong type is not valid whoever owns the field, so it comes before a conflict.
+    faults.extend(
+        schema::validate::type_faults(&kind.schema, &config)
+            .into_iter()
+            .filter(|fault| !faults.contains(fault))
+            .collect::<Vec<_>>(),
+    );
     if !faults.is_empty() {
         let named = if config["metadata"]["name"].is_string() { &config } else { live.unwrap_or(&Value::Null) };
         return Err(ApiError::invalid(kind, named["metadata"]["name"].as_str().unwrap_or_default(), faults));
@@ -143,9 +150,10 @@ impl Request<'_> {
 
         if let Some(mine) = managers.0.get_mut(&me) {
             mine.set = tracked(self.kind, std::mem::take(&mut mine.set), self.subresource);
-            mine.time = match before {
-                Some(before) if before.set == mine.set && result == live => before.time,
-                _ => Some(self.now),
+            // As in Kubernetes, only a change of the object moves the time: who applies what is already there has none.
+            mine.time = match result == live {
+                true => before.and_then(|before| before.time),
+                false => Some(self.now),
             };
         }
         Ok((result, managers))

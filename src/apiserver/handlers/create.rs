@@ -117,15 +117,15 @@ async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Resu
     let exists = || ApiError::already_exists(writer.kind, &name);
     for _ in 0..CREATES_AT_ONCE {
         let namespace = home(writer, &name).await?;
-        let judged = match writer.prepare_create(object.clone(), managed) {
-            Ok(new) => writer.before_commit(Operation::Create(&new)).await.map(|side| (new, side)),
-            Err(error) => Err(error),
-        };
-        // Whoever comes second hears that, not what the first one's existence breaks. Else the commit finds it out.
-        if (judged.is_err() || writer.options.dry_run) && writer.live(&name, true).await?.is_some() {
+        // As in kube-apiserver, an object that is not valid is 422 even if its name is taken.
+        let new = writer.prepare_create(object.clone(), managed)?;
+        let side = writer.before_commit(Operation::Create(&new)).await;
+        // The checks against other objects may fail only because the object exists: report that instead. Without an
+        // error or a dry run, the commit finds it.
+        if (side.is_err() || writer.options.dry_run) && writer.live(&name, true).await?.is_some() {
             return Err(exists());
         }
-        let (new, side) = judged?;
+        let side = side?;
         if writer.options.dry_run {
             let object = Arc::new(writer.shown(&name, &new, 0)?.unwritten());
             return Ok(Written { status: StatusCode::CREATED, object, warnings: Vec::new() });

@@ -19,6 +19,9 @@ pub fn invalid(path: &str, value: &Value, what: &str) -> Cause {
     }
 }
 
+/// The reason of [`type_invalid`].
+pub const TYPE_INVALID: &str = "FieldValueTypeInvalid";
+
 /// A value of the wrong JSON type.
 pub fn type_invalid(path: &str, value: &Value, expected: &str) -> Cause {
     let found = match value {
@@ -31,7 +34,7 @@ pub fn type_invalid(path: &str, value: &Value, expected: &str) -> Cause {
         Value::Object(_) => "object",
     };
     Cause {
-        reason: "FieldValueTypeInvalid",
+        reason: TYPE_INVALID,
         field: path.to_owned(),
         message: format!("Invalid value: \"{found}\": {path} in body must be of type {expected}: \"{found}\""),
     }

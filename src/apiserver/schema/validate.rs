@@ -120,6 +120,13 @@ fn are_unique(schema: &Node, items: &[Value]) -> bool {
     items.iter().enumerate().all(|(index, item)| !items[..index].iter().any(|before| same(before, item)))
 }
 
+/// The values of `object` that have the wrong type. The object may lack required fields.
+pub fn type_faults(schema: &Node, object: &Value) -> Vec<Cause> {
+    let mut causes = validate(schema, object);
+    causes.retain(|cause| cause.reason == field::TYPE_INVALID);
+    causes
+}
+
 /// The items of list-maps and list-sets that cannot be told apart, since one is there twice or lacks a key field, in an object
 /// that may lack required fields otherwise.
 pub fn item_faults(schema: &Node, object: &Value) -> Vec<Cause> {
