@@ -10,9 +10,28 @@ pub enum Format {
     /// The objects.
     Objects(Text),
     /// A table with the kind's columns, as `kubectl get` prints it.
-    Table,
+    Table(MetaVersion),
     /// Metadata alone.
-    Metadata,
+    Metadata(MetaVersion),
+}
+
+/// A version of the group `meta.k8s.io`, to which tables and metadata alone belong. They are the same in both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetaVersion {
+    /// `v1`.
+    V1,
+    /// `v1beta1`.
+    V1Beta1,
+}
+
+impl MetaVersion {
+    /// The `apiVersion` of a table.
+    pub fn api_version(self) -> &'static str {
+        match self {
+            MetaVersion::V1 => "meta.k8s.io/v1",
+            MetaVersion::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
 }
 
 /// How objects are written.
@@ -81,13 +100,16 @@ pub fn format(headers: &HeaderMap, offer: Offer) -> Result<Format, ApiError> {
             "application/yaml" if offer == Offer::Object => Text::Yaml,
             _ => continue,
         };
-        match (range.parameter("as"), range.parameter("g"), range.parameter("v")) {
-            ("", ..) => return Ok(Format::Objects(text)),
-            ("Table", "meta.k8s.io", "v1" | "v1beta1") if offer != Offer::WatchWithBookmarks => {
-                return Ok(Format::Table);
-            }
-            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => {
-                return Ok(Format::Metadata);
+        let version = match (range.parameter("g"), range.parameter("v")) {
+            ("meta.k8s.io", "v1") => Some(MetaVersion::V1),
+            ("meta.k8s.io", "v1beta1") => Some(MetaVersion::V1Beta1),
+            _ => None,
+        };
+        match (range.parameter("as"), version) {
+            ("", _) => return Ok(Format::Objects(text)),
+            ("Table", Some(version)) if offer != Offer::WatchWithBookmarks => return Ok(Format::Table(version)),
+            ("PartialObjectMetadata" | "PartialObjectMetadataList", Some(version)) => {
+                return Ok(Format::Metadata(version));
             }
             _ => {}
         }
@@ -121,12 +143,21 @@ mod tests {
             ("application/vnd.kubernetes.protobuf", Offer::Object, None),
             ("text/html", Offer::Object, None),
             ("text/html;q=0.9, application/json;q=0.1", Offer::Object, Some(json)),
-            (table, Offer::Object, Some(Format::Table)),
-            (table, Offer::Watch, Some(Format::Table)),
+            (table, Offer::Object, Some(Format::Table(MetaVersion::V1))),
+            (table, Offer::Watch, Some(Format::Table(MetaVersion::V1))),
             (table, Offer::WatchWithBookmarks, None),
             (&format!("{table},application/json"), Offer::WatchWithBookmarks, Some(json)),
+            (
+                "application/json;as=Table;v=v1beta1;g=meta.k8s.io",
+                Offer::Object,
+                Some(Format::Table(MetaVersion::V1Beta1)),
+            ),
             ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", Offer::Object, Some(json)),
-            ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Offer::Object, Some(Format::Metadata)),
+            (
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+                Offer::Object,
+                Some(Format::Metadata(MetaVersion::V1)),
+            ),
         ] {
             let mut headers = HeaderMap::new();
             if !accept.is_empty() {

@@ -8,7 +8,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::Value;
 
 use super::error::ApiError;
-use super::negotiate::{Format, Text};
+use super::negotiate::{Format, MetaVersion, Text};
 use super::object::Object;
 use super::registry::Kind;
 use super::table;
@@ -58,8 +58,8 @@ pub fn object(
     match format {
         Format::Objects(Text::Json) => json(status, as_json(kind, object)),
         Format::Objects(Text::Yaml) => yaml(status, &as_tree(kind, object)),
-        Format::Metadata => json(status, metadata(object)),
-        Format::Table => json(status, table::of_one(kind, include, object, true)),
+        Format::Metadata(version) => json(status, metadata(object, version)),
+        Format::Table(version) => json(status, table::of_one(kind, include, object, true, version)),
     }
 }
 
@@ -96,16 +96,18 @@ pub fn as_tree(kind: &Kind, object: &Object) -> Value {
 }
 
 /// The object's metadata as `PartialObjectMetadata`.
-pub fn metadata(object: &Object) -> Bytes {
+pub fn metadata(object: &Object, version: MetaVersion) -> Bytes {
     let mut out = Vec::new();
-    write_metadata(&mut out, &object.json()[object.metadata()]);
+    write_metadata(&mut out, &object.json()[object.metadata()], version);
     out.into()
 }
 
 /// Appends a `PartialObjectMetadata` of the JSON of some metadata.
-pub fn write_metadata(out: &mut Vec<u8>, metadata: &[u8]) {
+pub fn write_metadata(out: &mut Vec<u8>, metadata: &[u8], version: MetaVersion) {
     out.reserve(metadata.len() + 80);
-    out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#);
+    out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":""#);
+    out.extend_from_slice(version.api_version().as_bytes());
+    out.extend_from_slice(br#"","metadata":"#);
     out.extend_from_slice(metadata);
     out.push(b'}');
 }

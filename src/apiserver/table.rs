@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::error::{ApiError, Cause};
+use super::negotiate::MetaVersion;
 use super::object::Object;
 use super::registry::Kind;
 use super::registry::columns::Column;
@@ -42,14 +43,15 @@ impl Include {
 pub struct Rows {
     kind: &'static Kind,
     include: Include,
+    version: MetaVersion,
     /// Where the JSON of one object after the other is unpacked.
     json: Vec<u8>,
 }
 
 impl Rows {
     /// Of objects of this kind.
-    pub fn new(kind: &'static Kind, include: Include) -> Rows {
-        Rows { kind, include, json: Vec::new() }
+    pub fn new(kind: &'static Kind, include: Include, version: MetaVersion) -> Rows {
+        Rows { kind, include, version, json: Vec::new() }
     }
 
     /// Appends the row of one object; `now` is in seconds since the epoch.
@@ -73,7 +75,7 @@ impl Rows {
             Include::None => {}
             Include::Metadata => {
                 out.extend_from_slice(b",\"object\":");
-                respond::write_metadata(out, &self.json[object.metadata()]);
+                respond::write_metadata(out, &self.json[object.metadata()], self.version);
             }
             Include::Object => {
                 out.extend_from_slice(b",\"object\":");
@@ -88,17 +90,25 @@ impl Rows {
 }
 
 /// A table of one object. In a watch only the first has the columns.
-pub fn of_one(kind: &'static Kind, include: Include, object: &Object, with_columns: bool) -> Vec<u8> {
-    let mut out = head(kind, &json!({"resourceVersion": object.revision.to_string()}), with_columns);
-    Rows::new(kind, include).write(&mut out, object, Timestamp::now().as_second());
+pub fn of_one(
+    kind: &'static Kind,
+    include: Include,
+    object: &Object,
+    with_columns: bool,
+    version: MetaVersion,
+) -> Vec<u8> {
+    let mut out = head(kind, &json!({"resourceVersion": object.revision.to_string()}), with_columns, version);
+    Rows::new(kind, include, version).write(&mut out, object, Timestamp::now().as_second());
     out.extend_from_slice(b"]}");
     out
 }
 
 /// The table up to its rows.
-pub fn head(kind: &Kind, metadata: &Value, with_columns: bool) -> Vec<u8> {
+pub fn head(kind: &Kind, metadata: &Value, with_columns: bool, version: MetaVersion) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
-    out.extend_from_slice(br#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":"#);
+    out.extend_from_slice(br#"{"kind":"Table","apiVersion":""#);
+    out.extend_from_slice(version.api_version().as_bytes());
+    out.extend_from_slice(br#"","metadata":"#);
     write(&mut out, metadata);
     out.extend_from_slice(b",\"columnDefinitions\":");
     write(&mut out, &if with_columns { columns(kind) } else { Value::Null });
@@ -147,7 +157,7 @@ mod tests {
     fn row(kind: &'static Kind, include: Include, object: &Object) -> String {
         let now = "2026-01-01T00:01:07Z".parse::<Timestamp>().expect("a time").as_second();
         let mut out = Vec::new();
-        let mut rows = Rows::new(kind, include);
+        let mut rows = Rows::new(kind, include, MetaVersion::V1);
         rows.write(&mut out, object, now);
         let first = out.len();
         rows.write(&mut out, object, now);

@@ -294,6 +294,33 @@ async fn events_have_two_views() {
     let series = json!({"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}});
     let patched = server.merge(&format!("{new_view}/b.1"), &series).await.expect(200);
     assert_eq!(patched["series"]["count"], 2);
+
+    let reported = |status: &Value| -> Vec<String> {
+        let causes = status["details"]["causes"].as_array().expect("causes").iter();
+        causes.filter_map(|cause| cause["field"].as_str().map(str::to_owned)).collect()
+    };
+    let status = server.merge(&format!("{new_view}/b.1"), &json!({"note": "another"})).await.expect(422);
+    assert_eq!(reported(&status), ["message"], "{status}");
+    let mut elsewhere = posted.clone();
+    elsewhere["metadata"]["name"] = json!("c.1");
+    elsewhere["regarding"]["namespace"] = json!("elsewhere");
+    server.post(new_view, &elsewhere).await.expect(201);
+    let mut old = event.clone();
+    old["metadata"]["name"] = json!("d.1");
+    old["involvedObject"]["namespace"] = json!("elsewhere");
+    assert_eq!(reported(&server.post(EVENTS, &old).await.expect(422)), ["involvedObject.namespace"]);
+    let mut wrong = posted;
+    wrong["metadata"]["name"] = json!("e.1");
+    wrong["type"] = json!("Odd");
+    wrong["note"] = json!("n".repeat(1025));
+    wrong["deprecatedCount"] = json!(1);
+    let status = server.post(new_view, &wrong).await.expect(422);
+    assert_eq!((status["details"].get("group"), &status["details"]["kind"]), (None, &json!("Event")));
+    assert_eq!(
+        status["message"],
+        "Event \"e.1\" is invalid: [message: Invalid value: \"\": can have at most 1024 characters, type: Invalid value: \
+         \"\": has invalid value: Odd, count: Invalid value: \"\": needs to be unset]"
+    );
 }
 
 #[tokio::test]

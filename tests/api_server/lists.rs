@@ -148,6 +148,24 @@ async fn tables_and_metadata() {
     assert_eq!(row["object"].get("spec"), None);
     let whole = server.send("GET", &format!("{GROUP}/routers?includeObject=Object"), &[table], "").await.expect(200);
     assert_eq!(whole["rows"][0]["object"]["spec"]["dns"], "shard1.v3.example");
+    for (format, kind) in [("Table", "rows"), ("PartialObjectMetadataList", "items")] {
+        let older = format!("accept: application/json;as={format};g=meta.k8s.io;v=v1beta1");
+        let list = server.send("GET", &format!("{GROUP}/routers"), &[&older], "").await.expect(200);
+        assert_eq!((&list["kind"], &list["apiVersion"]), (&json!(format), &json!("meta.k8s.io/v1beta1")));
+        let first = &list[kind][0];
+        let object = first.get("object").unwrap_or(first);
+        assert_eq!(object["apiVersion"], "meta.k8s.io/v1beta1", "{list}");
+    }
+    for (path, expected) in [
+        ("/api/v1/namespaces", "string"),
+        ("/apis/coordination.k8s.io/v1/leases", "string"),
+        (&format!("{GROUP}/routers"), "date"),
+    ] {
+        let list = server.send("GET", path, &[table], "").await.expect(200);
+        let columns = list["columnDefinitions"].as_array().expect("columns");
+        let age = columns.iter().find(|column| column["name"] == "Age").expect("an age");
+        assert_eq!(age["type"], expected, "{path}");
+    }
     let one = server.send("GET", &format!("{GROUP}/routers/shard1"), &[table], "").await.expect(200);
     assert_eq!(one["rows"].as_array().map(Vec::len), Some(1));
     let partial = "accept: application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
@@ -163,6 +181,11 @@ async fn tables_and_metadata() {
 #[tokio::test]
 async fn discovery_and_openapi() {
     let server = Server::start().await;
+    let aggregated = "accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let api = server.send("GET", "/api", &[aggregated], "").await.expect(200);
+    let resources = api["items"][0]["versions"][0]["resources"].as_array().expect("resources");
+    let resources: Vec<_> = resources.iter().filter_map(|one| one["resource"].as_str()).collect();
+    assert_eq!(resources, ["events", "namespaces", "services"]);
     let aggregated = "accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
     let reply = server.send("GET", "/apis", &[aggregated], "").await;
     assert_eq!(reply.headers["content-type"], "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");

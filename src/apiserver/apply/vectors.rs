@@ -277,6 +277,26 @@ fn conflict_paths_are_kubernetes_own() {
 }
 
 #[test]
+fn conflicts_list_leaves_before_what_is_nested() {
+    let mut server = Server::new();
+    server.apply("m1", json!({"spec": {"extra": {"z": "1", "a": {"y": "1"}}, "host": "a", "path": "/1"}})).unwrap();
+    let part = json!({"spec": {"extra": {"z": "2", "a": {"y": "2"}}, "host": "b", "path": "/2"}});
+    let error = server.apply("m2", part).unwrap_err();
+    let found: Vec<String> = paths(&error).into_iter().map(|(_, path)| path).collect();
+    assert_eq!(found, [".spec.host", ".spec.path", ".spec.extra.z", ".spec.extra.a.y"]);
+}
+
+#[test]
+fn a_wrong_type_is_no_conflict() {
+    let mut server = Server::new();
+    server.apply("m1", json!({"spec": {"host": "a", "ports": [1]}})).unwrap();
+    for part in [json!({"spec": {"host": 5}}), json!({"spec": {"host": ["b"]}}), json!({"spec": {"host": {"b": 1}}})] {
+        let error = server.apply("m2", part).unwrap_err();
+        assert_eq!((error.code, error.causes[0].field.as_str()), (422, "spec.host"));
+    }
+}
+
+#[test]
 fn updates_name_containers_and_applies_only_items_and_schemaless_objects() {
     let part = json!({"metadata": {"labels": {"app": "x"}},
         "spec": {"host": "h", "to": [{"name": "n1"}], "ports": [1], "extra": {"z": {"y": "1"}, "e": {}}}});
@@ -341,11 +361,13 @@ fn what_changes_nothing_keeps_everything() {
     assert_eq!(server.object, before);
     server.patch("up", json!({"spec": {"path": "/1"}}));
     assert_eq!(server.object, before);
-    // Owning more moves the time of the entry, and of no other.
-    let time = server.time_of("m1");
+    // Only a change of the object moves a time.
+    let (time, time_of_m2) = (server.time_of("m1"), server.time_of("m2"));
     server.apply("m2", json!({"spec": {"to": [{"name": "n2"}], "ports": [2, 3], "path": "/1"}})).unwrap();
     assert_eq!(server.time_of("m1"), time);
-    assert_eq!(server.time_of("m2"), json!(server.now.to_string()));
+    assert_eq!(server.time_of("m2"), time_of_m2);
+    server.apply("m3", json!({"spec": {"path": "/1"}})).unwrap();
+    assert_eq!((server.fields_of("m3 Apply"), server.time_of("m3")), (json!({"f:spec": {"f:path": {}}}), Value::Null));
     assert_eq!(server.spec(), &before.unwrap()["spec"]);
 }
 

@@ -17,7 +17,7 @@ use super::get::{resource_version, wait_for};
 use crate::apiserver::continue_token::ContinueToken;
 use crate::apiserver::engine;
 use crate::apiserver::error::{ApiError, Cause};
-use crate::apiserver::negotiate::{self, Format, Offer, Text};
+use crate::apiserver::negotiate::{self, Format, MetaVersion, Offer, Text};
 use crate::apiserver::object::Object;
 use crate::apiserver::registry::Kind;
 use crate::apiserver::selector::Selector;
@@ -253,8 +253,8 @@ pub(crate) fn write(
 ) -> Response {
     let list_kind = format!("{}List", kind.kind);
     let head = match format {
-        Format::Table => table::head(kind, &metadata, true),
-        Format::Metadata => list_head("PartialObjectMetadataList", "meta.k8s.io/v1", &metadata),
+        Format::Table(version) => table::head(kind, &metadata, true, version),
+        Format::Metadata(version) => list_head("PartialObjectMetadataList", version.api_version(), &metadata),
         Format::Objects(Text::Json) => list_head(&list_kind, &kind.api_version(), &metadata),
         Format::Objects(Text::Yaml) => {
             let items: Vec<Value> = objects.iter().map(|object| respond::as_tree(kind, object)).collect();
@@ -263,7 +263,11 @@ pub(crate) fn write(
             return respond::yaml(StatusCode::OK, &list);
         }
     };
-    let rows = Rows::new(kind, include);
+    let version = match format {
+        Format::Table(version) | Format::Metadata(version) => version,
+        Format::Objects(_) => MetaVersion::V1,
+    };
+    let rows = Rows::new(kind, include, version);
     let writer = Writer { kind, format, rows, chunk: head, objects: objects.into(), first: true, done: false };
     let chunks = futures::stream::unfold(writer, |mut writer| async move { Some((writer.next()?, writer)) });
     respond::stream(chunks)
@@ -300,8 +304,8 @@ impl Writer {
                 chunk.push(b',');
             }
             match self.format {
-                Format::Table => self.rows.write(&mut chunk, &object, now),
-                Format::Metadata => chunk.extend_from_slice(&respond::metadata(&object)),
+                Format::Table(_) => self.rows.write(&mut chunk, &object, now),
+                Format::Metadata(version) => chunk.extend_from_slice(&respond::metadata(&object, version)),
                 Format::Objects(_) => respond::write_json(&mut chunk, self.kind, &object),
             }
         }

@@ -339,10 +339,10 @@ impl Watcher {
     fn shown(&mut self, object: &Object) -> Bytes {
         match self.format {
             Format::Objects(_) => respond::as_json(self.kind, object),
-            Format::Metadata => respond::metadata(object),
-            Format::Table => {
+            Format::Metadata(version) => respond::metadata(object, version),
+            Format::Table(version) => {
                 let columns = !std::mem::replace(&mut self.columns_sent, true);
-                table::of_one(self.kind, self.include, object, columns).into()
+                table::of_one(self.kind, self.include, object, columns, version).into()
             }
         }
     }
@@ -353,7 +353,7 @@ impl Watcher {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let (kind, api_version) = match self.format {
-            Format::Metadata => ("PartialObjectMetadata".to_owned(), "meta.k8s.io/v1".to_owned()),
+            Format::Metadata(version) => ("PartialObjectMetadata".to_owned(), version.api_version().to_owned()),
             _ => (self.kind.kind.to_owned(), self.kind.api_version()),
         };
         let object = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});

@@ -272,7 +272,8 @@ impl<'a> Writer<'a> {
         });
         match causes.is_empty() {
             true => Ok(()),
-            false => Err(ApiError::invalid(self.kind, name_of(object), causes)),
+            // Of the two views of events kube-apiserver names the stored one.
+            false => Err(ApiError::invalid(self.stored_kind(), name_of(object), causes)),
         }
     }
 

@@ -19,6 +19,8 @@ use crate::apiserver::skim::Json;
 const TIME_TO_LIVE: Duration = Duration::from_secs(60 * 60);
 /// Longest note of an event in the new representation, in octets, as in Kubernetes.
 const NOTE_OCTETS_MAX: usize = 1024;
+/// Longest action, reason and reporting instance of an event with an `eventTime`, in octets, as in Kubernetes.
+const TEXT_OCTETS_MAX: usize = 128;
 /// Name of a field in `events.k8s.io/v1` and in core `v1`, where they differ.
 const NAMES: [(&str, &str); 7] = [
     ("regarding", "involvedObject"),
@@ -157,14 +159,15 @@ impl Rules for CoreEvents {
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        same_namespace(object, "involvedObject")
+        validate(object, "reportingComponent")
     }
 
     fn validate_update(&self, _context: &Context<'_>, _old: &Value, new: &Value) -> Vec<Cause> {
-        same_namespace(new, "involvedObject")
+        validate(new, "reportingComponent")
     }
 }
 
+/// The paths of causes are those of the stored representation, as kube-apiserver reports them.
 struct NewEvents;
 
 impl Rules for NewEvents {
@@ -177,40 +180,122 @@ impl Rules for NewEvents {
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let mut causes = same_namespace(object, "regarding");
-        for name in ["action", "reason", "reportingController", "reportingInstance", "eventTime"] {
-            if object[name].as_str().is_none_or(str::is_empty) {
-                causes.push(field::required(name, ""));
+        let event = to_core(object.clone());
+        let mut causes = validate(&event, "reportingController");
+        causes.extend(series(&event));
+        if is_unset(&event["eventTime"]) {
+            causes.push(field::required("eventTime", ""));
+        }
+        let kind = event["type"].as_str().unwrap_or_default();
+        if !matches!(kind, "Normal" | "Warning") {
+            causes.push(field::invalid("type", &json!(""), &format!("has invalid value: {kind}")));
+        }
+        let source = &event["source"];
+        for (name, is_unset) in [
+            ("firstTimestamp", is_unset(&event["firstTimestamp"])),
+            ("lastTimestamp", is_unset(&event["lastTimestamp"])),
+            ("count", event["count"].as_i64().unwrap_or_default() == 0),
+            ("source", is_unset(&source["component"]) && is_unset(&source["host"])),
+        ] {
+            if !is_unset {
+                causes.push(field::invalid(name, &json!(""), "needs to be unset"));
             }
         }
-        if !matches!(object["type"].as_str(), Some("Normal" | "Warning")) {
-            causes.push(field::not_supported("type", &object["type"], &["Normal", "Warning"]));
+        causes
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        let (old, new) = (to_core(old.clone()), to_core(new.clone()));
+        let mut causes = validate(&new, "reportingController");
+        if old["series"] != new["series"] {
+            causes.extend(series(&new));
         }
-        causes.extend(note(object));
-        causes
-    }
-
-    fn validate_update(&self, _context: &Context<'_>, _old: &Value, new: &Value) -> Vec<Cause> {
-        let mut causes = same_namespace(new, "regarding");
-        causes.extend(note(new));
+        for name in IMMUTABLE {
+            let (was, is) = (&old[name], &new[name]);
+            if was != is && !(is_unset(was) && is_unset(is)) {
+                let path = if name == "reportingComponent" { "reportingController" } else { name };
+                causes.push(field::invalid(path, is, "field is immutable"));
+            }
+        }
         causes
     }
 }
 
-fn note(event: &Value) -> Option<Cause> {
-    let long = event["note"].as_str().is_some_and(|note| note.len() > NOTE_OCTETS_MAX);
-    long.then(|| field::too_long("note", NOTE_OCTETS_MAX as u64))
+/// The fields of an event that an update by `events.k8s.io/v1` cannot change.
+const IMMUTABLE: [&str; 13] = [
+    "involvedObject",
+    "reason",
+    "message",
+    "source",
+    "firstTimestamp",
+    "lastTimestamp",
+    "count",
+    "type",
+    "eventTime",
+    "action",
+    "related",
+    "reportingComponent",
+    "reportingInstance",
+];
+
+fn is_unset(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
 }
 
-/// An event lives in the namespace of the object it is about; for an object without one, in `default` or `kube-system`.
-fn same_namespace(event: &Value, reference: &str) -> Vec<Cause> {
+/// The rules for both representations, after kube-apiserver's `legacyValidateEvent`. An event with an `eventTime` can be
+/// about an object of another namespace. `controller` is the name of the field `reportingComponent` in the causes.
+fn validate(event: &Value, controller: &str) -> Vec<Cause> {
+    let text = |name: &str| event[name].as_str().unwrap_or_default();
     let namespace = event["metadata"]["namespace"].as_str().unwrap_or_default();
-    let of_object = event[reference]["namespace"].as_str().unwrap_or_default();
-    if namespace == of_object || of_object.is_empty() && matches!(namespace, "default" | "kube-system") {
-        return Vec::new();
+    let of_object = event["involvedObject"]["namespace"].as_str().unwrap_or_default();
+    let wrong_namespace =
+        || field::invalid("involvedObject.namespace", &Value::from(of_object), "does not match event.namespace");
+    let mut causes = Vec::new();
+    if is_unset(&event["eventTime"]) {
+        if namespace != of_object && !(of_object.is_empty() && namespace == "default") {
+            causes.push(wrong_namespace());
+        }
+        return causes;
     }
-    let path = format!("{reference}.namespace");
-    vec![field::invalid(&path, &Value::from(of_object), "does not match event.namespace")]
+    if of_object.is_empty() && !matches!(namespace, "default" | "kube-system") {
+        causes.push(wrong_namespace());
+    }
+    if text("reportingComponent").is_empty() {
+        causes.push(field::required(controller, ""));
+    }
+    for (name, octets_max) in [
+        ("reportingInstance", TEXT_OCTETS_MAX),
+        ("action", TEXT_OCTETS_MAX),
+        ("reason", TEXT_OCTETS_MAX),
+        ("message", NOTE_OCTETS_MAX),
+    ] {
+        if text(name).is_empty() && name != "message" {
+            causes.push(field::required(name, ""));
+        }
+        if text(name).len() > octets_max {
+            let why = format!("can have at most {octets_max} characters");
+            causes.push(field::invalid(name, &json!(""), &why));
+        }
+    }
+    causes
+}
+
+/// The faults of the series of an event that is written by `events.k8s.io/v1`.
+fn series(event: &Value) -> Vec<Cause> {
+    let Some(series) = event["series"].as_object() else { return Vec::new() };
+    let mut causes = Vec::new();
+    if series.get("count").and_then(Value::as_i64).unwrap_or_default() < 2 {
+        causes.push(field::invalid("series.count", &json!(""), "should be at least 2"));
+    }
+    if series.get("lastObservedTime").is_none_or(is_unset) {
+        causes.push(field::required("series.lastObservedTime", ""));
+    }
+    causes
 }
 
 /// Writes the times at these JSON pointers with exactly six decimals: clients in Go refuse an object with other ones.

@@ -30,10 +30,10 @@ pub fn parse_json(bytes: &[u8]) -> Result<(Value, Vec<String>), ParseError> {
 /// Reads one YAML document (or JSON); as [`parse_json`].
 pub fn parse_yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), ParseError> {
     let text = std::str::from_utf8(bytes).map_err(|_| ParseError("the document is not UTF-8".to_owned()))?;
-    // Only `true` and `false` are booleans, as in YAML 1.2: an object may be called `y` and a namespace `no`.
+    // Booleans as in YAML 1.1, which kube-apiserver reads: `y`, `yes` and `on` are true.
     let options = serde_saphyr::options! {
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
-        strict_booleans: true,
+        strict_booleans: false,
     };
     let document: Document =
         serde_saphyr::from_str_with_options(text, options).map_err(|error| ParseError(error.to_string()))?;
@@ -133,7 +133,7 @@ impl<'de> Visitor<'de> for Place<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let level = deeper::<A::Error>(self.level)?;
         let mut object = Map::new();
-        while let Some(key) = entries.next_key::<String>()? {
+        while let Some(Key(key)) = entries.next_key()? {
             let path = Path::Field(self.path, &key);
             let value = entries.next_value_seed(Place { path: &path, level, ..self })?;
             if object.contains_key(&key) && self.duplicates.borrow().len() < DUPLICATES_MAX {
@@ -145,6 +145,21 @@ impl<'de> Visitor<'de> for Place<'_> {
             object.insert(key, value);
         }
         Ok(Value::Object(object))
+    }
+}
+
+/// A key as text. In YAML it can be a boolean or a number, which kube-apiserver writes as JSON does: the key `on` is `true`.
+struct Key(String);
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let duplicates = RefCell::new(Vec::new());
+        let key = Place { path: &Path::Root, level: YAML_LEVELS_MAX, duplicates: &duplicates };
+        match key.deserialize(deserializer)? {
+            Value::String(text) => Ok(Key(text)),
+            Value::Null | Value::Array(_) | Value::Object(_) => Err(D::Error::custom("a key must be text")),
+            scalar => Ok(Key(scalar.to_string())),
+        }
     }
 }
 
@@ -195,7 +210,23 @@ mod tests {
     #[test]
     fn yaml_is_read_with_its_duplicate_keys() {
         let (value, twice) = parse_yaml(b"a: 1\nspec:\n  host: x\n  host: yes\n  to: [one, 2]\n  no: null\n").unwrap();
-        assert_eq!(value, json!({"a": 1, "spec": {"host": "yes", "to": ["one", 2], "no": null}}));
+        assert_eq!(value, json!({"a": 1, "spec": {"host": true, "to": ["one", 2], "false": null}}));
         assert_eq!(twice, ["spec.host"]);
+    }
+
+    #[test]
+    fn yaml_has_the_booleans_of_version_1_1() {
+        for (text, expected) in [
+            (
+                "[y, Y, yes, Yes, YES, on, On, ON, true, True]",
+                json!([true, true, true, true, true, true, true, true, true, true]),
+            ),
+            ("[n, N, no, off, Off, OFF, false]", json!([false, false, false, false, false, false, false])),
+            ("['y', \"no\", yess, o, 'on']", json!(["y", "no", "yess", "o", "on"])),
+            ("{on: 1, 'on': 2, 7: x}", json!({"true": 1, "on": 2, "7": "x"})),
+        ] {
+            assert_eq!(parse_yaml(text.as_bytes()).unwrap().0, expected, "{text}");
+        }
+        assert!(parse_yaml(b"{[a]: 1}").is_err());
     }
 }
