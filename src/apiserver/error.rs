@@ -83,7 +83,9 @@ impl ApiError {
 
     /// 404: a group of Kubernetes' own has no such resource.
     pub fn no_such_resource() -> Self {
-        Self::new(404, "NotFound", "the server could not find the requested resource")
+        let mut error = Self::new(404, "NotFound", "the server could not find the requested resource");
+        error.group = Some(String::new());
+        error
     }
 
     /// 409: the object exists.
@@ -228,7 +230,7 @@ impl ApiError {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "reason": self.reason, "code": self.code,
         });
-        if !details.is_empty() {
+        if !details.is_empty() || self.group.is_some() {
             status["details"] = Value::Object(details);
         }
         status

@@ -558,7 +558,7 @@ mod tests {
         for (body, code) in [
             (b"".to_vec(), 400),
             (b"{}".to_vec(), 400),
-            (MAGIC.to_vec(), 415),
+            (MAGIC.to_vec(), 400),
             ([&MAGIC[..], b"\x12\xff\xff\xff\xff\x0f"].concat(), 400),
             ([&MAGIC[..], b"\x0a\x02\x0a\xff"].concat(), 400),
             ([&MAGIC[..], &packed.encode_to_vec()].concat(), 415),
