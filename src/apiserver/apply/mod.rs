@@ -10,8 +10,8 @@
 //! writes `managedFields`, `update` keeps the books of all other writes, `last_applied` serves users who move
 //! from client-side apply.
 //!
-//! One departure: fields that the schema's defaults fill in are owned by nobody, also after a create or an update. Else the
-//! next one to apply a value of their own would have to fight whoever created the object.
+//! Fields that the schema's defaults fill in belong to the manager of the create or the update that brought them, and to nobody
+//! after an apply.
 
 mod compare;
 pub mod field_set;

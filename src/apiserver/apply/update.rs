@@ -11,14 +11,14 @@ use serde_json::{Map, Value};
 use super::compare::{Changes, compare};
 use super::field_set::FieldSet;
 use super::managers::{Manager, Managers, Owned, UPDATERS_MAX, seconds_text};
-use super::structure::{self, Shape, field, identity, items, shape};
+use super::structure::{Shape, field, identity, items, shape};
 use super::{SERVERS_METADATA, tracked, without_managed_fields};
 use crate::apiserver::registry::Kind;
-use crate::apiserver::schema::node::List;
+use crate::apiserver::request::is_built_in;
 use crate::apiserver::schema::{self, Node};
 
 /// Sets `new.metadata.managedFields` for a write that is no apply (`old` is `None`: a create): `manager` owns what it changed.
-/// `new` may carry the `managedFields` that the client sent. Fills in the schema's defaults, which nobody owns.
+/// `new` may carry the `managedFields` that the client sent. Fills in the schema's defaults, which belong to what was sent.
 pub fn track_update(
     kind: &Kind,
     old: Option<&Value>,
@@ -37,6 +37,9 @@ pub fn track_update(
     }
 }
 
+/// The fields that every object of a built-in kind has in Kubernetes, if only empty, so that no write makes them.
+const STRUCTS: [&str; 4] = ["spec", "status", "source", "deprecatedSource"];
+
 /// A write that is no apply.
 struct Update<'a> {
     kind: &'a Kind,
@@ -49,8 +52,6 @@ struct Update<'a> {
 struct Changed {
     removed: FieldSet,
     written: FieldSet,
-    /// All fields that were sent, if defaults have brought others.
-    sent: Option<FieldSet>,
 }
 
 impl Changed {
@@ -66,13 +67,13 @@ impl Update<'_> {
         if self.subresource.is_some() || !is_nothing(&new["metadata"]["managedFields"]) {
             return None;
         }
-        let sent = self.sent_fields(new)?;
         schema::apply_defaults(&self.kind.schema, new);
+        let sent = self.sent_fields(new)?;
         let entries = if sent.is_empty() { Vec::new() } else { vec![self.entry(sent)] };
         set_entries(new, entries)
     }
 
-    /// The fields that were sent, encoded. What only defaults bring is nobody's, and what the server sets.
+    /// The fields of the new object, encoded, without those that the server sets.
     fn sent_fields(&self, new: &Value) -> Option<Map<String, Value>> {
         let schema: &Node = &self.kind.schema;
         let mut set = Map::new();
@@ -87,6 +88,16 @@ impl Update<'_> {
                     }
                 }
                 _ => encode_field(Some(schema), name, value, &mut set)?,
+            }
+        }
+        if is_built_in(self.kind) {
+            for name in STRUCTS.map(|name| format!("f:{name}")) {
+                if let Some(Value::Object(inner)) = set.get_mut(&name) {
+                    inner.remove(".");
+                    if inner.is_empty() {
+                        set.remove(&name);
+                    }
+                }
             }
         }
         Some(set)
@@ -164,24 +175,18 @@ impl Update<'_> {
     /// What the write changes. Fills in the defaults.
     fn changed_fields(&self, old: &Value, new: &mut Value) -> Changed {
         let schema: &Node = &self.kind.schema;
-        // What only the defaults bring is nobody's.
-        let sent = schema::defaults::lacks_defaults(schema, new).then(|| {
-            let sent = structure::present_fields(Some(schema), new);
-            schema::apply_defaults(schema, new);
-            sent
-        });
+        schema::apply_defaults(schema, new);
         let Changes { added, modified: mut written, removed } = compare(schema, old, new);
         written.absorb(added);
-        Changed { removed, written, sent }
+        Changed { removed, written }
     }
 
     /// What the manager owns now.
-    fn taken(&self, Changed { written, sent, .. }: Changed) -> FieldSet {
-        let taken = match sent {
-            Some(sent) => written.intersection(&sent),
-            None => written,
-        };
-        tracked(self.kind, taken, self.subresource)
+    fn taken(&self, Changed { mut written, .. }: Changed) -> FieldSet {
+        if is_built_in(self.kind) {
+            written.subtract(&FieldSet::of_fields(&STRUCTS.each_ref().map(std::slice::from_ref)));
+        }
+        tracked(self.kind, written, self.subresource)
     }
 
     /// Reads all field sets, and writes all.
@@ -230,11 +235,6 @@ fn encoded_fields(schema: Option<&Node>, value: &Value, without: &[&str]) -> Opt
         }
         Shape::List(list) => {
             for item in list {
-                // Such an item is another one when defaults have been filled in.
-                let is_set = schema.is_some_and(|schema| schema.list == List::Set);
-                if is_set && (item.is_object() || item.is_array()) {
-                    return None;
-                }
                 if let Some(element) = identity(schema, item) {
                     set.insert(element.encode(), member(encoded_fields(items(schema), item, &[])?));
                 }
@@ -245,12 +245,7 @@ fn encoded_fields(schema: Option<&Node>, value: &Value, without: &[&str]) -> Opt
 }
 
 fn encode_field(schema: Option<&Node>, name: &str, value: &Value, set: &mut Map<String, Value>) -> Option<()> {
-    let inner = match schema.filter(|schema| value.is_null() && !schema.preserves_unknown) {
-        // A null is as good as nothing, and gets the default where there is one.
-        Some(schema) if schema.default_of(name).is_none() => return Some(()),
-        Some(_) => Map::new(),
-        None => encoded_fields(field(schema, name).0, value, &[])?,
-    };
+    let inner = encoded_fields(field(schema, name).0, value, &[])?;
     set.insert(format!("f:{name}"), member(inner));
     Some(())
 }

@@ -306,8 +306,8 @@ fn updates_name_containers_and_applies_only_items_and_schemaless_objects() {
         server.fields_of("up Update"),
         json!({
             "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
-            "f:spec": {".": {}, "f:host": {}, "f:ports": {".": {}, "v:1": {}},
-                "f:to": {".": {}, "k:{\"name\":\"n1\"}": {".": {}, "f:name": {}}},
+            "f:spec": {".": {}, "f:host": {}, "f:mode": {}, "f:ports": {".": {}, "v:1": {}},
+                "f:to": {".": {}, "k:{\"name\":\"n1\"}": {".": {}, "f:name": {}, "f:weight": {}}},
                 "f:extra": {".": {}, "f:z": {".": {}, "f:y": {}}, "f:e": {}}}
         })
     );
@@ -336,17 +336,31 @@ fn a_put_that_drops_fields_takes_them_from_all() {
 }
 
 #[test]
-fn defaults_are_nobodys() {
+fn defaults_are_of_who_creates_or_updates() {
     let mut server = Server::new();
     server.create("up", json!({"spec": {"to": [{"name": "n1", "weight": 7}]}}));
     assert_eq!(server.spec()["mode"], "plain");
-    assert_eq!(server.fields_of("up Update")["f:spec"].get("f:mode"), None);
-    server.apply("m", json!({"spec": {"mode": "other"}})).unwrap();
-    // A value that falls back to its default loses its owner.
+    assert_eq!(server.fields_of("up Update")["f:spec"]["f:mode"], json!({}));
+    assert!(server.apply("m", json!({"spec": {"mode": "other"}})).is_err());
+    server.apply_with("m", json!({"spec": {"mode": "other"}}), true, None).unwrap();
+    // A value that falls back to its default is a change.
     server.write("put", Server::config(json!({"spec": {"to": [{"name": "n1"}], "mode": "other"}})), None);
     assert_eq!(server.spec()["to"], json!([{"name": "n1", "weight": 1}]));
     assert_eq!(server.fields_of("up Update")["f:spec"]["f:to"]["k:{\"name\":\"n1\"}"], json!({".": {}, "f:name": {}}));
-    assert_eq!(server.fields_of("put Update"), Value::Null);
+    assert_eq!(server.fields_of("put Update"), json!({"f:spec": {"f:to": {"k:{\"name\":\"n1\"}": {"f:weight": {}}}}}));
+}
+
+#[test]
+fn built_in_kinds_have_no_member_for_their_spec() {
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let kind = find_kind("Lease").unwrap();
+    let mut lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}});
+    let (mut anew, expected) = (lease.clone(), json!({"f:spec": {"f:holderIdentity": {}}}));
+    track_update(kind, None, &mut lease, "m", None, now);
+    track_anew(kind, None, &mut anew, "m", None, now);
+    assert_eq!(lease["metadata"]["managedFields"][0]["fieldsV1"], expected);
+    assert_eq!(lease, anew);
 }
 
 #[test]
