@@ -11,7 +11,7 @@ use super::registry::Kind;
 use crate::store;
 
 /// One fault in an object, at one field.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cause {
     /// `FieldValueRequired`, `FieldValueInvalid`, `FieldValueNotSupported`, `FieldValueDuplicate`, `FieldValueForbidden`,
     /// `FieldValueTooLong`, `FieldValueTypeInvalid`, `FieldManagerConflict`.

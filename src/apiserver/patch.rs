@@ -1,6 +1,7 @@
 //! JSON patch (RFC 6902) and merge patch (RFC 7396).
 
 use json_patch::PatchOperation;
+use json_patch::jsonptr::Pointer;
 use serde_json::Value;
 
 use super::error::ApiError;
@@ -10,6 +11,9 @@ const OPERATIONS_MAX: usize = 10_000;
 /// Most octets of JSON that the `copy` and `move` operations of one patch may handle together. Copying a list into itself
 /// doubles it, so without a bound thirty operations fill any memory.
 const COPIED_OCTETS_MAX: usize = 3 * 1024 * 1024;
+/// The most list items that the operations of one patch may shift: each `add` or `remove` at the front of a list moves all others.
+/// 10 million are some 50 ms.
+const SHIFTED_ITEMS_MAX: usize = 10_000_000;
 /// Deepest nesting of what a patch makes. Each body is bounded by its reader, but a patch can stack one on another, and
 /// every walk over a value is recursive.
 const LEVELS_MAX: usize = 128;
@@ -26,7 +30,7 @@ pub fn json_patch(target: &mut Value, body: &[u8]) -> Result<(), ApiError> {
         )));
     }
     let mut patched = target.clone();
-    let mut copied_octets = 0;
+    let (mut copied_octets, mut shifted_items) = (0, 0);
     for (index, operation) in operations.iter().enumerate() {
         let source = match operation {
             PatchOperation::Add(add) => Some(&add.value),
@@ -35,6 +39,13 @@ pub fn json_patch(target: &mut Value, body: &[u8]) -> Result<(), ApiError> {
             PatchOperation::Move(motion) => motion.from.resolve(&patched).ok(),
             PatchOperation::Remove(_) | PatchOperation::Test(_) => None,
         };
+        shifted_items += items_behind(&patched, operation.path());
+        if let PatchOperation::Move(motion) = operation {
+            shifted_items += items_behind(&patched, &motion.from);
+        }
+        if shifted_items > SHIFTED_ITEMS_MAX {
+            return Err(ApiError::too_large(format!("the patch shifts more than {SHIFTED_ITEMS_MAX} items of lists")));
+        }
         if let Some(source) = source {
             if matches!(operation, PatchOperation::Copy(_) | PatchOperation::Move(_)) {
                 copied_octets += source.to_string().len();
@@ -70,6 +81,14 @@ pub fn merge_patch(target: &mut Value, patch: &Value) {
     json_patch::merge(target, patch);
 }
 
+/// Returns the number of items behind the one at `path`, if that is in a list.
+fn items_behind(tree: &Value, path: &Pointer) -> usize {
+    let Some((parent, last)) = path.split_back() else { return 0 };
+    let items = parent.resolve(tree).ok().and_then(Value::as_array).map_or(0, Vec::len);
+    // `-` is behind the last item.
+    last.decoded().parse().map_or(0, |index: usize| items.saturating_sub(index))
+}
+
 /// How deep a value is; a scalar is 0.
 fn levels(value: &Value) -> usize {
     match value {
@@ -89,6 +108,22 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+
+    #[test]
+    fn a_patch_cannot_shift_a_long_list_without_end() {
+        let mut operations = vec![json!({"op": "add", "path": "/l", "value": vec![1; 100_000]})];
+        operations.extend(vec![json!({"op": "remove", "path": "/l/0"}); 1_000]);
+        let body = json!(operations).to_string();
+        let mut target = json!({"a": 1});
+        let error = json_patch(&mut target, body.as_bytes()).expect_err("too much work");
+        assert_eq!((error.code, &target), (413, &json!({"a": 1})), "{}", error.message);
+        // To append is cheap, and so are many changes of a short list.
+        let mut operations = vec![json!({"op": "add", "path": "/l", "value": []})];
+        operations.extend(vec![json!({"op": "add", "path": "/l/-", "value": 1}); 4_000]);
+        operations.extend(vec![json!({"op": "remove", "path": "/l/0"}); 1_000]);
+        json_patch(&mut target, json!(operations).to_string().as_bytes()).expect("little work");
+        assert_eq!(target["l"].as_array().map(Vec::len), Some(3_000));
+    }
 
     #[test]
     fn json_patches_apply_or_leave_all_as_it_was() {

@@ -1,5 +1,6 @@
 //! Selectors in query parameters: `labelSelector=a=b,c in (x,y),!d` and `fieldSelector=metadata.name=x,spec.host!=y`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde_json::Value;
@@ -12,7 +13,9 @@ use super::registry::labels::check_subdomain;
 /// Longest selector in octets. Longer ones are no selectors but attempts at something else.
 const SELECTOR_OCTETS_MAX: usize = 64 * 1024;
 /// How many requirements one selector may have.
-const REQUIREMENTS_MAX: usize = 1_000;
+const REQUIREMENTS_MAX: usize = 64;
+/// The most values that the `in` and `notin` requirements of one selector may have together.
+const VALUES_MAX: usize = 1_000;
 
 /// What a list or a watch is narrowed to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,8 +34,8 @@ struct LabelRequirement {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Operator {
-    In(Vec<String>),
-    NotIn(Vec<String>),
+    In(BTreeSet<String>),
+    NotIn(BTreeSet<String>),
     Exists,
     DoesNotExist,
     GreaterThan(i64),
@@ -62,6 +65,10 @@ impl Selector {
         }
         if labels.len() + fields.len() > REQUIREMENTS_MAX {
             return Err(ApiError::bad_request(format!("a selector may have at most {REQUIREMENTS_MAX} requirements")));
+        }
+        let values: usize = labels.iter().map(LabelRequirement::values).sum();
+        if values > VALUES_MAX {
+            return Err(ApiError::bad_request(format!("a selector may have at most {VALUES_MAX} values")));
         }
         Ok(Selector { labels, fields })
     }
@@ -119,11 +126,12 @@ fn joined(requirements: &[impl fmt::Display]) -> String {
 impl fmt::Display for LabelRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = &self.key;
+        let list = |values: &BTreeSet<String>| values.iter().map(String::as_str).collect::<Vec<_>>().join(",");
         match &self.operator {
-            Operator::In(values) if values.len() == 1 => write!(f, "{key}={}", values[0]),
-            Operator::In(values) => write!(f, "{key} in ({})", values.join(",")),
-            Operator::NotIn(values) if values.len() == 1 => write!(f, "{key}!={}", values[0]),
-            Operator::NotIn(values) => write!(f, "{key} notin ({})", values.join(",")),
+            Operator::In(values) if values.len() == 1 => write!(f, "{key}={}", list(values)),
+            Operator::In(values) => write!(f, "{key} in ({})", list(values)),
+            Operator::NotIn(values) if values.len() == 1 => write!(f, "{key}!={}", list(values)),
+            Operator::NotIn(values) => write!(f, "{key} notin ({})", list(values)),
             Operator::Exists => f.write_str(key),
             Operator::DoesNotExist => write!(f, "!{key}"),
             Operator::GreaterThan(bound) => write!(f, "{key}>{bound}"),
@@ -146,12 +154,19 @@ impl fmt::Display for FieldRequirement {
 }
 
 impl LabelRequirement {
+    fn values(&self) -> usize {
+        match &self.operator {
+            Operator::In(values) | Operator::NotIn(values) => values.len(),
+            _ => 0,
+        }
+    }
+
     fn matches(&self, object: &Object) -> bool {
         let found = object.labels().find(|(key, _)| **key == *self.key).map(|(_, value)| value);
         let number = || found.and_then(|value| value.parse::<i64>().ok());
         match &self.operator {
-            Operator::In(values) => found.is_some_and(|found| values.iter().any(|value| value == found)),
-            Operator::NotIn(values) => !found.is_some_and(|found| values.iter().any(|value| value == found)),
+            Operator::In(values) => found.is_some_and(|found| values.contains(found)),
+            Operator::NotIn(values) => !found.is_some_and(|found| values.contains(found)),
             Operator::Exists => found.is_some(),
             Operator::DoesNotExist => found.is_none(),
             Operator::GreaterThan(bound) => number().is_some_and(|number| number > *bound),
@@ -201,7 +216,7 @@ fn parse_label(part: &str) -> Result<LabelRequirement, String> {
     }
     if let Some(open) = part.find('(') {
         let values = part[open + 1..].strip_suffix(')').ok_or_else(|| format!("{part:?}: expected ')' at the end"))?;
-        let values = values.split(',').map(value).collect::<Result<Vec<_>, _>>()?;
+        let values = values.split(',').map(value).collect::<Result<BTreeSet<_>, _>>()?;
         let mut words = part[..open].split_whitespace();
         return match (words.next(), words.next(), words.next()) {
             (Some(key), Some("in"), None) => requirement(key, Operator::In(values)),
@@ -212,10 +227,10 @@ fn parse_label(part: &str) -> Result<LabelRequirement, String> {
     let Some(at) = part.find(['=', '!', '>', '<']) else { return requirement(part, Operator::Exists) };
     let (key, rest) = part.split_at(at);
     if let Some(rest) = rest.strip_prefix("!=") {
-        return requirement(key, Operator::NotIn(vec![value(rest)?]));
+        return requirement(key, Operator::NotIn(BTreeSet::from([value(rest)?])));
     }
     if let Some(rest) = rest.strip_prefix("==").or_else(|| rest.strip_prefix('=')) {
-        return requirement(key, Operator::In(vec![value(rest)?]));
+        return requirement(key, Operator::In(BTreeSet::from([value(rest)?])));
     }
     match rest.split_at(1) {
         (">", rest) => requirement(key, Operator::GreaterThan(number(rest)?)),
@@ -375,6 +390,27 @@ mod tests {
             ("a of (b)", None),
         ] {
             assert_eq!(check(selector, object), verdict, "{selector}");
+        }
+    }
+
+    #[test]
+    fn requirements_and_values_are_bounded() {
+        let kind = crate::apiserver::registry::find_kind("Route").expect("it is served");
+        let labels = |count: usize| (0..count).map(|i| format!("k{i}")).collect::<Vec<_>>().join(",");
+        let fields = |count: usize| vec!["metadata.name!=x"; count].join(",");
+        let values =
+            |count: usize| format!("a in ({})", (0..count).map(|i| i.to_string()).collect::<Vec<_>>().join(","));
+        for (labels, fields, good) in [
+            (labels(REQUIREMENTS_MAX), String::new(), true),
+            (labels(REQUIREMENTS_MAX + 1), String::new(), false),
+            (String::new(), fields(REQUIREMENTS_MAX + 1), false),
+            (labels(REQUIREMENTS_MAX), fields(1), false),
+            (values(VALUES_MAX), String::new(), true),
+            (values(VALUES_MAX + 1), String::new(), false),
+        ] {
+            let parsed = Selector::parse(kind, &labels, &fields);
+            assert_eq!(parsed.is_ok(), good, "{labels} {fields}");
+            assert!(parsed.err().is_none_or(|error| error.code == 400));
         }
     }
 

@@ -323,8 +323,8 @@ async fn what_is_too_much_is_refused() {
         object["metadata"]["labels"] = labels.into();
         object
     };
-    server.post(ROUTES, &labels(1_000)).await.expect(201);
-    server.post(ROUTES, &labels(1_001)).await.expect(422);
+    server.post(ROUTES, &labels(128)).await.expect(201);
+    server.post(ROUTES, &labels(129)).await.expect(422);
     let mut object = route("annotated");
     object["metadata"]["annotations"] = json!({"a": "x".repeat(256 * 1024)});
     server.post(ROUTES, &object).await.expect(422);
@@ -341,7 +341,7 @@ async fn what_is_too_much_is_refused() {
     let reply = server.get(&format!("{ROUTES}?labelSelector=l0%20in%20({names})")).await;
     assert!(reply.status == 200 || (400..500).contains(&reply.status), "{}", reply.status);
     let operations = format!("[{}]", vec![r#"{"op":"test","path":"/kind","value":"Route"}"#; 20_000].join(","));
-    let path = format!("{ROUTES}/labels-1000");
+    let path = format!("{ROUTES}/labels-128");
     let reply = server.send("PATCH", &path, &["content-type: application/json-patch+json"], operations).await;
     assert!((400..500).contains(&reply.status), "{}", reply.status);
     assert_eq!(server.get("/readyz").await.status, 200);

@@ -3,6 +3,7 @@
 //! The order of a write stands in [`crate::apiserver::registry`]. All trees here are in the representation of the request's
 //! kind, a view perhaps; they become the stored one just before the commit.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::negotiate::Format;
 use crate::apiserver::object::Object;
 use crate::apiserver::registry::turnstile::{self, Turnstile};
-use crate::apiserver::registry::{self, Context, Effect, Kind, Operation, Reader, SideWrite, metadata};
+use crate::apiserver::registry::{self, Context, Effect, Kind, Operation, Reader, SideWrite, bounds, metadata};
 use crate::apiserver::request::{FieldValidation, Resource, WriteOptions, is_built_in, is_namespace, object_key};
 use crate::apiserver::table::Include;
 use crate::apiserver::{Shared, apply, engine, object, respond, schema};
@@ -244,6 +245,7 @@ impl<'a> Writer<'a> {
     /// Makes a new object of what the client sent: all of a create but the commit. `managed` says that its field sets are
     /// made already.
     pub(crate) fn prepare_create(&self, mut object: Value, managed: bool) -> Result<Value, ApiError> {
+        self.verdict(&object, bounds::check(None, &object))?;
         let mut causes = Vec::new();
         if self.kind.has_status
             && let Some(sent) = object.as_object_mut().and_then(|object| object.remove("status"))
@@ -264,12 +266,8 @@ impl<'a> Writer<'a> {
 
     fn verdict(&self, object: &Value, mut causes: Vec<Cause>) -> Result<(), ApiError> {
         // The schema and the rules may find the same fault.
-        let mut seen = Vec::new();
-        causes.retain(|cause| {
-            let new = !seen.contains(cause);
-            seen.push(cause.clone());
-            new
-        });
+        let mut seen = HashSet::new();
+        causes.retain(|cause| seen.insert(cause.clone()));
         match causes.is_empty() {
             true => Ok(()),
             // Of the two views of events kube-apiserver names the stored one.
@@ -285,6 +283,7 @@ impl<'a> Writer<'a> {
         part: Part,
         managed: bool,
     ) -> Result<Change, ApiError> {
+        self.verdict(old, bounds::check(Some(old), &wanted))?;
         let (mut new, mut causes) = match part {
             Part::Main => self.prepare_main(old, wanted)?,
             Part::Status => {

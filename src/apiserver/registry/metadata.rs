@@ -1,5 +1,6 @@
 //! What holds for the `metadata` of every kind.
 
+use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -12,8 +13,8 @@ use crate::apiserver::schema::structural;
 
 /// Most octets that the keys and values of an object's annotations have together, as in Kubernetes.
 const ANNOTATIONS_OCTETS_MAX: usize = 256 * 1024;
-/// Most labels of an object. Kubernetes has no bound but the object's size; we keep selectors cheap.
-const LABELS_MAX: usize = 1000;
+/// The longest text in an owner reference, in octets: a DNS subdomain is the longest name there is.
+const OWNER_TEXT_OCTETS_MAX: usize = 253;
 
 /// The schema of `metadata`, with a description for each field.
 pub fn schema() -> Value {
@@ -79,9 +80,6 @@ pub fn validate(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         causes.push(field::forbidden("metadata.namespace", "not allowed on this type"));
     }
     causes.extend(check_labels("metadata.labels", metadata.get("labels")));
-    if let Some(labels) = metadata["labels"].as_object().filter(|labels| labels.len() > LABELS_MAX) {
-        causes.push(field::too_many("metadata.labels", labels.len(), LABELS_MAX as u64));
-    }
     causes.extend(annotations(&metadata["annotations"]));
     for (index, finalizer) in metadata["finalizers"].as_array().into_iter().flatten().enumerate() {
         if let Some(what) = finalizer.as_str().and_then(check_key) {
@@ -118,9 +116,13 @@ fn owners(owners: &Value) -> Vec<Cause> {
     let mut controller: Option<&str> = None;
     for (index, owner) in owners.as_array().into_iter().flatten().enumerate() {
         for name in ["apiVersion", "kind", "name", "uid"] {
-            if owner[name].as_str() == Some("") {
-                let path = format!("metadata.ownerReferences[{index}].{name}");
-                causes.push(field::invalid(&path, &owner[name], "must not be empty"));
+            let path = || format!("metadata.ownerReferences[{index}].{name}");
+            match owner[name].as_str() {
+                Some("") => causes.push(field::invalid(&path(), &owner[name], "must not be empty")),
+                Some(text) if text.len() > OWNER_TEXT_OCTETS_MAX => {
+                    causes.push(field::too_long(&path(), OWNER_TEXT_OCTETS_MAX as u64));
+                }
+                _ => {}
             }
         }
         if owner["controller"].as_bool() == Some(true) {
@@ -149,7 +151,7 @@ fn changes(old: &Value, new: &Value) -> Vec<Cause> {
         }
     }
     if !old["deletionTimestamp"].is_null() {
-        let held = old["finalizers"].as_array().map_or(&[][..], Vec::as_slice);
+        let held: HashSet<&Value> = old["finalizers"].as_array().into_iter().flatten().collect();
         let added: Vec<&Value> =
             new["finalizers"].as_array().into_iter().flatten().filter(|finalizer| !held.contains(finalizer)).collect();
         if !added.is_empty() {

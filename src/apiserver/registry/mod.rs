@@ -19,6 +19,7 @@ pub mod route_binding;
 pub mod router;
 pub mod zone;
 
+pub mod bounds;
 mod cel;
 pub mod columns;
 pub mod crd;
