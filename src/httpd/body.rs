@@ -25,7 +25,7 @@ pub(super) struct Bounded {
     rest: Option<oneshot::Sender<Pin<Box<Limited<Incoming>>>>>,
 }
 
-/// What a request's handler left of its body.
+/// The part of a request's body that its handler did not read.
 pub(super) struct Rest {
     rest: oneshot::Receiver<Pin<Box<Limited<Incoming>>>>,
     had_any: bool,
@@ -52,7 +52,7 @@ impl Drop for Bounded {
 
 impl Rest {
     /// Reads the rest `within` that time. False if it is not all there: the connection cannot carry another request then.
-    pub(super) async fn is_drained(mut self, within: Duration) -> bool {
+    pub(super) async fn drained(mut self, within: Duration) -> bool {
         if !self.had_any {
             return true;
         }
@@ -98,5 +98,46 @@ impl Body for Bounded {
 
     fn size_hint(&self) -> SizeHint {
         self.inner.as_ref().map(|inner| inner.size_hint()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::{get, post};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_util::sync::CancellationToken;
+
+    use super::super::{Limits, serve};
+    use super::*;
+
+    async fn until(stream: &mut TcpStream, end: &str) -> String {
+        let mut said = Vec::new();
+        while !said.ends_with(end.as_bytes()) {
+            let read = tokio::time::timeout(Duration::from_secs(60), stream.read_buf(&mut said));
+            assert!(read.await.expect("in time").expect("reads") > 0, "{}", String::from_utf8_lossy(&said));
+        }
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    #[tokio::test]
+    async fn a_connection_outlives_a_refused_body_or_announces_its_end() {
+        let refuse = || async { (http::StatusCode::FORBIDDEN, "refused") };
+        let router = axum::Router::new().route("/", post(refuse)).route("/hello", get(|| async { "hello" }));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("is bound");
+        tokio::spawn(serve(listener, None, router, Limits::default(), CancellationToken::new()));
+
+        let mut stream = TcpStream::connect(address).await.expect("connects");
+        stream.write_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\nabcd").await.expect("writes");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        stream.write_all(b"efghGET /hello HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("writes");
+        let said = until(&mut stream, "hello").await;
+        assert!(said.starts_with("HTTP/1.1 403") && !said.contains("connection: close"), "{said}");
+
+        let mut stream = TcpStream::connect(address).await.expect("connects");
+        stream.write_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\nabcd").await.expect("writes");
+        let said = until(&mut stream, "refused").await;
+        assert!(said.contains("connection: close"), "{said}");
     }
 }

@@ -48,7 +48,7 @@ pub struct Peer(pub SocketAddr);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encrypted;
 
-/// As an extension of a response: its request proved to come from a user of the platform itself. Its connection is never
+/// Extension of a response whose request came from a user of the platform itself. Its connection is never
 /// closed in favour of another, and its address may use the reserved places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OfPlatform;
@@ -92,9 +92,9 @@ impl ClientCertificate {
 pub struct Limits {
     /// Connections at a time. For more, idle ones are closed, else the new ones.
     pub connections: usize,
-    /// The same of one client: an IPv4 address, or a /56 of IPv6.
+    /// Connections of one client: an IPv4 address, or a /56 of IPv6.
     pub connections_per_client: usize,
-    /// For the first request of a connection, after it was accepted.
+    /// Time from accepting a connection to its first request.
     pub first: Duration,
     /// How long a connection may have no request in flight. A watch is one.
     pub idle: Duration,
@@ -147,11 +147,11 @@ impl Default for Limits {
 const HEADER_OCTETS_MAX: u32 = 64 << 10;
 /// How often a silent HTTP/2 client is asked whether it still lives.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// When TCP begins to ask a silent peer whether it is there, how often, and how many times.
+/// TCP keepalive: idle time before the first probe, interval between probes, and number of probes.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(15), 4);
 /// How long what is left of a request's body is waited for when its response is ready.
 const DRAIN_BODY: Duration = Duration::from_secs(2);
-/// How long a connection may take to say that it ends for idleness.
+/// Grace period of an idle connection that ends, for its GOAWAY.
 const GOODBYE: Duration = Duration::from_secs(1);
 /// Responses that do not count against `answer_octets`, such as those to health probes.
 const SMALL_ANSWER_OCTETS: usize = 4 << 10;
@@ -313,9 +313,9 @@ async fn respond(
     if version < Version::HTTP_2
         && let Some(rest) = rest
     {
-        // Whoever waits to be told to send the body has not sent it, and reading it would tell them to.
+        // A client that waits for 100 Continue has not sent the body, and reading it would send 100 Continue.
         let within = if expects_continue { Duration::ZERO } else { DRAIN_BODY };
-        if !rest.is_drained(within).await {
+        if !rest.drained(within).await {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }

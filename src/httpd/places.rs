@@ -63,7 +63,7 @@ pub struct Totals {
     pub closed_stalled: u64,
 }
 
-/// Those without a request before those that had one, each by age.
+/// Order of closing: connections without a request before others, then by age.
 type Rank = (bool, u64);
 
 #[derive(Default)]
@@ -376,8 +376,7 @@ mod tests {
         let places = places(8, 4);
         let mut held: Vec<_> = (1..=7).filter_map(|index| admit(&places, &format!("192.0.2.{index}"))).collect();
         let busy = held[0].begin();
-        let used = drop(held[1].begin());
-        let () = used;
+        drop(held[1].begin());
         let _new = admit(&places, "198.51.100.1").expect("room is made");
         assert!(held[2].close.is_cancelled(), "the oldest that never sent a request");
         assert!(!held[0].close.is_cancelled() && !held[1].close.is_cancelled());

@@ -54,7 +54,7 @@ fn connections_without_a_request_end() {
             let mut stream = TcpStream::connect(server).expect("connects");
             stream.set_read_timeout(Some(Duration::from_secs(60))).expect("is set");
             stream.write_all(first.as_bytes()).expect("writes");
-            // Whatever the server says before it closes is no response with a success.
+            // The server may send an error before it closes the connection, but no success.
             let mut said = Vec::new();
             if let Err(error) = stream.read_to_end(&mut said) {
                 assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{server} {first:?}");
