@@ -41,7 +41,6 @@ pub mod table;
 pub mod trees;
 pub mod watch_cache;
 
-use std::future::pending;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -69,6 +68,7 @@ use self::request::{Query, Target, Verb};
 use self::shares::{Share, Shares};
 use self::watch_cache::WatchCache;
 use crate::api::identity::Identity;
+use crate::httpd;
 use crate::store::Store;
 
 /// Largest body of a request in octets: what kube-apiserver takes.
@@ -253,7 +253,10 @@ impl Shared {
         facts.verb = verb;
         authorize(&subject.identity, &target, verb, &parts.method)?;
         let share = self.share(verb, &subject.identity, &proof)?;
-        let response = self.dispatch(target, verb, query, &subject, parts, body).await?;
+        let mut response = self.dispatch(target, verb, query, &subject, parts, body).await?;
+        if sender.identity.user.starts_with(shares::OWN_PREFIX) {
+            response.extensions_mut().insert(httpd::OfPlatform);
+        }
         Ok(self.held(response, share, proof, verb == Some(Verb::Watch)))
     }
 
@@ -268,17 +271,17 @@ impl Shared {
         shares.take(&identity.user).map(Some).ok_or_else(ApiError::too_many_requests)
     }
 
-    /// `response`, which keeps its share as long as pieces of it are to come. A watch outlasts the look at its credentials,
-    /// so it ends when they do; a list that ended so would be taken for whole.
+    /// `response`, which keeps its share until the client has consumed it. A watch outlasts the look at its credentials, so
+    /// it ends when they do; a list that ended so would be taken for whole.
     fn held(&self, response: Response, share: Option<Share>, proof: Proof, is_watch: bool) -> Response {
-        let (Some(share), None) = (share, response.body().size_hint().exact()) else { return response };
-        let refused =
-            if is_watch { self.authenticator.clone().until_refused(proof).boxed() } else { pending().boxed() };
-        response.map(|body| {
-            let pieces = body.into_data_stream().take_until(refused);
-            Body::from_stream(pieces.inspect(move |_| {
-                let _held = &share;
-            }))
+        let Some(share) = share else { return response };
+        let is_stream = response.body().size_hint().exact().is_none();
+        response.map(|body| match is_watch && is_stream {
+            true => {
+                let refused = self.authenticator.clone().until_refused(proof);
+                httpd::holding(Body::from_stream(body.into_data_stream().take_until(refused.boxed())), share)
+            }
+            false => httpd::holding(body, share),
         })
     }
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the platform's own identities, such as the scheduler's, begin with.
-const OWN_PREFIX: &str = "system:signpost:";
+pub(super) const OWN_PREFIX: &str = "system:signpost:";
 /// Which part of all is for one user: with a smaller part, one user's many controllers would be held up while nothing else
 /// goes on; with a larger, a few users could take all.
 const USERS_PART: usize = 16;

@@ -193,6 +193,33 @@ pub static KEYS: &[Key] = &[
         help: "Private key in PEM of `admin-tls-certificate`.",
     },
     Key {
+        name: "http-connections",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "8192",
+        reloads: false,
+        help: "Connections to the API at once, and as many to the admin endpoints, 1 to 1000000; at most an eighth of the \
+               files that the system lets this process open. For a new connection beyond it the oldest one without a request \
+               in flight is closed. An eighth is reserved for loopback and for the platform's own processes.",
+    },
+    Key {
+        name: "http-connections-per-client",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "1024",
+        reloads: false,
+        help: "The same for one client: an IPv4 address, or a /56 of IPv6.",
+    },
+    Key {
+        name: "http-idle-timeout",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "2m",
+        reloads: false,
+        help: "How long a connection to the API or to the admin endpoints may have no request in flight. A watch is a request \
+               in flight. The first request of a connection must arrive within 10s, or within this time if it is shorter.",
+    },
+    Key {
         name: "dns-workers",
         shape: Shape::Count,
         value_name: "N",

@@ -69,6 +69,17 @@ pub struct NameServer {
     pub addresses: Vec<IpAddr>,
 }
 
+/// What clients of the API's and of the admin listeners may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Http {
+    /// `http-connections`, at least 1.
+    pub connections_max: usize,
+    /// `http-connections-per-client`, at least 1.
+    pub connections_per_client_max: usize,
+    /// `http-idle-timeout`, at least a second.
+    pub idle: Duration,
+}
+
 /// What clients of the name server's TCP listeners may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tcp {
@@ -236,6 +247,8 @@ pub struct Settings {
     pub admin_tls: AdminTls,
     /// `admin-name`.
     pub admin_names: Vec<String>,
+    /// `http-connections` to `http-idle-timeout`.
+    pub http: Http,
     /// `dns-workers`: 0 for one each processor, at most 256.
     pub dns_workers: usize,
     /// `dns-pin-workers`.

@@ -10,7 +10,7 @@ use super::value::{
     server_address, server_text, service, switch, timeout, trace_endpoint, verify_server, workers, zone_name,
 };
 use super::{
-    AdminTls, Error, Errors, QueryLog, Role, Settings, Strategy, Tcp, Tracing, Verify, Webhook, jwt, strategy,
+    AdminTls, Error, Errors, Http, QueryLog, Role, Settings, Strategy, Tcp, Tracing, Verify, Webhook, jwt, strategy,
 };
 use crate::apiserver::audit;
 use crate::controller::live::proofs::SERVERS_MAX;
@@ -44,6 +44,12 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
         admin_listen: reader.listen("admin-listen", "127.0.0.1:9453"),
         admin_tls: reader.admin_tls(),
         admin_names: reader.list("admin-name", &[], api_name),
+        http: Http {
+            connections_max: reader.one("http-connections", "8192", |text| number(text, 1..=1_000_000)),
+            connections_per_client_max: reader
+                .one("http-connections-per-client", "1024", |text| number(text, 1..=1_000_000)),
+            idle: reader.one("http-idle-timeout", "2m", timeout),
+        },
         dns_workers: reader.one("dns-workers", "0", workers),
         dns_pin_workers: reader.one("dns-pin-workers", "off", switch),
         dns_reply_trains: reader.one("dns-reply-trains", "on", switch),

@@ -25,7 +25,7 @@ use crate::compiler;
 use crate::config::Settings;
 use crate::controller::router::taken_labels;
 use crate::controller::zone::zones;
-use crate::httpd::{self, Limits};
+use crate::httpd::{self, Places};
 use crate::store::{self, Engine};
 
 /// How long the API may take to fill its cache from the store at the start.
@@ -46,7 +46,7 @@ impl Api {
         settings: &Settings,
         data_dir: &DataDir,
         access: Arc<Access>,
-        listeners: Vec<TcpListener>,
+        (listeners, places): (Vec<TcpListener>, Arc<Places>),
         tasks: &mut Tasks,
         check: &Check,
     ) -> Result<Self, Error> {
@@ -77,7 +77,7 @@ impl Api {
         let router = server.router();
         for (listener, address) in listeners.into_iter().zip(&addresses) {
             let (tls, router, stop) = (tls.clone(), router.clone(), tasks.stop_token());
-            let serving = httpd::serve(listener, Some(tls), router, Limits::default(), stop);
+            let serving = httpd::serve(listener, Some(tls), router, places.clone(), stop);
             tasks.spawn(format!("API listener {address}"), serving);
         }
         tasks.spawn("certificates", upkeep::keep(access.clone(), tasks.stop_token()));

@@ -14,7 +14,8 @@ pub mod dials;
 pub mod dns;
 pub mod dns_metrics;
 pub mod engine;
-pub mod inherited;
+mod http;
+mod inherited;
 pub mod manifests;
 pub mod platform;
 pub mod query_log;
@@ -42,6 +43,7 @@ use self::api::Api;
 use self::data_dir::DataDir;
 use self::dials::Dials;
 use self::dns::{Dns, Follow};
+use self::http::HttpMetrics;
 use self::signals::{Signal, Signals};
 use self::store_metrics::StoreMetrics;
 use self::tasks::Tasks;
@@ -59,7 +61,7 @@ use crate::config::{self, AdminTls, Places, Role, Settings};
 use crate::controller::domain::{self, Domains, OtherDomain};
 use crate::controller::ledger::BaseSerial;
 use crate::controller::read;
-use crate::httpd::{self, Limits};
+use crate::httpd;
 use crate::scheduler::chooser::Chooser;
 use crate::sys::files;
 use crate::telemetry::{self, Log};
@@ -245,15 +247,21 @@ impl Process {
             None => admin_tls::warn_of_plain(&admin_addresses),
         }
         let shown = admin_tls.as_ref().map(|tls| tls.server_config()).transpose()?;
+        let api_places = http::api_places(settings, files_max);
+        let admin_places = http::admin_places(settings, files_max);
+        let servers = [(Role::Api, "api", &api_places), (Role::Admin, "admin", &admin_places)];
+        let servers = servers.into_iter().filter(|(role, ..)| settings.has(*role));
+        admin.metrics.collect(HttpMetrics(servers.map(|(_, name, places)| (name, places.clone())).collect()));
         for listener in admin_sockets {
             let router = admin::router(admin.clone(), dashboard.clone());
-            let serving = httpd::serve(listener, shown.clone(), router, Limits::default(), edge.stop_token());
+            let serving = httpd::serve(listener, shown.clone(), router, admin_places.clone(), edge.stop_token());
             edge.spawn("admin listener", serving);
         }
         let api = match (&data_dir, access) {
             (Some(data_dir), Some(access)) => {
                 let check = admin.health.add("api", "store", "it is being opened");
-                let api = Api::start(settings, data_dir, access, api_sockets, &mut control, &check).await?;
+                let api =
+                    Api::start(settings, data_dir, access, (api_sockets, api_places), &mut control, &check).await?;
                 // Before anything is made of the objects.
                 let found =
                     domain::disagreement(&api.client(Identity::user(USER_CONTROLLER)), &domains(settings)).await;

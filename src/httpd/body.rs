@@ -1,4 +1,7 @@
 //! A request's body with a bound on its size and on the time it may take.
+//!
+//! A response can be ready before the body has arrived, as when a write is refused. The rest of the body is then read and
+//! thrown away within the same bounds, since HTTP/1.1 cannot use the connection otherwise.
 
 use std::io;
 use std::pin::Pin;
@@ -6,23 +9,63 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Limited;
+use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::sync::oneshot;
 use tokio::time::Sleep;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A body that fails when it is over its bound of octets or of time.
 pub(super) struct Bounded {
-    inner: Pin<Box<Limited<Incoming>>>,
+    /// `None` after it failed.
+    inner: Option<Pin<Box<Limited<Incoming>>>>,
     deadline: Option<Pin<Box<Sleep>>>,
     within: Duration,
+    rest: Option<oneshot::Sender<Pin<Box<Limited<Incoming>>>>>,
+}
+
+/// The part of a request's body that its handler did not read.
+pub(super) struct Rest {
+    rest: oneshot::Receiver<Pin<Box<Limited<Incoming>>>>,
+    had_any: bool,
 }
 
 impl Bounded {
     /// `inner` with at most `octets`, all there `within` that time of the first look at it.
-    pub(super) fn new(inner: Incoming, octets: usize, within: Duration) -> Self {
-        Bounded { inner: Box::pin(Limited::new(inner, octets)), deadline: None, within }
+    pub(super) fn new(inner: Incoming, octets: usize, within: Duration) -> (Self, Rest) {
+        let had_any = !inner.is_end_stream();
+        let (sender, rest) = oneshot::channel();
+        let inner = Some(Box::pin(Limited::new(inner, octets)));
+        (Bounded { inner, deadline: None, within, rest: Some(sender) }, Rest { rest, had_any })
+    }
+}
+
+impl Drop for Bounded {
+    fn drop(&mut self) {
+        if let (Some(inner), Some(rest)) = (self.inner.take(), self.rest.take()) {
+            // Nobody wants it when the request itself was given up.
+            let _ = rest.send(inner);
+        }
+    }
+}
+
+impl Rest {
+    /// Reads the rest `within` that time. False if it is not all there: the connection cannot carry another request then.
+    pub(super) async fn drained(mut self, within: Duration) -> bool {
+        if !self.had_any {
+            return true;
+        }
+        let Ok(mut body) = self.rest.try_recv() else { return false };
+        let drain = async {
+            while let Some(frame) = body.frame().await {
+                if frame.is_err() {
+                    return false;
+                }
+            }
+            true
+        };
+        tokio::time::timeout(within, drain).await.unwrap_or(false)
     }
 }
 
@@ -31,13 +74,18 @@ impl Body for Bounded {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if let Poll::Ready(frame) = self.inner.as_mut().poll_frame(context) {
+        let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
+        if let Poll::Ready(frame) = inner.as_mut().poll_frame(context) {
+            if matches!(frame, Some(Err(_))) {
+                self.inner = None;
+            }
             return Poll::Ready(frame);
         }
         let within = self.within;
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(within)));
         match deadline.as_mut().poll(context) {
             Poll::Ready(()) => {
+                self.inner = None;
                 Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, "the body took too long").into())))
             }
             Poll::Pending => Poll::Pending,
@@ -45,10 +93,51 @@ impl Body for Bounded {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.inner.as_ref().is_none_or(|inner| inner.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        self.inner.as_ref().map(|inner| inner.size_hint()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::{get, post};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_util::sync::CancellationToken;
+
+    use super::super::{Limits, serve};
+    use super::*;
+
+    async fn until(stream: &mut TcpStream, end: &str) -> String {
+        let mut said = Vec::new();
+        while !said.ends_with(end.as_bytes()) {
+            let read = tokio::time::timeout(Duration::from_secs(60), stream.read_buf(&mut said));
+            assert!(read.await.expect("in time").expect("reads") > 0, "{}", String::from_utf8_lossy(&said));
+        }
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    #[tokio::test]
+    async fn a_connection_outlives_a_refused_body_or_announces_its_end() {
+        let refuse = || async { (http::StatusCode::FORBIDDEN, "refused") };
+        let router = axum::Router::new().route("/", post(refuse)).route("/hello", get(|| async { "hello" }));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("is bound");
+        tokio::spawn(serve(listener, None, router, Limits::default(), CancellationToken::new()));
+
+        let mut stream = TcpStream::connect(address).await.expect("connects");
+        stream.write_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\nabcd").await.expect("writes");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        stream.write_all(b"efghGET /hello HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("writes");
+        let said = until(&mut stream, "hello").await;
+        assert!(said.starts_with("HTTP/1.1 403") && !said.contains("connection: close"), "{said}");
+
+        let mut stream = TcpStream::connect(address).await.expect("connects");
+        stream.write_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\nabcd").await.expect("writes");
+        let said = until(&mut stream, "refused").await;
+        assert!(said.contains("connection: close"), "{said}");
     }
 }

@@ -1,6 +1,6 @@
 //! HTTP connections: accept, TLS if wanted, then HTTP/1.1 or HTTP/2 into an [`axum::Router`].
 //!
-//! Every stage has a bound: how many connections, how long a handshake, the headers and a body may take, how large
+//! Every stage has a bound: how many connections, of all and of one client (`places`), how long they may be idle, how long a handshake, the headers and a body may take, how large
 //! they may be, and how long an answer may wait for a client that does not take it (`pace`). A request carries as extensions
 //! its [`Peer`], over TLS [`Encrypted`], and, if the client showed a certificate that the TLS configuration trusts, a
 //! [`ClientCertificate`]; none can be set from the network. On shutdown the listener closes
@@ -8,24 +8,25 @@
 
 mod body;
 mod pace;
+mod places;
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use data_encoding::HEXLOWER;
-use http::{Extensions, Request, Response};
+use http::header::{CONNECTION, EXPECT, RETRY_AFTER};
+use http::{Extensions, HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -35,6 +36,10 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+pub use self::pace::holding;
+use self::places::Place;
+pub use self::places::{Places, Totals};
+
 /// Where a request came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
@@ -42,6 +47,11 @@ pub struct Peer(pub SocketAddr);
 /// The request came over TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encrypted;
+
+/// Extension of a response whose request came from a user of the platform itself. Its connection is never
+/// closed in favour of another, and its address may use the reserved places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OfPlatform;
 
 /// The subject of a verified client certificate. In Kubernetes' reading the common name is the user, and the
 /// organizations are groups.
@@ -80,8 +90,18 @@ impl ClientCertificate {
 /// Bounds of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Connections at a time; more wait in the listener's queue.
+    /// Connections at a time. For more, idle ones are closed, else the new ones.
     pub connections: usize,
+    /// Connections of one client: an IPv4 address, or a /56 of IPv6.
+    pub connections_per_client: usize,
+    /// Time from accepting a connection to its first request.
+    pub first: Duration,
+    /// How long a connection may have no request in flight. A watch is one.
+    pub idle: Duration,
+    /// Streams of one HTTP/2 connection.
+    pub streams: u32,
+    /// Octets of responses of known length in flight, an eighth of them to one client. Small responses do not count.
+    pub answer_octets: usize,
     /// For the TLS handshake.
     pub handshake: Duration,
     /// For the headers of a request on HTTP/1.1, from its first octet (or the end of the former request) on.
@@ -91,7 +111,7 @@ pub struct Limits {
     /// Octets of a request's body. The API refuses bodies over its own bound with a `Status`, so this one is larger.
     pub body_octets: usize,
     /// How long a client may take nothing of an answer that is there for it: then its connection ends, or, where only one
-    /// stream of an HTTP/2 connection stands still, that answer. A silent connection with nothing to write may stay.
+    /// stream of an HTTP/2 connection stands still, that answer.
     pub stall: Duration,
     /// How long requests under way may take after shutdown began.
     pub drain: Duration,
@@ -102,6 +122,15 @@ impl Default for Limits {
         Limits {
             // A watch holds a connection; five thousand of them and room for others.
             connections: 8192,
+            // Many people can share an address.
+            connections_per_client: 1024,
+            first: Duration::from_secs(10),
+            // Longer than clients keep idle connections (90 s in Go), so that they do not send on one that is being closed.
+            idle: Duration::from_secs(120),
+            // A client library with a watch on every kind in every namespace stays below.
+            streams: 1024,
+            // The API bounds its requests by user.
+            answer_octets: usize::MAX,
             handshake: Duration::from_secs(10),
             headers: Duration::from_secs(15),
             body: Duration::from_secs(30),
@@ -116,31 +145,39 @@ impl Default for Limits {
 
 /// Octets of all headers of a request.
 const HEADER_OCTETS_MAX: u32 = 64 << 10;
-/// Streams of one HTTP/2 connection: a client library with a watch on every kind in every namespace stays below.
-const STREAMS_MAX: u32 = 1024;
 /// How often a silent HTTP/2 client is asked whether it still lives.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// TCP keepalive: idle time before the first probe, interval between probes, and number of probes.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(15), 4);
+/// How long what is left of a request's body is waited for when its response is ready.
+const DRAIN_BODY: Duration = Duration::from_secs(2);
+/// Grace period of an idle connection that ends, for its GOAWAY.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// Responses that do not count against `answer_octets`, such as those to health probes.
+const SMALL_ANSWER_OCTETS: usize = 4 << 10;
 /// How long to wait when the system gives no more sockets.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves `router` on `listener` until `stop` fires and connections have drained. With `tls`, over TLS only.
+/// Serves `router` on `listener` until `stop` fires and connections have drained. With `tls`, over TLS only. Listeners may
+/// share their `places`.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
     router: axum::Router,
-    limits: Limits,
+    places: impl Into<Arc<Places>>,
     stop: CancellationToken,
 ) {
+    let places = places.into();
+    let limits = places.limits;
     let acceptor = tls.map(TlsAcceptor::from);
-    let room = Arc::new(Semaphore::new(limits.connections));
     let connections = TaskTracker::new();
     let abort = CancellationToken::new();
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
-            accepted = accept(&listener, &room) => accepted,
+            accepted = listener.accept() => accepted,
         };
-        let (stream, peer, permit) = match accepted {
+        let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
@@ -148,11 +185,13 @@ pub async fn serve(
                 continue;
             }
         };
+        let Some(place) = places.admit(peer.ip()) else { continue };
+        tune(&stream);
         let (acceptor, router, stop, abort) = (acceptor.clone(), router.clone(), stop.clone(), abort.clone());
         connections.spawn(async move {
-            let _permit = permit;
             tokio::select! {
-                () = connection(stream, peer, acceptor, router, limits, stop) => {}
+                () = connection(stream, peer, acceptor, router, place.clone(), limits, stop) => {}
+                () = place.closed() => {}
                 () = abort.cancelled() => {}
             }
         });
@@ -165,14 +204,14 @@ pub async fn serve(
     }
 }
 
-async fn accept(
-    listener: &TcpListener,
-    room: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
-    let permit = room.clone().acquire_owned().await.expect("the semaphore is never closed");
-    let (stream, peer) = listener.accept().await?;
-    stream.set_nodelay(true)?;
-    Ok((stream, peer, permit))
+/// A peer that has already gone makes these fail; its connection ends soon.
+fn tune(stream: &TcpStream) {
+    let (time, interval, retries) = KEEPALIVE;
+    let keepalive = TcpKeepalive::new().with_time(time).with_interval(interval).with_retries(retries);
+    let tuned = stream.set_nodelay(true).and_then(|()| SockRef::from(stream).set_tcp_keepalive(&keepalive));
+    if let Err(error) = tuned {
+        tracing::debug!(%error, "cannot set the options of a connection");
+    }
 }
 
 async fn connection(
@@ -180,6 +219,7 @@ async fn connection(
     peer: SocketAddr,
     acceptor: Option<TlsAcceptor>,
     router: axum::Router,
+    place: Arc<Place>,
     limits: Limits,
     stop: CancellationToken,
 ) {
@@ -190,7 +230,7 @@ async fn connection(
     let mut told = Extensions::new();
     told.insert(Peer(peer));
     let Some(acceptor) = acceptor else {
-        return requests(stream, peer, told, router, limits, stop).await;
+        return requests(stream, peer, told, router, place, limits, stop).await;
     };
     // A peer that speaks no TLS, or trusts another authority, is that peer's affair.
     match tokio::time::timeout(limits.handshake, acceptor.accept(stream)).await {
@@ -199,7 +239,7 @@ async fn connection(
             if let Some(certificate) = stream.get_ref().1.peer_certificates().and_then(subject) {
                 told.insert(certificate);
             }
-            requests(stream, peer, told, router, limits, stop).await;
+            requests(stream, peer, told, router, place, limits, stop).await;
         }
         Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
         Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
@@ -212,17 +252,15 @@ async fn requests(
     peer: SocketAddr,
     told: Extensions,
     router: axum::Router,
+    place: Arc<Place>,
     limits: Limits,
     stop: CancellationToken,
 ) {
+    let of_connection = place.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().extend(told.clone());
-        let request = request.map(|body| Body::new(body::Bounded::new(body, limits.body_octets, limits.body)));
-        let router = router.clone();
-        async move {
-            let response: Result<Response<Body>, Infallible> = router.oneshot(request).await;
-            response.map(|response| response.map(|body| pace::paced(body, limits.stall)))
-        }
+        let (router, place) = (router.clone(), of_connection.clone());
+        async move { Ok::<_, Infallible>(respond(request, router, &place, limits).await) }
     });
     let mut builder = Builder::new(TokioExecutor::new());
     builder
@@ -233,7 +271,7 @@ async fn requests(
         .http2()
         .timer(TokioTimer::new())
         .max_header_list_size(HEADER_OCTETS_MAX)
-        .max_concurrent_streams(STREAMS_MAX)
+        .max_concurrent_streams(limits.streams)
         .keep_alive_interval(PING_INTERVAL);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
@@ -242,10 +280,53 @@ async fn requests(
             connection.as_mut().graceful_shutdown();
             connection.await
         }
+        () = place.idle_too_long() => {
+            connection.as_mut().graceful_shutdown();
+            tokio::time::timeout(GOODBYE, connection).await.unwrap_or(Ok(()))
+        }
     };
     if let Err(error) = ended {
         tracing::debug!(%peer, error = %error, "connection ended");
     }
+}
+
+/// Answers one request. It is in flight until its response is consumed or given up.
+async fn respond(
+    request: Request<Incoming>,
+    router: axum::Router,
+    place: &Arc<Place>,
+    limits: Limits,
+) -> Response<Body> {
+    let mut in_flight = place.begin();
+    let version = request.version();
+    let expects_continue = request.headers().contains_key(EXPECT);
+    let mut rest = None;
+    let request = request.map(|body| {
+        let (body, left) = body::Bounded::new(body, limits.body_octets, limits.body);
+        rest = Some(left);
+        Body::new(body)
+    });
+    let Ok(mut response) = router.oneshot(request).await;
+    if response.extensions().get::<OfPlatform>().is_some() {
+        place.is_platforms();
+    }
+    if version < Version::HTTP_2
+        && let Some(rest) = rest
+    {
+        // A client that waits for 100 Continue has not sent the body, and reading it would send 100 Continue.
+        let within = if expects_continue { Duration::ZERO } else { DRAIN_BODY };
+        if !rest.drained(within).await {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+    let octets = response.body().size_hint().exact().and_then(|octets| usize::try_from(octets).ok()).unwrap_or(0);
+    if !in_flight.count(octets) {
+        let text = "too many responses are on their way to this client or to all clients; try again later\n";
+        response = Response::new(Body::from(text));
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+    }
+    response.map(|body| pace::paced(body, limits.stall, in_flight))
 }
 
 /// The subject of the first certificate, `None` if it has no common name.
@@ -276,6 +357,15 @@ mod tests {
         let mut answer = Vec::new();
         let read = stream.read_to_end(&mut answer);
         tokio::time::timeout(PATIENCE, read).await.expect("ends in time").expect("reads");
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// What a request gets of `/`, nothing if its connection is refused.
+    async fn try_exchange(address: SocketAddr) -> String {
+        let mut stream = TcpStream::connect(address).await.expect("connects");
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        let mut answer = Vec::new();
+        let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
         String::from_utf8_lossy(&answer).into_owned()
     }
 
@@ -375,9 +465,12 @@ mod tests {
             if path == "/endless" {
                 tokio::time::timeout(PATIENCE, let_go.recv()).await.expect("in time").expect("the answer is let go");
             }
-            // There is room for one connection: this one is served when the other has ended.
-            let next = exchange(address, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
-            assert!(next.ends_with("hello"), "{path}: {next}");
+            // There is room for one connection: others are closed until the first has ended.
+            let began = std::time::Instant::now();
+            while !try_exchange(address).await.ends_with("hello") {
+                assert!(began.elapsed() < PATIENCE, "{path}: the connection does not end");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
             drop(deaf);
         }
     }

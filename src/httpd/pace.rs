@@ -1,16 +1,20 @@
-//! Answers in pieces whose client stops taking them.
+//! Responses whose client stops reading.
 //!
-//! A connection asks an answer's body for its next piece as soon as it has room for one. A body that has given a piece and
-//! is not asked again stands before a client that does not read: over HTTP/2 that can be one stream among busy ones, which
-//! the connection's own bound on writes does not see. Such a body is dropped, and with it what it holds: a watch's place,
-//! the objects of a list. When the client asks again after all, the answer ends in an error, so that it is not taken for
-//! whole.
+//! A connection asks a response's body for its next piece when it has room for one. A body that has data and is not asked
+//! stands before a client that does not read: over HTTP/2 that can be one stream among busy ones, which the connection's own
+//! bound on writes does not see. After `stall`, at most twice that, the body is dropped with all that it holds: a watch's
+//! place, a request's share, the objects of a list. When the client asks again after all, the response ends in an error, so
+//! that it is not taken for whole.
 //!
 //! ```text
+//!   new   ──────────────── twice `stall` at most ──▶ dropped
 //!   asked ──▶ pending ──▶ asked       may last for ever: nothing is there to be taken
 //!   asked ──▶ a piece ──▶ asked
 //!               └── twice `stall` at most ──▶ dropped
 //! ```
+//!
+//! A response of known length is treated the same. It is handed over in copied pieces, so that the connection holds at most one
+//! of them for each stream, and its end is told apart from its last piece, so that it counts until that piece is sent.
 
 use std::io;
 use std::pin::Pin;
@@ -23,33 +27,33 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use tokio_util::task::AbortOnDropHandle;
 
-/// `body`, dropped when it stands still for `stall`, at most twice as long. A body of one piece is left as it is: the
-/// connection has taken it over whole.
-pub(super) fn paced(body: Body, stall: Duration) -> Body {
-    if body.is_end_stream() || body.size_hint().exact().is_some() {
+use super::places::InFlight;
+
+/// Largest piece that the connection takes at once: a frame of HTTP/2.
+const PIECE_OCTETS: usize = 16 << 10;
+
+/// `body`, dropped with `in_flight` when its client takes nothing of it for `stall`, at most twice as long.
+pub(super) fn paced(body: Body, stall: Duration, in_flight: InFlight) -> Body {
+    if body.is_end_stream() {
         return body;
     }
-    let state = State { body: Some(body), given: 0, waits: false };
-    Body::new(Paced { state: Arc::new(Mutex::new(state)), stall, guard: None })
+    let state = State { body: Some((body, in_flight)), rest: Bytes::new(), given: 0, waits: true };
+    let state = Arc::new(Mutex::new(state));
+    let guard = AbortOnDropHandle::new(tokio::spawn(guard(Arc::downgrade(&state), stall)));
+    Body::new(Paced { state, _guard: guard })
 }
 
-struct Paced {
-    state: Arc<Mutex<State>>,
-    stall: Duration,
-    /// Looks whether the body stands still; begins with the first piece.
-    guard: Option<AbortOnDropHandle<()>>,
+/// `body`, which keeps `held` until it was consumed or given up.
+pub fn holding(body: Body, held: impl Send + Unpin + 'static) -> Body {
+    Body::new(Holding { body, _held: held })
 }
 
-struct State {
-    /// `None` after it was dropped for standing still.
-    body: Option<Body>,
-    /// How many pieces it gave.
-    given: u64,
-    /// Whether it gave a piece and was not asked since.
-    waits: bool,
+struct Holding<T> {
+    body: Body,
+    _held: T,
 }
 
-impl HttpBody for Paced {
+impl<T: Send + Unpin + 'static> HttpBody for Holding<T> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -57,29 +61,90 @@ impl HttpBody for Paced {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+struct Paced {
+    state: Arc<Mutex<State>>,
+    /// Looks whether the body stands still.
+    _guard: AbortOnDropHandle<()>,
+}
+
+struct State {
+    /// `None` after it was dropped for standing still.
+    body: Option<(Body, InFlight)>,
+    /// What is left of a piece that is larger than the connection gets at once.
+    rest: Bytes,
+    /// How many pieces it gave.
+    given: u64,
+    /// Whether it is new or gave a piece, and was not asked since.
+    waits: bool,
+}
+
+impl State {
+    /// The next piece at most, of what is left.
+    fn piece(&mut self) -> Bytes {
+        if self.rest.len() <= PIECE_OCTETS {
+            return std::mem::take(&mut self.rest);
+        }
+        // A copy: a slice would keep the whole response in memory as long as the connection holds this piece.
+        Bytes::copy_from_slice(&self.rest.split_to(PIECE_OCTETS))
+    }
+}
+
+impl HttpBody for Paced {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let mut state = lock(&self.state);
-        let State { body: Some(body), given, waits } = &mut *state else {
+        let state = &mut *state;
+        let Some((body, _)) = &mut state.body else {
             let error = io::Error::new(io::ErrorKind::TimedOut, "the client took nothing of the answer for too long");
             return Poll::Ready(Some(Err(axum::Error::new(error))));
         };
-        let polled = Pin::new(body).poll_frame(context);
-        *waits = matches!(polled, Poll::Ready(Some(Ok(_))));
-        *given += u64::from(*waits);
-        let (waits, first) = (*waits, self.guard.is_none());
-        drop(state);
-        if waits && first {
-            let guard = tokio::spawn(guard(Arc::downgrade(&self.state), self.stall));
-            self.guard = Some(AbortOnDropHandle::new(guard));
-        }
+        let polled = if state.rest.is_empty() { Pin::new(body).poll_frame(context) } else { Poll::Pending };
+        let polled = match polled {
+            Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                Ok(data) if data.len() > PIECE_OCTETS => {
+                    state.rest = data;
+                    Poll::Ready(Some(Ok(Frame::data(state.piece()))))
+                }
+                Ok(data) => Poll::Ready(Some(Ok(Frame::data(data)))),
+                Err(frame) => Poll::Ready(Some(Ok(frame))),
+            },
+            Poll::Pending if !state.rest.is_empty() => Poll::Ready(Some(Ok(Frame::data(state.piece())))),
+            other => other,
+        };
+        state.waits = matches!(polled, Poll::Ready(Some(Ok(_))));
+        state.given += u64::from(state.waits);
         polled
     }
 
     fn is_end_stream(&self) -> bool {
-        lock(&self.state).body.as_ref().is_some_and(HttpBody::is_end_stream)
+        // Only who asks after the last piece has sent that one.
+        false
     }
 
     fn size_hint(&self) -> SizeHint {
-        lock(&self.state).body.as_ref().map(HttpBody::size_hint).unwrap_or_default()
+        let state = lock(&self.state);
+        let Some((body, _)) = &state.body else { return SizeHint::default() };
+        let (hint, rest) = (body.size_hint(), state.rest.len() as u64);
+        let mut whole = SizeHint::new();
+        whole.set_lower(hint.lower() + rest);
+        if let Some(upper) = hint.upper() {
+            whole.set_upper(upper + rest);
+        }
+        whole
     }
 }
 
@@ -92,7 +157,10 @@ async fn guard(state: Weak<Mutex<State>>, stall: Duration) {
         let mut state = lock(&state);
         let waits_after = state.waits.then_some(state.given);
         if waits_after.is_some() && waits_after == waited_after {
-            state.body = None;
+            state.rest = Bytes::new();
+            if let Some((_, in_flight)) = state.body.take() {
+                in_flight.stalled();
+            }
             return;
         }
         waited_after = waits_after;

@@ -1,1 +1,65 @@
-//! Attacks with connections and HTTP streams on the API and admin ports.
+//! Strangers who open connections and streams and do nothing with them.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::server::http_get;
+use crate::support::{Platform, is_long};
+
+/// A connection to `server` from the loopback address `client`.
+fn connect_from(client: [u8; 4], server: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((client, 0)).into())?;
+    socket.connect(&server.into())?;
+    Ok(socket.into())
+}
+
+fn metric(platform: &Platform, line: &str) -> u64 {
+    let (status, page) = http_get(platform.ports.admin, "/metrics").expect("the admin endpoint answers");
+    assert_eq!(status, 200, "{page}");
+    let value = page.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok());
+    value.unwrap_or_else(|| panic!("no {line} in {page}"))
+}
+
+#[test]
+fn silent_connections_lock_nobody_out() {
+    // The test's own files are bounded, too; what the server refuses or closes is closed here at the end only.
+    let (each, most) = if is_long() { (4_500, "8192") } else { (150, "160") };
+    let platform = Platform::start(&["--http-connections", most, "--http-connections-per-client", "100"]);
+    let bystander = platform.bystander();
+    let before = platform.resident_mib();
+    let mut held = Vec::new();
+    for server in [platform.ports.admin, platform.ports.api] {
+        held.extend((0..each).filter_map(|_| connect_from([127, 0, 0, 1], server).ok()));
+        let address = |index: usize| [127, 1, (index / 250) as u8, (index % 250) as u8 + 1];
+        held.extend((0..each).filter_map(|index| connect_from(address(index), server).ok()));
+    }
+    assert!(held.len() > each, "the attack takes place: {}", held.len());
+    std::thread::sleep(Duration::from_secs(2));
+    let grown = platform.resident_mib().saturating_sub(before);
+    assert!(grown < 256, "{grown} MiB more");
+    for server in ["admin", "api"] {
+        let line = format!("signpost_http_connections_closed_total{{server=\"{server}\",reason=\"evicted\"}}");
+        assert!(metric(&platform, &line) > 0, "places were full");
+    }
+    bystander.was_served_within(Duration::from_secs(20));
+}
+
+#[test]
+fn connections_without_a_request_end() {
+    let platform = Platform::start(&["--http-idle-timeout", "1s"]);
+    for server in [platform.ports.admin, platform.ports.api] {
+        for first in ["", "GET / HTTP/1.1\r\nHost"] {
+            let mut stream = TcpStream::connect(server).expect("connects");
+            stream.set_read_timeout(Some(Duration::from_secs(60))).expect("is set");
+            stream.write_all(first.as_bytes()).expect("writes");
+            // The server may send an error before it closes the connection, but no success.
+            let mut said = Vec::new();
+            if let Err(error) = stream.read_to_end(&mut said) {
+                assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{server} {first:?}");
+            }
+            assert!(!said.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&said));
+        }
+    }
+}

@@ -76,6 +76,7 @@ impl Platform {
     }
 
     /// The size of all files in the data directory, in MiB.
+    #[allow(dead_code, reason = "for the attacks on the disk")]
     pub fn disk_mib(&self) -> u64 {
         fn octets(folder: &std::path::Path) -> u64 {
             let entries = std::fs::read_dir(folder).expect("readable").flatten();

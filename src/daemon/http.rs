@@ -1,0 +1,90 @@
+//! Limits of the HTTP listeners, and what they count.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::config::Settings;
+use crate::httpd::{Limits, Places, Totals};
+
+/// Which part of the files that may be open one server's connections may take; the name server takes three quarters.
+const FILES_PART: u64 = 8;
+/// Octets of responses in flight of the admin endpoints. The metrics of a large platform are a few MiB.
+const ADMIN_ANSWER_OCTETS: usize = 64 << 20;
+/// Streams of one HTTP/2 connection to the admin endpoints. A browser uses few.
+const ADMIN_STREAMS: u32 = 128;
+
+/// Places of the API's listeners, where `files_max` files may be open at once.
+pub fn api_places(settings: &Settings, files_max: u64) -> Arc<Places> {
+    limits(settings, files_max).into()
+}
+
+/// Places of the admin listeners, likewise.
+pub fn admin_places(settings: &Settings, files_max: u64) -> Arc<Places> {
+    let limits = limits(settings, files_max);
+    Limits { streams: ADMIN_STREAMS, answer_octets: ADMIN_ANSWER_OCTETS, ..limits }.into()
+}
+
+fn limits(settings: &Settings, files_max: u64) -> Limits {
+    let http = &settings.http;
+    let files = usize::try_from(files_max / FILES_PART).unwrap_or(usize::MAX).max(1);
+    let limits = Limits::default();
+    Limits {
+        connections: http.connections_max.min(files),
+        connections_per_client: http.connections_per_client_max,
+        idle: http.idle,
+        first: limits.first.min(http.idle),
+        ..limits
+    }
+}
+
+/// Exposes what the listeners of each server hold and refuse.
+pub struct HttpMetrics(pub Vec<(&'static str, Arc<Places>)>);
+
+impl fmt::Debug for HttpMetrics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("HttpMetrics")
+    }
+}
+
+impl Collector for HttpMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let totals: Vec<_> = self.0.iter().map(|(server, places)| (*server, places.totals())).collect();
+        let help = "Open HTTP connections";
+        let mut metric = encoder.encode_descriptor("http_connections", help, None, MetricType::Gauge)?;
+        for (server, totals) in &totals {
+            let open = i64::try_from(totals.open).unwrap_or(i64::MAX);
+            ConstGauge::new(open).encode(metric.encode_family(&[("server", *server)])?)?;
+        }
+        let help = "HTTP connections refused because all or their client's places were taken";
+        let metric = encoder.encode_descriptor("http_connections_refused", help, None, MetricType::Counter)?;
+        let reasons = |totals: &Totals| [("total", totals.refused_total), ("client", totals.refused_client)];
+        counters(metric, &totals, reasons)?;
+        let help = "HTTP connections closed by the server: in favour of another, idle, or not reading its responses";
+        let metric = encoder.encode_descriptor("http_connections_closed", help, None, MetricType::Counter)?;
+        counters(metric, &totals, |totals| {
+            [("evicted", totals.closed_evicted), ("idle", totals.closed_idle), ("stalled", totals.closed_stalled)]
+        })?;
+        let help = "HTTP responses refused because too many octets were in flight";
+        let metric = encoder.encode_descriptor("http_responses_refused", help, None, MetricType::Counter)?;
+        counters(metric, &totals, |totals| [("octets", totals.refused_answers)])
+    }
+}
+
+fn counters<const N: usize>(
+    mut metric: MetricEncoder<'_>,
+    totals: &[(&'static str, Totals)],
+    reasons: impl Fn(&Totals) -> [(&'static str, u64); N],
+) -> fmt::Result {
+    for (server, totals) in totals {
+        for (reason, count) in reasons(totals) {
+            ConstCounter::new(count).encode(metric.encode_family(&[("server", *server), ("reason", reason)])?)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,436 @@
+//! Who may hold how many connections, and how much of the answers.
+//!
+//! A connection takes a place when it is accepted. Beyond the limits the oldest connection without a request in flight is
+//! closed for the new one; where there is none, the new one is closed at once. Nobody waits in the accept queue, so a server
+//! that is full of silent connections still serves everyone. An eighth of the places is reserved for loopback and for
+//! addresses from which a user of the platform itself has authenticated.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Limits;
+
+/// Which part of the places and of the answers is reserved.
+const RESERVED_PART: usize = 8;
+/// How long an address counts as one of the platform after one of its users has authenticated from there.
+const PLATFORM_FOR: Duration = Duration::from_secs(3600);
+/// How many such addresses are remembered.
+const PLATFORM_ADDRESSES_MAX: usize = 4096;
+/// How many responses of one connection may be dropped because nobody reads them, before the connection is closed.
+const STALLED_MAX: usize = 8;
+
+/// The places of one server; its listeners may share them.
+pub struct Places {
+    pub(super) limits: Limits,
+    state: Mutex<State>,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    refused_total: AtomicU64,
+    refused_client: AtomicU64,
+    refused_answers: AtomicU64,
+    closed_evicted: AtomicU64,
+    closed_idle: AtomicU64,
+    closed_stalled: AtomicU64,
+}
+
+/// What was refused and closed so far, by reason, and what is open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Open connections.
+    pub open: usize,
+    /// Octets of responses in flight, as far as they count.
+    pub answer_octets: usize,
+    /// Connections refused because all places were taken.
+    pub refused_total: u64,
+    /// Connections refused because their client had as many as it may have.
+    pub refused_client: u64,
+    /// Responses refused because too many octets were in flight.
+    pub refused_answers: u64,
+    /// Idle connections closed in favour of new ones.
+    pub closed_evicted: u64,
+    /// Connections closed because no request came in time.
+    pub closed_idle: u64,
+    /// Connections closed because their client read too many of its responses no further.
+    pub closed_stalled: u64,
+}
+
+/// Order of closing: connections without a request before others, then by age.
+type Rank = (bool, u64);
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    connections: HashMap<u64, Connection>,
+    clients: HashMap<IpAddr, Client>,
+    idle: BTreeMap<Rank, u64>,
+    /// When a user of the platform last authenticated from an address.
+    platform: HashMap<IpAddr, Instant>,
+    answers: usize,
+}
+
+struct Connection {
+    client: IpAddr,
+    in_flight: usize,
+    stalled: usize,
+    is_platform: bool,
+    /// When it became idle, and its place among the idle ones; `None` while it is not to be closed for others.
+    idle_since: Instant,
+    rank: Option<Rank>,
+    had_request: bool,
+    close: CancellationToken,
+}
+
+#[derive(Default)]
+struct Client {
+    connections: usize,
+    idle: BTreeSet<Rank>,
+    answers: usize,
+}
+
+/// A connection's place; free again when this is dropped.
+pub(super) struct Place {
+    of: Arc<Places>,
+    id: u64,
+    close: CancellationToken,
+}
+
+/// A request in flight, until its response is consumed or given up.
+pub(super) struct InFlight {
+    place: Arc<Place>,
+    client: IpAddr,
+    octets: usize,
+}
+
+impl From<Limits> for Arc<Places> {
+    fn from(limits: Limits) -> Self {
+        Arc::new(Places { limits, state: Mutex::default(), counts: Counts::default() })
+    }
+}
+
+impl Places {
+    /// What was refused and closed so far.
+    pub fn totals(&self) -> Totals {
+        let state = self.state();
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Totals {
+            open: state.connections.len(),
+            answer_octets: state.answers,
+            refused_total: count(&self.counts.refused_total),
+            refused_client: count(&self.counts.refused_client),
+            refused_answers: count(&self.counts.refused_answers),
+            closed_evicted: count(&self.counts.closed_evicted),
+            closed_idle: count(&self.counts.closed_idle),
+            closed_stalled: count(&self.counts.closed_stalled),
+        }
+    }
+
+    /// A place for a connection from `address`; `None` if it is to be closed at once.
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Arc<Place>> {
+        let client = client(address);
+        let mut state = self.state();
+        let of_client = state.clients.get(&client).map_or(0, |client| client.connections);
+        if of_client >= self.limits.connections_per_client.max(1) {
+            let oldest = state.clients.get(&client).and_then(|client| client.idle.first().copied());
+            if !self.evict(&mut state, oldest) {
+                self.counts.refused_client.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+        }
+        let all = self.limits.connections;
+        let room = if state.is_trusted(client) { all } else { all - all / RESERVED_PART };
+        if state.connections.len() >= room {
+            let oldest = state.idle.keys().next().copied();
+            if !self.evict(&mut state, oldest) {
+                self.counts.refused_total.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+        }
+        let close = CancellationToken::new();
+        let id = state.number();
+        let connection = Connection {
+            client,
+            in_flight: 0,
+            stalled: 0,
+            is_platform: false,
+            idle_since: Instant::now(),
+            rank: None,
+            had_request: false,
+            close: close.clone(),
+        };
+        state.connections.insert(id, connection);
+        state.clients.entry(client).or_default().connections += 1;
+        state.becomes_idle(id);
+        Some(Arc::new(Place { of: self.clone(), id, close }))
+    }
+
+    fn evict(&self, state: &mut State, oldest: Option<Rank>) -> bool {
+        let Some(id) = oldest.and_then(|rank| state.idle.get(&rank).copied()) else { return false };
+        if let Some(connection) = state.remove(id) {
+            connection.close.cancel();
+            self.counts.closed_evicted.fetch_add(1, Ordering::Relaxed);
+        }
+        true
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics between two changes that belong together.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn is_trusted(&self, client: IpAddr) -> bool {
+        client.is_loopback() || self.platform.get(&client).is_some_and(|at| at.elapsed() < PLATFORM_FOR)
+    }
+
+    fn becomes_idle(&mut self, id: u64) {
+        let number = self.number();
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.idle_since = Instant::now();
+        if connection.is_platform {
+            return;
+        }
+        let rank = (connection.had_request, number);
+        connection.rank = Some(rank);
+        self.idle.insert(rank, id);
+        self.clients.entry(connection.client).or_default().idle.insert(rank);
+    }
+
+    fn is_not_idle(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(rank) = connection.rank.take() else { return };
+        self.idle.remove(&rank);
+        if let Some(client) = self.clients.get_mut(&connection.client) {
+            client.idle.remove(&rank);
+        }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Connection> {
+        self.is_not_idle(id);
+        let connection = self.connections.remove(&id)?;
+        if let Some(client) = self.clients.get_mut(&connection.client) {
+            client.connections -= 1;
+        }
+        self.forget_unused(connection.client);
+        Some(connection)
+    }
+
+    fn forget_unused(&mut self, client: IpAddr) {
+        if self.clients.get(&client).is_some_and(|client| client.connections == 0 && client.answers == 0) {
+            self.clients.remove(&client);
+        }
+    }
+}
+
+impl Place {
+    /// A request begins.
+    pub(super) fn begin(self: &Arc<Self>) -> InFlight {
+        let mut state = self.of.state();
+        state.is_not_idle(self.id);
+        let mut client = IpAddr::from([0, 0, 0, 0]);
+        if let Some(connection) = state.connections.get_mut(&self.id) {
+            connection.in_flight += 1;
+            connection.had_request = true;
+            client = connection.client;
+        }
+        InFlight { place: self.clone(), client, octets: 0 }
+    }
+
+    /// A user of the platform itself has authenticated on it: it is not closed in favour of others any more.
+    pub(super) fn is_platforms(&self) {
+        let mut state = self.of.state();
+        state.is_not_idle(self.id);
+        let Some(connection) = state.connections.get_mut(&self.id) else { return };
+        connection.is_platform = true;
+        let client = connection.client;
+        if state.platform.len() >= PLATFORM_ADDRESSES_MAX {
+            state.platform.retain(|_, at| at.elapsed() < PLATFORM_FOR);
+        }
+        if state.platform.len() < PLATFORM_ADDRESSES_MAX || state.platform.contains_key(&client) {
+            state.platform.insert(client, Instant::now());
+        }
+    }
+
+    /// Ends when the connection is to be closed in favour of another, or because its client does not read.
+    pub(super) async fn closed(&self) {
+        self.close.cancelled().await;
+    }
+
+    /// Ends when the connection has had no request in flight for longer than it may.
+    pub(super) async fn idle_too_long(&self) {
+        loop {
+            let limits = &self.of.limits;
+            let until = {
+                let state = self.of.state();
+                let Some(connection) = state.connections.get(&self.id) else { return };
+                match (connection.in_flight, connection.had_request) {
+                    (0, true) => connection.idle_since + limits.idle,
+                    (0, false) => connection.idle_since + limits.first,
+                    _ => Instant::now() + limits.idle,
+                }
+            };
+            if until <= Instant::now() {
+                self.of.counts.closed_idle.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            tokio::time::sleep_until(until).await;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.of.state().remove(self.id);
+    }
+}
+
+impl InFlight {
+    /// Counts a response of `octets`; false if there are too many in flight, of all clients or of this one. A client
+    /// without any may have one of any size, as long as there is room for it.
+    pub(super) fn count(&mut self, octets: usize) -> bool {
+        let places = &self.place.of;
+        let all = places.limits.answer_octets;
+        if all == usize::MAX || octets <= super::SMALL_ANSWER_OCTETS {
+            return true;
+        }
+        let mut state = places.state();
+        let room = if state.is_trusted(self.client) { all } else { all - all / RESERVED_PART };
+        let of_client = state.clients.get(&self.client).map_or(0, |client| client.answers);
+        let is_over = state.answers > 0 && state.answers + octets > room;
+        if is_over || (of_client > 0 && of_client + octets > all / RESERVED_PART) {
+            places.counts.refused_answers.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        state.answers += octets;
+        state.clients.entry(self.client).or_default().answers += octets;
+        self.octets = octets;
+        true
+    }
+
+    /// The client took nothing of the response for too long.
+    pub(super) fn stalled(&self) {
+        let mut state = self.place.of.state();
+        let Some(connection) = state.connections.get_mut(&self.place.id) else { return };
+        connection.stalled += 1;
+        if connection.stalled == STALLED_MAX {
+            self.place.of.counts.closed_stalled.fetch_add(1, Ordering::Relaxed);
+            connection.close.cancel();
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let mut state = self.place.of.state();
+        if self.octets > 0 {
+            state.answers -= self.octets;
+            if let Some(client) = state.clients.get_mut(&self.client) {
+                client.answers -= self.octets;
+            }
+            state.forget_unused(self.client);
+        }
+        let Some(connection) = state.connections.get_mut(&self.place.id) else { return };
+        connection.in_flight -= 1;
+        if connection.in_flight == 0 {
+            state.becomes_idle(self.place.id);
+        }
+    }
+}
+
+/// What counts as one client: an IPv4 address, or the /56 of an IPv6 address, which is what one site has.
+fn client(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => IpAddr::V6((address.to_bits() & (!0 << (128 - 56))).into()),
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(connections: usize, connections_per_client: usize) -> Arc<Places> {
+        Limits { connections, connections_per_client, answer_octets: 800_000, ..Limits::default() }.into()
+    }
+
+    fn admit(places: &Arc<Places>, address: &str) -> Option<Arc<Place>> {
+        places.admit(address.parse().expect("an address"))
+    }
+
+    #[tokio::test]
+    async fn the_oldest_idle_connection_makes_room() {
+        let places = places(8, 4);
+        let mut held: Vec<_> = (1..=7).filter_map(|index| admit(&places, &format!("192.0.2.{index}"))).collect();
+        let busy = held[0].begin();
+        drop(held[1].begin());
+        let _new = admit(&places, "198.51.100.1").expect("room is made");
+        assert!(held[2].close.is_cancelled(), "the oldest that never sent a request");
+        assert!(!held[0].close.is_cancelled() && !held[1].close.is_cancelled());
+        assert_eq!(places.totals().open, 7);
+        let all_busy: Vec<_> = held.iter().chain([&_new]).map(Place::begin).collect();
+        assert!(admit(&places, "198.51.100.2").is_none(), "nobody is idle");
+        let _local = admit(&places, "127.0.0.1").expect("the reserve is for loopback");
+        assert_eq!((places.totals().refused_total, places.totals().closed_evicted), (1, 1));
+        drop((busy, all_busy, _local));
+        held.clear();
+        drop(_new);
+        assert_eq!(places.totals().open, 0);
+        assert!(places.state().clients.is_empty() && places.state().idle.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_client_is_bounded_and_replaces_its_own() {
+        let places = places(80, 2);
+        let first = admit(&places, "2001:db8:0:1::1").expect("a place");
+        let second = admit(&places, "2001:db8:0:ff::2").expect("a place");
+        let third = admit(&places, "2001:db8::3").expect("the oldest of the site goes");
+        assert!(first.close.is_cancelled() && !second.close.is_cancelled());
+        let _busy = (second.begin(), third.begin());
+        assert!(admit(&places, "2001:db8::4").is_none());
+        assert!(admit(&places, "2001:db9::4").is_some());
+        assert_eq!(places.totals().refused_client, 1);
+    }
+
+    #[tokio::test]
+    async fn users_of_the_platform_keep_their_connections_and_may_use_the_reserve() {
+        let places = places(8, 8);
+        let ours = admit(&places, "192.0.2.1").expect("a place");
+        ours.is_platforms();
+        drop(ours.begin());
+        let others: Vec<_> = (1..=6).filter_map(|_| admit(&places, "198.51.100.1")).collect();
+        let _busy: Vec<_> = others.iter().map(Place::begin).collect();
+        assert!(admit(&places, "203.0.113.1").is_none());
+        assert!(!ours.close.is_cancelled());
+        assert!(admit(&places, "192.0.2.1").is_some());
+    }
+
+    #[tokio::test]
+    async fn answers_are_bounded_by_client_and_freed() {
+        let places = places(8, 8);
+        let place = admit(&places, "192.0.2.1").expect("a place");
+        let (mut first, mut second, mut small) = (place.begin(), place.begin(), place.begin());
+        assert!(first.count(90_000) && !second.count(90_000) && small.count(100));
+        drop(first);
+        assert!(second.count(90_000));
+        let other = admit(&places, "192.0.2.2").expect("a place");
+        assert!(other.begin().count(300_000), "one of any size");
+        for _ in 0..STALLED_MAX {
+            place.begin().stalled();
+        }
+        assert!(place.close.is_cancelled());
+    }
+}
