@@ -110,6 +110,7 @@ pub fn start(
     settings.drain_rate = config.drain_rate;
     settings.trail_minimum = config.trail_minimum;
     settings.quarantined_max = config.name_quarantine_max;
+    settings.label_rules = config.label_rules.clone();
     settings.quiet = Quiet { time: config.trail_quiet, maximum: config.trail_maximum };
     let loops = Scheduler::sharing(scheduler, &scheduler::Views::of(shared), settings, metrics);
     let switch = loops.switch();

@@ -1,1 +1,96 @@
 //! Attacks on names of other tenants, and on what messages reveal of them.
+
+use serde_json::{Value, json};
+
+use crate::server::eventually;
+use crate::support::{Client, Platform, routes_path};
+
+fn route(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": {"name": name}, "spec": spec})
+}
+
+fn with_subdomain(name: &str, subdomain: &str) -> Value {
+    route(name, json!({"to": {"name": "web"}, "subdomain": subdomain}))
+}
+
+fn create(client: &Client, namespace: &str, route: &Value) -> (u16, String) {
+    client.send("POST", &routes_path(namespace), Some(route))
+}
+
+/// The system name that a Route has once it is scheduled.
+fn dns(client: &Client, namespace: &str, name: &str) -> String {
+    eventually("the route has a name", || {
+        let (_, body) = client.send("GET", &format!("{}/{name}", routes_path(namespace)), None);
+        let route: Value = serde_json::from_str(&body).ok()?;
+        route["status"]["dns"].as_str().map(str::to_owned)
+    })
+}
+
+#[test]
+fn a_label_that_begins_with_the_name_of_another_namespace_is_refused() {
+    let platform = Platform::start(&[]);
+    let (shop, thief) = (platform.tenant("shop"), platform.tenant("shop-thief"));
+    for subdomain in ["shop-pr-124", "SHOP-PR-124", "shop", "default-x"] {
+        let (status, answer) = create(&thief, "shop-thief", &with_subdomain("squat", subdomain));
+        assert_eq!(status, 422, "{subdomain}: {answer}");
+        assert!(answer.contains("spec.subdomain") && answer.contains("reserved for another namespace"), "{answer}");
+    }
+    // Nor by a change of a Route that no Router takes yet.
+    let waiting = route("squat", json!({"to": {"name": "web"}, "host": "*.waits.example", "subdomain": "mine"}));
+    assert_eq!(create(&thief, "shop-thief", &waiting).0, 201);
+    let patch = json!({"spec": {"subdomain": "shop-pr-124"}});
+    let (status, answer) = thief.send("PATCH", &format!("{}/squat", routes_path("shop-thief")), Some(&patch));
+    assert_eq!(status, 422, "{answer}");
+    // The other way round: the longer name is another namespace's.
+    let (status, answer) = create(&shop, "shop", &with_subdomain("squat", "shop-thief-app"));
+    assert_eq!(status, 422, "{answer}");
+    // What begins with the own name is the own label, and the default label is as it was.
+    assert_eq!(create(&thief, "shop-thief", &with_subdomain("own", "shop-thief-x")).0, 201);
+    assert_eq!(dns(&thief, "shop-thief", "own"), "shop-thief-x.shard1.v3.rhcloud.com");
+    assert_eq!(create(&shop, "shop", &route("pr-124", json!({"to": {"name": "web"}}))).0, 201);
+    assert_eq!(dns(&shop, "shop", "pr-124"), "shop-pr-124.shard1.v3.rhcloud.com");
+}
+
+#[test]
+fn reserved_labels_go_to_nobody() {
+    let platform = Platform::start(&[]);
+    let tenant = platform.tenant("mta");
+    for subdomain in [
+        "autodiscover",
+        "wpad",
+        "isatap",
+        "mta-sts",
+        "localhost",
+        "routes",
+        "login",
+        "Admin",
+        "_dmarc",
+        "_acme-challenge",
+    ] {
+        let (status, answer) = create(&tenant, "mta", &with_subdomain("r", subdomain));
+        assert_eq!(status, 422, "{subdomain}: {answer}");
+        assert!(answer.contains("spec.subdomain"), "{answer}");
+    }
+    // Namespace and name would make `mta-sts`, by which mail servers find whom to trust.
+    assert_eq!(create(&tenant, "mta", &route("sts", json!({"to": {"name": "web"}}))).0, 201);
+    let name = dns(&tenant, "mta", "sts");
+    assert!(name.starts_with("mta-sts-") && name.ends_with(".shard1.v3.rhcloud.com"), "{name}");
+}
+
+#[test]
+fn the_operator_says_which_labels_are_reserved_and_who_sets_a_subdomain() {
+    let platform = Platform::start(&["--reserved-labels", "billing", "--tenant-subdomains", "off"]);
+    let tenant = platform.tenant("shop");
+    let (status, answer) = create(&tenant, "shop", &with_subdomain("r", "pay"));
+    assert_eq!(status, 403, "{answer}");
+    assert!(answer.contains("only administrators of this platform may set it"), "{answer}");
+    assert_eq!(create(&tenant, "shop", &route("r", json!({"to": {"name": "web"}}))).0, 201);
+    let admin = platform.user("operator", &["--role", "admin"]);
+    eventually("the server knows the operator", || {
+        (admin.send("GET", &routes_path("shop"), None).0 == 200).then_some(())
+    });
+    for (subdomain, expected) in [("billing", 422), ("routes", 422), ("login", 201)] {
+        let (status, answer) = create(&admin, "shop", &with_subdomain(subdomain, subdomain));
+        assert_eq!(status, expected, "{subdomain}: {answer}");
+    }
+}

@@ -3,7 +3,7 @@
 //! The order of a write stands in [`crate::apiserver::registry`]. All trees here are in the representation of the request's
 //! kind, a view perhaps; they become the stored one just before the commit.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::response::Response;
@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::api::identity::Identity;
+use crate::api::names::LabelRules;
 use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::negotiate::Format;
 use crate::apiserver::object::Object;
@@ -22,6 +23,9 @@ use crate::apiserver::request::{FieldValidation, Resource, WriteOptions, is_buil
 use crate::apiserver::table::Include;
 use crate::apiserver::{Shared, apply, engine, object, respond, schema};
 use crate::store::{Error, Expect, Key, KeyValue, Outcome, Revision, Txn, Write};
+
+/// The rules on labels of a server that knows no platform.
+static DEFAULT_LABEL_RULES: LazyLock<LabelRules> = LazyLock::new(LabelRules::default);
 
 /// How often a write that lost a race begins anew before it is a conflict.
 pub(crate) const ATTEMPTS: usize = 6;
@@ -158,6 +162,7 @@ impl<'a> Writer<'a> {
             identity: self.identity,
             domain: &self.server.domain,
             name_servers: self.server.platform.get().map_or(&[][..], |platform| &platform.name_servers[..]),
+            label_rules: self.server.platform.get().map_or(&DEFAULT_LABEL_RULES, |platform| &platform.label_rules),
             namespace: self.namespace,
             manager: &self.options.manager,
             now: self.now,
