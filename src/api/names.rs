@@ -129,7 +129,7 @@ pub fn is_of_another_namespace(label: &str, own: &str, exists: impl Fn(&str) -> 
     namespace.is_some_and(|namespace| namespace != own)
 }
 
-/// The names of namespaces with which `label`, in lower case, could begin, the longest first: itself, and what stands before
+/// The names of namespaces with which `label`, in lower case, could begin, the longest first: itself, and the part before
 /// each dash.
 pub fn namespaces_of(label: &str) -> impl Iterator<Item = &str> {
     std::iter::once(label).chain(label.rmatch_indices('-').map(|(at, _)| &label[..at]))

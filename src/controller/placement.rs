@@ -664,8 +664,8 @@ impl Placement {
             trails: u32::try_from(trails().map(BTreeSet::len).sum::<usize>()).unwrap_or(u32::MAX),
             trails_until: trails().filter_map(|trails| trails.last()).map(|(until, _)| *until).max(),
             held: self.held,
-            taken: self.taken(router),
-            blocked: self.blocked(router),
+            is_name_taken: self.is_name_taken(router),
+            is_trail_blocked: self.is_trail_blocked(router),
         }
     }
 
@@ -698,32 +698,24 @@ impl Placement {
         u32::try_from(self.deleting.iter().filter(is_there).count()).unwrap_or(u32::MAX)
     }
 
-    /// The routes on a Router whose names in its zone lead elsewhere, as many as it tells and one more.
-    fn taken(&self, router: &str) -> Vec<(ObjectKey, String, String)> {
-        let Some(view) = self.routers.get(&ObjectKey::cluster(router)) else { return Vec::new() };
-        let of_route = |(label, why): (&str, &str)| {
-            let holder = self.claims.get(&ObjectKey::cluster(&label_claim_name(label)))?.holder_key();
-            let binding = self.bindings.get(&holder)?;
-            let is_its = *binding.router == *router && binding.label.eq_ignore_ascii_case(label);
-            is_its.then(|| (holder, label.to_owned(), why.to_owned()))
-        };
-        view.taken().filter_map(of_route).take(router::FAULTS_TOLD_MAX + 1).collect()
+    /// Whether there are routes on a Router whose names in its zone lead elsewhere.
+    fn is_name_taken(&self, router: &str) -> bool {
+        let Some(view) = self.routers.get(&ObjectKey::cluster(router)) else { return false };
+        view.taken().any(|(label, _)| {
+            let claim = self.claims.get(&ObjectKey::cluster(&label_claim_name(label)));
+            let binding = claim.and_then(|claim| self.bindings.get(&claim.holder_key()));
+            binding.is_some_and(|binding| *binding.router == *router && binding.label.eq_ignore_ascii_case(label))
+        })
     }
 
-    /// The routes whose former names are records of a Router, as many as it tells and one more.
-    fn blocked(&self, router: &str) -> Vec<(ObjectKey, String)> {
+    /// Whether former names of routes are records of a Router.
+    fn is_trail_blocked(&self, router: &str) -> bool {
         let Some(view) = self.routers.get(&ObjectKey::cluster(router)).filter(|view| view.has_records()) else {
-            return Vec::new();
+            return false;
         };
-        let trails =
+        let mut trails =
             self.trails.of_router(router).filter(|(zone, _)| !view.has_other_zone(zone)).flat_map(|(_, trails)| trails);
-        let label = |key: &ObjectKey| self.bindings.get(key).map(|binding| binding.label.clone());
-        let mut blocked: Vec<_> = trails
-            .filter_map(|(_, key)| Some((key.clone(), label(key).filter(|label| view.has_records_at(label))?.into())))
-            .take(router::FAULTS_TOLD_MAX + 1)
-            .collect();
-        blocked.sort_unstable();
-        blocked
+        trails.any(|(_, key)| self.bindings.get(key).is_some_and(|binding| view.has_records_at(&binding.label)))
     }
 
     fn count_changed(&mut self, router: &str) {

@@ -67,7 +67,7 @@ pub struct Plan {
     pub placement: Placement,
     /// How many labels are in quarantine for its namespace, if that is as many as may be: then it gets none that is new.
     pub labels_kept: Option<u32>,
-    /// Whether it may not have the label that it wants, whoever holds that.
+    /// Whether the Route may not have the label that it wants, even if that is free.
     pub is_label_refused: bool,
     /// When it was chosen.
     pub decided: std::time::Instant,

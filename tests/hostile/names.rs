@@ -44,7 +44,7 @@ fn a_label_that_begins_with_the_name_of_another_namespace_is_refused() {
     // The other way round: the longer name is another namespace's.
     let (status, answer) = create(&shop, "shop", &with_subdomain("squat", "shop-thief-app"));
     assert_eq!(status, 422, "{answer}");
-    // What begins with the own name is the own label, and the default label is as it was.
+    // What begins with the own name is the own label, and the default label is unchanged.
     assert_eq!(create(&thief, "shop-thief", &with_subdomain("own", "shop-thief-x")).0, 201);
     assert_eq!(dns(&thief, "shop-thief", "own"), "shop-thief-x.shard1.v3.rhcloud.com");
     assert_eq!(create(&shop, "shop", &route("pr-124", json!({"to": {"name": "web"}}))).0, 201);
@@ -92,5 +92,74 @@ fn the_operator_says_which_labels_are_reserved_and_who_sets_a_subdomain() {
     for (subdomain, expected) in [("billing", 422), ("routes", 422), ("login", 201)] {
         let (status, answer) = create(&admin, "shop", &with_subdomain(subdomain, subdomain));
         assert_eq!(status, expected, "{subdomain}: {answer}");
+    }
+}
+
+/// The name of a Route of `secretco`, which no other tenant may learn.
+const MARKER: &str = "zzmarker";
+
+#[test]
+fn nothing_that_a_tenant_may_read_names_a_route_of_another() {
+    let platform = Platform::start(&[]);
+    let (secret, spy) = (platform.tenant("secretco"), platform.tenant("spy"));
+    let hush = json!({"to": {"name": MARKER}, "subdomain": "hush", "host": "held.secret.example"});
+    assert_eq!(create(&secret, "secretco", &route(MARKER, hush)).0, 201);
+    let wildcard = json!({"to": {"name": MARKER}, "host": "*.wild.example"});
+    assert_eq!(create(&secret, "secretco", &route(&format!("{MARKER}-wild"), wildcard)).0, 201);
+    assert_eq!(dns(&secret, "secretco", MARKER), "held.secret.example");
+    dns(&secret, "secretco", &format!("{MARKER}-wild"));
+    // Each of its names is in conflict.
+    let mut answers = Vec::new();
+    for (name, spec) in [
+        ("same-host", json!({"to": {"name": "web"}, "host": "held.secret.example"})),
+        ("covers", json!({"to": {"name": "web"}, "host": "*.secret.example"})),
+        ("below", json!({"to": {"name": "web"}, "host": "www.wild.example"})),
+        ("same-label", json!({"to": {"name": "web"}, "subdomain": "hush"})),
+        ("squat", json!({"to": {"name": "web"}, "subdomain": "secretco-x"})),
+    ] {
+        answers.push(create(&spy, "spy", &route(name, spec)).1);
+    }
+    let says = |client: &Client, path: &str, reason: &str| {
+        eventually(&format!("{path} has {reason}"), || client.send("GET", path, None).1.contains(reason).then_some(()));
+    };
+    for name in ["same-host", "covers", "below"] {
+        says(&spy, &format!("{}/{name}", routes_path("spy")), "HostAlreadyClaimed");
+    }
+    says(&spy, &format!("{}/same-label", routes_path("spy")), "SubdomainTaken");
+    says(&spy, "/api/v1/namespaces/spy/events", "SubdomainTaken");
+    // A record at the name of one of them.
+    let records = json!({"spec": {"records": ["hush CNAME elsewhere.example."]}}).to_string();
+    platform.admin.ok(&["patch", "router", "shard1", "--type=merge", "-p", &records]);
+    let routers = "/apis/signpost.dev/v1alpha1/routers";
+    says(&spy, routers, "\"NameTaken\"");
+    says(&secret, &format!("{}/{MARKER}", routes_path("secretco")), "\"NameTaken\"");
+    // All that it may read, and the answers where it may not.
+    let mut paths: Vec<String> = [routers, "/apis/signpost.dev/v1alpha1/routers/shard1"].map(str::to_owned).into();
+    for plural in ["routers", "routes", "routebindings", "nameclaims", "zones", "brakes"] {
+        paths.push(format!("/apis/signpost.dev/v1alpha1/{plural}"));
+    }
+    for namespace in ["spy", "secretco", "default", "kube-system"] {
+        paths.push(format!("/api/v1/namespaces/{namespace}"));
+        for collection in [
+            format!("/apis/signpost.dev/v1alpha1/namespaces/{namespace}/routes"),
+            format!("/apis/signpost.dev/v1alpha1/namespaces/{namespace}/routebindings"),
+            format!("/api/v1/namespaces/{namespace}/events"),
+            format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"),
+            format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"),
+        ] {
+            paths.push(collection);
+        }
+    }
+    paths.extend(["/api/v1/namespaces", "/api/v1/events", "/metrics"].map(str::to_owned));
+    let mut readable = 0;
+    for path in &paths {
+        let (status, body) = spy.send("GET", path, None);
+        readable += usize::from(status == 200);
+        answers.push(format!("{path}: {body}"));
+        answers.push(format!("{path} as a Table: {}", spy.table(path)));
+    }
+    assert!(readable >= 6, "the tenant reads something at all: {readable} of {}", paths.len());
+    for answer in answers {
+        assert!(!answer.contains(MARKER), "a tenant reads of another's route: {answer}");
     }
 }

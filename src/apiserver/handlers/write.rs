@@ -24,7 +24,7 @@ use crate::apiserver::table::Include;
 use crate::apiserver::{Shared, apply, engine, object, respond, schema};
 use crate::store::{Error, Expect, Key, KeyValue, Outcome, Revision, Txn, Write};
 
-/// The rules on labels of a server that knows no platform.
+/// The rules on labels where no platform is configured.
 static DEFAULT_LABEL_RULES: LazyLock<LabelRules> = LazyLock::new(LabelRules::default);
 
 /// How often a write that lost a race begins anew before it is a conflict.

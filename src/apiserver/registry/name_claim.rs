@@ -266,15 +266,11 @@ fn takeover_fault(now: Timestamp, before: &Value, after: &Value) -> Option<Cause
     if same("namespace") && same("name") {
         return None;
     }
-    let holder = format!(
-        "{}/{}",
-        before["holder"]["namespace"].as_str().unwrap_or_default(),
-        before["holder"]["name"].as_str().unwrap_or_default()
-    );
+    // A refusal of the scheduler's write goes into the condition of a Route of another namespace: it names no holder.
     if before["releasedAt"].is_null() {
         return Some(field::forbidden(
             "spec.holder",
-            &format!("the name is held by Route {holder}; it must be released first"),
+            "the name is held by another Route, the one in spec.holder; it must be released first",
         ));
     }
     let until = before["quarantineUntil"].as_str()?;
@@ -282,7 +278,7 @@ fn takeover_fault(now: Timestamp, before: &Value, after: &Value) -> Option<Cause
     (!passed).then(|| {
         field::forbidden(
             "spec.holder",
-            &format!("until {until} the name is kept for Route {holder}, which held it last"),
+            &format!("until {until} the name is kept for the Route that held it last, the one in spec.holder"),
         )
     })
 }

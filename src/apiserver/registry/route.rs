@@ -385,7 +385,7 @@ fn subdomain_fault(context: &Context<'_>, value: &Value) -> Option<Cause> {
     })
 }
 
-/// The verb on Routes that whoever sets `subdomain` needs where tenants may not. No role but that of administrators has it.
+/// The verb on Routes that a user needs to set `subdomain` where tenants may not. No role but that of administrators has it.
 const SUBDOMAIN_VERB: &str = "set-subdomain";
 
 /// Refuses a new `subdomain` of a tenant where the platform lets only administrators set it, and one that begins with the name of another existing namespace and a dash: it is a label that a Route of
