@@ -46,6 +46,7 @@ pub fn keys(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'static 
         "trail-maximum" => old.trail_maximum != new.trail_maximum,
         "name-quarantine" => old.name_quarantine != new.name_quarantine,
         "name-quarantine-max" => old.name_quarantine_max != new.name_quarantine_max,
+        "host-reservation" => old.host_reservation != new.host_reservation,
         "reserved-labels" => old.label_rules.reserved != new.label_rules.reserved,
         "tenant-subdomains" => old.label_rules.tenant_subdomains != new.label_rules.tenant_subdomains,
         "server-id" => old.server_id != new.server_id,

@@ -470,6 +470,15 @@ pub static KEYS: &[Key] = &[
                of ever new names would fill the store.",
     },
     Key {
+        name: "host-reservation",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "10m",
+        reloads: false,
+        help: "How long the host of a deleted Route is kept for a Route of the same namespace and name, such as `10m` or `1h`. \
+               Routes that wait for the host have the reason `HostReserved` meanwhile. `0s`: the next of them gets it at once.",
+    },
+    Key {
         name: "reserved-labels",
         shape: WORDS,
         value_name: "LIST",

@@ -271,6 +271,8 @@ pub struct Settings {
     pub name_quarantine: Duration,
     /// `name-quarantine-max`, at least 1.
     pub name_quarantine_max: u32,
+    /// `host-reservation`; zero: none.
+    pub host_reservation: Duration,
     /// `reserved-labels` and `tenant-subdomains`.
     pub label_rules: LabelRules,
     /// `server-id`, if one was given.

@@ -84,6 +84,7 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
         trail_maximum: reader.one("trail-maximum", "90d", duration),
         name_quarantine: reader.one("name-quarantine", "30d", duration),
         name_quarantine_max: reader.one("name-quarantine-max", "10000", |text| number(text, 1..=1_000_000)),
+        host_reservation: reader.one("host-reservation", "10m", duration),
         label_rules: LabelRules {
             reserved: reader.list("reserved-labels", &RESERVED_LABELS, label),
             tenant_subdomains: reader.one("tenant-subdomains", "on", switch),

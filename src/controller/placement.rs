@@ -69,6 +69,8 @@ const BRAKES_WAIT_LONGEST: Duration = Duration::from_secs(60);
 pub struct Settings {
     /// How long a label that was let go is kept for the same namespace and route name.
     pub quarantine: Duration,
+    /// The time for which the host of a deleted Route is kept for a Route of the same namespace and name.
+    pub host_reservation: Duration,
     /// How long a host that was let go stays in the ledger for another Route to take it over, before its claim is deleted.
     pub host_grace: Duration,
     /// Whether hosts are to be proven.
@@ -87,6 +89,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             quarantine: Duration::from_secs(30 * 24 * 3600),
+            host_reservation: Duration::ZERO,
             host_grace: Duration::from_secs(60),
             prove_hosts: false,
             settle: Duration::from_secs(1),
@@ -429,7 +432,10 @@ impl Placement {
             return Hold::Unproven;
         }
         let claim = self.claims.get(&ObjectKey::cluster(&host_claim_name(host)));
-        let holder = claim.filter(|claim| claim.released.is_none()).map(|claim| claim.holder_key());
+        let now = Timestamp::now();
+        let is_kept =
+            |claim: &ClaimView| claim.released.is_none() || claim.is_reserved(now) && claim.holder_key() != *key;
+        let holder = claim.filter(|claim| is_kept(claim)).map(|claim| claim.holder_key());
         let is_ours = |holder: &ObjectKey| holder.namespace == key.namespace;
         match holder {
             // Another uid of the same name is written down by the keeper of claims.
@@ -447,9 +453,10 @@ impl Placement {
 
     /// Whether a Route of another namespace holds a host that overlaps with this one. Asked of the few that have lost theirs.
     fn has_overlap(&self, key: &ObjectKey, host: &str) -> bool {
+        let now = Timestamp::now();
         let is_in_the_way = |claim: &ClaimView| {
             claim.kind == ClaimKind::Host
-                && claim.released.is_none()
+                && (claim.released.is_none() || claim.is_reserved(now))
                 && claim.holder_key().namespace != key.namespace
                 && claim::overlap(&claim.value, host)
         };

@@ -118,6 +118,7 @@ pub fn start(
     admin.metrics.register(|registry| counters.register(registry));
     let keeping = placement::Settings {
         quarantine: config.name_quarantine,
+        host_reservation: config.host_reservation,
         platform: Some(platform.clone()),
         prove_hosts: host_key.is_some(),
         instance: instance.to_owned(),

@@ -214,6 +214,11 @@ impl Binder {
             Claimed::Ours => return Ok(None),
             Claimed::Gone => return Ok(Some(Outcome::Changed)),
             Claimed::Taken(by) => by,
+            Claimed::Reserved(until) => {
+                let message =
+                    format!("{host} is reserved until {until:.0} for the route that had it, which was deleted");
+                return Ok(Some(Outcome::not_admitted("HostReserved", message)));
+            }
             Claimed::Overlaps => return Ok(Some(Outcome::Overlaps)),
         };
         // Who it is concerns only those who may see it.
@@ -244,7 +249,7 @@ impl Binder {
                 Claimed::Ours => return Ok(Ok(label)),
                 Claimed::Gone => return Ok(Err(Outcome::Changed)),
                 Claimed::Taken(_) if plan.host_is_own => return Ok(Err(host_of_another())),
-                Claimed::Taken(_) | Claimed::Overlaps => {}
+                Claimed::Taken(_) | Claimed::Reserved(_) | Claimed::Overlaps => {}
             }
         }
         Ok(Err(Outcome::Failed { answered: true, error: "every label for the route is another route's".to_owned() }))

@@ -310,7 +310,7 @@ enum Label {
 fn refusal(route: &Route) -> Option<Nowhere> {
     let conditions = &route.status.as_ref()?.conditions;
     let condition = conditions.iter().find(|found| found.type_ == ADMITTED && found.status == "False")?;
-    let known = ["HostAlreadyClaimed", "HostInPlatformDomain", "OwnershipUnproven"];
+    let known = ["HostAlreadyClaimed", "HostReserved", "HostInPlatformDomain", "OwnershipUnproven"];
     let reason = known.into_iter().find(|known| *known == condition.reason).unwrap_or("NotAdmitted");
     Some(Nowhere { reason, message: condition.message.clone() })
 }

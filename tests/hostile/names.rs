@@ -163,3 +163,54 @@ fn nothing_that_a_tenant_may_read_names_a_route_of_another() {
         assert!(!answer.contains(MARKER), "a tenant reads of another's route: {answer}");
     }
 }
+
+/// The condition `Admitted` of a Route: its reason and its message.
+fn admitted(client: &Client, namespace: &str, name: &str) -> Option<(String, String)> {
+    let (_, body) = client.send("GET", &format!("{}/{name}", routes_path(namespace)), None);
+    let route: Value = serde_json::from_str(&body).ok()?;
+    let conditions = route["status"]["conditions"].as_array()?;
+    let found = conditions.iter().find(|condition| condition["type"] == "Admitted")?;
+    Some((found["reason"].as_str()?.to_owned(), found["message"].as_str()?.to_owned()))
+}
+
+/// A Route of `shop` with a host that one of `thief` waits for.
+fn with_a_host_that_someone_waits_for(platform: &Platform) -> (Client, Client, Value) {
+    let (shop, thief) = (platform.tenant("shop"), platform.tenant("thief"));
+    let web = route("web", json!({"to": {"name": "web"}, "host": "www.customer.example"}));
+    assert_eq!(create(&shop, "shop", &web).0, 201);
+    dns(&shop, "shop", "web");
+    let waits = route("waits", json!({"to": {"name": "web"}, "host": "www.customer.example"}));
+    assert_eq!(create(&thief, "thief", &waits).0, 201);
+    eventually("the other one waits", || (admitted(&thief, "thief", "waits")?.0 == "HostAlreadyClaimed").then_some(()));
+    assert_eq!(shop.send("DELETE", &format!("{}/web", routes_path("shop")), None).0, 200);
+    (shop, thief, web)
+}
+
+#[test]
+fn a_host_waits_for_a_route_that_is_deleted_and_created_again() {
+    let platform = Platform::start(&[]);
+    let (shop, thief, web) = with_a_host_that_someone_waits_for(&platform);
+    let message = eventually("the waiting route has the reason and the time", || {
+        let (reason, message) = admitted(&thief, "thief", "waits")?;
+        (reason == "HostReserved").then_some(message)
+    });
+    assert!(message.starts_with("www.customer.example is reserved until 20") && !message.contains("shop"), "{message}");
+    // Nor does a wildcard above it get in between.
+    let above = route("above", json!({"to": {"name": "web"}, "host": "*.customer.example"}));
+    assert_eq!(create(&thief, "thief", &above).0, 201);
+    eventually("the wildcard is refused", || {
+        (admitted(&thief, "thief", "above")?.0 == "HostAlreadyClaimed").then_some(())
+    });
+    assert_eq!(create(&shop, "shop", &web).0, 201);
+    assert_eq!(dns(&shop, "shop", "web"), "www.customer.example");
+    let reason = admitted(&shop, "shop", "web").expect("it is bound").0;
+    assert_eq!(reason, "Admitted");
+    assert_ne!(admitted(&thief, "thief", "waits").expect("it waits").0, "Admitted");
+}
+
+#[test]
+fn after_the_reservation_the_next_route_gets_the_host() {
+    let platform = Platform::start(&["--host-reservation", "2s"]);
+    let (_, thief, _) = with_a_host_that_someone_waits_for(&platform);
+    assert_eq!(dns(&thief, "thief", "waits"), "www.customer.example");
+}

@@ -151,7 +151,7 @@ impl Client {
 }
 
 impl Client {
-    /// The answer to a GET that asks for a Table, as `kubectl get` does.
+    /// The answer to a GET with the media type of a Table, as `kubectl get` does.
     pub fn table(&self, path: &str) -> String {
         let request = self.http.get(format!("{}{path}", self.base)).bearer_auth(&self.token);
         let request = request.header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
