@@ -71,10 +71,10 @@ pub fn other_label(
         let message = format!("the label {wanted} begins with xn-- and is no A-label, so that the route has {label}");
         ("LabelNotIDNA", message)
     } else if subdomain.is_some() {
-        let message = format!("the subdomain {wanted} is another route's, or kept for one; this route has {label}");
+        let message = format!("the subdomain {wanted} is not free for this route, which has {label}");
         ("SubdomainTaken", message)
     } else {
-        let message = format!("the label {wanted} is another route's, or kept for one; this route has {label}");
+        let message = format!("the label {wanted} is not free for this route, which has {label}");
         ("LabelTaken", message)
     })
 }
@@ -94,14 +94,45 @@ pub fn is_host_label(label: &str) -> bool {
         || matches!(bytes, [only] if only.is_ascii_alphanumeric())
 }
 
-/// Labels that no Route may choose as its `subdomain`: [`ALIAS_LABEL`]; `localhost` (RFC 6761 §6.3); and the two names by
-/// which machines look for a proxy or a tunnel in their search domain, and would trust whoever has them.
-pub const RESERVED_LABELS: [&str; 4] = [ALIAS_LABEL, "localhost", "wpad", "isatap"];
+/// The labels that no Route gets by default: [`ALIAS_LABEL`]; `localhost` (RFC 6761 §6.3); names that machines look up in their
+/// search domain or mail domain, and whose holder they trust; and names at which people expect the platform itself.
+pub const RESERVED_LABELS: [&str; 8] =
+    [ALIAS_LABEL, "localhost", "wpad", "isatap", "autodiscover", "mta-sts", "login", "admin"];
 
-/// Whether a Route may not choose `label` as its `subdomain`. The labels made of namespace and name have a dash, so none of
-/// them is ever reserved.
-pub fn is_reserved_label(label: &str) -> bool {
-    RESERVED_LABELS.iter().any(|reserved| reserved.eq_ignore_ascii_case(label))
+/// The rules of the platform on the labels of Routes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelRules {
+    /// The labels that no Route gets, in lower case. [`ALIAS_LABEL`] is one of them even if it is not listed.
+    pub reserved: Vec<String>,
+    /// Whether tenants may set `subdomain`.
+    pub tenant_subdomains: bool,
+}
+
+impl Default for LabelRules {
+    fn default() -> Self {
+        LabelRules { reserved: RESERVED_LABELS.map(str::to_owned).into(), tenant_subdomains: true }
+    }
+}
+
+impl LabelRules {
+    /// Whether no Route gets `label`.
+    pub fn is_reserved(&self, label: &str) -> bool {
+        label.eq_ignore_ascii_case(ALIAS_LABEL) || self.reserved.iter().any(|one| one.eq_ignore_ascii_case(label))
+    }
+}
+
+/// Whether another existing namespace than `own` has a claim to `label` by its name: the longest existing namespace whose name
+/// is the label, or the label's beginning up to a dash, is not `own`. The labels of that namespace's Routes begin so.
+pub fn is_of_another_namespace(label: &str, own: &str, exists: impl Fn(&str) -> bool) -> bool {
+    let label = label.to_ascii_lowercase();
+    let namespace = namespaces_of(&label).find(|prefix| *prefix == own || exists(prefix));
+    namespace.is_some_and(|namespace| namespace != own)
+}
+
+/// The names of namespaces with which `label`, in lower case, could begin, the longest first: itself, and the part before
+/// each dash.
+pub fn namespaces_of(label: &str) -> impl Iterator<Item = &str> {
+    std::iter::once(label).chain(label.rmatch_indices('-').map(|(at, _)| &label[..at]))
 }
 
 /// The Route's name on its shard: `<label>.<router dns>`; `None` over 253 octets.
@@ -329,6 +360,29 @@ mod tests {
             let found = other_label(namespace, name, subdomain, label);
             assert_eq!(found.as_ref().map(|(reason, _)| *reason), reason, "{label}");
             assert!(found.is_none_or(|(_, message)| message.contains(label)));
+        }
+    }
+
+    #[test]
+    fn labels_that_begin_with_the_name_of_another_namespace() {
+        let exists = |name: &str| ["shop", "shop-eu", "eu"].contains(&name);
+        for (own, label, verdict) in [
+            ("other", "shop-pr-124", true),
+            ("other", "Shop-PR-124", true),
+            ("other", "shop", true),
+            ("other", "shopping-cart", false),
+            ("other", "my-shop-x", false),
+            ("other", "shop-eu-x", true),
+            ("shop", "shop-pr-124", false),
+            ("shop", "shop-eu-x", true),
+            ("shop", "shop-eu", true),
+            ("shop", "shop-eux", false),
+            ("shop-eu", "shop-eu-x", false),
+            ("shop-eu", "shop-x", true),
+            // Its own namespace is on its way out of the cache.
+            ("gone", "gone-x", false),
+        ] {
+            assert_eq!(is_of_another_namespace(label, own, exists), verdict, "{own} {label}");
         }
     }
 

@@ -68,6 +68,7 @@ use self::request::{Query, Target, Verb};
 use self::shares::{Share, Shares};
 use self::watch_cache::WatchCache;
 use crate::api::identity::Identity;
+use crate::api::names::LabelRules;
 use crate::httpd;
 use crate::store::Store;
 
@@ -98,6 +99,8 @@ pub struct Settings {
 pub struct Platform {
     /// The names of the platform's name servers, without a dot at the end.
     pub name_servers: Vec<String>,
+    /// Which labels Routes may have.
+    pub label_rules: LabelRules,
     /// What of a Router cannot be used, a sentence for each fault: its sender is warned.
     pub examine: Examine,
     /// Which labels' names in a Router's zone do not lead to it: the sender is warned of the routes that have them.

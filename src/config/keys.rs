@@ -497,6 +497,34 @@ pub static KEYS: &[Key] = &[
                of ever new names would fill the store.",
     },
     Key {
+        name: "host-reservation",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "10m",
+        reloads: false,
+        help: "How long the host of a deleted Route is kept for a Route of the same namespace and name, such as `10m` or `1h`. \
+               Routes that wait for the host have the reason `HostReserved` meanwhile. `0s`: the next of them gets it at once.",
+    },
+    Key {
+        name: "reserved-labels",
+        shape: WORDS,
+        value_name: "LIST",
+        default: "routes,localhost,wpad,isatap,autodiscover,mta-sts,login,admin",
+        reloads: false,
+        help: "Labels that no Route gets, instead of the default list; `routes` is always one of them. The API refuses them as a \
+               `subdomain`; a Route whose namespace and name make one gets a label with a hash. The API servers and the \
+               schedulers need the same list.",
+    },
+    Key {
+        name: "tenant-subdomains",
+        shape: Shape::Text,
+        value_name: "SWITCH",
+        default: "on",
+        reloads: false,
+        help: "`off`: only administrators may set `subdomain` of a Route; the API refuses it from everyone else. Routes that have \
+               one keep it.",
+    },
+    Key {
         name: "server-id",
         shape: Shape::Text,
         value_name: "TEXT",

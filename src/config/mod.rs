@@ -19,6 +19,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::api::names::LabelRules;
 use crate::apiserver::audit;
 use crate::apiserver::auth::jwt::IssuerSettings;
 use crate::nameserver::cookie::Secret;
@@ -283,6 +284,10 @@ pub struct Settings {
     pub name_quarantine: Duration,
     /// `name-quarantine-max`, at least 1.
     pub name_quarantine_max: u32,
+    /// `host-reservation`; zero: none.
+    pub host_reservation: Duration,
+    /// `reserved-labels` and `tenant-subdomains`.
+    pub label_rules: LabelRules,
     /// `server-id`, if one was given.
     pub server_id: Option<String>,
     /// `server-version`, if one was given.

@@ -5,13 +5,15 @@ use std::net::SocketAddr;
 
 use super::layers::{Given, Layer};
 use super::value::{
-    api_name, api_silence, audit_policy, cookie_mode, cookie_secret, duration, lame_duck, limit_mode, listen_address,
-    log_format, log_level, metrics_zones, name_server, number, one_in, path, query_log_clients, query_log_format, role,
-    server_address, server_text, service, switch, timeout, trace_endpoint, verify_server, workers, zone_name,
+    api_name, api_silence, audit_policy, cookie_mode, cookie_secret, duration, label, lame_duck, limit_mode,
+    listen_address, log_format, log_level, metrics_zones, name_server, number, one_in, path, query_log_clients,
+    query_log_format, role, server_address, server_text, service, switch, timeout, trace_endpoint, verify_server,
+    workers, zone_name,
 };
 use super::{
     AdminTls, Error, Errors, Http, QueryLog, Role, Settings, Strategy, Tcp, Tracing, Verify, Webhook, jwt, strategy,
 };
+use crate::api::names::{LabelRules, RESERVED_LABELS};
 use crate::apiserver::audit;
 use crate::controller::live::proofs::SERVERS_MAX;
 use crate::nameserver::prefix::PrefixError;
@@ -88,6 +90,11 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
         trail_maximum: reader.one("trail-maximum", "90d", duration),
         name_quarantine: reader.one("name-quarantine", "30d", duration),
         name_quarantine_max: reader.one("name-quarantine-max", "10000", |text| number(text, 1..=1_000_000)),
+        host_reservation: reader.one("host-reservation", "10m", duration),
+        label_rules: LabelRules {
+            reserved: reader.list("reserved-labels", &RESERVED_LABELS, label),
+            tenant_subdomains: reader.one("tenant-subdomains", "on", switch),
+        },
         server_id: reader.optional("server-id", server_text),
         server_version: reader.optional("server-version", server_text),
         dns_udp_payload: reader.one("dns-udp-payload", "1232", |text| number(text, 512..=4096)),

@@ -172,6 +172,15 @@ pub(super) fn api_name(text: &str) -> Result<String, String> {
     if text.parse::<IpAddr>().is_ok() { Ok(text.to_owned()) } else { domain_name(text) }
 }
 
+pub(super) fn label(text: &str) -> Result<String, String> {
+    match names::is_host_label(text) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => {
+            Err("must be one label of a host name: at most 63 letters, digits and inner dashes, no dots".to_owned())
+        }
+    }
+}
+
 pub(super) fn name_server(text: &str, domain: &str) -> Result<NameServer, String> {
     let (name, list) = text.split_once('=').unwrap_or((text, ""));
     let name = domain_name(name)?;

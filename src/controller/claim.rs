@@ -14,8 +14,9 @@
 //!
 //! A *label* stays in quarantine for the time in the settings, thirty days as a rule: bookmarks, caches and certificates of
 //! the old application must not lead to someone else's. Within it only a Route of the same namespace and name gets it back,
-//! which is the scheduler's doing. A *host* is the user's own and has no quarantine: it is released, upon which the
-//! scheduler gives it to the Route that has waited longest for it, and its claim is deleted when nobody does.
+//! which is the scheduler's doing. The *host* of a Route that was deleted is kept so as well, for minutes: a Route that is deleted
+//! and created again keeps its host, even if others wait for it. After that, or at once where the Route gave the host up, the scheduler gives
+//! it to the Route that has waited longest, and its claim is deleted if no Route takes it.
 
 use std::time::Duration;
 
@@ -71,6 +72,12 @@ impl ClaimView {
                 Box::new(Released { at: at.0, quarantine_until })
             }),
         }
+    }
+
+    /// Whether it was released, and is kept for a Route of the same namespace and name.
+    pub fn is_reserved(&self, now: Timestamp) -> bool {
+        let until = self.released.as_deref().and_then(|released| released.quarantine_until);
+        until.is_some_and(|until| until > now)
     }
 
     /// Where its holder is or was.
@@ -154,11 +161,14 @@ pub async fn settle(client: &kube::Client, name: &str, settings: &Settings) -> k
     let told = match (step, route) {
         (Step::Keep | Step::LookAgain(_), _) | (Step::Adopt, None) => return Ok(None),
         (Step::Purge, _) => return purge(&claims, claim).await,
-        (Step::Release, _) => {
+        (Step::Release, route) => {
             claim.spec.released_at = Some(Time(now));
             claim.spec.quarantine_until = match claim.spec.kind {
                 ClaimKind::Label => Some(Time(later(now, settings.quarantine))),
-                ClaimKind::Host => None,
+                ClaimKind::Host if settings.host_reservation.is_zero() => None,
+                ClaimKind::Host => {
+                    is_reserved_after(&claim.spec, route.as_ref()).then(|| Time(later(now, settings.host_reservation)))
+                }
             };
             "released"
         }
@@ -170,6 +180,15 @@ pub async fn settle(client: &kube::Client, name: &str, settings: &Settings) -> k
     // With the version that was read: whoever changed it meanwhile knew more.
     claims.replace(name, &PostParams::default(), &claim).await?;
     Ok(Some(told))
+}
+
+/// Whether a released host is kept for its namespace and name: its Route was deleted, and may come back, or has and is not
+/// proven yet. A Route with another host, or that has lost its proof, has given it up.
+fn is_reserved_after(claim: &NameClaimSpec, route: Option<&RouteView>) -> bool {
+    route.is_none_or(|route| {
+        let wants = route.host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value));
+        wants && route.uid != Uid::new(&claim.holder.uid)
+    })
 }
 
 /// How a bound Route stands to its host.
@@ -211,6 +230,11 @@ pub async fn take_back(client: &kube::Client, key: &ObjectKey, uid: &str) -> kub
     };
     let written = match claims.get_opt(&name).await? {
         Some(claim) if claim.spec.released_at.is_none() => return Ok(None),
+        Some(claim)
+            if ClaimView::new(&claim).is_reserved(Timestamp::now()) && ClaimView::new(&claim).holder_key() != *key =>
+        {
+            return Ok(None);
+        }
         Some(claim) => {
             claims.replace(&name, &PostParams::default(), &NameClaim { metadata: claim.metadata, spec }).await
         }
@@ -246,6 +270,33 @@ fn later(time: Timestamp, by: Duration) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_host_of_a_deleted_route_is_kept_for_it() {
+        let holder = Holder { namespace: "ns".to_owned(), name: "app".to_owned(), uid: "u1".to_owned() };
+        let claim = NameClaimSpec {
+            kind: ClaimKind::Host,
+            value: "www.shop.example".to_owned(),
+            holder,
+            since: Time(Timestamp::UNIX_EPOCH),
+            released_at: None,
+            quarantine_until: None,
+        };
+        let route = |uid: &str, host: Option<&str>| RouteView {
+            uid: Uid::new(uid),
+            host: host.map(Box::from),
+            ..RouteView::default()
+        };
+        for (what, route, kept) in [
+            ("deleted", None, true),
+            ("created again, unproven", Some(route("u2", Some("WWW.shop.example"))), true),
+            ("created again without it", Some(route("u2", None)), false),
+            ("given up", Some(route("u1", Some("x.example"))), false),
+            ("its proof is lost", Some(route("u1", Some("www.shop.example"))), false),
+        ] {
+            assert_eq!(is_reserved_after(&claim, route.as_ref()), kept, "{what}");
+        }
+    }
 
     #[test]
     fn steps() {

@@ -69,6 +69,8 @@ const BRAKES_WAIT_LONGEST: Duration = Duration::from_secs(60);
 pub struct Settings {
     /// How long a label that was let go is kept for the same namespace and route name.
     pub quarantine: Duration,
+    /// The time for which the host of a deleted Route is kept for a Route of the same namespace and name.
+    pub host_reservation: Duration,
     /// How long a host that was let go stays in the ledger for another Route to take it over, before its claim is deleted.
     pub host_grace: Duration,
     /// Whether hosts are to be proven.
@@ -87,6 +89,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             quarantine: Duration::from_secs(30 * 24 * 3600),
+            host_reservation: Duration::ZERO,
             host_grace: Duration::from_secs(60),
             prove_hosts: false,
             settle: Duration::from_secs(1),
@@ -429,7 +432,10 @@ impl Placement {
             return Hold::Unproven;
         }
         let claim = self.claims.get(&ObjectKey::cluster(&host_claim_name(host)));
-        let holder = claim.filter(|claim| claim.released.is_none()).map(|claim| claim.holder_key());
+        let now = Timestamp::now();
+        let is_kept =
+            |claim: &ClaimView| claim.released.is_none() || claim.is_reserved(now) && claim.holder_key() != *key;
+        let holder = claim.filter(|claim| is_kept(claim)).map(|claim| claim.holder_key());
         let is_ours = |holder: &ObjectKey| holder.namespace == key.namespace;
         match holder {
             // Another uid of the same name is written down by the keeper of claims.
@@ -447,9 +453,10 @@ impl Placement {
 
     /// Whether a Route of another namespace holds a host that overlaps with this one. Asked of the few that have lost theirs.
     fn has_overlap(&self, key: &ObjectKey, host: &str) -> bool {
+        let now = Timestamp::now();
         let is_in_the_way = |claim: &ClaimView| {
             claim.kind == ClaimKind::Host
-                && claim.released.is_none()
+                && (claim.released.is_none() || claim.is_reserved(now))
                 && claim.holder_key().namespace != key.namespace
                 && claim::overlap(&claim.value, host)
         };
@@ -664,8 +671,8 @@ impl Placement {
             trails: u32::try_from(trails().map(BTreeSet::len).sum::<usize>()).unwrap_or(u32::MAX),
             trails_until: trails().filter_map(|trails| trails.last()).map(|(until, _)| *until).max(),
             held: self.held,
-            taken: self.taken(router),
-            blocked: self.blocked(router),
+            is_name_taken: self.is_name_taken(router),
+            is_trail_blocked: self.is_trail_blocked(router),
         }
     }
 
@@ -698,32 +705,24 @@ impl Placement {
         u32::try_from(self.deleting.iter().filter(is_there).count()).unwrap_or(u32::MAX)
     }
 
-    /// The routes on a Router whose names in its zone lead elsewhere, as many as it tells and one more.
-    fn taken(&self, router: &str) -> Vec<(ObjectKey, String, String)> {
-        let Some(view) = self.routers.get(&ObjectKey::cluster(router)) else { return Vec::new() };
-        let of_route = |(label, why): (&str, &str)| {
-            let holder = self.claims.get(&ObjectKey::cluster(&label_claim_name(label)))?.holder_key();
-            let binding = self.bindings.get(&holder)?;
-            let is_its = *binding.router == *router && binding.label.eq_ignore_ascii_case(label);
-            is_its.then(|| (holder, label.to_owned(), why.to_owned()))
-        };
-        view.taken().filter_map(of_route).take(router::FAULTS_TOLD_MAX + 1).collect()
+    /// Whether there are routes on a Router whose names in its zone lead elsewhere.
+    fn is_name_taken(&self, router: &str) -> bool {
+        let Some(view) = self.routers.get(&ObjectKey::cluster(router)) else { return false };
+        view.taken().any(|(label, _)| {
+            let claim = self.claims.get(&ObjectKey::cluster(&label_claim_name(label)));
+            let binding = claim.and_then(|claim| self.bindings.get(&claim.holder_key()));
+            binding.is_some_and(|binding| *binding.router == *router && binding.label.eq_ignore_ascii_case(label))
+        })
     }
 
-    /// The routes whose former names are records of a Router, as many as it tells and one more.
-    fn blocked(&self, router: &str) -> Vec<(ObjectKey, String)> {
+    /// Whether former names of routes are records of a Router.
+    fn is_trail_blocked(&self, router: &str) -> bool {
         let Some(view) = self.routers.get(&ObjectKey::cluster(router)).filter(|view| view.has_records()) else {
-            return Vec::new();
+            return false;
         };
-        let trails =
+        let mut trails =
             self.trails.of_router(router).filter(|(zone, _)| !view.has_other_zone(zone)).flat_map(|(_, trails)| trails);
-        let label = |key: &ObjectKey| self.bindings.get(key).map(|binding| binding.label.clone());
-        let mut blocked: Vec<_> = trails
-            .filter_map(|(_, key)| Some((key.clone(), label(key).filter(|label| view.has_records_at(label))?.into())))
-            .take(router::FAULTS_TOLD_MAX + 1)
-            .collect();
-        blocked.sort_unstable();
-        blocked
+        trails.any(|(_, key)| self.bindings.get(key).is_some_and(|binding| view.has_records_at(&binding.label)))
     }
 
     fn count_changed(&mut self, router: &str) {

@@ -24,7 +24,6 @@ use crate::api::names::is_at_or_below;
 use crate::api::v1alpha1::router::{
     ACCEPTED, AddressState, DRAINED, READY, Router, RouterState, RouterStatus, ZONE_PUBLISHED,
 };
-use crate::client::reflector::ObjectKey;
 use crate::client::status::{Statement, state, update_status};
 use crate::compiler::inputs::RouterInput;
 use crate::compiler::settings::text_of;
@@ -35,7 +34,7 @@ use crate::wire::Name;
 /// Reason and message of the readiness of a Router that nothing speaks against.
 const TAKES_ROUTES: (&str, &str) = ("Ready", "it takes and serves routes");
 /// Most faults that a condition tells; how many more there are, it says.
-pub const FAULTS_TOLD_MAX: usize = 5;
+const FAULTS_TOLD_MAX: usize = 5;
 
 /// What is on a Router.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,11 +49,10 @@ pub struct Load {
     pub trails_until: Option<Timestamp>,
     /// How many RouteBindings the brake holds, on whatever Router they were.
     pub held: u32,
-    /// The routes on it whose names in its zone lead elsewhere, each with its label, and why. At most one more than is told.
-    pub taken: Vec<(ObjectKey, String, String)>,
-    /// The routes that have left and whose former names do not lead to them, since the Router has records there; each with its
-    /// label. At most one more than is told.
-    pub blocked: Vec<(ObjectKey, String)>,
+    /// Whether there are routes on it whose names in its zone lead elsewhere.
+    pub is_name_taken: bool,
+    /// Whether there are routes that have left it and whose former names do not lead to them, since it has records there.
+    pub is_trail_blocked: bool,
 }
 
 /// A Router, as far as it matters here.
@@ -233,23 +231,16 @@ impl RouterView {
     /// What its status should say of its fields, this being on it, if they were examined.
     fn accepted(&self, load: &Load) -> Option<Statement> {
         let accepted = self.accepted.clone()?;
-        let more = |count: usize| if count > FAULTS_TOLD_MAX { ", and more" } else { "" };
-        let taken =
-            load.taken.iter().map(|(route, label, why)| format!("{label}, the name of the route {route}, {why}"));
-        let taken = told_of(taken).map(|told| {
-            let message = format!(
-                "names of routes on it lead elsewhere: {told}{}; take that out of spec.records, or move the routes",
-                more(load.taken.len())
-            );
-            ("NameTaken", message)
+        // Every tenant may read Routers, and a label is made of its Route's namespace and name: the conditions of the Routes have the details.
+        let taken = load.is_name_taken.then(|| {
+            let message = "names of routes on it lead elsewhere, by spec.records or as a name server's: see the Routes whose \
+                           Resolvable condition has the reason NameTaken; take the records out, or move the routes";
+            ("NameTaken", message.to_owned())
         });
-        let blocked = load.blocked.iter().map(|(route, label)| format!("{label}, where the route {route} was"));
-        let blocked = told_of(blocked).map(|told| {
-            let message = format!(
-                "spec.records: former names do not lead to their routes, since there are records at {told}{}; take these out",
-                more(load.blocked.len())
-            );
-            ("TrailBlocked", message)
+        let blocked = load.is_trail_blocked.then(|| {
+            let message = "spec.records: former names do not lead to their routes, since there are records at them; see the \
+                           Routes whose condition TrailBlocked is true; take the records out";
+            ("TrailBlocked", message.to_owned())
         });
         Some(taken.into_iter().chain(blocked).fold(accepted, |accepted, (reason, message)| match accepted.is_true {
             true => Statement { kind: ACCEPTED, is_true: false, reason, message },
@@ -285,12 +276,6 @@ impl RouterView {
         };
         Some(Statement { kind: DRAINED, is_true, reason, message })
     }
-}
-
-/// As many of them as a condition tells; `None`: there are none.
-fn told_of(all: impl Iterator<Item = String>) -> Option<String> {
-    let told: Vec<String> = all.take(FAULTS_TOLD_MAX).collect();
-    (!told.is_empty()).then(|| told.join(", "))
 }
 
 /// What is left of so many routes on a Router that is draining, so many of which are being deleted.
@@ -515,31 +500,20 @@ mod tests {
             assert_eq!(routers.has_records_at(label), has, "{label}");
         }
         assert_eq!(routers.accepted(&Load::default()).map(|accepted| accepted.is_true), Some(true));
-        let blocked = vec![(ObjectKey::namespaced("shop", "web"), "shop-web".to_owned())];
-        let accepted =
-            routers.accepted(&Load { blocked: blocked.clone(), ..Load::default() }).expect("it was examined");
+        let load = |is_name_taken| Load { is_trail_blocked: true, is_name_taken, ..Load::default() };
+        let accepted = routers.accepted(&load(false)).expect("it was examined");
         assert_eq!((accepted.is_true, accepted.reason), (false, "TrailBlocked"));
-        assert!(accepted.message.contains("at shop-web, where the route shop/web was"), "{}", accepted.message);
         // A route on it that lost its name is told of first.
-        let taken =
-            vec![(ObjectKey::namespaced("shop", "web"), "shop-web".to_owned(), "has addresses of its own".to_owned())];
-        let load = Load { blocked: blocked.clone(), taken, ..Load::default() };
-        let accepted = routers.accepted(&load).expect("it was examined");
+        let accepted = routers.accepted(&load(true)).expect("it was examined");
         assert_eq!((accepted.is_true, accepted.reason), (false, "NameTaken"));
-        assert!(
-            accepted.message.starts_with(
-                "names of routes on it lead elsewhere: shop-web, the name of the route shop/web, has addresses of its own; take"
-            ) && accepted.message.contains("; spec.records: former names"),
-            "{}",
-            accepted.message
-        );
+        assert!(accepted.message.contains("; spec.records: former names"), "{}", accepted.message);
         assert_eq!(routers.taken().collect::<Vec<_>>(), [("shop-web", "has addresses of its own")]);
         // Beside other faults both are told.
         let routers = view(json!({"records": ["x A 300.1.1.1"]}), json!({}));
-        let accepted = routers.accepted(&Load { blocked, ..Load::default() }).expect("it was examined");
+        let accepted = routers.accepted(&load(false)).expect("it was examined");
         assert_eq!(accepted.reason, "InvalidFields");
         assert!(
-            accepted.message.contains("spec.records[0]: ") && accepted.message.contains("shop/web"),
+            accepted.message.contains("spec.records[0]: ") && accepted.message.contains("former names"),
             "{accepted:?}"
         );
     }

@@ -145,7 +145,8 @@ fn known_platform(settings: &Settings) -> apiserver::Platform {
         let (Some(platform), Some(router)) = (&known, router) else { return Vec::new() };
         taken_labels(&router, platform).into_iter().map(|(label, why)| (label.into(), why.into())).collect()
     };
-    apiserver::Platform { name_servers, examine: Box::new(examine), taken: Box::new(taken) }
+    let label_rules = settings.label_rules.clone();
+    apiserver::Platform { name_servers, label_rules, examine: Box::new(examine), taken: Box::new(taken) }
 }
 
 fn open_audit(settings: &Settings, data_dir: &DataDir) -> Result<Option<Arc<Audit>>, Error> {

@@ -110,6 +110,7 @@ pub fn start(
     settings.drain_rate = config.drain_rate;
     settings.trail_minimum = config.trail_minimum;
     settings.quarantined_max = config.name_quarantine_max;
+    settings.label_rules = config.label_rules.clone();
     settings.quiet = Quiet { time: config.trail_quiet, maximum: config.trail_maximum };
     let loops = Scheduler::sharing(scheduler, &scheduler::Views::of(shared), settings, metrics);
     let switch = loops.switch();
@@ -117,6 +118,7 @@ pub fn start(
     admin.metrics.register(|registry| counters.register(registry));
     let keeping = placement::Settings {
         quarantine: config.name_quarantine,
+        host_reservation: config.host_reservation,
         platform: Some(platform.clone()),
         prove_hosts: host_key.is_some(),
         instance: instance.to_owned(),

@@ -67,6 +67,8 @@ pub struct Plan {
     pub placement: Placement,
     /// How many labels are in quarantine for its namespace, if that is as many as may be: then it gets none that is new.
     pub labels_kept: Option<u32>,
+    /// Whether the Route may not have the label that it wants, even if that is free.
+    pub is_label_refused: bool,
     /// When it was chosen.
     pub decided: std::time::Instant,
 }
@@ -171,6 +173,9 @@ impl Binder {
         if !term.is_current() {
             return Ok(Outcome::Deposed);
         }
+        if plan.is_label_refused && plan.host_is_own {
+            return Ok(host_of_another());
+        }
         if let Some(most) = plan.labels_kept {
             let tried = if plan.host_is_own { 1 } else { usize::MAX };
             if !has_a_claim(&self.client, labels_of(plan, &holder).take(tried), &holder, Timestamp::now()).await? {
@@ -209,6 +214,11 @@ impl Binder {
             Claimed::Ours => return Ok(None),
             Claimed::Gone => return Ok(Some(Outcome::Changed)),
             Claimed::Taken(by) => by,
+            Claimed::Reserved(until) => {
+                let message =
+                    format!("{host} is reserved until {until:.0} for the route that had it, which was deleted");
+                return Ok(Some(Outcome::not_admitted("HostReserved", message)));
+            }
             Claimed::Overlaps => return Ok(Some(Outcome::Overlaps)),
         };
         // Who it is concerns only those who may see it.
@@ -238,11 +248,8 @@ impl Binder {
             match self.claim(ClaimKind::Label, &label, holder).await? {
                 Claimed::Ours => return Ok(Ok(label)),
                 Claimed::Gone => return Ok(Err(Outcome::Changed)),
-                Claimed::Taken(_) if plan.host_is_own => {
-                    let message = "the host is a name of the platform that belongs to another route".to_owned();
-                    return Ok(Err(Outcome::not_admitted("HostInPlatformDomain", message)));
-                }
-                Claimed::Taken(_) | Claimed::Overlaps => {}
+                Claimed::Taken(_) if plan.host_is_own => return Ok(Err(host_of_another())),
+                Claimed::Taken(_) | Claimed::Reserved(_) | Claimed::Overlaps => {}
             }
         }
         Ok(Err(Outcome::Failed { answered: true, error: "every label for the route is another route's".to_owned() }))
@@ -338,16 +345,37 @@ impl Binder {
     }
 }
 
-fn labels_of(plan: &Plan, holder: &Holder) -> impl Iterator<Item = String> + use<> {
-    labels(&holder.namespace, &holder.name, plan.route.subdomain.as_deref())
+fn host_of_another() -> Outcome {
+    let message = "the host is a name of the platform that belongs to another route".to_owned();
+    Outcome::not_admitted("HostInPlatformDomain", message)
 }
 
-/// The labels that a route may have, the first of them that is free.
-pub(super) fn labels(namespace: &str, name: &str, subdomain: Option<&str>) -> impl Iterator<Item = String> + use<> {
+fn labels_of(plan: &Plan, holder: &Holder) -> impl Iterator<Item = String> + use<> {
+    let labels = labels(&holder.namespace, &holder.name, plan.route.subdomain.as_deref(), plan.is_label_refused);
+    labels.into_iter()
+}
+
+/// Whether a route may not have the label that it wants, since that is reserved, by namespace and name as well (`mta` and `sts`),
+/// or begins with the name of another namespace. The API refuses such a `subdomain`, too; but that namespace may have been
+/// created since, and another API does not know this rule.
+pub(super) fn is_label_refused(
+    rules: &names::LabelRules,
+    key: &ObjectKey,
+    subdomain: Option<&str>,
+    exists: impl Fn(&str) -> bool,
+) -> bool {
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    rules.is_reserved(&names::wanted_label(namespace, &key.name, subdomain))
+        || subdomain.is_some_and(|subdomain| names::is_of_another_namespace(subdomain, namespace, exists))
+}
+
+/// The labels that a route may have, of which it gets the first that is free.
+pub(super) fn labels(namespace: &str, name: &str, subdomain: Option<&str>, is_refused: bool) -> Vec<String> {
     let wanted = names::wanted_label(namespace, name, subdomain);
     let shortened = names::shortened_label(namespace, name, &wanted);
     // Somebody may have asked for just the shortened label as a subdomain: cut and hashed once more it is a third try,
     // as stable as the second.
     let other = names::shortened_label(namespace, name, &format!("x-{shortened}"));
-    [wanted, shortened, other].into_iter().filter(|label| names::is_label_to_have(label))
+    let labels = [wanted, shortened, other].into_iter().skip(usize::from(is_refused));
+    labels.filter(|label| names::is_label_to_have(label)).collect()
 }

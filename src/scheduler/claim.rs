@@ -26,6 +26,8 @@ pub enum Claimed {
     Ours,
     /// This other one's, or in quarantine after it.
     Taken(Holder),
+    /// A host that is kept until then for a Route of another namespace or name, which was deleted.
+    Reserved(Timestamp),
     /// It overlaps a host that another namespace holds. Our own server says so, whatever the scheduler knew.
     Overlaps,
     /// The holder that asked does not exist any more.
@@ -56,7 +58,10 @@ pub async fn claim(
         if let Some(found) = api.get_opt(&name).await? {
             match judge(&found.spec, holder, now) {
                 Verdict::Ours => return Ok(Claimed::Ours),
-                Verdict::Taken => return Ok(Claimed::Taken(found.spec.holder)),
+                Verdict::Taken => {
+                    let until = found.spec.quarantine_until.filter(|_| kind == ClaimKind::Host);
+                    return Ok(until.map_or(Claimed::Taken(found.spec.holder), |until| Claimed::Reserved(until.0)));
+                }
                 Verdict::Adopt => {
                     // The claim was read first and is written last: were this Route replaced by a newer one in between, the
                     // newer one's claim would have changed the version. Without this a late try for the older one, by a

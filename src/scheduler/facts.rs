@@ -364,6 +364,8 @@ impl From<&RouteBinding> for BindingFacts {
 pub struct HostClaimFacts {
     /// Uid of the Route that holds it; `None` once it was let go.
     pub holder_uid: Option<Uid>,
+    /// Whether it was released and is kept for a Route of the same namespace and name; the claim is deleted when that is over.
+    pub is_reserved: bool,
     /// The host.
     pub host: String,
     /// The namespace of the Route that holds it, or held it last.
@@ -376,6 +378,7 @@ impl From<NameClaim> for HostClaimFacts {
         let holder = claim.spec.holder;
         HostClaimFacts {
             holder_uid: held.then(|| Uid::new(&holder.uid)),
+            is_reserved: !held && claim.spec.quarantine_until.is_some(),
             host: claim.spec.value,
             namespace: holder.namespace,
         }

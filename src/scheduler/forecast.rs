@@ -10,14 +10,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use tokio::time::Instant;
 
-use super::bind::labels;
+use super::bind::{is_label_refused, labels};
 use super::decision::{Nowhere, Placement, decide, decide_asked};
 use super::facts::{BindingFacts, NamespaceFacts, RouteFacts, RouterFacts};
 use super::filter::Wish;
 use super::quarantine::{self, Quarantined};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::Strategy;
-use crate::api::names::{self, takes_names_of};
+use crate::api::names::{self, LabelRules, takes_names_of};
 use crate::api::v1alpha1::name_claim::{ClaimKind, NameClaim};
 use crate::api::v1alpha1::route::{ADMITTED, Route};
 use crate::api::v1alpha1::route_binding::RouteBinding;
@@ -208,7 +208,10 @@ impl Forecast {
         let namespace = key.namespace.as_deref().unwrap_or_default();
         let tried = if host_is_own { 1 } else { usize::MAX };
         let now = Timestamp::now();
-        for label in labels(namespace, &key.name, route.subdomain.as_deref()).take(tried) {
+        let subdomain = route.subdomain.as_deref();
+        let is_refused =
+            is_label_refused(&LabelRules::default(), key, subdomain, |name| self.namespaces.contains_key(name));
+        for label in labels(namespace, &key.name, subdomain, is_refused).into_iter().take(tried) {
             let label = label.to_ascii_lowercase();
             match self.kept.get(&label) {
                 Some(kept) if kept.holder == *key || kept.until <= now => return Label::Some(label),
@@ -307,7 +310,7 @@ enum Label {
 fn refusal(route: &Route) -> Option<Nowhere> {
     let conditions = &route.status.as_ref()?.conditions;
     let condition = conditions.iter().find(|found| found.type_ == ADMITTED && found.status == "False")?;
-    let known = ["HostAlreadyClaimed", "HostInPlatformDomain", "OwnershipUnproven"];
+    let known = ["HostAlreadyClaimed", "HostReserved", "HostInPlatformDomain", "OwnershipUnproven"];
     let reason = known.into_iter().find(|known| *known == condition.reason).unwrap_or("NotAdmitted");
     Some(Nowhere { reason, message: condition.message.clone() })
 }

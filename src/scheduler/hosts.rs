@@ -62,7 +62,7 @@ impl Hosts {
     /// A claim is there, or is different. The answer is who has waited for what it lets go.
     pub fn set(&mut self, claim: &str, before: Option<&HostClaimFacts>, now: &HostClaimFacts) -> Vec<ObjectKey> {
         let mut woken = before.map_or(Vec::new(), |before| self.remove(claim, before));
-        if now.holder_uid.is_none() {
+        if now.holder_uid.is_none() && !now.is_reserved {
             return woken;
         }
         let path = path(&now.host);
@@ -180,7 +180,7 @@ mod tests {
 
     fn claim(host: &str, namespace: &str) -> HostClaimFacts {
         let (host, namespace) = (host.to_owned(), namespace.to_owned());
-        HostClaimFacts { holder_uid: Some(crate::client::uid::Uid::new("u")), host, namespace }
+        HostClaimFacts { holder_uid: Some(crate::client::uid::Uid::new("u")), is_reserved: false, host, namespace }
     }
 
     fn key(namespace: &str, name: &str) -> ObjectKey {
@@ -231,7 +231,11 @@ mod tests {
         }
         hosts.stop(&waits[1]);
         let let_go = HostClaimFacts { holder_uid: None, ..claim("*.shop.example", "first") };
-        assert_eq!(hosts.set("host.1", Some(&claim("*.shop.example", "first")), &let_go), [waits[0].clone()]);
+        let reserved = HostClaimFacts { is_reserved: true, ..let_go.clone() };
+        assert_eq!(hosts.set("host.1", Some(&claim("*.shop.example", "first")), &reserved), [waits[0].clone()]);
+        let overlap = hosts.overlap("a.shop.example", "second").expect("it is kept for the first");
+        hosts.wait(&waits[0], &overlap);
+        assert_eq!(hosts.set("host.1", Some(&reserved), &let_go), [waits[0].clone()]);
         assert_eq!(hosts.overlap("a.shop.example", "second"), None);
         assert!(hosts.waiting.is_empty() && hosts.waits_for.is_empty());
         // What was only reserved is let go as well.

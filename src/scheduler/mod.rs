@@ -34,7 +34,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::asking::Answered;
-use self::bind::{Binder, Outcome, Plan};
+use self::bind::{Binder, Outcome, Plan, is_label_refused};
 use self::chooser::{Chooser, InUse};
 use self::decision::{Nowhere, Placement, decide, decide_asked};
 use self::drain::Drain;
@@ -54,7 +54,7 @@ use self::strategy::StrategyName;
 use self::waking::Waking;
 use self::webhook::ASKED_AT_A_TIME;
 use self::webhook::rest::Rest;
-use crate::api::names::{is_at_or_below, other_label, takes_names_of};
+use crate::api::names::{LabelRules, is_at_or_below, other_label, takes_names_of};
 use crate::api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_HOST, NameClaim};
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
@@ -131,6 +131,8 @@ pub struct Settings {
     pub quiet: Quiet,
     /// How many labels may be in quarantine for a namespace that is to get new ones.
     pub quarantined_max: u32,
+    /// Which labels Routes may have.
+    pub label_rules: LabelRules,
 }
 
 impl Settings {
@@ -149,6 +151,7 @@ impl Settings {
             trail_minimum: Duration::from_secs(7 * 24 * 3600),
             quiet: Quiet::default(),
             quarantined_max: 10_000,
+            label_rules: LabelRules::default(),
         }
     }
 }
@@ -571,8 +574,13 @@ impl Scheduler {
         }
         self.snapshot.assume(key.clone(), &placement.router, Instant::now());
         let decided = std::time::Instant::now();
-        let labels_kept = self.quarantined.is_full(key.namespace.as_deref().unwrap_or_default());
-        let plan = Box::new(Plan { key, route, version, host_is_own, leaving, placement, labels_kept, decided });
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let labels_kept = self.quarantined.is_full(namespace);
+        let exists = |name: &str| self.namespaces.get(&ObjectKey::cluster(name)).is_some();
+        let is_label_refused = is_label_refused(&self.settings.label_rules, &key, route.subdomain.as_deref(), exists);
+        let plan =
+            Plan { key, route, version, host_is_own, leaving, placement, labels_kept, is_label_refused, decided };
+        let plan = Box::new(plan);
         let (binder, term, flying) = (self.binder.clone(), term.clone(), plan.key.clone());
         let task = under_way.attempts.spawn(async move {
             let outcome = binder.bind(&plan, &term).await;

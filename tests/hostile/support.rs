@@ -151,6 +151,20 @@ impl Client {
     }
 }
 
+impl Client {
+    /// The answer to a GET with the media type of a Table, as `kubectl get` does.
+    pub fn table(&self, path: &str) -> String {
+        let request = self.http.get(format!("{}{path}", self.base)).bearer_auth(&self.token);
+        let request = request.header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
+        self.runtime.block_on(async {
+            match request.send().await {
+                Ok(response) => response.text().await.unwrap_or_default(),
+                Err(error) => panic!("{path}: {error:?}"),
+            }
+        })
+    }
+}
+
 /// Someone who uses the API, DNS and the health endpoint all the time.
 pub struct Bystander {
     stop: Arc<AtomicBool>,

@@ -4,7 +4,7 @@
 //! kind, a view perhaps; they become the stored one just before the commit.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::response::Response;
@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::api::identity::Identity;
+use crate::api::names::LabelRules;
 use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::negotiate::Format;
 use crate::apiserver::object::Object;
@@ -23,6 +24,9 @@ use crate::apiserver::request::{FieldValidation, Resource, WriteOptions, is_buil
 use crate::apiserver::table::Include;
 use crate::apiserver::{Shared, apply, engine, object, respond, schema};
 use crate::store::{Error, Expect, Key, KeyValue, Outcome, Revision, Txn, Write};
+
+/// The rules on labels where no platform is configured.
+static DEFAULT_LABEL_RULES: LazyLock<LabelRules> = LazyLock::new(LabelRules::default);
 
 /// How often a write that lost a race begins anew before it is a conflict.
 pub(crate) const ATTEMPTS: usize = 6;
@@ -159,6 +163,7 @@ impl<'a> Writer<'a> {
             identity: self.identity,
             domain: &self.server.domain,
             name_servers: self.server.platform.get().map_or(&[][..], |platform| &platform.name_servers[..]),
+            label_rules: self.server.platform.get().map_or(&DEFAULT_LABEL_RULES, |platform| &platform.label_rules),
             namespace: self.namespace,
             manager: &self.options.manager,
             now: self.now,

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::turnstile::Turnstile;
 use super::{Context, Reader, known, metadata};
 use crate::api::identity::Identity;
+use crate::api::names::LabelRules;
 use crate::apiserver::error::ApiError;
 use crate::apiserver::schema;
 
@@ -18,10 +19,12 @@ pub(in crate::apiserver) const NOW: &str = "2026-01-01T12:00:00Z";
 /// A request of an administrator in the namespace `n`; the platform's domain is `v3.example`.
 pub(in crate::apiserver) fn context() -> Context<'static> {
     static IDENTITY: std::sync::LazyLock<Identity> = std::sync::LazyLock::new(|| Identity::user("admin"));
+    static LABEL_RULES: std::sync::LazyLock<LabelRules> = std::sync::LazyLock::new(LabelRules::default);
     Context {
         identity: &IDENTITY,
         domain: "v3.example",
         name_servers: &[],
+        label_rules: &LABEL_RULES,
         namespace: Some("n"),
         manager: "test",
         now: NOW.parse::<Timestamp>().expect("a constant"),

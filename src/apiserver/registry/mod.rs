@@ -47,6 +47,7 @@ use super::handlers::write::whole_seconds;
 use super::request::is_built_in;
 use super::schema::{self, Schema};
 use crate::api::identity::Identity;
+use crate::api::names::LabelRules;
 
 /// A kind with all that the handlers need to serve it.
 pub struct Kind {
@@ -163,6 +164,8 @@ pub struct Context<'a> {
     pub domain: &'a str,
     /// The names of its name servers, as far as they are known here.
     pub name_servers: &'a [String],
+    /// Which labels Routes may have.
+    pub label_rules: &'a LabelRules,
     /// Namespace of the object, if it has one.
     pub namespace: Option<&'a str>,
     /// The field manager of the request.

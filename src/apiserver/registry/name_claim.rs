@@ -165,11 +165,11 @@ impl Rules for NameClaims {
                 guard_delete(old, reader).await?;
             }
             match operation {
-                Operation::Create(claim) if holds_host(claim) => guard_overlap(claim, reader).await,
+                Operation::Create(claim) if holds_host(claim) => guard_overlap(context.now, claim, reader).await,
                 Operation::Update { old, new }
                     if holds_host(new) && (!holds_host(old) || namespace_of(old) != namespace_of(new)) =>
                 {
-                    guard_overlap(new, reader).await
+                    guard_overlap(context.now, new, reader).await
                 }
                 Operation::Create(_) | Operation::Update { .. } => Ok(Vec::new()),
                 // At the end of a deletion again: a Route may have taken the claim over while something held it.
@@ -198,6 +198,12 @@ fn holds_host(claim: &Value) -> bool {
     claim["spec"]["type"] == "host" && !is_released(claim)
 }
 
+/// Whether a claim keeps a host from Routes of other namespaces: it is held, or was released and is kept for its namespace and name.
+fn keeps_host(now: Timestamp, claim: &Value) -> bool {
+    let until = claim["spec"]["quarantineUntil"].as_str().and_then(|until| until.parse::<Timestamp>().ok());
+    claim["spec"]["type"] == "host" && (!is_released(claim) || until.is_some_and(|until| until > now))
+}
+
 fn is_released(claim: &Value) -> bool {
     !claim["spec"]["releasedAt"].is_null()
 }
@@ -207,10 +213,10 @@ fn namespace_of(claim: &Value) -> &Value {
 }
 
 /// Refuses a host that overlaps one that another namespace holds.
-async fn guard_overlap(claim: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
+async fn guard_overlap(now: Timestamp, claim: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
     const KIND: &str = "NameClaim";
     let host = claim["spec"]["value"].as_str().unwrap_or_default();
-    let is_of_another = |found: &Value| holds_host(found) && namespace_of(found) != namespace_of(claim);
+    let is_of_another = |found: &Value| keeps_host(now, found) && namespace_of(found) != namespace_of(claim);
     let refused = |what: String| {
         let name = claim["metadata"]["name"].as_str().unwrap_or_default();
         ApiError::invalid(super::known(KIND), name, vec![field::forbidden("spec.value", &what)])
@@ -266,15 +272,11 @@ fn takeover_fault(now: Timestamp, before: &Value, after: &Value) -> Option<Cause
     if same("namespace") && same("name") {
         return None;
     }
-    let holder = format!(
-        "{}/{}",
-        before["holder"]["namespace"].as_str().unwrap_or_default(),
-        before["holder"]["name"].as_str().unwrap_or_default()
-    );
+    // A refusal of the scheduler's write goes into the condition of a Route of another namespace: it names no holder.
     if before["releasedAt"].is_null() {
         return Some(field::forbidden(
             "spec.holder",
-            &format!("the name is held by Route {holder}; it must be released first"),
+            "the name is held by another Route, the one in spec.holder; it must be released first",
         ));
     }
     let until = before["quarantineUntil"].as_str()?;
@@ -282,7 +284,7 @@ fn takeover_fault(now: Timestamp, before: &Value, after: &Value) -> Option<Cause
     (!passed).then(|| {
         field::forbidden(
             "spec.holder",
-            &format!("until {until} the name is kept for Route {holder}, which held it last"),
+            &format!("until {until} the name is kept for the Route that held it last, the one in spec.holder"),
         )
     })
 }

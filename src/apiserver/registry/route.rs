@@ -1,5 +1,7 @@
 //! Route: the wish for a name. Users write its spec; of its status, phase and names come from a RouteBinding alone.
 
+use std::collections::BTreeSet;
+
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -150,7 +152,7 @@ impl Rules for Routes {
     fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
         let spec = &object["spec"];
         let mut causes: Vec<Cause> = wished_host_fault(context, object).into_iter().collect();
-        causes.extend(subdomain_fault(&spec["subdomain"]));
+        causes.extend(subdomain_fault(context, &spec["subdomain"]));
         causes.extend(faults(spec));
         causes
     }
@@ -168,7 +170,7 @@ impl Rules for Routes {
         if text(&before["subdomain"]) != text(&after["subdomain"]) {
             causes.extend(match is_scheduled(old) {
                 true => Some(field::invalid("spec.subdomain", &after["subdomain"], IMMUTABLE)),
-                false => subdomain_fault(&after["subdomain"]),
+                false => subdomain_fault(context, &after["subdomain"]),
             });
         }
         causes.extend(faults(after));
@@ -206,8 +208,12 @@ impl Rules for Routes {
                 Operation::Delete { .. } | Operation::Release { .. } => {}
             }
             match operation {
-                Operation::Create(object) => guard_host(context, object, reader).await?,
+                Operation::Create(object) => {
+                    guard_subdomain(context, None, object, reader).await?;
+                    guard_host(context, object, reader).await?;
+                }
                 Operation::Update { old, new } if !is_scheduled(old) => {
+                    guard_subdomain(context, Some(old), new, reader).await?;
                     if wishes_another_name(old, new) {
                         guard_host(context, new, reader).await?;
                     }
@@ -364,7 +370,7 @@ async fn guard_host(context: &Context<'_>, route: &Value, reader: &dyn Reader) -
     host_in_zone(host, route, reader).await
 }
 
-fn subdomain_fault(value: &Value) -> Option<Cause> {
+fn subdomain_fault(context: &Context<'_>, value: &Value) -> Option<Cause> {
     let subdomain = text(value)?;
     if !names::is_host_label(subdomain) {
         let what = "must be one label of a host name: at most 63 letters, digits and inner dashes, no dots";
@@ -373,10 +379,51 @@ fn subdomain_fault(value: &Value) -> Option<Cause> {
     if !names::is_valid_if_a_label(subdomain) {
         return Some(field::invalid("spec.subdomain", value, &names::HostError::BadALabel.to_string()));
     }
-    names::is_reserved_label(subdomain).then(|| {
+    context.label_rules.is_reserved(subdomain).then(|| {
         let what = format!("the label {subdomain:?} is reserved; choose another one");
         field::forbidden("spec.subdomain", &what)
     })
+}
+
+/// The verb on Routes that a user needs to set `subdomain` where tenants may not. No role but that of administrators has it.
+const SUBDOMAIN_VERB: &str = "set-subdomain";
+
+/// Refuses a new `subdomain` of a tenant where the platform lets only administrators set it, and one that begins with the name of another existing namespace and a dash: it is a label that a Route of
+/// that namespace may need later. Each lookup is one in the cache, and a label has at most 63 octets.
+async fn guard_subdomain(
+    context: &Context<'_>,
+    old: Option<&Value>,
+    new: &Value,
+    reader: &dyn Reader,
+) -> Result<(), ApiError> {
+    let Some(subdomain) = text(&new["spec"]["subdomain"]) else { return Ok(()) };
+    if old.and_then(|old| text(&old["spec"]["subdomain"])) == Some(subdomain) {
+        return Ok(());
+    }
+    let own = context.namespace.unwrap_or_default();
+    let name = new["metadata"]["name"].as_str().unwrap_or_default();
+    if !context.label_rules.tenant_subdomains {
+        let access = Access::resource(SUBDOMAIN_VERB, GROUP, "routes", context.namespace, Some(name));
+        if rules::authorize(context.identity, &access).is_err() {
+            let why = "spec.subdomain: only administrators of this platform may set it; leave it out to get the label \
+                       <namespace>-<name>";
+            return Err(ApiError::forbidden(super::known("Route"), name, why));
+        }
+    }
+    let mut namespaces = BTreeSet::new();
+    for prefix in names::namespaces_of(&subdomain.to_ascii_lowercase()) {
+        if reader.get("Namespace", None, prefix).await?.is_some() {
+            namespaces.insert(prefix.to_owned());
+        }
+    }
+    if !names::is_of_another_namespace(subdomain, own, |name| namespaces.contains(name)) {
+        return Ok(());
+    }
+    let what = format!(
+        "the label {subdomain:?} is reserved for another namespace, whose name it begins with; choose another label"
+    );
+    let causes = vec![field::forbidden("spec.subdomain", &what)];
+    Err(ApiError::invalid(super::known("Route"), name, causes))
 }
 
 fn faults(spec: &Value) -> Vec<Cause> {
@@ -495,6 +542,7 @@ mod tests {
     use super::super::fixture::{Objects, check_create, check_update, context};
     use super::*;
     use crate::api::identity::Identity;
+    use crate::api::names::LabelRules;
 
     fn route(spec: Value) -> Value {
         json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": {"name": "r", "namespace": "n"}, "spec": spec})
@@ -673,6 +721,39 @@ mod tests {
                 let found = Routes.before_commit(&context, operation, &objects).await;
                 assert_eq!(found.is_ok(), good, "{spec}");
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_subdomain_is_chosen_by_who_may_and_is_no_label_of_another_namespace() {
+        let member = |group: &str| Identity { user: "u".to_owned(), groups: vec![group.to_owned()] };
+        let (admin, tenant) = (member(rules::GROUP_ADMINS), member("signpost:tenant:n"));
+        let namespace = |name: &str| json!({"kind": "Namespace", "metadata": {"name": name}});
+        let objects = Objects::new(vec![namespace("n"), namespace("shop"), namespace("n-eu")]);
+        let (open, closed) = (LabelRules::default(), LabelRules { tenant_subdomains: false, ..LabelRules::default() });
+        for (identity, label_rules, old, new, expected) in [
+            (&tenant, &open, None, "pay", Ok(())),
+            (&tenant, &open, None, "shop-pr-124", Err(422)),
+            (&tenant, &open, Some("pay"), "Shop-x", Err(422)),
+            (&admin, &open, None, "shop", Err(422)),
+            (&tenant, &open, None, "n-x", Ok(())),
+            (&tenant, &open, None, "n-eu-x", Err(422)),
+            // It was granted before the namespace was there.
+            (&tenant, &open, Some("shop-x"), "shop-x", Ok(())),
+            (&tenant, &closed, None, "pay", Err(403)),
+            (&tenant, &closed, Some("pay"), "other", Err(403)),
+            (&tenant, &closed, Some("pay"), "pay", Ok(())),
+            (&tenant, &closed, Some("pay"), "", Ok(())),
+            (&admin, &closed, None, "pay", Ok(())),
+        ] {
+            let context = Context { identity, label_rules, ..context() };
+            let (before, after) = (old.map(|old| route(json!({"subdomain": old}))), route(json!({"subdomain": new})));
+            let operation = match &before {
+                Some(before) => Operation::Update { old: before, new: &after },
+                None => Operation::Create(&after),
+            };
+            let found = Routes.before_commit(&context, operation, &objects).await;
+            assert_eq!(found.map(drop).map_err(|error| error.code), expected, "{old:?} {new}");
         }
     }
 
