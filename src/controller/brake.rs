@@ -225,7 +225,7 @@ impl Writer {
             let now = Timestamp::now();
             let before = status.holders.iter().position(|holder| holder.server == self.server);
             let before = before.map(|at| status.holders.remove(at));
-            if let Some(before) = before.as_ref().filter(|before| has_told(before, held)) {
+            if let Some(before) = before.as_ref().filter(|before| has_told(brake, before, held)) {
                 if !is_due(before, now) {
                     return None;
                 }
@@ -238,6 +238,8 @@ impl Writer {
                 host: self.host.clone(),
                 since: before.map_or(Time(now), |before| before.since),
                 generation: brake.metadata.generation.unwrap_or(0),
+                uid: brake.metadata.uid.clone(),
+                user: None,
                 objects: Some(number(held.count)),
                 set: Some(held.set.clone()),
                 changed_at: Some(Time(now)),
@@ -313,9 +315,9 @@ fn is_gone(holder: &BrakeHolder, now: Timestamp) -> bool {
     holder.silence(now) >= SILENCE_MAX
 }
 
-/// Whether what a name server has told is what is held.
-fn has_told(entry: &BrakeHolder, held: &Held) -> bool {
-    entry.set.as_ref() == Some(&held.set)
+/// Whether what a name server has told this very Brake is what is held. Entries of older versions have no UID.
+fn has_told(brake: &Brake, entry: &BrakeHolder, held: &Held) -> bool {
+    entry.set.as_ref() == Some(&held.set) && (entry.uid.is_none() || entry.uid == brake.metadata.uid)
 }
 
 fn find<'a>(brakes: &'a [Arc<Brake>], id: &str) -> Option<&'a Arc<Brake>> {
@@ -326,7 +328,7 @@ fn find<'a>(brakes: &'a [Arc<Brake>], id: &str) -> Option<&'a Arc<Brake>> {
 fn decided(held: &[Held], brakes: &[Arc<Brake>], server: &str) -> Decisions {
     let decision = |held: &Held| {
         let brake = find(brakes, &held.id)?;
-        let entry = entry(brake, server).filter(|entry| has_told(entry, held) && brake.is_decided_for(entry))?;
+        let entry = entry(brake, server).filter(|entry| has_told(brake, entry, held) && brake.is_decided_for(entry))?;
         let set = entry.set.clone()?;
         brake.spec.decision.map(|decision| Decided { decision, set })
     };
@@ -347,7 +349,8 @@ fn steps(
     for held in held {
         match find(brakes, &held.id) {
             None => steps.push(Step::Create(held.clone())),
-            Some(brake) if entry(brake, server).is_some_and(|entry| has_told(entry, held) && !is_due(entry, now)) => {}
+            Some(brake)
+                if entry(brake, server).is_some_and(|entry| has_told(brake, entry, held) && !is_due(entry, now)) => {}
             Some(_) => steps.push(Step::Enter(held.clone())),
         }
     }
@@ -393,6 +396,7 @@ mod tests {
     fn known(id: &str, age: i64, generation: i64, decision: Option<Decision>, holders: &[(&str, i64)]) -> Arc<Brake> {
         let mut brake = brake(&held(id));
         brake.metadata.generation = Some(generation);
+        brake.metadata.uid = Some("u1".to_owned());
         brake.metadata.creation_timestamp = Some(Time(at(1000 - age)));
         brake.spec.decision = decision;
         let holder = |(server, generation): &(&str, i64)| BrakeHolder {
@@ -400,6 +404,8 @@ mod tests {
             host: None,
             since: Time(at(0)),
             generation: *generation,
+            uid: Some("u1".to_owned()),
+            user: None,
             objects: Some(3),
             set: Some("s3".to_owned()),
             changed_at: None,
@@ -477,6 +483,16 @@ mod tests {
             let decisions = decided(&[held("x")], std::slice::from_ref(&brake), "me");
             let decided = Decided { decision: Decision::Approve, set: "s3".to_owned() };
             assert_eq!(decisions.get("x") == Some(&decided), counts, "{brake:?}");
+        }
+        // The object was re-created under its name, or is being deleted.
+        for change in [
+            |brake: &mut Brake| brake.metadata.uid = Some("u2".to_owned()),
+            |brake: &mut Brake| brake.metadata.deletion_timestamp = Some(Time(at(1000))),
+        ] {
+            let mut brake = Brake::clone(&known("x", 1, 2, approve, &[("me", 1)]));
+            change(&mut brake);
+            assert!(decided(&[held("x")], &[Arc::new(brake.clone())], "me").is_empty(), "{brake:?}");
+            assert!(brake.is_undecided());
         }
         // More is held than was told when it was said.
         let grown = Held { set: "s4".to_owned(), count: 4, ..held("x") };

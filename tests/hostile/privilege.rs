@@ -1,1 +1,127 @@
 //! Machine credentials in the wrong hands.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::server::{eventually, http_get};
+use crate::support::{Platform, is_long, routes_path};
+
+const BRAKES: &str = "/apis/signpost.dev/v1alpha1/brakes";
+
+fn brake(name: &str) -> Value {
+    json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Brake", "metadata": {"name": name},
+           "spec": {"type": "Router", "objects": 1, "known": 1, "cause": "list"}})
+}
+
+fn entry(server: &str, set: &str) -> Value {
+    let now = jiff::Timestamp::now().to_string();
+    json!({"server": server, "since": now, "generation": 1, "set": set, "heardAt": now})
+}
+
+/// Someone has the credential of a name server: neither a decision, nor what another name server has entered, can be forged.
+#[test]
+fn a_stolen_name_server_credential_decides_nothing() {
+    let platform = Platform::start(&[]);
+    let bystander = platform.bystander();
+    let thief = platform.user("ns-stolen", &["--role", "name-server"]);
+    let other = platform.user("ns-other", &["--role", "name-server"]);
+    eventually("the users are known", || {
+        [&thief, &other].iter().all(|user| user.send("GET", BRAKES, None).0 == 200).then_some(())
+    });
+
+    // No decision at creation, by whatever way an object is created.
+    let mut decided = brake("decided");
+    decided["spec"]["decision"] = json!("approve");
+    for user in [&thief, &other] {
+        let (status, body) = user.send("POST", BRAKES, Some(&decided));
+        assert_eq!(status, 422, "{body}");
+        assert!(body.contains("spec.decision"), "{body}");
+    }
+    let decided = decided.to_string();
+    for flags in [&["create", "-f", "-"][..], &["apply", "--server-side", "-f", "-"], &["apply", "-f", "-"]] {
+        let refusal = platform.admin.refused(flags, &decided);
+        assert!(refusal.contains("spec.decision"), "{flags:?}: {refusal}");
+    }
+    let mut stuck = brake("stuck");
+    stuck["metadata"]["finalizers"] = json!(["example.org/stuck"]);
+    assert_eq!(thief.send("POST", BRAKES, Some(&stuck)).0, 422);
+
+    // What it may do, and no decision after that.
+    assert_eq!(thief.send("POST", BRAKES, Some(&brake("held"))).0, 201);
+    let (path, status_path) = (format!("{BRAKES}/held"), format!("{BRAKES}/held/status"));
+    assert_eq!(thief.send("PATCH", &path, Some(&json!({"spec": {"decision": "approve"}}))).0, 403);
+
+    // The other name server enters; its entry is its own.
+    let entered = json!({"status": {"holders": [entry("other", "s1")]}});
+    let (status, body) = other.send("PATCH", &status_path, Some(&entered));
+    assert_eq!(status, 200, "{body}");
+    for holders in [json!([]), json!([entry("other", "forged")]), json!([entry("thief", "s1")])] {
+        let (status, body) = thief.send("PATCH", &status_path, Some(&json!({"status": {"holders": holders}})));
+        assert_eq!(status, 422, "{body}");
+        assert!(body.contains("ns-other"), "{body}");
+    }
+    let (status, body) = thief.send("DELETE", &path, None);
+    assert_eq!(status, 403, "{body}");
+    let now: Value = serde_json::from_str(&other.send("GET", &path, None).1).expect("JSON");
+    assert_eq!(now["status"]["holders"][0]["set"], "s1");
+    assert_eq!(now["status"]["holders"][0]["user"], "ns-other");
+    assert_eq!(now["spec"]["decision"], Value::Null);
+
+    // Nothing of the rest of the platform, either.
+    for (method, path) in [
+        ("DELETE", "/apis/signpost.dev/v1alpha1/routers/shard1".to_owned()),
+        ("PATCH", "/apis/signpost.dev/v1alpha1/routers/shard1".to_owned()),
+        ("DELETE", routes_path("bystander") + "/app"),
+        ("GET", "/api/v1/events".to_owned()),
+    ] {
+        let patch = json!({"metadata": {"labels": {"x": "y"}}});
+        let (status, body) = thief.send(method, &path, (method == "PATCH").then_some(&patch));
+        assert_eq!(status, 403, "{method} {path}: {body}");
+    }
+    bystander.was_served_within(Duration::from_secs(30));
+}
+
+/// One token sends thousands of refused requests: the log keeps what was there, and the change that another user makes.
+#[test]
+fn refusals_of_one_user_leave_the_audit_log_alone() {
+    let platform = Platform::start(&[]);
+    let bystander = platform.bystander();
+    let tenant = platform.tenant("flood");
+    let requests = if is_long() { 50_000 } else { 3_000 };
+    let refused = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for part in 0..4 {
+            let (tenant, refused) = (&tenant, &refused);
+            scope.spawn(move || {
+                for number in 0..requests / 4 {
+                    let path = format!("/apis/signpost.dev/v1alpha1/routers/r{part}-{number}");
+                    let (status, body) = tenant.send("DELETE", &path, None);
+                    assert!(matches!(status, 403 | 429), "{status} {body}");
+                    refused.fetch_add(usize::from(status == 403), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let refused = refused.into_inner();
+    assert!(refused > requests / 2, "{refused}");
+    bystander.was_served_within(Duration::from_secs(30));
+    platform.admin.ok(&["create", "namespace", "after"]);
+    let log = eventually("the change is in the log", || {
+        let log = std::fs::read_to_string(platform.data.join("audit.log")).ok()?;
+        log.contains("\"name\":\"after\"").then_some(log)
+    });
+    let of = |user: &str| log.lines().filter(|line| line.contains(&format!("\"username\":\"{user}\""))).count();
+    let written = of("flood");
+    // A hundred at once, and ten per second: this is far below what was refused however slow the machine is.
+    assert!(written >= 100, "{written}");
+    let (_, metrics) = http_get(platform.ports.admin, "/metrics").expect("the admin port answers");
+    let suppressed = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("signpost_api_audit_events_total{outcome=\"suppressed\"} "))
+        .and_then(|count| count.parse::<usize>().ok())
+        .expect("the metric is there");
+    assert!(suppressed >= refused - written, "{suppressed} of {refused}, {written} written");
+    assert!(suppressed > 0 && of("bystander") > 0, "changes of others are there: {suppressed}");
+}

@@ -145,6 +145,14 @@ pub struct BrakeHolder {
     pub since: Time,
     /// The `metadata.generation` of the Brake when it told what it holds: what is decided later counts for it.
     pub generation: i64,
+    /// The UID of the Brake that it entered. A decision on another Brake of the same name does not count for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub uid: Option<String>,
+    /// The user that wrote this entry. The API server sets it: other name servers cannot change the entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub user: Option<String>,
     /// How many objects it holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<u32>,
@@ -198,9 +206,15 @@ impl Brake {
         }
     }
 
-    /// Whether what was decided counts for `holder`: it told what it holds before that.
+    /// Whether what was decided counts for `holder`: it told what it holds before that, to this very object. The decision on a
+    /// Brake that is being deleted never counts.
     pub fn is_decided_for(&self, holder: &BrakeHolder) -> bool {
-        self.spec.decision.is_some() && self.metadata.generation.is_some_and(|now| now > holder.generation)
+        let is_entered_here = holder.uid.is_none() || holder.uid == self.metadata.uid;
+        let was_entered_before = self.metadata.generation.is_some_and(|now| now > holder.generation);
+        self.spec.decision.is_some()
+            && self.metadata.deletion_timestamp.is_none()
+            && is_entered_here
+            && was_entered_before
     }
 
     /// How many RouteBindings name servers serve on by it, whatever else is in the API: what they lead to must stay, until it is

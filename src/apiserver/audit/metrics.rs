@@ -22,8 +22,8 @@ impl fmt::Debug for AuditMetrics {
 impl Collector for AuditMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let counts = self.0.log().counts();
-        let help = "Audit events: written, lost since the file was too slow or could not be written, or suppressed since \
-                    too many came from senders without credentials.";
+        let help = "Audit events: written, lost since the file was too slow or could not be written, or suppressed: \
+                    more requests that changed nothing than one user may have written.";
         let mut metric = encoder.encode_descriptor("api_audit_events", help, None, MetricType::Counter)?;
         for (outcome, count) in [("written", counts.written), ("lost", counts.lost), ("suppressed", counts.suppressed)]
         {

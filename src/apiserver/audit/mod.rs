@@ -3,9 +3,10 @@
 //! One event for each request that counts ([`Policy`]), at the level `Metadata` and the stage `ResponseComplete`: never a
 //! body, never a header but the user agent, so never a secret. An event is made when the answer is known and handed to the
 //! writer of the file ([`log`]) through a bounded queue: no request waits for the disk, and what finds the queue full is
-//! counted and complained of. Whoever has not proved who they are cannot fill the log: of their refusals a few a second are
-//! written and the rest is counted.
+//! counted and complained of. Nobody can push older events out by requests that change nothing: of these a few per second and
+//! user are written, and the rest is counted ([`limit`]). All senders without credentials share one such limit.
 
+mod limit;
 pub mod log;
 pub mod metrics;
 
@@ -18,6 +19,7 @@ use http::request::Parts;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use self::limit::Limits;
 use self::log::Log;
 use super::auth::Proof;
 use super::auth::Sender;
@@ -30,9 +32,6 @@ use crate::httpd::Peer;
 const TEXT_OCTETS_MAX: usize = 2_048;
 /// How many groups of a user are written.
 const GROUPS_MAX: usize = 64;
-/// How many refusals a second of senders who have not proved who they are get written, and how many at once.
-const STRANGERS_PER_SECOND: f64 = 10.0;
-const STRANGERS_AT_ONCE: f64 = 100.0;
 
 /// Which requests are written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,13 +46,7 @@ pub enum Policy {
 pub struct Audit {
     policy: Policy,
     log: Log,
-    strangers: Mutex<Strangers>,
-}
-
-/// A bucket of events for senders without proof.
-struct Strangers {
-    left: f64,
-    at: Instant,
+    limits: Mutex<Limits>,
 }
 
 /// What is known of a request when its answer is: filled in as the request passes the doors.
@@ -86,8 +79,7 @@ pub(crate) struct Made {
 impl Audit {
     /// A log into `log`.
     pub fn new(policy: Policy, log: Log) -> Self {
-        let strangers = Mutex::new(Strangers { left: STRANGERS_AT_ONCE, at: Instant::now() });
-        Audit { policy, log, strangers }
+        Audit { policy, log, limits: Mutex::default() }
     }
 
     /// The file and its numbers.
@@ -100,8 +92,7 @@ impl Audit {
         if !self.counts(facts, ending.code) {
             return;
         }
-        let known = facts.sender.as_ref().is_some_and(|sender| sender.proof != Proof::Nothing);
-        if !known && !self.room_for_stranger() {
+        if !self.has_room(facts, ending.code) {
             return self.log.suppress();
         }
         let event = event(id, parts, received, facts, ending);
@@ -117,9 +108,8 @@ impl Audit {
         if self.policy == Policy::All || matches!(code, 401 | 403) {
             return true;
         }
-        let writes = facts.verb.is_some_and(|verb| !matches!(verb, Verb::Get | Verb::List | Verb::Watch));
         match &facts.target {
-            Some(Target::Resource(resource)) if writes => {
+            Some(Target::Resource(resource)) if is_write(facts) => {
                 // A leader renews its Lease every few seconds, and tells of each decision by an Event.
                 let own = facts.sender.as_ref().is_some_and(|sender| sender.proof == Proof::InProcess);
                 !(own && matches!(resource.kind.plural, "leases" | "events"))
@@ -128,17 +118,23 @@ impl Audit {
         }
     }
 
-    fn room_for_stranger(&self) -> bool {
-        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = strangers.at.elapsed().as_secs_f64();
-        strangers.at = Instant::now();
-        strangers.left = (strangers.left + since * STRANGERS_PER_SECOND).min(STRANGERS_AT_ONCE);
-        let room = strangers.left >= 1.0;
-        if room {
-            strangers.left -= 1.0;
+    /// Whether the event is a change that was made, or its sender has room for another event.
+    fn has_room(&self, facts: &Facts, code: u16) -> bool {
+        let user = match &facts.sender {
+            Some(sender) if sender.proof == Proof::InProcess => return true,
+            Some(sender) if sender.proof != Proof::Nothing => Some(sender.identity.user.as_str()),
+            _ => None,
+        };
+        if user.is_some() && code < 400 && is_write(facts) {
+            return true;
         }
-        room
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        limits.take(user, Instant::now())
     }
+}
+
+fn is_write(facts: &Facts) -> bool {
+    facts.verb.is_some_and(|verb| !matches!(verb, Verb::Get | Verb::List | Verb::Watch))
 }
 
 /// `audit.k8s.io/v1` Event.

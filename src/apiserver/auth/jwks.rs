@@ -217,6 +217,7 @@ fn matching(loaded: &Loaded, id: Option<&str>, algorithm: Algorithm) -> Vec<Deco
 async fn client(authorities: Option<&PathBuf>) -> Result<reqwest::Client, String> {
     let mut builder = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
         .connect_timeout(FETCH_TIME_MAX)
         .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")));
     if let Some(path) = authorities {
