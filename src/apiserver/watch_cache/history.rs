@@ -24,18 +24,18 @@ const CHARGE_MIN: usize = 8 << 10;
 const FLOORS_MAX: usize = 4_096;
 
 /// The place of a change: its revision, and its number within the revision.
-type Place = (u64, usize);
+type ChangeId = (u64, usize);
 
 /// The retained changes of one kind.
 #[derive(Default)]
 pub(super) struct History {
-    changes: BTreeMap<Place, Arc<Change>>,
+    changes: BTreeMap<ChangeId, Arc<Change>>,
     namespaces: HashMap<Arc<str>, Retained>,
     /// Every namespace with retained changes, by its bytes.
     by_bytes: BTreeSet<(usize, Arc<str>)>,
     bytes: usize,
     /// The newest changes, which keep their lines.
-    recent: VecDeque<Place>,
+    recent: VecDeque<ChangeId>,
     /// The floor of a namespace that is not in `namespaces`.
     base: u64,
     /// The greatest floor.
@@ -45,7 +45,7 @@ pub(super) struct History {
 /// The share of one namespace.
 #[derive(Default)]
 struct Retained {
-    places: VecDeque<Place>,
+    places: VecDeque<ChangeId>,
     bytes: usize,
     floor: u64,
 }
@@ -101,7 +101,7 @@ impl History {
     }
 
     /// The change to evict: see the module's documentation.
-    fn victim(&self) -> Option<Place> {
+    fn victim(&self) -> Option<ChangeId> {
         let largest = self.by_bytes.last().filter(|(bytes, _)| *bytes > HISTORY_BYTES_MAX / 4);
         match largest {
             Some((_, namespace)) => self.namespaces.get(namespace)?.places.front().copied(),
@@ -109,7 +109,7 @@ impl History {
         }
     }
 
-    fn evict(&mut self, place: Place) -> Option<Arc<Object>> {
+    fn evict(&mut self, place: ChangeId) -> Option<Arc<Object>> {
         let change = self.changes.remove(&place)?;
         let namespace: Arc<str> = change.now.namespace().unwrap_or_default().into();
         let freed = charge(&change);
@@ -117,7 +117,7 @@ impl History {
         if let Some(one) = self.namespaces.get_mut(&namespace) {
             self.by_bytes.remove(&(one.bytes, namespace.clone()));
             one.bytes -= freed;
-            // Within a namespace the oldest goes first, whatever the reason.
+            // Within a namespace the oldest change always goes first.
             one.places.pop_front();
             one.floor = one.floor.max(change.revision);
             if !one.places.is_empty() {

@@ -10,7 +10,7 @@ use crate::store::Event;
 /// The number of steps in a full budget: over it, history is forgotten in pieces of this part.
 const STEPS: u64 = 64;
 
-/// The bytes that a revision's log entry and the keys in the tables take besides the keys themselves.
+/// The bytes that a revision's log entry and the keys in the tables take in addition to the keys.
 const CHANGE_OVERHEAD: u64 = 64;
 
 /// The account of retained history.
@@ -51,7 +51,7 @@ impl Retention {
         }
     }
 
-    /// The revision up to which history is to be forgotten to meet the budget; 0 if it is met.
+    /// The revision up to which the budget requires history to be forgotten; 0 if the budget is met.
     pub(super) fn excess(&self) -> u64 {
         let mut left = self.bytes;
         let mut upto = 0;
