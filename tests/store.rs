@@ -461,6 +461,43 @@ fn history_is_forgotten_by_itself_but_never_the_newest_revisions() {
 }
 
 #[test]
+fn history_is_bounded_in_bytes_and_its_space_is_used_again() {
+    in_directory(|directory| async move {
+        let options = || Options { history_bytes_max: 4 << 20, ..Options::default() };
+        let store = Engine::open(&directory, options()).unwrap();
+        let start = commit(&store, vec![put("/small", "x")]).await;
+        let large = "x".repeat(500_000);
+        let mut newest = start;
+        for number in 0..200 {
+            newest = commit(&store, vec![put("/a", &format!("{number}{large}"))]).await;
+        }
+        let forgotten = async |store: &Engine, at: Revision| {
+            let deadline = tokio::time::Instant::now() + PATIENCE / 2;
+            while !matches!(store.get(&key("/small"), Some(at)).await, Err(Error::Compacted { .. })) {
+                assert!(tokio::time::Instant::now() < deadline, "history stays");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        // Eight large values are within the budget, and little more than that is forgotten.
+        forgotten(&store, Revision(newest.0 - 9)).await;
+        assert!(value(&store, "/a", Some(Revision(newest.0 - 6))).await.is_some(), "more than needed is forgotten");
+        assert_eq!(value(&store, "/small", None).await.as_deref(), Some("x"));
+        let octets = std::fs::metadata(directory.join("store.redb")).unwrap().len();
+        assert!(octets < 40 << 20, "100 MB of writes with 4 MiB of history take {octets} octets");
+        drop(store);
+
+        // The history in the file counts after a restart.
+        let store = Engine::open(&directory, options()).unwrap();
+        let before = newest;
+        for number in 0..4 {
+            newest = commit(&store, vec![put("/a", &format!("{number}{large}"))]).await;
+        }
+        forgotten(&store, Revision(before.0 - 5)).await;
+        assert!(value(&store, "/a", Some(Revision(newest.0 - 6))).await.is_some(), "more than needed is forgotten");
+    });
+}
+
+#[test]
 fn of_too_many_keys_with_a_time_to_live_the_first_to_end_go() {
     in_directory(|directory| async move {
         let store = Engine::open(&directory, Options { expiring_max: 10, ..Options::default() }).unwrap();

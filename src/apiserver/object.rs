@@ -134,6 +134,14 @@ impl Object {
         }
     }
 
+    /// The length of its JSON as served.
+    pub fn json_len(&self) -> usize {
+        match &*self.text.read().unwrap_or_else(PoisonError::into_inner) {
+            Text::Plain(json) => json.len(),
+            Text::Packed(packed) => packed.len(),
+        }
+    }
+
     /// Appends its JSON as served.
     pub fn write_json(&self, out: &mut Vec<u8>) {
         match &*self.text.read().unwrap_or_else(PoisonError::into_inner) {

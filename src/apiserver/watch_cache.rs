@@ -1,9 +1,9 @@
 //! The newest objects of every kind in memory, and the latest changes: what lists, watches and rules are served from.
 //!
 //! One task ([`WatchCache::run`]) reads the whole store at one revision, then follows its single stream of changes. Each
-//! kind's [`Shelf`] holds an ordered map of [`Object`]s and a ring of the last changes with the object before and after.
-//! A watcher is a [`Cursor`] into that ring and nothing else, so a write costs the same however many watch, and a watcher
-//! that is too slow finds its place overwritten and is cut off.
+//! kind's [`Shelf`] holds an ordered map of [`Object`]s and a [`History`] of the last changes with the object before and
+//! after. A watcher is a [`Cursor`] into that history and nothing else, so a write costs the same however many watch, and
+//! a watcher that is too slow finds its changes evicted and is cut off.
 //!
 //! Order of things: the store has made a revision durable, then the shelves show it, then [`WatchCache::applied`] reaches
 //! it, then the write is answered. So nobody is told of a write that could be lost, and who was told finds it in the next
@@ -11,7 +11,7 @@
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -21,6 +21,7 @@ use futures::stream::{StreamExt, TryReadyChunksError, TryStreamExt};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use self::history::History;
 use super::engine::{Engine, relative};
 use super::object::Object;
 use super::object::sample::Sampler;
@@ -28,11 +29,9 @@ use super::registry::{self, Kind};
 use super::trees::Trees;
 use crate::store::{Error, Event, EventKind, Key};
 
-/// How many changes a kind's ring keeps: a watcher may be so far behind. At 2,000 writes a second these are two seconds;
-/// twice as many would hold twice as many superseded objects in memory, half as many would cut off readers that a busy
-/// machine let wait.
-const RING_CHANGES_MAX: usize = 4_096;
-/// How many of them keep the line that watchers are sent, which is a copy of the object, and have the object's JSON as it is:
+mod history;
+
+/// How many changes of a kind keep the line that watchers are sent, which is a copy of the object, and have the object's JSON as it is:
 /// those that watchers who keep up have yet to take. Who is further behind has the line made anew. Objects that were not
 /// written since are at rest and packed.
 const LINES_KEPT: usize = 512;
@@ -60,22 +59,16 @@ pub struct Shelf {
     sampler: Sampler,
     /// Trees of some objects, for rules.
     pub trees: Trees,
-    /// The number that the next change gets.
-    next: watch::Sender<u64>,
+    /// The revision of the last change.
+    last: watch::Sender<u64>,
 }
 
 #[derive(Default)]
 struct State {
     objects: BTreeSet<ByKey>,
-    ring: VecDeque<Arc<Change>>,
-    /// Number of the first change in the ring.
-    first: u64,
-    /// All changes of later revisions are in the ring.
-    floor: u64,
+    history: History,
     /// The revision of the last change.
     last: u64,
-    /// Grows when the ring lost its connection to what was before it.
-    epoch: u64,
 }
 
 /// One change of one object.
@@ -99,11 +92,12 @@ pub struct Snapshot {
     pub objects: Vec<Arc<Object>>,
 }
 
-/// A watcher's place in a ring.
+/// A watcher's place in the history of a kind.
 pub struct Cursor {
     shelf: Arc<Shelf>,
-    next: u64,
-    epoch: u64,
+    /// The namespace that is watched; `None` for all of them.
+    namespace: Option<Box<str>>,
+    /// The revision up to which all changes were taken.
     after: u64,
     bell: watch::Receiver<u64>,
 }
@@ -260,19 +254,19 @@ impl WatchCache {
         let shelf = self.shelf(kind);
         let state = shelf.read();
         let snapshot = Snapshot { revision: applied.max(state.last), objects: state.range(prefix).cloned().collect() };
-        let cursor = shelf.cursor(&state, state.first + state.ring.len() as u64, snapshot.revision);
+        let cursor = shelf.cursor(prefix, snapshot.revision);
+        drop(state);
         (snapshot, cursor)
     }
 
-    /// A cursor at the changes after `revision`.
-    pub fn follow_from(&self, kind: &Kind, revision: u64) -> Result<Cursor, TooOld> {
+    /// A cursor at the changes after `revision` of objects whose keys start with `prefix`. It may give more than these: all
+    /// of the namespace, or of all namespaces if the prefix names none.
+    pub fn follow_from(&self, kind: &Kind, prefix: &str, revision: u64) -> Result<Cursor, TooOld> {
         let shelf = self.shelf(kind);
         let state = shelf.read();
-        if revision < state.floor {
-            return Err(TooOld { oldest: state.floor });
-        }
-        let skipped = state.ring.partition_point(|change| change.revision <= revision);
-        Ok(shelf.cursor(&state, state.first + skipped as u64, revision))
+        let cursor = shelf.cursor(prefix, revision);
+        let oldest = state.history.floor(cursor.namespace.as_deref());
+        if revision < oldest { Err(TooOld { oldest }) } else { Ok(cursor) }
     }
 }
 
@@ -289,7 +283,7 @@ impl Shelf {
             state: RwLock::default(),
             sampler: Sampler::default(),
             trees: Trees::default(),
-            next: watch::Sender::new(0),
+            last: watch::Sender::new(0),
         }
     }
 
@@ -303,17 +297,15 @@ impl Shelf {
         self.read().range(prefix).next().is_some()
     }
 
-    fn cursor(self: &Arc<Self>, state: &State, next: u64, after: u64) -> Cursor {
-        Cursor { shelf: self.clone(), next, epoch: state.epoch, after, bell: self.next.subscribe() }
+    /// Made while the state is locked, so that no change passes unnoticed.
+    fn cursor(self: &Arc<Self>, prefix: &str, after: u64) -> Cursor {
+        let namespace = prefix.split_once('/').map(|(namespace, _)| namespace.into());
+        Cursor { shelf: self.clone(), namespace, after, bell: self.last.subscribe() }
     }
 
     fn fill(&self, objects: BTreeSet<ByKey>, revision: u64) {
-        let mut state = self.write();
-        let first = state.first + state.ring.len() as u64;
-        let epoch = state.epoch + 1;
-        *state = State { objects, ring: VecDeque::new(), first, floor: revision, last: 0, epoch };
-        drop(state);
-        self.next.send_modify(|_| ());
+        *self.write() = State { objects, history: History::after(revision), last: 0 };
+        self.last.send_modify(|_| ());
     }
 
     /// Shows what one revision did to this kind, all of it at once: readers see the revision whole or not at all.
@@ -329,9 +321,9 @@ impl Shelf {
         for (event, now) in understood {
             at_rest.extend(state.push(event.at.0, now, event.kind == EventKind::Delete));
         }
-        let next = state.first + state.ring.len() as u64;
+        let last = state.last;
         drop(state);
-        self.next.send_replace(next);
+        self.last.send_replace(last);
         at_rest.iter().for_each(|object| self.pack(object));
     }
 
@@ -351,27 +343,15 @@ impl Shelf {
 }
 
 impl State {
-    /// Shows one change; gives the object that an earlier one has left at rest.
-    fn push(&mut self, revision: u64, now: Arc<Object>, deleted: bool) -> Option<Arc<Object>> {
+    /// Shows one change; gives the objects that earlier ones have left at rest.
+    fn push(&mut self, revision: u64, now: Arc<Object>, deleted: bool) -> Vec<Arc<Object>> {
         let before = match deleted {
             true => self.objects.take(now.key()),
             false => self.objects.replace(ByKey(now.clone())),
         };
         let before = before.map(|found| found.0);
-        self.ring.push_back(Arc::new(Change { revision, now, before, deleted, line: OnceLock::new() }));
         self.last = revision;
-        let old = self.ring.len().checked_sub(LINES_KEPT + 1).and_then(|index| self.ring.get_mut(index));
-        let at_rest = old.map(|old| {
-            *old = old.without_line();
-            old.now.clone()
-        });
-        if self.ring.len() > RING_CHANGES_MAX
-            && let Some(dropped) = self.ring.pop_front()
-        {
-            self.first += 1;
-            self.floor = dropped.revision;
-        }
-        at_rest
+        self.history.push(Change { revision, now, before, deleted, line: OnceLock::new() })
     }
 
     fn range<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
@@ -412,27 +392,34 @@ impl PartialEq for ByKey {
 impl Eq for ByKey {}
 
 impl Cursor {
-    /// The next changes, at most `max` and the rest of the last one's revision, none if there are none yet. `TooOld`: they were overwritten.
+    /// The next changes, at most `max` and the rest of the last one's revision, none if there are none yet. `TooOld`: some
+    /// of them were evicted.
     pub fn take(&mut self, max: usize) -> Result<Vec<Arc<Change>>, TooOld> {
         self.bell.mark_unchanged();
         let state = self.shelf.read();
-        if self.next < state.first || self.epoch != state.epoch {
-            return Err(TooOld { oldest: state.floor });
+        let namespace = self.namespace.as_deref();
+        let oldest = state.history.floor(namespace);
+        if self.after < oldest {
+            return Err(TooOld { oldest });
         }
-        let skip = usize::try_from(self.next - state.first).unwrap_or(usize::MAX).min(state.ring.len());
-        let mut last = 0;
-        let within = |(index, change): &(usize, &Arc<Change>)| {
+        let mut taken: Vec<Arc<Change>> = Vec::new();
+        let mut reached = state.last;
+        for change in state.history.since(self.after) {
+            if namespace.is_some() && change.now.namespace() != namespace {
+                continue;
+            }
             // Who goes on from a revision goes on after all of it, so none is told in part.
-            let goes_on = *index < max || change.revision == last;
-            last = change.revision;
-            goes_on
-        };
-        let taken: Vec<_> =
-            state.ring.range(skip..).enumerate().take_while(within).map(|(_, change)| change.clone()).collect();
-        self.next += taken.len() as u64;
-        let after = self.after;
-        // A watch from a revision that has not happened yet passes over what comes before it.
-        Ok(taken.into_iter().filter(|change| change.revision > after).collect())
+            if let Some(last) = taken.last()
+                && taken.len() >= max
+                && last.revision != change.revision
+            {
+                reached = last.revision;
+                break;
+            }
+            taken.push(change.clone());
+        }
+        self.after = self.after.max(reached);
+        Ok(taken)
     }
 
     /// Waits for the next change.
@@ -502,106 +489,4 @@ fn understood(kind: &Kind, key: &str, value: &[u8], revision: u64) -> Option<Arc
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::apiserver::object::encode;
-    use crate::store::{KeyValue, Revision};
-
-    fn zones() -> &'static Kind {
-        registry::find_kind("Zone").expect("a kind")
-    }
-
-    /// What a revision does that writes these zones.
-    fn revision(at: u64, names: impl Iterator<Item = String>) -> Vec<Event> {
-        let kind = zones();
-        let put = |name: String| {
-            let object = json!({"apiVersion": kind.api_version(), "kind": kind.kind, "metadata": {"name": &name}});
-            let key = Key(format!("{}{name}", kind.key_prefix).into());
-            let now = KeyValue { key, value: encode(&object).into(), created: Revision(1), modified: Revision(at) };
-            Event { at: Revision(at), kind: EventKind::Put, now, before: None }
-        };
-        names.map(put).collect()
-    }
-
-    #[test]
-    fn a_revision_is_seen_whole_or_not_at_all() {
-        const OBJECTS: usize = 300;
-        const REVISIONS: u64 = 200;
-        let cache = WatchCache::new();
-        let seen = std::thread::scope(|scope| {
-            let reader = scope.spawn(|| {
-                let mut seen = 0;
-                while cache.applied() < REVISIONS {
-                    let (snapshot, mut cursor) = cache.snapshot_and_follow(zones(), "");
-                    let shown = snapshot.objects.iter().filter(|object| object.revision == snapshot.revision).count();
-                    assert!(snapshot.revision == 0 || shown == OBJECTS, "{shown} of revision {}", snapshot.revision);
-                    // What comes after it are whole revisions, too.
-                    let next = cursor.take(1).unwrap_or_default();
-                    assert!(next.is_empty() || next.len().is_multiple_of(OBJECTS), "{}", next.len());
-                    seen += 1;
-                }
-                seen
-            });
-            for at in 1..=REVISIONS {
-                cache.apply(&[revision(at, (0..OBJECTS).map(|index| format!("zone-{index}")))]);
-            }
-            reader.join().expect("sees whole revisions")
-        });
-        assert!(seen > 0);
-    }
-
-    #[test]
-    fn a_piece_ends_with_a_revision() {
-        let cache = WatchCache::new();
-        let (_, mut cursor) = cache.snapshot_and_follow(zones(), "");
-        for at in 1..=3 {
-            cache.apply(&[revision(at, (0..3).map(|index| format!("zone-{index}")))]);
-        }
-        let mut pieces =
-            |max| cursor.take(max).map(|changes| changes.iter().map(|one| one.revision).collect::<Vec<_>>());
-        assert_eq!(pieces(1), Ok(vec![1, 1, 1]));
-        assert_eq!(pieces(4), Ok(vec![2, 2, 2, 3, 3, 3]));
-        assert_eq!(pieces(4), Ok(vec![]));
-    }
-
-    #[test]
-    fn lines_are_kept_for_those_who_keep_up() {
-        let cache = WatchCache::new();
-        let (_, mut late) = cache.snapshot_and_follow(zones(), "");
-        let (_, mut prompt) = cache.snapshot_and_follow(zones(), "");
-        let mut lines = Vec::new();
-        for at in 1..=3 * LINES_KEPT as u64 {
-            cache.apply(&[revision(at, std::iter::once("zone".to_owned()))]);
-            lines.extend(prompt.take(10).expect("keeps up").iter().map(|change| change.line()));
-        }
-        let with_line = |cache: &WatchCache| {
-            cache.shelf(zones()).read().ring.iter().filter(|change| change.line.get().is_some()).count()
-        };
-        assert_eq!(with_line(&cache), LINES_KEPT);
-        let told: Vec<_> = late.take(usize::MAX).expect("in the ring").iter().map(|change| change.line()).collect();
-        assert_eq!(told, lines, "made anew, the same");
-    }
-
-    #[test]
-    fn objects_at_rest_are_packed_and_told_as_they_were() {
-        const OBJECTS: usize = 3 * LINES_KEPT;
-        let cache = WatchCache::new();
-        cache.apply(&[revision(1, (0..OBJECTS).map(|index| format!("zone-{index:04}")))]);
-        let packed = |cache: &WatchCache| {
-            let snapshot = cache.snapshot(zones(), "");
-            for (index, object) in snapshot.objects.iter().enumerate() {
-                let metadata =
-                    json!({"name": format!("zone-{index:04}"), "resourceVersion": object.revision.to_string()});
-                assert_eq!(object.tree()["metadata"], metadata);
-            }
-            snapshot.objects.iter().filter(|object| object.is_packed()).count()
-        };
-        assert_eq!(packed(&cache), OBJECTS - LINES_KEPT);
-        // Who is written again is no longer at rest; who was written before it is.
-        cache.apply(&[revision(2, std::iter::once("zone-0000".to_owned()))]);
-        assert_eq!(packed(&cache), OBJECTS - LINES_KEPT);
-        assert!(!cache.shelf(zones()).get("zone-0000").expect("there").is_packed());
-    }
-}
+mod tests;

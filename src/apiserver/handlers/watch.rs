@@ -179,11 +179,11 @@ impl Watcher {
             }
             Start::Now => {
                 self.told = cache.applied();
-                self.source = cache.follow_from(self.kind, self.told).map_or(Source::Ended, Source::Ring);
+                self.source = cache.follow_from(self.kind, &self.prefix, self.told).map_or(Source::Ended, Source::Ring);
             }
             Start::After(revision) => {
                 self.told = revision;
-                self.source = match cache.follow_from(self.kind, revision) {
+                self.source = match cache.follow_from(self.kind, &self.prefix, revision) {
                     Ok(cursor) => Source::Ring(cursor),
                     // Of all kinds: whatever is written next anywhere shows that history has caught up with the ring.
                     Err(_) => Source::History(self.server.store.watch(&Key("/".into()), Revision(revision))),
@@ -287,7 +287,7 @@ impl Watcher {
         let ours = events.iter().filter(|event| event.now.key.0.starts_with(stored.key_prefix));
         let changes = ours.filter_map(|event| Change::from_event(stored, event)).map(Arc::new).collect();
         self.told = at;
-        if let Ok(cursor) = self.server.cache.follow_from(self.kind, at) {
+        if let Ok(cursor) = self.server.cache.follow_from(self.kind, &self.prefix, at) {
             self.source = Source::Ring(cursor);
         }
         Woken::Changes(changes)

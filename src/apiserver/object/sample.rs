@@ -40,6 +40,11 @@ impl Packed {
         Packed { octets, len, sample: Arc::clone(sample) }
     }
 
+    /// The length of the text.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
     pub fn unpack(&self) -> Bytes {
         let mut text = Vec::new();
         self.unpack_to(&mut text);

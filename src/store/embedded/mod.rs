@@ -4,6 +4,7 @@
 //! to one thread (`writer`) that commits them in groups, each group with one fsync, and only then answers. So revisions
 //! have one order, and an acknowledged write survives `kill -9` and loss of power. `tables` holds the layout of the file.
 
+mod retention;
 pub(super) mod tables;
 mod writer;
 
@@ -53,8 +54,10 @@ pub struct Options {
     pub expiring_max: u64,
     /// History older than this is forgotten, at this interval; `None` keeps all until someone calls `compact`.
     pub history: Option<Duration>,
-    /// How many revisions are kept in any case.
+    /// How many revisions are kept however old they are.
     pub history_revisions_min: u64,
+    /// The bytes of history that are kept at most, however new: superseded values and deletions.
+    pub history_bytes_max: u64,
     /// The clock by which keys with a time to live end.
     pub now: fn() -> SystemTime,
     /// How much room the disk must have for writes to be taken, in octets: more than one commit needs, so that a disk that
@@ -69,6 +72,7 @@ impl Default for Options {
             expiring_max: EXPIRING_MAX,
             history: Some(Duration::from_secs(300)),
             history_revisions_min: HISTORY_REVISIONS_MIN,
+            history_bytes_max: 128 << 20,
             now: SystemTime::now,
             room_octets: 32 << 20,
         }

@@ -21,7 +21,7 @@ use redb::{
     TableDefinition, WriteTransaction,
 };
 
-use super::{FORMAT, OpenError};
+use super::{FORMAT, OpenError, retention};
 use crate::store::feed::{Committed, TAKE_REVISIONS_MAX};
 use crate::store::memory::deleted;
 use crate::store::{Error, Event, EventKind, Expect, Key, KeyValue, Page, Result, Revision, Txn, Write};
@@ -228,6 +228,21 @@ impl Reader {
             }
         }
         Ok(committed)
+    }
+
+    /// Calls `each` with every revision of retained history, oldest first, and the bytes that it holds.
+    pub(in crate::store) fn retained(&self, mut each: impl FnMut(u64, u64)) -> std::result::Result<(), redb::Error> {
+        for entry in self.log.range(self.compacted + 1..)? {
+            let (revision, keys) = entry?;
+            let mut bytes = 0;
+            for change in changes(keys.value()) {
+                let (key, before) = change?;
+                let before = if before == 0 { None } else { self.versions.get((key, before))? };
+                bytes += retention::charge(key, before.map_or(0, |before| before.value().len()));
+            }
+            each(revision.value(), bytes);
+        }
+        Ok(())
     }
 
     /// When which key ends, and the revision that said so.

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 use redb::{Database, Durability};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::retention::{self, Retention};
 use super::tables::{Applied, WriteTables, unavailable};
 use super::{Options, Shared};
 use crate::store::feed::{Committed, History as _};
@@ -73,6 +74,8 @@ pub(super) struct Writer {
     compactions: Vec<(Revision, oneshot::Sender<Result<()>>)>,
     /// How far history is to be forgotten by the writer's own schedule.
     forget: u64,
+    /// The bytes of history.
+    retention: Retention,
     /// When that schedule was looked at, and what was newest then.
     marked: (Instant, u64),
     /// After a fault of the file nothing is written until it was opened anew: redb cannot know what is on disk.
@@ -90,6 +93,7 @@ type Answer = (oneshot::Sender<Result<Outcome>>, Outcome);
 
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, options: Options, newest: Revision) -> Self {
+        let retention = Retention::new(options.history_bytes_max);
         Writer {
             shared,
             options,
@@ -98,6 +102,7 @@ impl Writer {
             deadline: Some(SystemTime::UNIX_EPOCH),
             compactions: Vec::new(),
             forget: 0,
+            retention,
             marked: (Instant::now(), newest.0),
             failed: false,
             tried: Instant::now(),
@@ -108,6 +113,7 @@ impl Writer {
 
     /// Works until the queue's other end is gone and the queue is empty.
     pub(super) fn run(mut self, jobs: &Receiver<Job>) {
+        self.account();
         loop {
             let first = match jobs.recv_timeout(self.idle()) {
                 Ok(job) => Some(job),
@@ -125,6 +131,25 @@ impl Writer {
             self.work(group);
             self.mark();
         }
+    }
+
+    /// Adds up the history in the file.
+    fn account(&mut self) {
+        let mut retention = Retention::new(self.options.history_bytes_max);
+        let reader = self.shared.reader().map_err(|error| error.to_string());
+        let read = reader.and_then(|reader| {
+            reader.retained(|revision, bytes| retention.add(revision, bytes)).map_err(|error| error.to_string())
+        });
+        if let Err(error) = read {
+            tracing::error!(%error, "failed to read the store's history; its size is not known");
+        }
+        self.retention = retention;
+        self.limit_history();
+    }
+
+    /// Sets out to forget the oldest history if there are too many bytes of it.
+    fn limit_history(&mut self) {
+        self.forget = self.forget.max(self.retention.excess());
     }
 
     /// Puts what waits into a group; and, as long as that is less than the group before held, what comes within [`LINGER`].
@@ -161,7 +186,8 @@ impl Writer {
         let Some(history) = self.options.history else { return };
         let (since, newest_then) = self.marked;
         if since.elapsed() >= history {
-            self.forget = newest_then.min(self.newest.saturating_sub(self.options.history_revisions_min));
+            let forget = newest_then.min(self.newest.saturating_sub(self.options.history_revisions_min));
+            self.forget = self.forget.max(forget);
             self.marked = (Instant::now(), self.newest);
         }
     }
@@ -266,6 +292,8 @@ impl Writer {
         }
         self.failed = false;
         self.deadline = Some(SystemTime::UNIX_EPOCH);
+        self.account();
+        let path = self.shared.path.display();
         tracing::warn!(%path, newest, "the store's file was opened anew: it takes writes again");
     }
 
@@ -312,7 +340,12 @@ impl Writer {
 
         self.newest = group.newest;
         self.deadline = deadline;
+        for (revision, events) in &group.committed {
+            self.retention.add(revision.0, retention::charge_of(events));
+        }
         self.shared.feed.publish(group.committed);
+        self.retention.forget(compacted);
+        self.limit_history();
         if compacted >= self.forget {
             self.forget = 0;
         }
