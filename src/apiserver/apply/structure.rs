@@ -61,27 +61,20 @@ pub(super) fn identity(schema: Option<&Node>, item: &Value) -> Option<Element> {
 /// schema does not declare by name; not the containers.
 pub(super) fn applied_fields(schema: Option<&Node>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
-    collect(schema, value, &mut Vec::new(), false, &mut set);
+    collect(schema, value, &mut Vec::new(), &mut set);
     set
 }
 
-/// Every field that is there, containers included.
-pub(super) fn present_fields(schema: Option<&Node>, value: &Value) -> FieldSet {
-    let mut set = FieldSet::default();
-    collect(schema, value, &mut Vec::new(), true, &mut set);
-    set
-}
-
-fn collect(schema: Option<&Node>, value: &Value, path: &mut Vec<Element>, containers: bool, set: &mut FieldSet) {
+fn collect(schema: Option<&Node>, value: &Value, path: &mut Vec<Element>, set: &mut FieldSet) {
     match shape(schema, value) {
         Shape::Leaf => set.insert(path),
         Shape::Object(fields) => {
             for (name, field_value) in fields {
                 let (inner, declared) = field(schema, name);
                 path.push(Element::Field(name.clone()));
-                collect(inner, field_value, path, containers, set);
+                collect(inner, field_value, path, set);
                 let empty = field_value.as_object().is_some_and(Map::is_empty);
-                if containers || empty || !declared {
+                if empty || !declared {
                     set.insert(path);
                 }
                 path.pop();
@@ -91,7 +84,7 @@ fn collect(schema: Option<&Node>, value: &Value, path: &mut Vec<Element>, contai
             for item in list {
                 let Some(element) = identity(schema, item) else { continue };
                 path.push(element);
-                collect(items(schema), item, path, containers, set);
+                collect(items(schema), item, path, set);
                 set.insert(path);
                 path.pop();
             }
