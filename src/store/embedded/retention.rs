@@ -46,8 +46,9 @@ impl Retention {
 
     /// Notes that history up to `revision` is gone.
     pub(super) fn forget(&mut self, revision: u64) {
-        while let Some(step) = self.steps.pop_front_if(|step| step.last <= revision) {
+        while let Some(step) = self.steps.front().filter(|step| step.last <= revision) {
             self.bytes -= step.bytes;
+            self.steps.pop_front();
         }
     }
 
