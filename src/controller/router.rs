@@ -231,7 +231,8 @@ impl RouterView {
     /// What its status should say of its fields, this being on it, if they were examined.
     fn accepted(&self, load: &Load) -> Option<Statement> {
         let accepted = self.accepted.clone()?;
-        // Every tenant may read Routers, and a label is made of its Route's namespace and name: the conditions of the Routes have the details.
+        // Every tenant may read Routers, and a label is made of its Route's namespace and
+        // name: the conditions of the Routes have the details.
         let taken = load.is_name_taken.then(|| {
             let message = "names of routes on it lead elsewhere, by spec.records or as a name server's: see the Routes whose \
                            Resolvable condition has the reason NameTaken; take the records out, or move the routes";

@@ -55,22 +55,22 @@ impl fmt::Debug for HttpMetrics {
 impl Collector for HttpMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let totals: Vec<_> = self.0.iter().map(|(server, places)| (*server, places.totals())).collect();
-        let help = "Open HTTP connections";
+        let help = "Open HTTP connections.";
         let mut metric = encoder.encode_descriptor("http_connections", help, None, MetricType::Gauge)?;
         for (server, totals) in &totals {
             let open = i64::try_from(totals.open).unwrap_or(i64::MAX);
             ConstGauge::new(open).encode(metric.encode_family(&[("server", *server)])?)?;
         }
-        let help = "HTTP connections refused because all or their client's places were taken";
+        let help = "HTTP connections refused because all or their client's places were taken.";
         let metric = encoder.encode_descriptor("http_connections_refused", help, None, MetricType::Counter)?;
         let reasons = |totals: &Totals| [("total", totals.refused_total), ("client", totals.refused_client)];
         counters(metric, &totals, reasons)?;
-        let help = "HTTP connections closed by the server: in favour of another, idle, or not reading its responses";
+        let help = "HTTP connections closed by the server: in favour of another, idle, or not reading its responses.";
         let metric = encoder.encode_descriptor("http_connections_closed", help, None, MetricType::Counter)?;
         counters(metric, &totals, |totals| {
             [("evicted", totals.closed_evicted), ("idle", totals.closed_idle), ("stalled", totals.closed_stalled)]
         })?;
-        let help = "HTTP responses refused because too many octets were in flight";
+        let help = "HTTP responses refused because too many octets were in flight.";
         let metric = encoder.encode_descriptor("http_responses_refused", help, None, MetricType::Counter)?;
         counters(metric, &totals, |totals| [("octets", totals.refused_answers)])
     }
