@@ -1,7 +1,7 @@
 //! The newest objects of every kind in memory, and the latest changes: what lists, watches and rules are served from.
 //!
 //! One task ([`WatchCache::run`]) reads the whole store at one revision, then follows its single stream of changes. Each
-//! kind's [`Shelf`] holds an ordered map of [`Object`]s and a [`History`] of the last changes with the object before and
+//! kind's [`Shelf`] holds an ordered map of [`Object`]s and a `History` of the last changes with the object before and
 //! after. A watcher is a [`Cursor`] into that history and nothing else, so a write costs the same however many watch, and
 //! a watcher that is too slow finds its changes evicted and is cut off.
 //!

@@ -4,7 +4,7 @@
 //! body, never a header but the user agent, so never a secret. An event is made when the answer is known and handed to the
 //! writer of the file ([`log`]) through a bounded queue: no request waits for the disk, and what finds the queue full is
 //! counted and complained of. Nobody can push older events out by requests that change nothing: of these a few per second and
-//! user are written, and the rest is counted ([`limit`]). All senders without credentials share one such limit.
+//! user are written, and the rest is counted (`limit`). All senders without credentials share one such limit.
 
 mod limit;
 pub mod log;

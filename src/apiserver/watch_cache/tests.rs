@@ -1,3 +1,5 @@
+//! Tests of the watch cache: whole revisions, kept lines, packed objects, and the bounds of its history.
+
 use serde_json::json;
 
 use super::*;
