@@ -9,7 +9,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use signpost::wire::{Name, RecordType};
-use signpost::zonefile::folder::{Change, Extent, Folder, origin_by_name};
+use signpost::zonefile::folder::{Change, Extent, Folder, Stamp, origin_by_name};
 
 struct Fixture {
     dir: tempfile::TempDir,
@@ -258,7 +258,7 @@ fn what_is_not_whole_stays_as_it_was() {
                 served.push(apex.to_string());
             }
         };
-        let tally = f.folder.rescan_whole(Extent::All, is_whole, |_| (), note).unwrap();
+        let tally = f.folder.rescan_whole(Extent::All, Some(is_whole), |_| (), note).unwrap();
         (served, tally.unfinished)
     };
     let of = |served: &[&str], unfinished: usize| (served.iter().map(ToString::to_string).collect(), unfinished);
@@ -443,7 +443,7 @@ proptest! {
                     }
                 }
             }
-            f.folder.rescan_whole(Extent::Names(&names), |_, _, _| true, |_| (), |_| ()).unwrap();
+            f.folder.rescan_whole(Extent::Names(&names), None::<fn(&Path, Option<&Stamp>, &Stamp) -> bool>, |_| (), |_| ()).unwrap();
             prop_assert_eq!(f.scan(), [""; 0]);
         }
     }

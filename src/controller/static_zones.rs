@@ -140,14 +140,14 @@ impl StaticZones {
     /// Reads what changed since the last time, at first everything. It blocks: on a large folder for as long as the disk
     /// takes.
     pub fn load(&mut self) -> Result<Loaded, FolderError> {
-        self.load_whole(Extent::All, |_, _, _| true)
+        self.load_whole(Extent::All, None::<fn(&Path, Option<&Stamp>, &Stamp) -> bool>)
     }
 
     /// [`Self::load`] of a part of the folder, without the files that are not whole yet.
     fn load_whole(
         &mut self,
         extent: Extent<'_>,
-        is_whole: impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool + Sync,
+        is_whole: Option<impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool + Sync>,
     ) -> Result<Loaded, FolderError> {
         let StaticZones { folder, db, apexes } = self;
         let make = |contents: Contents| match apexes.place(contents.apex()) {
@@ -158,7 +158,7 @@ impl StaticZones {
                 Err(_) => Made::Unbuildable(contents.apex().clone()),
             },
         };
-        let mut ready: Vec<(Arc<Zone>, PathBuf)> = Vec::new();
+        let mut ready: Vec<(Arc<Zone>, Arc<Path>)> = Vec::new();
         let (mut refused, mut withdrawn) = (Vec::new(), Vec::new());
         let result = folder.rescan_whole(extent, is_whole, make, |change| match change {
             Change::Serve { path, zone, findings, .. } => {
@@ -168,7 +168,7 @@ impl StaticZones {
                         if let Some(fault) = db.get(zone.apex()).and_then(|before| serial_fault(&before, &zone)) {
                             tracing::warn!(file = %path.display(), zone = %zone.apex(), "{fault}");
                         }
-                        ready.push((zone, path.to_path_buf()));
+                        ready.push((zone, path));
                     }
                     Made::Base(base) => apexes.set_base(Some(base)),
                     Made::Aliases => tracing::error!(
@@ -336,7 +336,8 @@ fn read_whole(
 ) -> Result<Loaded, FolderError> {
     writes.forget_old();
     let extent = told_of.map_or(Extent::All, Extent::Names);
-    zones.load_whole(extent, |path, before, now| writes.is_whole(path, before, now))
+    zones
+        .load_whole(extent, Some(|path: &Path, before: Option<&Stamp>, now: &Stamp| writes.is_whole(path, before, now)))
 }
 
 /// Waits until the folder is quiet, but not for ever.

@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use super::file_path::FilePath;
 use super::finding::{Finding, Severity};
 use super::include::{FolderIncludes, read_file};
 use super::read::{Scrutiny, read_zone_with};
@@ -143,11 +144,11 @@ pub enum Extent<'a> {
 pub struct Folder {
     path: PathBuf,
     threads: usize,
-    files: BTreeMap<Arc<Path>, Known>,
+    files: BTreeMap<FilePath, Known>,
     /// The files that are more than one good zone: they include others, or do not give what they say.
-    special: BTreeSet<Arc<Path>>,
+    special: BTreeSet<FilePath>,
     /// Which file gives which zone.
-    holders: HashMap<Name, Arc<Path>, foldhash::fast::RandomState>,
+    holders: HashMap<Name, FilePath, foldhash::fast::RandomState>,
 }
 
 #[derive(Debug)]
@@ -198,12 +199,12 @@ impl Folder {
 
     /// Which file gives the zone `apex`.
     pub fn file_of(&self, apex: &Name) -> Option<&Path> {
-        self.holders.get(apex).map(AsRef::as_ref)
+        self.holders.get(apex).map(|path| path.as_ref())
     }
 
     /// The zones that files with errors seem meant for and that no file gives, each with such a file.
     pub fn unserved(&self) -> impl Iterator<Item = (&Name, &Arc<Path>)> {
-        let fails = self.special().filter_map(|(path, known)| known.fails.as_ref().map(|apex| (apex, path)));
+        let fails = self.special().filter_map(|(path, known)| known.fails.as_ref().map(|apex| (apex, &path.0)));
         fails.filter(|(apex, _)| !self.holders.contains_key(*apex))
     }
 
@@ -212,12 +213,12 @@ impl Folder {
         self.special().filter(|(_, known)| known.state == State::Refused && known.gives.is_none()).count()
     }
 
-    fn special(&self) -> impl Iterator<Item = (&Arc<Path>, &Known)> {
+    fn special(&self) -> impl Iterator<Item = (&FilePath, &Known)> {
         self.special.iter().filter_map(|path| Some((path, self.files.get(path)?)))
     }
 
     /// Takes up what is now known of a file, and returns what was.
-    fn know(&mut self, path: &Arc<Path>, known: Known) -> Option<Known> {
+    fn know(&mut self, path: &FilePath, known: Known) -> Option<Known> {
         if known.state == State::Served && known.sources.includes.is_empty() {
             self.special.remove(path);
         } else {
@@ -233,15 +234,16 @@ impl Folder {
         make: impl Fn(Contents) -> T + Sync,
         change: impl FnMut(Change<T>),
     ) -> io::Result<Tally> {
-        self.rescan_whole(Extent::All, |_, _, _| true, make, change)
+        self.rescan_whole(Extent::All, None::<fn(&Path, Option<&Stamp>, &Stamp) -> bool>, make, change)
     }
 
     /// [`Self::rescan`] of a part of the folder, where what is not whole yet stays as it is, to be looked at in the next scan.
     /// `is_whole` is asked of each zone file or included file that is new or different: its path, how it was and how it is.
+    /// Without it all are whole.
     pub fn rescan_whole<T: Send>(
         &mut self,
         extent: Extent<'_>,
-        is_whole: impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool + Sync,
+        is_whole: Option<impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool + Sync>,
         make: impl Fn(Contents) -> T + Sync,
         mut change: impl FnMut(Change<T>),
     ) -> io::Result<Tally> {
@@ -262,7 +264,7 @@ impl Folder {
             |path| match files.get(path) {
                 Some(known) if !known.is_stale(path) => Look::Same,
                 // It is looked at again when it is read; this spares reading it.
-                known if !own_is_whole(path, known, &is_whole) => Look::Unfinished,
+                Some(known) if !own_is_whole(path, Some(known), is_whole.as_ref()) => Look::Unfinished,
                 _ => Look::Stale,
             },
             |path, look| match look {
@@ -277,7 +279,8 @@ impl Folder {
             |path| load(&folder, path, &make),
             |path, loaded| {
                 let known = self.files.get(path);
-                if own_is_whole(path, known, &is_whole) && includes_are_whole(&loaded.sources, known, &is_whole) {
+                let is_whole = is_whole.as_ref();
+                if own_is_whole(path, known, is_whole) && includes_are_whole(&loaded.sources, known, is_whole) {
                     self.apply(path, loaded, &mut scan, &mut change);
                 } else {
                     scan.tally.unfinished += 1;
@@ -288,35 +291,34 @@ impl Folder {
         for (apex, path) in scan.released {
             if !self.holders.contains_key(&apex) {
                 scan.tally.withdrawn += 1;
-                change(Change::Withdraw { path, apex });
+                change(Change::Withdraw { path: path.0, apex });
             }
         }
         Ok(scan.tally)
     }
 
     /// The zone files of the folder, sorted.
-    fn list(&self) -> io::Result<Vec<Arc<Path>>> {
-        let mut listed: Vec<Arc<Path>> = Vec::new();
+    fn list(&self) -> io::Result<Vec<FilePath>> {
+        let mut listed = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
             if is_zone_file(&entry.file_name()) && entry.file_type().is_ok_and(|kind| !kind.is_dir()) {
-                listed.push(entry.path().into());
+                listed.push(FilePath(entry.path().into()));
             }
         }
-        // All are of one folder, so this is the order of paths, without taking each apart.
-        listed.sort_unstable_by(|a, b| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes()));
+        listed.sort_unstable();
         Ok(listed)
     }
 
     /// The zone files that a change of the files `names` may concern, sorted. Forgets those that are no longer there, and
     /// returns what they gave.
-    fn list_names(&mut self, names: &BTreeSet<OsString>) -> (Vec<Arc<Path>>, Vec<(Name, Arc<Path>)>) {
+    fn list_names(&mut self, names: &BTreeSet<OsString>) -> (Vec<FilePath>, Vec<(Name, FilePath)>) {
         let includes_one = |known: &Known| {
             known.sources.includes.iter().any(|(path, _)| path.file_name().is_some_and(|name| names.contains(name)))
         };
         let concerned = self.special().filter(|(_, known)| known.state == State::Contended || includes_one(known));
-        let mut listed: BTreeSet<Arc<Path>> = concerned.map(|(path, _)| path.clone()).collect();
-        listed.extend(names.iter().filter(|name| is_zone_file(name)).map(|name| self.path.join(name).into()));
+        let mut listed: BTreeSet<FilePath> = concerned.map(|(path, _)| path.clone()).collect();
+        listed.extend(names.iter().filter(|name| is_zone_file(name)).map(|name| FilePath(self.path.join(name).into())));
         let mut released = Vec::new();
         listed.retain(|path| {
             let stays = path.symlink_metadata().is_ok_and(|metadata| !metadata.is_dir());
@@ -332,7 +334,7 @@ impl Folder {
     }
 
     /// Forgets the files that are no longer there, and returns what they gave.
-    fn forget_vanished(&mut self, listed: &[Arc<Path>]) -> Vec<(Name, Arc<Path>)> {
+    fn forget_vanished(&mut self, listed: &[FilePath]) -> Vec<(Name, FilePath)> {
         let mut released = Vec::new();
         let (holders, special) = (&mut self.holders, &mut self.special);
         let mut listed = listed.iter().peekable();
@@ -353,13 +355,7 @@ impl Folder {
     }
 
     /// Takes what a thread found in a file.
-    fn apply<T>(
-        &mut self,
-        path: &Arc<Path>,
-        loaded: Loaded<T>,
-        scan: &mut Scan<T>,
-        change: &mut impl FnMut(Change<T>),
-    ) {
+    fn apply<T>(&mut self, path: &FilePath, loaded: Loaded<T>, scan: &mut Scan<T>, change: &mut impl FnMut(Change<T>)) {
         let before = self.files.get(path);
         let same =
             before.is_some_and(|known| known.state != State::Contended && known.sources.same_content(&loaded.sources));
@@ -415,13 +411,7 @@ impl Folder {
         }
     }
 
-    fn serve<T>(
-        &mut self,
-        path: &Arc<Path>,
-        loaded: Loaded<T>,
-        scan: &mut Scan<T>,
-        change: &mut impl FnMut(Change<T>),
-    ) {
+    fn serve<T>(&mut self, path: &FilePath, loaded: Loaded<T>, scan: &mut Scan<T>, change: &mut impl FnMut(Change<T>)) {
         let Some((apex, zone)) = loaded.good else { return };
         let known = Known {
             sources: loaded.sources.clone(),
@@ -437,12 +427,12 @@ impl Folder {
         }
         self.holders.insert(apex.clone(), path.clone());
         scan.tally.served += 1;
-        change(Change::Serve { path: path.clone(), apex, zone, sources: loaded.sources, findings: loaded.findings });
+        change(Change::Serve { path: path.0.clone(), apex, zone, sources: loaded.sources, findings: loaded.findings });
     }
 
     fn refuse<T>(
         &mut self,
-        path: &Arc<Path>,
+        path: &FilePath,
         loaded: Loaded<T>,
         state: State,
         scan: &mut Scan<T>,
@@ -461,7 +451,7 @@ impl Folder {
             return;
         }
         scan.tally.refused += 1;
-        change(Change::Refuse { path: path.clone(), apex: loaded.apex, last_good, findings: loaded.findings });
+        change(Change::Refuse { path: path.0.clone(), apex: loaded.apex, last_good, findings: loaded.findings });
     }
 }
 
@@ -479,7 +469,12 @@ enum Look {
 }
 
 /// Whether a zone file is as it was, or whole.
-fn own_is_whole(path: &Path, known: Option<&Known>, is_whole: &impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool) -> bool {
+fn own_is_whole(
+    path: &Path,
+    known: Option<&Known>,
+    is_whole: Option<&impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool>,
+) -> bool {
+    let Some(is_whole) = is_whole else { return true };
     let before = known.and_then(|known| known.sources.own.as_ref());
     Stamp::of_path(path).is_none_or(|now| before == Some(&now) || is_whole(path, before, &now))
 }
@@ -488,8 +483,9 @@ fn own_is_whole(path: &Path, known: Option<&Known>, is_whole: &impl Fn(&Path, Op
 fn includes_are_whole(
     sources: &Sources,
     known: Option<&Known>,
-    is_whole: &impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool,
+    is_whole: Option<&impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool>,
 ) -> bool {
+    let Some(is_whole) = is_whole else { return true };
     sources.includes.iter().all(|(path, now)| {
         let Some(now) = now else { return true };
         let before = known.and_then(|known| {
@@ -503,8 +499,8 @@ fn includes_are_whole(
 /// What one scan gathers on its way.
 struct Scan<T> {
     /// Zones that a file no longer gives, and which file; another may.
-    released: Vec<(Name, Arc<Path>)>,
-    deferred: Vec<(Arc<Path>, Loaded<T>)>,
+    released: Vec<(Name, FilePath)>,
+    deferred: Vec<(FilePath, Loaded<T>)>,
     tally: Tally,
 }
 
