@@ -288,6 +288,8 @@ pub struct Settings {
     pub host_reservation: Duration,
     /// `reserved-labels` and `tenant-subdomains`.
     pub label_rules: LabelRules,
+    /// `object-size` to `namespace-event-bytes`.
+    pub limits: Limits,
     /// `server-id`, if one was given.
     pub server_id: Option<String>,
     /// `server-version`, if one was given.

@@ -95,6 +95,18 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
             reserved: reader.list("reserved-labels", &RESERVED_LABELS, label),
             tenant_subdomains: reader.one("tenant-subdomains", "on", switch),
         },
+        limits: Limits {
+            object_bytes: reader.one("object-size", "64Ki", |text| size(text, 16 << 10..=CLUSTER_OBJECT_BYTES as u64))
+                as usize,
+            routes: Amount {
+                objects: reader.one("namespace-routes", "10000", |text| number(text, 0..=COUNT_MAX)),
+                bytes: reader.one("namespace-route-bytes", "32Mi", |text| size(text, 0..=SIZE_MAX)),
+            },
+            events: Amount {
+                objects: reader.one("namespace-events", "5000", |text| number(text, 0..=COUNT_MAX)),
+                bytes: reader.one("namespace-event-bytes", "8Mi", |text| size(text, 0..=SIZE_MAX)),
+            },
+        },
         server_id: reader.optional("server-id", server_text),
         server_version: reader.optional("server-version", server_text),
         dns_udp_payload: reader.one("dns-udp-payload", "1232", |text| number(text, 512..=4096)),
