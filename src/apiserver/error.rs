@@ -8,7 +8,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use super::limits::Limit;
-use super::registry::Kind;
+use super::registry::{Kind, field};
 use crate::store;
 
 /// One fault in an object, at one field.
@@ -145,7 +145,7 @@ impl ApiError {
         error.kind = Some(kind.to_owned());
         error.group = Some(group.to_owned());
         error.name = Some(name.to_owned());
-        if causes.iter().any(|cause| matches!(cause.reason, "FieldValueTooLong" | "FieldValueTooMany")) {
+        if causes.iter().any(|cause| matches!(cause.reason, field::TOO_LONG | field::TOO_MANY)) {
             error.limit = Some(Limit::ObjectFields);
         }
         error.causes = causes;

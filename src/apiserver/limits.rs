@@ -55,18 +55,12 @@ pub struct Amount {
 impl Amount {
     /// Both together.
     pub fn plus(self, other: Amount) -> Amount {
-        Amount {
-            objects: self.objects.saturating_add(other.objects),
-            bytes: self.bytes.saturating_add(other.bytes),
-        }
+        Amount { objects: self.objects.saturating_add(other.objects), bytes: self.bytes.saturating_add(other.bytes) }
     }
 
     /// What is left without `other`.
     pub fn minus(self, other: Amount) -> Amount {
-        Amount {
-            objects: self.objects.saturating_sub(other.objects),
-            bytes: self.bytes.saturating_sub(other.bytes),
-        }
+        Amount { objects: self.objects.saturating_sub(other.objects), bytes: self.bytes.saturating_sub(other.bytes) }
     }
 }
 
@@ -97,11 +91,7 @@ pub struct Bound {
 const QUOTAS: [Quota; 2] = [
     Quota {
         kind: "Route",
-        objects: Bound {
-            limit: Limit::NamespaceRoutes,
-            resource: "routes",
-            annotation: "signpost.dev/max-routes",
-        },
+        objects: Bound { limit: Limit::NamespaceRoutes, resource: "routes", annotation: "signpost.dev/max-routes" },
         bytes: Bound {
             limit: Limit::NamespaceRouteBytes,
             resource: "route-bytes",
@@ -112,11 +102,7 @@ const QUOTAS: [Quota; 2] = [
     },
     Quota {
         kind: "Event",
-        objects: Bound {
-            limit: Limit::NamespaceEvents,
-            resource: "events",
-            annotation: "signpost.dev/max-events",
-        },
+        objects: Bound { limit: Limit::NamespaceEvents, resource: "events", annotation: "signpost.dev/max-events" },
         bytes: Bound {
             limit: Limit::NamespaceEventBytes,
             resource: "event-bytes",
@@ -148,7 +134,8 @@ impl Quota {
 pub fn annotation_faults(namespace: &Value) -> Vec<Cause> {
     let annotations = &namespace["metadata"]["annotations"];
     let bounds = QUOTAS.iter().flat_map(|quota| [&quota.objects, &quota.bytes]);
-    let faulty = bounds.filter(|bound| annotations[bound.annotation].as_str().is_some_and(|text| parse_size(text).is_none()));
+    let faulty =
+        bounds.filter(|bound| annotations[bound.annotation].as_str().is_some_and(|text| parse_size(text).is_none()));
     faulty
         .map(|bound| {
             let path = format!("metadata.annotations[{}]", bound.annotation);
@@ -289,7 +276,8 @@ mod tests {
         let set = namespace(json!({"signpost.dev/max-route-bytes": "1Mi"}));
         assert_eq!(quota.amount(&limits, Some(&set)), Amount { bytes: 1 << 20, ..limits.routes });
         assert_eq!(quota.amount(&limits, None), limits.routes);
-        let faults = annotation_faults(&namespace(json!({"signpost.dev/max-events": "many", "signpost.dev/max-routes": "1"})));
+        let faults =
+            annotation_faults(&namespace(json!({"signpost.dev/max-events": "many", "signpost.dev/max-routes": "1"})));
         let fields: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
         assert_eq!(fields, ["metadata.annotations[signpost.dev/max-events]"]);
     }

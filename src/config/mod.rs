@@ -22,6 +22,7 @@ use std::time::Duration;
 use crate::api::names::LabelRules;
 use crate::apiserver::audit;
 use crate::apiserver::auth::jwt::IssuerSettings;
+use crate::apiserver::limits::Limits;
 use crate::nameserver::cookie::Secret;
 use crate::nameserver::rrl::RateLimit;
 use crate::scheduler::chooser::Chooser;

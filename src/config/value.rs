@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::{CookieMode, DNS_PORT, LogClients, LogFormat, NameServer, Role, VerifyServer, layers, strategy};
 use crate::api::names;
-use crate::apiserver::audit;
+use crate::apiserver::{audit, limits};
 use crate::nameserver::cookie::{Secret, SecretError};
 use crate::nameserver::settings::NSID_OCTETS_MAX;
 use crate::telemetry::Format;

@@ -47,14 +47,22 @@ impl Writer<'_> {
     /// An object may have so many bytes; twice as many if the platform writes it, so that an object of a tenant at the limit
     /// still gets its status. An object that is stored with more may be changed if it does not grow, or if all but its field
     /// sets shrinks: whoever takes a finalizer away becomes one of the managers.
-    fn check_size(&self, name: &str, found: usize, stored: &Value, old: Option<&Live>, part: Part) -> Result<(), ApiError> {
+    fn check_size(
+        &self,
+        name: &str,
+        found: usize,
+        stored: &Value,
+        old: Option<&Live>,
+        part: Part,
+    ) -> Result<(), ApiError> {
         let of_kind = if self.kind.namespaced { self.server.limits().object_bytes } else { CLUSTER_OBJECT_BYTES };
         let old_bytes = old.map_or(0, |old| old.bytes);
         let limit = match part == Part::Status || is_of_platform(self.identity) {
             true => (2 * of_kind).max(old_bytes + of_kind),
             false => of_kind,
         };
-        let shrinks = |old: &Live| found <= old.bytes || content_bytes(stored) < content_bytes(&self.to_stored(old.tree.clone()));
+        let shrinks =
+            |old: &Live| found <= old.bytes || content_bytes(stored) < content_bytes(&self.to_stored(old.tree.clone()));
         match found <= limit || old.is_some_and(shrinks) {
             true => Ok(()),
             false => Err(ApiError::object_too_large(self.kind, name, found, limit)),

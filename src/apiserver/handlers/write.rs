@@ -13,12 +13,13 @@ use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::admit::Admitted;
 use crate::api::identity::Identity;
 use crate::api::names::LabelRules;
-use super::admit::Admitted;
 use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::negotiate::Format;
 use crate::apiserver::object::Object;
+use crate::apiserver::registry::field;
 use crate::apiserver::registry::turnstile::{self, Turnstile};
 use crate::apiserver::registry::{self, Context, Effect, Kind, Operation, Reader, SideWrite, bounds, metadata};
 use crate::apiserver::request::{FieldValidation, Resource, WriteOptions, is_built_in, is_namespace, object_key};
@@ -317,7 +318,7 @@ impl<'a> Writer<'a> {
             apply::track_update(self.kind, Some(old), &mut new, &self.options.manager, subresource, self.now);
         }
         schema::apply_defaults(&self.kind.schema, &mut new);
-        causes.extend(schema::validate(&self.kind.schema, &new));
+        causes.extend(self.schema_faults(old, &new));
         match part {
             Part::Main => {
                 causes.extend(metadata::validate(self.kind, Some(old), &new));
@@ -335,6 +336,18 @@ impl<'a> Writer<'a> {
             () if same(old, &new) => Change::None,
             () => Change::Put(new),
         })
+    }
+
+    /// The faults of a changed object against its schema. What an earlier version stored beyond a maximum may stay.
+    fn schema_faults(&self, old: &Value, new: &Value) -> Vec<Cause> {
+        let mut causes = schema::validate(&self.kind.schema, new);
+        let exceeds = |cause: &Cause| matches!(cause.reason, field::TOO_LONG | field::TOO_MANY);
+        if causes.iter().any(exceeds) {
+            let known = schema::validate(&self.kind.schema, old);
+            let is_known = |cause: &Cause| known.iter().any(|known| exceeds(known) && known.field == cause.field);
+            causes.retain(|cause| !exceeds(cause) || !is_known(cause));
+        }
+        causes
     }
 
     fn prepare_main(&self, old: &Value, mut new: Value) -> Result<(Value, Vec<Cause>), ApiError> {
