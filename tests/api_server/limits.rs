@@ -107,6 +107,7 @@ async fn an_object_that_is_stored_larger_can_be_made_smaller_and_released() {
         let mut large = sized(name, 200_000);
         large["metadata"]["namespace"] = "default".into();
         large["metadata"]["uid"] = name.into();
+        large["status"]["phase"] = "new".into();
         large["metadata"]["finalizers"] = (0..80).map(|number| format!("example.com/f{number}")).collect();
         large["spec"]["tls"] = json!({"termination": "edge", "secretName": "s".repeat(5_000)});
         let key = Key(format!("/signpost.dev/routes/default/{name}").into());

@@ -15,9 +15,6 @@ use crate::apiserver::request::object_key;
 use crate::apiserver::watch_cache::usage::{Reservation, exceeds};
 use crate::apiserver::{engine, object, registry, shares};
 
-/// The most that the served JSON of an object has beyond the stored one: its `resourceVersion`.
-const REVISION_BYTES_MAX: usize = 41;
-
 /// An object that may be committed.
 pub(crate) struct Admitted {
     pub(super) name: String,
@@ -73,7 +70,7 @@ impl Writer<'_> {
         let shelf = self.server.cache.shelf(self.kind);
         let (Some(namespace), Some(usage)) = (self.namespace, &shelf.usage) else { return Ok(None) };
         let Some(quota) = Quota::of(shelf.kind) else { return Ok(None) };
-        let bytes = (found + REVISION_BYTES_MAX).saturating_sub(old.map_or(0, |old| old.bytes + REVISION_BYTES_MAX));
+        let bytes = found.saturating_sub(old.map_or(0, |old| old.bytes));
         let adds = Amount { objects: u64::from(old.is_none()), bytes: bytes as u64 };
         if adds == Amount::default() {
             return Ok(None);

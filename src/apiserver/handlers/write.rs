@@ -51,13 +51,13 @@ pub(crate) struct Live {
     pub(crate) tree: Value,
     /// The revision that wrote it.
     pub(crate) revision: u64,
-    /// The size of its JSON, as served.
+    /// The size of its JSON, as stored.
     pub(crate) bytes: usize,
 }
 
 impl Live {
     fn new(kind: &Kind, object: &Object) -> Live {
-        Live { revision: object.revision, bytes: object.json_len(), tree: respond::as_tree(kind, object) }
+        Live { revision: object.revision, bytes: object.stored_len(), tree: respond::as_tree(kind, object) }
     }
 }
 

@@ -102,7 +102,7 @@ pub fn exceeds(used: Amount, adds: Amount, limit: Amount) -> (bool, bool) {
 }
 
 fn amount(object: &Object) -> Amount {
-    Amount { objects: 1, bytes: object.json_len() as u64 }
+    Amount { objects: 1, bytes: object.stored_len() as u64 }
 }
 
 impl Accounts {
@@ -175,7 +175,7 @@ mod tests {
         // One that is shown counts once, whether its reservation is still there or not.
         let shown = route("a", 7, 100);
         usage.show(&shown, None, false);
-        let used = adding(1, shown.json_len() as u64);
+        let used = adding(1, shown.stored_len() as u64);
         assert_eq!(reserve("d", 0, adding(1, 10)).err(), Some(used.plus(adding(1, 10))));
         drop((a, c));
         // A change that only grows is held to the bytes alone; one that does not grow to nothing.
