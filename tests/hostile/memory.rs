@@ -77,7 +77,7 @@ fn noise(octets: usize, seed: &str) -> String {
 fn large_routes_are_refused() {
     let attack = Attack::begin();
     let path = routes_path("attacker");
-    let (routes, patches) = if is_long() { (2_900, 500) } else { (60, 20) };
+    let (routes, patches) = if is_long() { (2_900, 500) } else { (40, 8) };
     for number in 0..routes {
         let (status, answer) = attack.attacker.send("POST", &path, Some(&route(&format!("r{number}"), 240_000)));
         assert_eq!(status, 413, "{answer}");
@@ -100,6 +100,9 @@ fn large_routes_are_refused() {
 fn a_full_namespace_that_is_rewritten_stays_within_the_bounds() {
     let attack = Attack::begin();
     let path = routes_path("attacker");
+    if !is_long() {
+        attack.platform.admin.ok(&["annotate", "namespace", "attacker", "signpost.dev/max-route-bytes=2Mi"]);
+    }
     let mut made = 0;
     let refusal = loop {
         let (status, answer) = attack.attacker.send("POST", &path, Some(&route(&format!("r{made}"), 62_000)));
@@ -112,7 +115,7 @@ fn a_full_namespace_that_is_rewritten_stays_within_the_bounds() {
     assert_eq!(refusal.0, 403, "{}", refusal.1);
     assert!(refusal.1.contains("exceeded quota: namespace-route-bytes, requested: route-bytes="), "{}", refusal.1);
     assert_eq!(attack.refused("namespace-route-bytes"), 1);
-    let changes = if is_long() { 20_000 } else { 1_500 };
+    let changes = if is_long() { 20_000 } else { 200 };
     for number in 0..changes {
         let patch = json!({"metadata": {"annotations": {"filling": noise(62_000, &format!("change {number}"))}}});
         let (status, answer) = attack.attacker.send("PATCH", &format!("{path}/r{}", number % made), Some(&patch));
@@ -126,9 +129,9 @@ fn a_full_namespace_that_is_rewritten_stays_within_the_bounds() {
 fn a_namespace_full_of_small_routes_stays_within_the_bounds() {
     let attack = Attack::begin();
     let path = routes_path("attacker");
-    let maximum = if is_long() { 10_000 } else { 300 };
+    let maximum = if is_long() { 10_000 } else { 100 };
     if !is_long() {
-        attack.platform.admin.ok(&["annotate", "namespace", "attacker", "signpost.dev/max-routes=300"]);
+        attack.platform.admin.ok(&["annotate", "namespace", "attacker", "signpost.dev/max-routes=100"]);
     }
     for number in 0..maximum {
         let (status, answer) = attack.attacker.send("POST", &path, Some(&route(&format!("r{number}"), 0)));
