@@ -525,6 +525,52 @@ pub static KEYS: &[Key] = &[
                one keep it.",
     },
     Key {
+        name: "object-size",
+        shape: Shape::Text,
+        value_name: "SIZE",
+        default: "64Ki",
+        reloads: false,
+        help: "The most bytes of the stored JSON of an object in a namespace, field sets included, 16Ki to 512Ki. The API refuses a \
+               larger one with 413. The platform's own processes may write twice as much, for the status. A Router, a Zone or \
+               another object without a namespace may have 512Ki.",
+    },
+    Key {
+        name: "namespace-routes",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "10000",
+        reloads: false,
+        help: "The most Routes of a namespace, whether or not they have a Router. The API refuses further ones with 403. The \
+               annotation `signpost.dev/max-routes` of a Namespace sets another number.",
+    },
+    Key {
+        name: "namespace-route-bytes",
+        shape: Shape::Text,
+        value_name: "SIZE",
+        default: "32Mi",
+        reloads: false,
+        help: "The most bytes of the Routes of a namespace together, status and field sets included: a usual Route has 3Ki. The \
+               annotation `signpost.dev/max-route-bytes` of a Namespace sets another number.",
+    },
+    Key {
+        name: "namespace-events",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "5000",
+        reloads: false,
+        help: "The most Events of a namespace. The platform's own processes may write twice as many, and drop further ones. The \
+               annotation `signpost.dev/max-events` of a Namespace sets another number.",
+    },
+    Key {
+        name: "namespace-event-bytes",
+        shape: Shape::Text,
+        value_name: "SIZE",
+        default: "8Mi",
+        reloads: false,
+        help: "The most bytes of the Events of a namespace together. The platform's own processes may write twice as much. The \
+               annotation `signpost.dev/max-event-bytes` of a Namespace sets another number.",
+    },
+    Key {
         name: "server-id",
         shape: Shape::Text,
         value_name: "TEXT",

@@ -22,6 +22,7 @@ use std::time::Duration;
 use crate::api::names::LabelRules;
 use crate::apiserver::audit;
 use crate::apiserver::auth::jwt::IssuerSettings;
+use crate::apiserver::limits::Limits;
 use crate::nameserver::cookie::Secret;
 use crate::nameserver::rrl::RateLimit;
 use crate::scheduler::chooser::Chooser;
@@ -288,6 +289,8 @@ pub struct Settings {
     pub host_reservation: Duration,
     /// `reserved-labels` and `tenant-subdomains`.
     pub label_rules: LabelRules,
+    /// `object-size` to `namespace-event-bytes`.
+    pub limits: Limits,
     /// `server-id`, if one was given.
     pub server_id: Option<String>,
     /// `server-version`, if one was given.

@@ -7,7 +7,7 @@ use super::layers::{Given, Layer};
 use super::value::{
     api_name, api_silence, audit_policy, cookie_mode, cookie_secret, duration, label, lame_duck, limit_mode,
     listen_address, log_format, log_level, metrics_zones, name_server, number, one_in, path, query_log_clients,
-    query_log_format, role, server_address, server_text, service, switch, timeout, trace_endpoint, verify_server,
+    query_log_format, role, server_address, server_text, service, size, switch, timeout, trace_endpoint, verify_server,
     workers, zone_name,
 };
 use super::{
@@ -15,6 +15,7 @@ use super::{
 };
 use crate::api::names::{LabelRules, RESERVED_LABELS};
 use crate::apiserver::audit;
+use crate::apiserver::limits::{Amount, CLUSTER_OBJECT_BYTES, Limits};
 use crate::controller::live::proofs::SERVERS_MAX;
 use crate::nameserver::prefix::PrefixError;
 use crate::nameserver::rrl::RateLimit;
@@ -26,6 +27,10 @@ const RESOLVERS_MAX: usize = 8;
 const COOKIE_SECRETS_MAX: usize = 4;
 /// Most prefixes without rate limit: each is looked at for every answer over it.
 const EXEMPT_MAX: usize = 256;
+
+/// The greatest quotas: nobody has so much, and twice as much is still a number.
+const COUNT_MAX: u64 = 1_000_000_000;
+const SIZE_MAX: u64 = 1 << 40;
 
 /// What the texts mean.
 pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
@@ -94,6 +99,18 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
         label_rules: LabelRules {
             reserved: reader.list("reserved-labels", &RESERVED_LABELS, label),
             tenant_subdomains: reader.one("tenant-subdomains", "on", switch),
+        },
+        limits: Limits {
+            object_bytes: reader.one("object-size", "64Ki", |text| size(text, 16 << 10..=CLUSTER_OBJECT_BYTES as u64))
+                as usize,
+            routes: Amount {
+                objects: reader.one("namespace-routes", "10000", |text| number(text, 0..=COUNT_MAX)),
+                bytes: reader.one("namespace-route-bytes", "32Mi", |text| size(text, 0..=SIZE_MAX)),
+            },
+            events: Amount {
+                objects: reader.one("namespace-events", "5000", |text| number(text, 0..=COUNT_MAX)),
+                bytes: reader.one("namespace-event-bytes", "8Mi", |text| size(text, 0..=SIZE_MAX)),
+            },
         },
         server_id: reader.optional("server-id", server_text),
         server_version: reader.optional("server-version", server_text),

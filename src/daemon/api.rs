@@ -19,6 +19,7 @@ use crate::api::identity::Identity;
 use crate::api::v1alpha1::router::Router;
 use crate::apiserver::audit::Audit;
 use crate::apiserver::audit::log::Log;
+use crate::apiserver::limits::Refusals;
 use crate::apiserver::{self, ApiServer};
 use crate::client;
 use crate::compiler;
@@ -70,6 +71,7 @@ impl Api {
             server.audit_to(audit.clone());
         }
         server.know_platform(known_platform(settings));
+        server.limit_to(settings.limits);
         let stop = tasks.stop_token();
         let running = server.clone();
         tasks.spawn("API server", async move { running.run(stop).await });
@@ -99,6 +101,11 @@ impl Api {
     /// Who gets in, and how.
     pub fn access(&self) -> &Access {
         &self.access
+    }
+
+    /// The requests that its limits refused.
+    pub fn refusals(&self) -> &Arc<Refusals> {
+        self.server.refusals()
     }
 
     /// Its audit log, if it keeps one.

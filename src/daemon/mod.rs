@@ -55,6 +55,7 @@ use crate::api::identity::{
 };
 use crate::api::v1alpha1::zone::ZonePlatform;
 use crate::apiserver::audit::metrics::AuditMetrics;
+use crate::apiserver::limits::LimitMetrics;
 use crate::client::metrics::MirrorMetrics;
 use crate::client::reflector::Mirrors;
 use crate::config::{self, AdminTls, Places, Role, Settings};
@@ -277,6 +278,9 @@ impl Process {
             (None, Some(path)) => Some(client::unproven_from_kubeconfig(path, settings.api_silence).await?),
             (None, None) => None,
         });
+        if let Some(api) = &api {
+            admin.metrics.collect(LimitMetrics(api.refusals().clone()));
+        }
         if let Some(audit) = api.as_ref().and_then(Api::audit) {
             admin.metrics.collect(AuditMetrics(audit.clone()));
         }
