@@ -317,7 +317,8 @@ pub(super) fn reachable(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Runs what `start` makes whenever this process leads, and stops it when it no longer does, until `stop` fires.
+/// Runs what `start` makes whenever this process leads, and stops it when it no longer does, until `stop` fires. Returns
+/// before that only if what runs, or the election, ended by itself: a process that leads and does nothing is of no use.
 async fn while_leading<F: Future<Output = ()> + Send + 'static>(
     mut leadership: watch::Receiver<Leadership>,
     stop: CancellationToken,
@@ -331,7 +332,8 @@ async fn while_leading<F: Future<Output = ()> + Send + 'static>(
             loop {
                 tokio::select! {
                     () = stop.cancelled() => break,
-                    _ = &mut running => break,
+                    // Its panic has been told.
+                    _ = &mut running => return,
                     changed = leadership.changed() => {
                         if changed.is_err() || leadership.borrow_and_update().term().is_none() {
                             break;
@@ -349,7 +351,7 @@ async fn while_leading<F: Future<Output = ()> + Send + 'static>(
             () = stop.cancelled() => return,
             changed = leadership.changed() => {
                 if changed.is_err() {
-                    return stop.cancelled().await;
+                    return;
                 }
             }
         }
@@ -359,6 +361,18 @@ async fn while_leading<F: Future<Output = ()> + Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_loop_that_ends_while_it_leads_ends_the_task() {
+        let (lead, leadership) = watch::channel(Leadership::Leader(lease::Term::unlimited()));
+        let stop = CancellationToken::new();
+        let limit = std::time::Duration::from_secs(60);
+        let panicking = while_leading(leadership.clone(), stop.clone(), |_| async { panic!("a fault of its own") });
+        tokio::time::timeout(limit, panicking).await.expect("it returns");
+        let running = tokio::spawn(while_leading(leadership, stop, |term| async move { term.cancelled().await }));
+        drop(lead);
+        tokio::time::timeout(limit, running).await.expect("without an election it returns").expect("no panic");
+    }
 
     #[test]
     fn resolvers_of_the_system() {
