@@ -37,7 +37,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // It keeps up with the folder of zone files, which is read by `zonefile`.
     (
         "controller",
-        &["api", "client", "compiler", "zone", "zonefile", "transfer", "inquiry", "wire", "clock", "ending", "telemetry"],
+        &[
+            "api",
+            "client",
+            "compiler",
+            "zone",
+            "zonefile",
+            "transfer",
+            "inquiry",
+            "wire",
+            "clock",
+            "ending",
+            "telemetry",
+        ],
     ),
     ("agent", &["api", "client", "clock", "telemetry"]),
     ("admin", &["api", "client", "zone", "httpd", "clock", "telemetry"]),

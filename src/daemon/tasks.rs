@@ -40,7 +40,10 @@ impl Tasks {
         name: impl Into<String>,
         task: impl Future<Output = Result<(), E>> + Send + 'static,
     ) {
-        self.add(name, async move { task.await.map_or_else(|error| format!("failed: {error}"), |()| "ended".to_owned()) });
+        self.add(
+            name,
+            async move { task.await.map_or_else(|error| format!("failed: {error}"), |()| "ended".to_owned()) },
+        );
     }
 
     /// Watches what runs elsewhere, such as a thread: `ended` tells why it ended when it does so by itself.

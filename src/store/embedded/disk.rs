@@ -32,7 +32,11 @@ pub(in crate::store) struct Disk {
 /// # Errors
 ///
 /// What the system says; among others if it could not write the file back.
-pub(in crate::store) fn open(path: &Path, before_sync: fn() -> io::Result<()>, sync_error: SyncError) -> Result<Disk, redb::Error> {
+pub(in crate::store) fn open(
+    path: &Path,
+    before_sync: fn() -> io::Result<()>,
+    sync_error: SyncError,
+) -> Result<Disk, redb::Error> {
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
     // What is not written yet is written, the rest is forgotten.
     file.sync_data().inspect_err(|error| note(&sync_error, error))?;

@@ -10,6 +10,7 @@ pub(super) mod tables;
 mod writer;
 
 use std::fs::{File, TryLockError};
+use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -17,7 +18,6 @@ use std::sync::mpsc;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
-use std::io;
 
 use futures::Stream;
 use redb::{Database, ReadableDatabase};
@@ -27,10 +27,10 @@ use self::disk::{Disk, SyncError};
 use self::tables::Reader;
 use self::writer::{Job, Writer};
 use super::feed::{self, Committed, Feed, History};
-use crate::ending::Ending;
 use super::{
     EXPIRING_MAX, Error, Event, HISTORY_REVISIONS_MIN, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn,
 };
+use crate::ending::Ending;
 
 /// The format of the file that this version writes, and the newest it reads.
 pub const FORMAT: u64 = 1;
