@@ -317,7 +317,8 @@ pub(super) fn reachable(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Runs what `start` makes whenever this process leads, and stops it when it no longer does, until `stop` fires.
+/// Runs what `start` makes whenever this process leads, and stops it when it no longer does, until `stop` fires. Returns
+/// before that only if what runs ended by itself: a process that leads and does nothing is of no use.
 async fn while_leading<F: Future<Output = ()> + Send + 'static>(
     mut leadership: watch::Receiver<Leadership>,
     stop: CancellationToken,
@@ -331,7 +332,8 @@ async fn while_leading<F: Future<Output = ()> + Send + 'static>(
             loop {
                 tokio::select! {
                     () = stop.cancelled() => break,
-                    _ = &mut running => break,
+                    // Its panic has been told.
+                    _ = &mut running => return,
                     changed = leadership.changed() => {
                         if changed.is_err() || leadership.borrow_and_update().term().is_none() {
                             break;
@@ -359,6 +361,14 @@ async fn while_leading<F: Future<Output = ()> + Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_loop_that_ends_while_it_leads_ends_the_task() {
+        let (_lead, leadership) = watch::channel(Leadership::Leader(lease::Term::unlimited()));
+        let panicking = while_leading(leadership, CancellationToken::new(), |_| async { panic!("a fault of its own") });
+        let limit = std::time::Duration::from_secs(60);
+        tokio::time::timeout(limit, panicking).await.expect("it returns");
+    }
 
     #[test]
     fn resolvers_of_the_system() {
