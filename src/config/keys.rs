@@ -171,9 +171,9 @@ pub static KEYS: &[Key] = &[
         value_name: "NAME",
         default: "none",
         reloads: false,
-        help: "A further host name or address by which browsers and Prometheus reach the admin endpoints, for the certificate \
-               of `admin-tls`. localhost, the loopback addresses, the addresses listened on and this host's name are in it \
-               anyway.",
+        help: "A further host name or address by which browsers and Prometheus reach the admin endpoints. They answer requests \
+               for other names with status 421, health checks excepted; the certificate of `admin-tls` is valid for it. \
+               localhost, IP addresses, this host's name, and the names in the certificate are accepted without it.",
     },
     Key {
         name: "admin-tls-certificate",
