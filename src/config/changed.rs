@@ -37,6 +37,7 @@ pub fn keys(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'static 
         "verify-hosts" => old.verify.hosts != new.verify.hosts,
         "verify-hosts-interval" => old.verify.hosts_interval != new.verify.hosts_interval,
         "verify-hosts-grace" => old.verify.hosts_grace != new.verify.hosts_grace,
+        "verify-hosts-private-addresses" => old.verify.hosts_private != new.verify.hosts_private,
         "verify-resolver" => old.verify.resolvers != new.verify.resolvers,
         "strategy" => old.strategy != new.strategy,
         "webhook-url" => old.webhook.url != new.webhook.url,

@@ -387,13 +387,21 @@ pub static KEYS: &[Key] = &[
         help: "How long a host stays admitted after its record was found last.",
     },
     Key {
+        name: "verify-hosts-private-addresses",
+        shape: Shape::Text,
+        value_name: "SWITCH",
+        default: "off",
+        reloads: false,
+        help: "`on`: for `verify-hosts`, name servers are queried at private addresses and at those of this machine as well. The \
+               owners of hosts choose these addresses, so turn it on only where they may reach that network anyway.",
+    },
+    Key {
         name: "verify-resolver",
         shape: WORDS,
         value_name: "ADDR[:PORT]",
         default: "those of /etc/resolv.conf",
         reloads: false,
-        help: "Resolver that finds the name servers of hosts, for `verify-hosts`; at most 8, asked in this order. With one at a \
-               loopback address given here, name servers at such addresses are asked as well.",
+        help: "Resolver that finds the name servers of hosts, for `verify-hosts`; at most 8, queried in this order.",
     },
     Key {
         name: "strategy",

@@ -188,6 +188,8 @@ pub struct Verify {
     pub hosts_interval: Duration,
     /// `verify-hosts-grace`.
     pub hosts_grace: Duration,
+    /// `verify-hosts-private-addresses`.
+    pub hosts_private: bool,
     /// `verify-resolver`; empty: those of the system.
     pub resolvers: Vec<SocketAddr>,
 }

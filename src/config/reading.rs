@@ -75,6 +75,7 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
             hosts: reader.one("verify-hosts", "off", switch),
             hosts_interval: reader.one("verify-hosts-interval", "1h", timeout),
             hosts_grace: reader.one("verify-hosts-grace", "7d", duration),
+            hosts_private: reader.one("verify-hosts-private-addresses", "off", switch),
             resolvers: reader.at_most("verify-resolver", RESOLVERS_MAX, server_address),
         },
         strategy: reader.one("strategy", "round-robin", strategy::strategy),

@@ -10,6 +10,8 @@ mod cpu;
 mod memory;
 mod names;
 mod privilege;
+mod rebinding;
+mod streams;
 mod support;
 
 #[path = "../e2e/server.rs"]
