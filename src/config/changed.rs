@@ -43,6 +43,8 @@ pub fn keys(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'static 
         "webhook-url" => old.webhook.url != new.webhook.url,
         "webhook-timeout" => old.webhook.timeout != new.webhook.timeout,
         "webhook-ca" => old.webhook.ca != new.webhook.ca,
+        "webhook-token-file" => old.webhook.token != new.webhook.token,
+        "webhook-allow-http" => old.webhook.allow_http != new.webhook.allow_http,
         "webhook-fallback" => old.webhook.fallback != new.webhook.fallback,
         "drain-rate" => old.drain_rate != new.drain_rate,
         "trail-minimum" => old.trail_minimum != new.trail_minimum,

@@ -419,8 +419,9 @@ pub static KEYS: &[Key] = &[
         value_name: "URL",
         default: "none",
         reloads: true,
-        help: "Endpoint of your own, `https` or `http`, that the strategy `webhook` asks which Router a route shall have; see \
-               docs/scheduling.md for what it is asked and answers.",
+        help: "Endpoint of your own that the strategy `webhook` asks which Router a route shall have; see docs/scheduling.md for \
+               what it is asked and answers. `https`, or `http` at a loopback address; for other addresses see \
+               `webhook-allow-http`.",
     },
     Key {
         name: "webhook-timeout",
@@ -438,6 +439,24 @@ pub static KEYS: &[Key] = &[
         reloads: true,
         help: "Authorities in PEM to trust for `webhook-url` instead of those of the system, or the very certificate that it shows. \
                SIGHUP reads it again.",
+    },
+    Key {
+        name: "webhook-token-file",
+        shape: Shape::Path,
+        value_name: "FILE",
+        default: "none",
+        reloads: true,
+        help: "File of a token that each question to `webhook-url` carries, as `Authorization: Bearer TOKEN`. It is read for each \
+               question, so a new token needs no reload.",
+    },
+    Key {
+        name: "webhook-allow-http",
+        shape: Shape::Text,
+        value_name: "SWITCH",
+        default: "off",
+        reloads: true,
+        help: "`on`: `webhook-url` may be plain `http` at another machine. Others on the network can then read the questions and \
+               the token, and give answers of their own.",
     },
     Key {
         name: "webhook-fallback",

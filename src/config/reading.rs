@@ -83,6 +83,8 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
             url: reader.optional("webhook-url", strategy::url),
             timeout: reader.one("webhook-timeout", "2s", timeout),
             ca: reader.optional("webhook-ca", path),
+            token: reader.optional("webhook-token-file", path),
+            allow_http: reader.one("webhook-allow-http", "off", switch),
             fallback: reader.one("webhook-fallback", "round-robin", strategy::fallback),
         },
         drain_rate: reader.one("drain-rate", "10", |text| number(text, 1..=10_000)),
@@ -146,6 +148,14 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
     if settings.strategy == Strategy::Webhook && !given("webhook-url") {
         let text = "\"strategy\" is \"webhook\": give \"webhook-url\" as well".to_owned();
         reader.errors.push(Error::Together(text));
+    }
+    if let Some(url) = &settings.webhook.url
+        && !settings.webhook.allow_http
+        && strategy::is_readable_on_its_way(url)
+    {
+        let text = "\"webhook-url\" is plain http to another machine, where others can read and change it: use https, or \
+                    set \"webhook-allow-http\" to \"on\"";
+        reader.errors.push(Error::Together(text.to_owned()));
     }
     let mut issuers: Vec<&str> = settings.jwt_issuers.iter().map(|one| one.issuer.as_str()).collect();
     issuers.sort_unstable();

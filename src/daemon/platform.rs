@@ -53,7 +53,7 @@ pub async fn check_chooser(chooser: &Chooser) {
     if let Chooser::Webhook(settings) = chooser
         && let Err(error) = webhook::check(settings).await
     {
-        tracing::error!("webhook-ca: {error}: until it is mended {} places the routes", settings.fallback);
+        tracing::error!("{error}: until it is mended {} places the routes", settings.fallback);
     }
 }
 
