@@ -835,7 +835,8 @@ pub static KEYS: &[Key] = &[
         value_name: "N",
         default: "4",
         reloads: false,
-        help: "How many files of the audit log are kept, the newest included, 1 to 1000.",
+        help: "How many files of the audit log are kept, the newest included, 1 to 1000. In the oldest one each user has an equal \
+               share, so that one user cannot push the events of others out.",
     },
     Key {
         name: "trace-endpoint",

@@ -36,7 +36,8 @@ pub(super) fn url(text: &str) -> Result<String, String> {
 pub(super) fn is_readable_on_its_way(url: &str) -> bool {
     let Ok(url) = url.parse::<http::Uri>() else { return false };
     let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let is_here = host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    let is_here =
+        host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
     url.scheme() == Some(&http::uri::Scheme::HTTP) && !is_here
 }
 

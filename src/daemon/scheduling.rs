@@ -292,7 +292,12 @@ fn authorities(config: &config::Settings) -> Authorities {
             tracing::warn!("verify-hosts is on, and {SYSTEM_RESOLVERS} names no resolver: give verify-resolver");
         }
     }
-    Authorities { resolvers, port: config::DNS_PORT, patience: config.verify.timeout, private: config.verify.hosts_private }
+    Authorities {
+        resolvers,
+        port: config::DNS_PORT,
+        patience: config.verify.timeout,
+        private: config.verify.hosts_private,
+    }
 }
 
 /// Where the system lists its resolvers.

@@ -20,7 +20,10 @@ struct Placer {
 impl Placer {
     fn start(token: &Path) -> Placer {
         let mut command = Command::new("python3");
-        command.arg(root().join("examples/webhook/placer.py")).args(["--listen", "127.0.0.1:0", "--token-file"]).arg(token);
+        command
+            .arg(root().join("examples/webhook/placer.py"))
+            .args(["--listen", "127.0.0.1:0", "--token-file"])
+            .arg(token);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("python3 runs the example");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("was piped")).read_line(&mut line).expect("it says where it listens");
@@ -86,7 +89,8 @@ fn a_webhook_chooses_until_it_is_gone_and_another_strategy_after_a_reload() {
     std::fs::write(&token, "first-token\n").expect("written");
     let placer = Placer::start(&token);
     let write = |text: &str| std::fs::write(&config, text).expect("written");
-    let by_webhook = format!("strategy = \"webhook\"\nwebhook-url = \"{}\"\nwebhook-fallback = \"least-routes\"\n", placer.url);
+    let by_webhook =
+        format!("strategy = \"webhook\"\nwebhook-url = \"{}\"\nwebhook-fallback = \"least-routes\"\n", placer.url);
     write(&format!("{by_webhook}webhook-token-file = \"placer.token\"\n"));
     let arguments = ["--data-dir", data.path(), "--config", config.to_str().expect("UTF-8")];
     let server = Server::start(Ports::free(), &arguments);

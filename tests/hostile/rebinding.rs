@@ -15,7 +15,8 @@ fn exchange(server: SocketAddr, head: &str) -> (u16, String) {
     (answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status"), answer)
 }
 
-const PATHS: &[&str] = &["/", "/metrics", "/unbound-names", "/dashboard/", "/dashboard/session", "/dashboard/data/samples"];
+const PATHS: &[&str] =
+    &["/", "/metrics", "/unbound-names", "/dashboard/", "/dashboard/session", "/dashboard/data/samples"];
 
 #[test]
 fn the_admin_endpoint_answers_to_its_own_names() {
@@ -62,7 +63,8 @@ fn names_in_the_certificate_are_its_own() {
     let (data, zones) = (DataDir::new(), root().join("zones"));
     let key = rcgen::KeyPair::generate().expect("a key");
     let names = ["127.0.0.1", "ops.example.com", "*.wild.example"].map(str::to_owned);
-    let certificate = rcgen::CertificateParams::new(names).expect("parameters").self_signed(&key).expect("a certificate");
+    let certificate =
+        rcgen::CertificateParams::new(names).expect("parameters").self_signed(&key).expect("a certificate");
     let (crt, private) = (data.join("tls.crt"), data.join("tls.key"));
     std::fs::write(&crt, certificate.pem()).expect("written");
     std::fs::write(&private, key.serialize_pem()).expect("written");

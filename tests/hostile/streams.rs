@@ -103,6 +103,12 @@ async fn tcp(client: [u8; 4], server: SocketAddr) -> std::io::Result<TcpStream> 
     socket.connect(server).await
 }
 
+/// Waits until the server has closed each of these connections.
+fn until_closed(attackers: Vec<Attacker>) {
+    let ended = join_all(attackers.into_iter().map(|attacker| attacker.ended));
+    RUNTIME.block_on(async { tokio::time::timeout(PATIENCE, ended).await }).expect("each connection is closed");
+}
+
 fn count(answers: &[Answer], status: u16) -> usize {
     answers.iter().flatten().filter(|answer| answer.status() == status).count()
 }
@@ -120,7 +126,7 @@ async fn read(mut response: Response<RecvStream>) -> Result<usize, h2::Error> {
 
 #[test]
 fn streams_without_a_window_are_bounded_and_end() {
-    let connections = if is_long() { 40 } else { 8 };
+    let connections = if is_long() { 40 } else { 16 };
     let platform = Platform::start(&[]);
     let bystander = platform.bystander();
     let page = http_get(platform.ports.admin, "/metrics").expect("it answers").1.len();
@@ -133,13 +139,16 @@ fn streams_without_a_window_are_bounded_and_end() {
     }
     let (answered, refused) = (count(&answers, 200), count(&answers, 503));
     let grown = platform.resident_mib().saturating_sub(before);
-    println!("{} streams, {answered} answered, {refused} refused, pages of {page} octets, {grown} MiB more", answers.len());
+    println!(
+        "{} streams, {answered} answered, {refused} refused, pages of {page} octets, {grown} MiB more",
+        answers.len()
+    );
     assert_eq!(answered + refused, answers.len());
+    assert!(refused > 0, "more than all may have");
     assert!(answered * page / 2 < ALL_OCTETS, "{answered} pages of some {page} octets are in flight");
     assert!(grown < 256, "{grown} MiB more");
     // The eighth response that stands still ends its connection.
-    let ended = attackers.into_iter().map(|attacker| attacker.ended);
-    RUNTIME.block_on(tokio::time::timeout(PATIENCE, join_all(ended))).expect("each connection is closed");
+    until_closed(attackers);
     let closed = "signpost_http_connections_closed_total{server=\"admin\",reason=\"stalled\"}";
     assert_eq!(metric(&platform, closed), u64::from(connections));
     drop(answers);
@@ -197,8 +206,7 @@ fn a_list_that_is_not_read_holds_its_users_share_alone() {
     assert_eq!((answered, refused), (128, answers.len() - 128), "a sixteenth of all requests");
     assert!(grown < 256, "{grown} MiB more");
     assert_eq!(attacker.send("GET", &routes_path("attacker"), None).0, 429);
-    let ended = attackers.into_iter().map(|attacker| attacker.ended);
-    RUNTIME.block_on(tokio::time::timeout(PATIENCE, join_all(ended))).expect("each connection is closed");
+    until_closed(attackers);
     drop(answers);
     assert_eq!(attacker.send("GET", &routes_path("attacker"), None).0, 200, "the shares are free again");
     println!("{:?}", bystander.was_served_within(Duration::from_secs(20)));
@@ -281,5 +289,5 @@ fn an_idle_connection_gets_a_goaway() {
         let length = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);
         rest = &after[5 + length..];
     }
-    assert_eq!(types.last(), Some(&7), "GOAWAY (RFC 9113 §6.8) is the last frame: {types:?}");
+    assert!(types.contains(&7), "a GOAWAY (RFC 9113 §6.8): {types:?}");
 }

@@ -55,7 +55,8 @@ impl Endpoint {
             let (questions, reply) = (Arc::clone(&questions), Arc::clone(&reply));
             let wanted = wanted.lock().expect("no holder panics").clone().map(|token| format!("Bearer {token}"));
             async move {
-                let shown = request.headers().get("authorization").map(|value| value.to_str().expect("text").to_owned());
+                let shown =
+                    request.headers().get("authorization").map(|value| value.to_str().expect("text").to_owned());
                 if wanted.is_some() && shown != wanted {
                     return answer(Reply::Raw(401, String::new())).await;
                 }
@@ -343,7 +344,12 @@ async fn it_is_shown_the_token_of_a_file_as_the_file_is_now() {
     let running = start_choosing(&api, &with_token);
     for (count, (wanted, held, strategy, part)) in [
         ("one", Some("one\n"), "webhook", "webhook chose shard2"),
-        ("two", Some("one\n"), "least-routes", "answered 401 Unauthorized: it does not accept the token in webhook-token-file"),
+        (
+            "two",
+            Some("one\n"),
+            "least-routes",
+            "answered 401 Unauthorized: it does not accept the token in webhook-token-file",
+        ),
         ("two", Some("  two"), "webhook", "webhook chose shard2"),
         ("two", Some("two three"), "least-routes", "webhook-token-file: it must hold one token"),
         ("two", Some("\n"), "least-routes", "webhook-token-file: it must hold one token"),

@@ -203,7 +203,11 @@ mod tests {
         let found = ask_all("_x.www.shop.example.", &authority, true, PATIENCE).await;
         assert_eq!(found, Ok(vec![Ok(vec!["one".to_owned(), "two".to_owned()])]));
         for (asked, private, complaint) in [
-            ("_x.www.shop.example.", false, "no name server of _x.www.shop.example has a public address: ns.host.example (127.0.0.1) is not queried"),
+            (
+                "_x.www.shop.example.",
+                false,
+                "no name server of _x.www.shop.example has a public address: ns.host.example (127.0.0.1) is not queried",
+            ),
             ("_x.www.other.example.", true, "no zone of _x.www.other.example has name servers"),
             ("_x.www.broken.example.", true, "cannot resolve _x.www.broken.example NS"),
         ] {

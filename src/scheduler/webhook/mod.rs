@@ -185,7 +185,9 @@ async fn authorization(token: Option<&Path>) -> Result<Option<HeaderValue>, Stri
     let octets = read.await.map_err(|error| format!("webhook-token-file: {error}"))?;
     let token = octets.trim_ascii();
     if token.is_empty() || octets.len() > TOKEN_OCTETS_MAX || !token.iter().all(u8::is_ascii_graphic) {
-        return Err("webhook-token-file: it must hold one token of printable ASCII characters and nothing else".to_owned());
+        return Err(
+            "webhook-token-file: it must hold one token of printable ASCII characters and nothing else".to_owned()
+        );
     }
     let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat())
         .map_err(|error| format!("webhook-token-file: {error}"))?;
