@@ -540,7 +540,7 @@ pub static KEYS: &[Key] = &[
         reloads: false,
         help: "Labels that no Route gets, instead of the default list; `routes` is always one of them. The API refuses them as a \
                `subdomain`; a Route whose namespace and name make one gets a label with a hash. The API servers and the \
-               schedulers need the same list.",
+               schedulers need the same list, at most 1000 labels.",
     },
     Key {
         name: "tenant-subdomains",

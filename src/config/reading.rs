@@ -21,6 +21,8 @@ use crate::nameserver::rrl::RateLimit;
 
 /// Most resolvers that are asked one after the other.
 const RESOLVERS_MAX: usize = 8;
+/// Reserved labels; the Zone of the platform lists them.
+const RESERVED_LABELS_MAX: usize = 1_000;
 /// Most secrets of cookies: the one of now, and those before and after it, with room for a slow change. A bad cookie costs a
 /// hash for each.
 const COOKIE_SECRETS_MAX: usize = 4;
@@ -95,7 +97,7 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
         name_quarantine_max: reader.one("name-quarantine-max", "10000", |text| number(text, 1..=1_000_000)),
         host_reservation: reader.one("host-reservation", "10m", duration),
         label_rules: LabelRules {
-            reserved: reader.list("reserved-labels", &RESERVED_LABELS, label),
+            reserved: reader.bounded("reserved-labels", &RESERVED_LABELS, RESERVED_LABELS_MAX, label),
             tenant_subdomains: reader.one("tenant-subdomains", "on", switch),
         },
         server_id: reader.optional("server-id", server_text),
@@ -253,7 +255,18 @@ impl Reader<'_> {
 
     /// A list that is empty by default, and not longer than `count`.
     fn at_most<T>(&mut self, key: &'static str, count: usize, parse: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
-        let list = self.list(key, &[], parse);
+        self.bounded(key, &[], count, parse)
+    }
+
+    /// A list that is not longer than `count`.
+    fn bounded<T>(
+        &mut self,
+        key: &'static str,
+        default: &[&str],
+        count: usize,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Vec<T> {
+        let list = self.list(key, default, parse);
         if let Some(given) = self.layer.get(key).filter(|_| list.len() > count) {
             let found = format!("{} values", list.len());
             self.errors.push(value_error(key, given, &found, format!("there may be {count} at most")));

@@ -45,6 +45,7 @@ pub fn told(settings: &Settings, platform: &compiler::Settings, asked: &[SocketA
         trail_minimum_seconds: seconds(settings.trail_minimum),
         trail_quiet_seconds: seconds(settings.trail_quiet.unwrap_or_default()),
         name_quarantine_max: Some(settings.name_quarantine_max),
+        reserved_labels: Some(settings.label_rules.reserved.clone()),
     }
 }
 
