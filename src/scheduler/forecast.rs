@@ -217,8 +217,7 @@ impl Forecast {
         let tried = if host_is_own { 1 } else { usize::MAX };
         let now = Timestamp::now();
         let subdomain = route.subdomain.as_deref();
-        let is_refused =
-            is_label_refused(&self.label_rules, key, subdomain, |name| self.namespaces.contains_key(name));
+        let is_refused = is_label_refused(&self.label_rules, key, subdomain, |name| self.namespaces.contains_key(name));
         for label in labels(namespace, &key.name, subdomain, is_refused).into_iter().take(tried) {
             let label = label.to_ascii_lowercase();
             match self.kept.get(&label) {

@@ -7,6 +7,7 @@
 
 mod connections;
 mod cpu;
+mod leaks;
 mod memory;
 mod names;
 mod privilege;

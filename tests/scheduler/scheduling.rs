@@ -784,7 +784,7 @@ async fn an_overlap_that_only_the_api_knows_is_tried_again_and_waited_for_when_i
     until("it says so", || says("www.shop.example overlaps a host that a route of another namespace holds")).await;
     claim["metadata"]["labels"] = json!({"signpost.dev/claim": "host"});
     api.put("nameclaims", claim.clone());
-    until("it is known why", || says("is below *.shop.example, which a route of another namespace holds")).await;
+    until("it is known why", || says("is below a wildcard that a route of another namespace holds")).await;
     claim["spec"]["releasedAt"] = json!("2025-01-01T00:01:00Z");
     api.put("nameclaims", claim);
     until("it is placed when that is let go", || is_placed(&api, "ns", "app")).await;
@@ -826,7 +826,7 @@ async fn a_host_that_is_let_go_passes_those_that_cannot_have_it() {
     end(&api, "a", "holder");
     until("the first that can have it takes over", || is_placed(&api, "a", "young")).await;
     let told = refusal(&api, "b", "old").expect("it is kept out");
-    assert_eq!(told, "www.shop.example is below *.shop.example, which a route of another namespace holds");
+    assert_eq!(told, "www.shop.example is below a wildcard that a route of another namespace holds");
     // Without the wildcard it waits for the host itself again, and gets it before those that came later.
     end(&api, "a", "all");
     until("it is told what is so", || {

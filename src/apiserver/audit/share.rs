@@ -117,7 +117,9 @@ mod tests {
     }
 
     fn event(user: &str, number: usize) -> String {
-        format!("{{\"kind\":\"Event\",\"user\":{{\"groups\":[],\"username\":\"{user}\"}},\"auditID\":\"{number:06}\"}}\n")
+        format!(
+            "{{\"kind\":\"Event\",\"user\":{{\"groups\":[],\"username\":\"{user}\"}},\"auditID\":\"{number:06}\"}}\n"
+        )
     }
 
     #[test]
