@@ -55,6 +55,11 @@ impl Hosts {
     fn accepts(&self, authority: &str) -> bool {
         let Ok(authority) = authority.parse::<Authority>() else { return false };
         let host = authority.host();
+        let port = authority.port().map(|port| format!(":{port}")).unwrap_or_default();
+        // Nothing else belongs there: neither a user nor further characters behind an address.
+        if authority.as_str() != format!("{host}{port}") {
+            return false;
+        }
         let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         if literal.parse::<IpAddr>().is_ok() {
             return true;
@@ -125,6 +130,8 @@ mod tests {
             "evil.example/signpost.example.com",
             "localhost evil.example",
             "[::1].evil.example",
+            "localhost@evil.example",
+            "evil.example@localhost",
             "2130706433.evil.example",
         ] {
             assert!(!hosts.accepts(refused), "{refused}");

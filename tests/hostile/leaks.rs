@@ -253,7 +253,7 @@ fn nothing_that_a_tenant_may_read_names_an_object_of_another() {
         assert!(!answer.to_lowercase().contains(MARKER), "a tenant reads of another's object: {answer}");
     }
 
-    // Operators find who it is (docs/security.md).
+    // Operators find who it is (docs/conditions.md).
     let claims = platform.admin.ok(&["get", "nameclaims", "-o", "wide"]);
     for value in ["held.secret.example", "*.wild.example", "gone.example", "hush", "former"] {
         let is_told = |line: &str| line.contains(value) && line.contains(MARKER);

@@ -339,7 +339,7 @@ fn a_shard_that_stays_old_is_proven_by_its_answers() {
     world.proofs.take_brakes([("routers-1".to_owned(), BrakeKind::Router)].into());
     assert_eq!(world.proofs.pop_changed_shard(), Some(apex.clone()));
     let (is_true, reason, message) = zone(&world).expect("it is known");
-    assert!(is_true && reason == "Published" && message.contains("Brake routers-1"), "{reason} {message}");
+    assert!(is_true && reason == "Published" && message.contains("while a Brake holds back"), "{reason} {message}");
     world.run(PATIENCE * 3, stays(false));
     assert_eq!(world.reason("app"), Some("BrakeHeld"));
     assert_eq!(zone(&world).map(|(is_true, reason, _)| (is_true, reason)), Some((false, "BrakeHeld")));
