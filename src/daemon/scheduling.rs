@@ -285,7 +285,6 @@ fn servers_to_ask(config: &config::Settings, platform: &compiler::Settings, list
 /// How the name servers of hosts are found and asked.
 fn authorities(config: &config::Settings) -> Authorities {
     let mut resolvers = config.verify.resolvers.clone();
-    let near = resolvers.iter().any(|resolver| resolver.ip().is_loopback());
     if resolvers.is_empty() {
         let text = std::fs::read_to_string(SYSTEM_RESOLVERS).unwrap_or_default();
         resolvers = resolvers_of(&text);
@@ -293,7 +292,12 @@ fn authorities(config: &config::Settings) -> Authorities {
             tracing::warn!("verify-hosts is on, and {SYSTEM_RESOLVERS} names no resolver: give verify-resolver");
         }
     }
-    Authorities { resolvers, port: config::DNS_PORT, patience: config.verify.timeout, near }
+    Authorities {
+        resolvers,
+        port: config::DNS_PORT,
+        patience: config.verify.timeout,
+        private: config.verify.hosts_private,
+    }
 }
 
 /// Where the system lists its resolvers.

@@ -78,7 +78,7 @@ impl Proofs {
     }
 
     fn shard_job(&mut self, apex: &Name, server: usize, now: Instant, random: u64) -> Option<Job> {
-        let is_held = self.brake_of(apex).is_some();
+        let is_held = self.is_braked(apex);
         let shard = self.shards.get_mut(apex)?;
         let bit = 1_u64 << server;
         let routes = &self.routes;

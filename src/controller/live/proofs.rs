@@ -231,12 +231,11 @@ impl Proofs {
         self.changed_shards.extend(failing);
     }
 
-    /// The Brake by which the zone may be older than the ledger says: bindings are in the alias zone, and in their shards while
+    /// Whether a Brake may keep the zone older than the ledger says: bindings are in the alias zone, and in their shards while
     /// trails lead there; a Router in its shard.
-    pub(super) fn brake_of(&self, apex: &Name) -> Option<&str> {
+    pub(super) fn is_braked(&self, apex: &Name) -> bool {
         let is_alias = *apex == *self.settings.alias_apex();
-        let mut brakes = self.brakes.iter().filter(|(_, kind)| !is_alias || **kind == BrakeKind::RouteBinding);
-        brakes.next().map(|(name, _)| name.as_str())
+        self.brakes.values().any(|kind| !is_alias || *kind == BrakeKind::RouteBinding)
     }
 
     /// Takes the apexes of the zones that are served from files. One inside a zone of the platform hides a part of it, so that the

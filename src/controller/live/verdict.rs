@@ -253,7 +253,7 @@ impl Proofs {
             return say(false, "NoNameServer", NO_NAME_SERVER.to_owned());
         }
         let mut failures = Vec::new();
-        let brake = self.brake_of(apex);
+        let is_braked = self.is_braked(apex);
         let mut old = false;
         for (index, server) in self.servers.iter().enumerate() {
             let standing = &shard.zone.standings[index];
@@ -261,7 +261,7 @@ impl Proofs {
                 State::Right => {}
                 State::Unknown => return None,
                 // Where no Brake is known, the version is what is asked for: a zone has more than addresses.
-                State::Failed(_) if brake.is_some() && standing.shows_all() => old = true,
+                State::Failed(_) if is_braked && standing.shows_all() => old = true,
                 State::Failed(fault) => failures.push(Failure { server, fault, apex, need: serial }),
             }
         }
@@ -270,11 +270,12 @@ impl Proofs {
         }
         let servers = list(self.servers.iter().map(Server::to_string), self.servers.len(), ", ");
         let answer = if self.servers.len() == 1 { "answers" } else { "answer" };
-        let message = match brake.filter(|_| old) {
-            None => format!("{servers} {answer} for {zone} from serial {serial} on"),
-            Some(brake) => format!(
-                "{servers} {answer} for {zone} as the Router says, under an older serial than {serial} while Brake {brake} \
-                 holds back what was deleted"
+        // Every tenant may read it, and a Brake is the operator's: it is not named.
+        let message = match old && is_braked {
+            false => format!("{servers} {answer} for {zone} from serial {serial} on"),
+            true => format!(
+                "{servers} {answer} for {zone} as the Router says, under an older serial than {serial} while a Brake holds \
+                 back what was deleted"
             ),
         };
         say(true, "Published", message)
@@ -307,7 +308,7 @@ impl Proofs {
 
     fn reason(&self, failure: &Failure<'_>) -> &'static str {
         match failure.fault {
-            Fault::OldSerial { .. } if self.brake_of(failure.apex).is_some() => BRAKE_HELD,
+            Fault::OldSerial { .. } if self.is_braked(failure.apex) => BRAKE_HELD,
             fault => fault.reason(),
         }
     }
@@ -315,14 +316,14 @@ impl Proofs {
     fn told(&self, failures: &[Failure<'_>]) -> String {
         let one = |failure: &Failure<'_>| {
             let Failure { server, fault, apex, need } = failure;
-            match (fault, self.brake_of(apex)) {
+            match (fault, self.is_braked(apex)) {
                 // Not under which: that may change at every look, and this is written to each Route of the zone.
-                (Fault::OldSerial { .. }, None) => {
+                (Fault::OldSerial { .. }, false) => {
                     format!("{server} has {} under a serial older than {need}", text(apex))
                 }
-                (Fault::OldSerial { .. }, Some(brake)) => format!(
-                    "{server} has {} under a serial older than {need}, while Brake {brake} holds back what was deleted, and \
-                     has not answered for the name as it should",
+                (Fault::OldSerial { .. }, true) => format!(
+                    "{server} has {} under a serial older than {need}, while a Brake holds back what was deleted, and has \
+                     not answered for the name as it should",
                     text(apex)
                 ),
                 (fault, _) => format!("{server} {fault}"),
