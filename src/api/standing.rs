@@ -27,14 +27,8 @@ pub enum Standing {
 
 impl Standing {
     /// All of them, the best first.
-    pub const ALL: [Standing; 6] = [
-        Standing::Live,
-        Standing::Placed,
-        Standing::Unproven,
-        Standing::Waiting,
-        Standing::Refused,
-        Standing::Down,
-    ];
+    pub const ALL: [Standing; 6] =
+        [Standing::Live, Standing::Placed, Standing::Unproven, Standing::Waiting, Standing::Refused, Standing::Down];
 
     /// Its word, as in JSON and in labels of metrics.
     pub fn word(self) -> &'static str {
@@ -114,10 +108,7 @@ mod tests {
             ),
             (
                 "scheduled",
-                vec![
-                    condition("Published", "True", "Published"),
-                    condition("Resolvable", "False", "NoActiveAddress"),
-                ],
+                vec![condition("Published", "True", "Published"), condition("Resolvable", "False", "NoActiveAddress")],
                 Standing::Down,
                 Some("NoActiveAddress"),
             ),
