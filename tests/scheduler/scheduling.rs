@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use signpost::api::names::host_claim_name;
 use signpost::client::lease::{Leadership, Term};
 use signpost::scheduler::chooser::Chooser;
 use signpost::scheduler::metrics::Metrics;
