@@ -521,7 +521,7 @@ pub static KEYS: &[Key] = &[
         reloads: false,
         help: "How many labels may be in quarantine for a namespace, from 1 to 1000000. Routes of one that has as many and need a \
                new label wait, with the reason `NamesInQuarantine`, until one is free: else whoever makes and deletes Routes \
-               of ever new names would fill the store.",
+               of ever new names would fill the store. As many hosts may be reserved for it (`host-reservation`).",
     },
     Key {
         name: "host-reservation",

@@ -239,6 +239,7 @@ mod tests {
                 explanation: Default::default(),
             },
             labels_kept: None,
+            hosts_kept: None,
             is_label_refused: false,
             decided: std::time::Instant::now(),
         }
