@@ -90,3 +90,23 @@ fn each_finding_of_the_doctor_is_explained() {
         assert!(page.contains(&format!("`{code}`")), "docs/delegate.md does not explain {code}");
     }
 }
+
+/// A tag can be moved to another image; a digest cannot.
+#[test]
+fn base_images_are_pinned_by_digest() {
+    let file = read("deploy/container/Containerfile");
+    let arguments: Vec<(&str, &str)> =
+        file.lines().filter_map(|line| line.strip_prefix("ARG ")?.split_once('=')).collect();
+    let images: Vec<&str> = file.lines().filter_map(|line| line.strip_prefix("FROM ")).collect();
+    assert_eq!(images.len(), 2);
+    for image in images {
+        let image = image.split_whitespace().next().expect("an image");
+        let name = image.strip_prefix("${").and_then(|name| name.strip_suffix('}'));
+        let image = name.map_or(image, |name| {
+            let found = arguments.iter().find(|(argument, _)| *argument == name);
+            found.unwrap_or_else(|| panic!("{name} has no default")).1
+        });
+        let digest = image.split_once("@sha256:").unwrap_or_else(|| panic!("{image} is not pinned")).1;
+        assert!(digest.len() == 64 && digest.bytes().all(|octet| octet.is_ascii_hexdigit()), "{image}");
+    }
+}
