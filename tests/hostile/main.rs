@@ -5,11 +5,13 @@
 //! (nothing but the ports). A test measures that a second tenant's API requests, DNS queries and `/healthz` are answered
 //! while the attack runs. Without `HOSTILE=long` the attacks run in their short form, which is what `scripts/test` does.
 
+mod brakes;
 mod connections;
 mod cpu;
 mod memory;
 mod names;
 mod privilege;
+mod roles;
 mod support;
 
 #[path = "../e2e/server.rs"]

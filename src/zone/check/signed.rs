@@ -12,7 +12,9 @@ use super::report::Reporter;
 use super::{Code, View, has, targets};
 use crate::wire::{Name, RecordType};
 use crate::zone::Contents;
-use crate::zone::denial::{NSEC3_ITERATIONS_MAX, Nsec3Hash, hash_name, is_of_chain, is_too_costly, iterations, parameters};
+use crate::zone::denial::{
+    NSEC3_ITERATIONS_MAX, Nsec3Hash, hash_name, is_of_chain, is_too_costly, iterations, parameters,
+};
 use crate::zone::rrset::Rrset;
 use crate::zone::serial::Serial;
 
