@@ -96,6 +96,12 @@ impl Access {
         }
     }
 
+    /// When the certificate that the API shows, and that of the authority, end, in seconds since 1970.
+    pub fn ends(&self) -> [Option<i64>; 2] {
+        let shown = self.served.as_ref().map_or_else(|| self.authority.server_end(), |served| served.end());
+        [shown, self.authority.end()]
+    }
+
     /// The administrator's kubeconfig.
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.folder.join("kubeconfig")
