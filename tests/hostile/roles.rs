@@ -211,7 +211,7 @@ fn each_role_may_do_what_is_documented_and_nothing_else() {
 
     // The same from the kubeconfigs that the first start writes, by kubectl itself.
     for (file, yes, no) in [
-        ("name-server", ["create brakes", "patch brakes/status"], ["update brakes", "create routebindings"]),
+        ("name-server", ["create brakes", "delete brakes"], ["update brakes", "create routebindings"]),
         ("scheduler", ["create routebindings", "update leases"], ["create routes", "update brakes"]),
     ] {
         let kubectl = Kubectl::new(platform.data.join(&format!("{file}.kubeconfig")));
