@@ -246,3 +246,23 @@ fn base_images_are_pinned_by_digest() {
         assert!(digest.len() == 64 && digest.bytes().all(|octet| octet.is_ascii_hexdigit()), "{image}");
     }
 }
+
+/// `docs/security.md` names tests as `folder/file::test`: each must be there.
+#[test]
+fn each_test_that_the_security_page_names_exists() {
+    let page = read("docs/security.md");
+    let names: BTreeSet<(&str, &str)> = page.split('`').filter_map(|word| word.split_once("::")).collect();
+    let tests = |(file, test): &(&str, &str)| {
+        let is_path = |text: &str| text.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"_/".contains(&octet));
+        assert!(is_path(file) && is_path(test), "{file}::{test} is not the name of a test");
+        assert!(
+            read(&format!("tests/{file}.rs")).contains(&format!("fn {test}(")),
+            "tests/{file}.rs has no test {test}"
+        );
+    };
+    names.iter().for_each(tests);
+    assert!(names.len() > 25, "{names:?}");
+    for attacker in ["stranger", "tenant", "Viewer", "Name server", "Agent", "Scheduler", "Identity provider"] {
+        assert!(page.contains(attacker), "nothing about a {attacker}");
+    }
+}

@@ -12,7 +12,7 @@ use prometheus_client::registry::Unit;
 
 use super::access::Access;
 use super::admin_tls::Source;
-use crate::client;
+use crate::{client, tls};
 
 /// Exposes the end of each certificate that the process shows to clients, or to the API as a client.
 pub struct CertificateMetrics {
@@ -28,7 +28,7 @@ impl CertificateMetrics {
     fn ends(&self) -> impl Iterator<Item = (&'static str, i64)> {
         let [api, authority] = self.api.as_ref().map_or([None, None], |access| access.ends());
         let admin = self.admin.as_ref().and_then(|source| source.end());
-        let client = self.kubeconfig.as_deref().and_then(client::certificate_end);
+        let client = self.kubeconfig.as_deref().and_then(client::certificate_pem).and_then(|pem| tls::pem_end(&pem));
         let all = [("api", api), ("authority", authority), ("admin", admin), ("kubeconfig", client)];
         all.into_iter().filter_map(|(name, end)| Some((name, end?)))
     }
