@@ -26,11 +26,14 @@ use crate::tls::served::{Look, Served, look};
 use crate::tls::users::{self, Book, CredentialKind};
 use crate::tls::{self, Authority, tokens};
 
+/// The kubeconfig of name servers.
+pub const NAME_SERVER_KUBECONFIG: &str = "name-server.kubeconfig";
+
 /// The kubeconfigs, and whom each is for.
 pub const KUBECONFIGS: &[(&str, Client<'static>)] = &[
     ("kubeconfig", Client { user: USER_ADMIN, groups: &[GROUP_MASTERS] }),
     ("scheduler.kubeconfig", Client { user: USER_SCHEDULER, groups: &[] }),
-    ("name-server.kubeconfig", Client { user: USER_NAME_SERVER, groups: &[] }),
+    (NAME_SERVER_KUBECONFIG, Client { user: USER_NAME_SERVER, groups: &[] }),
 ];
 
 /// Whose certificate it is, for the log.

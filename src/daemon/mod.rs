@@ -15,6 +15,7 @@ pub mod dials;
 pub mod dns;
 pub mod dns_metrics;
 pub mod engine;
+mod handover;
 mod http;
 mod inherited;
 pub mod manifests;

@@ -220,7 +220,9 @@ fn each_role_may_do_what_is_documented_and_nothing_else() {
             for question in questions {
                 let (verb, resource) = question.split_once(' ').expect("two words");
                 let printed = kubectl.run(&["auth", "can-i", verb, resource, "-A"]).stdout;
-                assert_eq!(String::from_utf8_lossy(&printed).trim(), answer, "{file}: {question}");
+                // A no may have its reason behind it.
+                let printed = String::from_utf8_lossy(&printed);
+                assert_eq!(printed.split_whitespace().next(), Some(answer), "{file}: {question}");
             }
         }
     }
