@@ -83,7 +83,10 @@ impl Api {
         }
         if let Some(secret) = settings.name_server_secret.clone() {
             let (client, file) = (client::in_cluster()?, data_dir.join(NAME_SERVER_KUBECONFIG));
-            tasks.spawn("name servers' Secret", handover::keep(client, file, secret, tasks.stop_token()));
+            tasks.spawn(
+                "name servers' Secret",
+                handover::keep(client, file, secret, handover::LOOK_AGAIN, tasks.stop_token()),
+            );
         }
         tasks.spawn("certificates", upkeep::keep(access.clone(), tasks.stop_token()));
         tokio::time::timeout(READY_WITHIN, server.ready()).await.map_err(|_| Error::ApiNotReady(READY_WITHIN))?;

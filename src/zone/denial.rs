@@ -342,4 +342,16 @@ mod tests {
             assert_eq!(data_encoding::BASE32HEX_NOPAD.encode(&found).to_ascii_lowercase(), hash);
         }
     }
+
+    #[test]
+    fn zz_cost() {
+        for (iterations, salt) in [(0u16, 0usize), (50, 8), (150, 8), (9, 255), (150, 255)] {
+            let salt = vec![7u8; salt];
+            let start = std::time::Instant::now();
+            for _ in 0..2000 {
+                std::hint::black_box(hash_name(std::hint::black_box(b"\x03abc\x04test\0"), &salt, iterations));
+            }
+            println!("{iterations} {}: {:?}", salt.len(), start.elapsed() / 2000);
+        }
+    }
 }
