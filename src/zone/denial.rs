@@ -46,7 +46,8 @@ struct Nsec3Owner {
 pub type Nsec3Hash = [u8; 20];
 
 /// More iterations than this and the chain is not used: every name of a proof costs that many rounds of SHA-1, and whoever asks
-/// chooses the name. RFC 9276 §3.1 asks for none. Validators stop at 50 or at 150, and treat the zone as unsigned beyond;
+/// chooses the name. Of three names for each negative answer, one took 0.35 µs without iterations, 23 µs with 50 and 72 µs with 150, in
+/// a build without optimization. RFC 9276 §3.1 asks for none. Validators stop at 50 or at 150, and treat the zone as unsigned beyond;
 /// operators are told our bound as §3.3 asks.
 pub const NSEC3_ITERATIONS_MAX: u16 = 50;
 
@@ -340,18 +341,6 @@ mod tests {
             let name: Name = name.parse().expect("a name");
             let found = denial.nsec3_hash(name.as_wire()).expect("is a chain of NSEC3");
             assert_eq!(data_encoding::BASE32HEX_NOPAD.encode(&found).to_ascii_lowercase(), hash);
-        }
-    }
-
-    #[test]
-    fn zz_cost() {
-        for (iterations, salt) in [(0u16, 0usize), (50, 8), (150, 8), (9, 255), (150, 255)] {
-            let salt = vec![7u8; salt];
-            let start = std::time::Instant::now();
-            for _ in 0..2000 {
-                std::hint::black_box(hash_name(std::hint::black_box(b"\x03abc\x04test\0"), &salt, iterations));
-            }
-            println!("{iterations} {}: {:?}", salt.len(), start.elapsed() / 2000);
         }
     }
 }
