@@ -55,7 +55,7 @@ pub const NSEC3_ITERATIONS_MAX: u16 = 50;
 const HASH_BLOCKS_MAX: u32 = NSEC3_ITERATIONS_MAX as u32 + 1;
 
 /// Whether a hash with these iterations and this salt costs more than is served. All rounds but the first hash 20 octets and
-/// the salt, with at least 9 octets of padding in blocks of 64: a salt of 255 octets makes each round cost five times as much.
+/// the salt, with at least 9 octets of padding in blocks of 64: with a salt of 255 octets each round takes five blocks, not one.
 pub(super) fn is_too_costly(iterations: u16, salt: &[u8]) -> bool {
     let blocks_per_round = (20 + salt.len() as u32 + 9).div_ceil(64);
     iterations > 0 && (u32::from(iterations) + 1) * blocks_per_round > HASH_BLOCKS_MAX
