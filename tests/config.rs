@@ -159,6 +159,7 @@ fn faults_say_where_and_what() {
             &[],
             &["\"dns-cookie-secret\" is \"(not shown)\": there may be 4 at most"],
         ),
+        ("name-server-secret = \"n/A\"", &[], &[], &["must be NAMESPACE/NAME"]),
         ("dns-rate-limit = -1", &[], &[], &["\"dns-rate-limit\" is \"-1\": must be a number from 0 to 1000000"]),
         ("dns-rate-limit-mode = \"dry\"", &[], &[], &["must be enforce or watch"]),
         ("dns-rate-limit-window = 0", &[], &[], &["must be a number from 1 to 3600"]),

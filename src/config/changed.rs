@@ -86,6 +86,7 @@ pub fn keys(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'static 
         "api-name" => old.api_names != new.api_names,
         "api-tls-certificate" | "api-tls-key" => old.api_tls != new.api_tls,
         "api-tls-ca" => old.api_tls_ca != new.api_tls_ca,
+        "name-server-secret" => old.name_server_secret != new.name_server_secret,
         "jwt-issuer" => old.jwt_issuers != new.jwt_issuers,
         "audit" => old.audit != new.audit,
         "audit-log" => old.audit_log != new.audit_log,

@@ -840,6 +840,16 @@ pub static KEYS: &[Key] = &[
                clients trust what their system trusts.",
     },
     Key {
+        name: "name-server-secret",
+        shape: Shape::Text,
+        value_name: "NAMESPACE/NAME",
+        default: "none",
+        reloads: false,
+        help: "In a pod with the role `api`: the Secret of the Kubernetes cluster that this process keeps equal to \
+               `name-server.kubeconfig` in its data directory, under the key `kubeconfig`, for the pods of name servers. The \
+               pod's service account needs the verbs `create` and `patch` on it.",
+    },
+    Key {
         name: "jwt-issuer",
         shape: Shape::Tables { paths: &jwt::PATHS },
         value_name: "KEY=VALUE,...",

@@ -31,6 +31,15 @@ use crate::scheduler::webhook;
 use crate::telemetry::Format;
 use layers::{Layer, LayerError, Source};
 
+/// A Secret of a Kubernetes cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
 /// Where name servers answer, unless something else is said (RFC 1035 §4.2).
 pub const DNS_PORT: u16 = 53;
 
@@ -331,6 +340,8 @@ pub struct Settings {
     pub api_tls: Option<(PathBuf, PathBuf)>,
     /// `api-tls-ca`.
     pub api_tls_ca: Option<PathBuf>,
+    /// `name-server-secret`.
+    pub name_server_secret: Option<SecretName>,
     /// `jwt-issuer`.
     pub jwt_issuers: Vec<IssuerSettings>,
     /// `audit`; `None`: off.

@@ -7,8 +7,8 @@ use super::layers::{Given, Layer};
 use super::value::{
     api_name, api_silence, audit_policy, cookie_mode, cookie_secret, duration, label, lame_duck, limit_mode,
     listen_address, log_format, log_level, metrics_zones, name_server, number, one_in, path, query_log_clients,
-    query_log_format, role, server_address, server_text, service, size, switch, timeout, trace_endpoint, verify_server,
-    workers, zone_name,
+    query_log_format, role, secret_name, server_address, server_text, service, size, switch, timeout, trace_endpoint,
+    verify_server, workers, zone_name,
 };
 use super::{
     AdminTls, Error, Errors, Http, QueryLog, Role, Settings, Strategy, Tcp, Tracing, Verify, Webhook, jwt, strategy,
@@ -139,6 +139,7 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
         api_names: reader.list("api-name", &[], api_name),
         api_tls: reader.optional("api-tls-certificate", path).zip(reader.optional("api-tls-key", path)),
         api_tls_ca: reader.optional("api-tls-ca", path),
+        name_server_secret: reader.optional("name-server-secret", secret_name),
         jwt_issuers: reader.list("jwt-issuer", &[], |text| jwt::issuer(text, duration)),
         audit: reader.one("audit", "writes", audit_policy),
         audit_log: reader.optional("audit-log", path),

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{CookieMode, DNS_PORT, LogClients, LogFormat, NameServer, Role, VerifyServer, layers, strategy};
+use super::{
+    CookieMode, DNS_PORT, LogClients, LogFormat, NameServer, Role, SecretName, VerifyServer, layers, strategy,
+};
 use crate::api::names;
 use crate::apiserver::{audit, limits};
 use crate::nameserver::cookie::{Secret, SecretError};
@@ -243,6 +245,23 @@ pub(super) fn trace_endpoint(text: &str) -> Result<String, String> {
     let bare = url.trim_end_matches('/');
     let is_bare = bare.split_once("://").is_some_and(|(_, rest)| !rest.contains(['/', '?']));
     Ok(if is_bare { format!("{bare}/v1/traces") } else { url })
+}
+
+/// A namespace and a name of a Secret, as DNS labels and names.
+pub(super) fn secret_name(text: &str) -> Result<SecretName, String> {
+    let is_name = |text: &str| {
+        let is_label = |label: &str| {
+            let is_plain = |octet: u8| matches!(octet, b'a'..=b'z' | b'0'..=b'9' | b'-');
+            !label.is_empty() && label.bytes().all(is_plain) && !label.starts_with('-') && !label.ends_with('-')
+        };
+        text.len() <= 253 && text.split('.').all(is_label)
+    };
+    match text.split_once('/') {
+        Some((namespace, name)) if is_name(namespace) && is_name(name) => {
+            Ok(SecretName { namespace: namespace.to_owned(), name: name.to_owned() })
+        }
+        _ => Err("must be NAMESPACE/NAME, such as signpost/signpost-name-server".to_owned()),
+    }
 }
 
 /// A name for people and programs to read.

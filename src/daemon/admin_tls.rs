@@ -74,6 +74,15 @@ impl Source {
         }
     }
 
+    /// When the certificate that is shown ends, in seconds since 1970.
+    pub fn end(&self) -> Option<i64> {
+        match self {
+            Source::Api(access) => access.ends()[0],
+            Source::Files(served) => served.end(),
+            Source::Own(authority) => authority.server_end(),
+        }
+    }
+
     /// Takes up files that were replaced, whether they look so or not.
     pub fn reload(&self) {
         if let Source::Files(served) = self {

@@ -8,8 +8,9 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 
 use super::Error;
-use super::access::Access;
+use super::access::{Access, NAME_SERVER_KUBECONFIG};
 use super::data_dir::DataDir;
+use super::handover;
 use super::platform;
 use super::sockets;
 use super::tasks::Tasks;
@@ -82,6 +83,13 @@ impl Api {
             let (tls, router, stop) = (tls.clone(), router.clone(), tasks.stop_token());
             let serving = httpd::serve(listener, Some(tls), router, places.clone(), stop);
             tasks.spawn(format!("API listener {address}"), serving);
+        }
+        if let Some(secret) = settings.name_server_secret.clone() {
+            let (client, file) = (client::in_cluster()?, data_dir.join(NAME_SERVER_KUBECONFIG));
+            tasks.spawn(
+                "name servers' Secret",
+                handover::keep(client, file, secret, handover::LOOK_AGAIN, tasks.stop_token()),
+            );
         }
         tasks.spawn("certificates", upkeep::keep(access.clone(), tasks.stop_token()));
         tokio::select! {

@@ -9,11 +9,13 @@ pub mod access;
 pub mod admin_tls;
 pub mod api;
 pub mod banner;
+mod certificate_metrics;
 pub mod data_dir;
 pub mod dials;
 pub mod dns;
 pub mod dns_metrics;
 pub mod engine;
+mod handover;
 mod http;
 mod inherited;
 pub mod manifests;
@@ -40,6 +42,7 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 
 use self::access::Access;
 use self::api::Api;
+use self::certificate_metrics::CertificateMetrics;
 use self::data_dir::DataDir;
 use self::dials::Dials;
 use self::dns::{Dns, Follow};
@@ -241,6 +244,11 @@ impl Process {
             _ => None,
         };
         let admin_tls = admin_tls::Source::open(settings, data_dir.as_ref(), access.as_ref(), &admin_addresses)?;
+        admin.metrics.collect(CertificateMetrics {
+            api: access.clone(),
+            admin: admin_tls.clone(),
+            kubeconfig: settings.kubeconfig.clone(),
+        });
         if !admin_sockets.is_empty() {
             edge.spawn("dashboard", dashboard.clone().run(edge.stop_token()));
         }

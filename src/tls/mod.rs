@@ -234,6 +234,16 @@ impl Authority {
         self.certificate_pem.load_full()
     }
 
+    /// When the server's certificate ends, in seconds since 1970.
+    pub fn server_end(&self) -> Option<i64> {
+        end(self.current.0.load().cert.first()?)
+    }
+
+    /// When the authority's own certificate ends, in seconds since 1970.
+    pub fn end(&self) -> Option<i64> {
+        pem_end(self.certificate_pem.load().as_bytes())
+    }
+
     /// What the HTTP server needs: the certificate (`served` instead of our own, where there is one), ALPN for HTTP/2 and
     /// HTTP/1.1, and client certificates of this authority as a further way to prove who one is.
     pub fn server_config(&self, served: Option<Arc<Served>>) -> Result<Arc<rustls::ServerConfig>, Error> {
@@ -252,6 +262,16 @@ impl Authority {
         };
         Ok(over_http(builder()?.with_client_cert_verifier(verifier).with_cert_resolver(certificate)))
     }
+}
+
+/// When a certificate ends, in seconds since 1970.
+fn end(der: &CertificateDer<'_>) -> Option<i64> {
+    X509Certificate::from_der(der).ok().map(|(_, certificate)| certificate.validity().not_after.timestamp())
+}
+
+/// When the first certificate in this PEM ends, in seconds since 1970.
+pub fn pem_end(pem: &[u8]) -> Option<i64> {
+    end(&CertificateDer::from_pem_slice(pem).ok()?)
 }
 
 /// What an HTTP server needs that shows `certificate` and asks clients for none: browsers would ask their users for one.

@@ -11,6 +11,9 @@ pub const HELD: &str = "Held";
 /// Most names in `spec.names`.
 pub const NAMES_MAX: usize = 20;
 
+/// Most Brakes that there may be; beyond, only administrators create one. Name servers that hold the same share one for each kind.
+pub const BRAKES_MAX: usize = 256;
+
 /// How often a name server says that it still holds.
 pub const HEARD_EVERY: SignedDuration = SignedDuration::from_mins(1);
 /// After so long a silence a name server counts as gone. It is long for clocks that differ, and for an API that is away.
@@ -176,9 +179,11 @@ impl BrakeHolder {
         told.fold(self.since.0, Timestamp::max)
     }
 
-    /// For how long it has been silent.
+    /// For how long it has been silent. One that was heard far in the future counts as silent for the longest: the API server
+    /// accepts no such time, and on the API of a cluster it would make an entry that nobody can remove.
     pub fn silence(&self, now: Timestamp) -> SignedDuration {
-        now.duration_since(self.heard()).max(SignedDuration::ZERO)
+        let silence = now.duration_since(self.heard());
+        if silence < -(SILENCE_MAX * 2) { SILENCE_MAX } else { silence.max(SignedDuration::ZERO) }
     }
 }
 
