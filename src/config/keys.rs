@@ -402,7 +402,7 @@ pub static KEYS: &[Key] = &[
         default: "15s",
         reloads: false,
         help: "How long after the last renewal of a leader that died another scheduler takes over, in whole seconds from 3s to 5m. \
-               The leader renews at least every seventh of it, and stops leading after two thirds without an answer of the API. \
+               The leader renews five times in that time, and stops leading after two thirds without an answer of the API. \
                One that is stopped hands over at once.",
     },
     Key {

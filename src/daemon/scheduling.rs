@@ -91,13 +91,14 @@ pub fn start(
     let domains = domains(config);
     let objects = admin.health.add("scheduler", "domain", "the API has not said yet of which domain its objects are");
     let (candidate, name, ends) = (scheduler.clone(), instance.to_owned(), stop.clone());
+    let lease = lease::Settings::lasting(config.lease_duration);
     tasks.spawn("leadership", async move {
         let tell = |other: Option<&OtherDomain>| match other {
             None => objects.ready(),
             Some(other) => objects.missing(other.to_string()),
         };
         if domain::agreed(&candidate, &domains, &ends, tell).await {
-            run_for_lease(candidate, &name, lead, ends).await;
+            run_for_lease(candidate, &name, lease, lead, ends).await;
         }
     });
     let metrics = crate::scheduler::metrics::Metrics::default();
@@ -217,8 +218,14 @@ pub fn start(
 }
 
 /// Runs for leadership until `stop`, and passes on how it stands.
-async fn run_for_lease(client: Client, name: &str, lead: watch::Sender<Leadership>, stop: CancellationToken) {
-    let mut leadership = Lease::run(client, SCHEDULER_LEASE, name, lease::Settings::default(), stop);
+async fn run_for_lease(
+    client: Client,
+    name: &str,
+    settings: lease::Settings,
+    lead: watch::Sender<Leadership>,
+    stop: CancellationToken,
+) {
+    let mut leadership = Lease::run(client, SCHEDULER_LEASE, name, settings, stop);
     loop {
         let now = leadership.borrow_and_update().clone();
         lead.send_replace(now);
