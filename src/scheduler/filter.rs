@@ -312,7 +312,7 @@ pub(super) mod tests {
             (
                 json!({"routeSelector": {"matchExpressions": [{"key": "x", "operator": "In", "values": long}]}}),
                 "selects other routes by their labels, and this one does not match x in (value-0,value-1,value-10,value-100,\
-                 value-101,value-102,value-103,value-104,value-105,value-106,value-107,value-108,val… (spec.routeSelector)",
+                 value-101,value-102,value-103,value-104,value-105,value-106,value-107,value-108… (spec.routeSelector)",
             ),
         ] {
             let route = RouteFacts { labels: map("app=web,tier=gold").into(), ..RouteFacts::default() };
