@@ -3,7 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::{Deserialize, Serialize};
 
-use super::v1alpha1::route::{ADMITTED, HOST_POINTS_HERE, NameKind, PUBLISHED, Phase, RESOLVABLE, RouteStatus, SCHEDULED};
+use super::v1alpha1::route::{
+    ADMITTED, HOST_POINTS_HERE, NameKind, PUBLISHED, Phase, RESOLVABLE, RouteStatus, SCHEDULED,
+};
 use super::v1alpha1::router::NO_ACTIVE_ADDRESS;
 
 /// Where a route stands.
@@ -122,10 +124,7 @@ mod tests {
             ),
             (
                 "scheduled",
-                vec![
-                    condition("Published", "True", "Published"),
-                    condition("Resolvable", "False", "NoActiveAddress"),
-                ],
+                vec![condition("Published", "True", "Published"), condition("Resolvable", "False", "NoActiveAddress")],
                 Standing::Down,
                 Some("NoActiveAddress"),
             ),

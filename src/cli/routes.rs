@@ -13,7 +13,9 @@ use super::style::{Painter, Style};
 use super::table::{Cell, Table};
 use super::{Exit, age, progress};
 use crate::api::standing::Standing;
-use crate::api::v1alpha1::route::{ADMITTED, HOST_POINTS_HERE, MOVE_PENDING, NameKind, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED};
+use crate::api::v1alpha1::route::{
+    ADMITTED, HOST_POINTS_HERE, MOVE_PENDING, NameKind, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED,
+};
 use crate::apiserver::selector::label_fault;
 
 pub(super) fn command() -> Command {
@@ -104,7 +106,9 @@ impl State {
             _ if says(ADMITTED, "False") => State::Refused,
             Phase::New => State::Waiting,
             Phase::Scheduled if status.is_some_and(|status| Standing::of(status).0 == Standing::Down) => State::Down,
-            Phase::Scheduled if status.is_some_and(|status| Standing::of(status).0 == Standing::Answered) => State::Answered,
+            Phase::Scheduled if status.is_some_and(|status| Standing::of(status).0 == Standing::Answered) => {
+                State::Answered
+            }
             Phase::Scheduled if says(RESOLVABLE, "True") => State::Resolvable,
             Phase::Scheduled if says(PUBLISHED, "True") => State::Published,
             Phase::Scheduled => State::Scheduled,

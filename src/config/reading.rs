@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 
 use super::layers::{Given, Layer};
 use super::value::{
-    api_name, api_silence, audit_policy, cookie_mode, cookie_secret, duration, label, lame_duck, lease_duration, limit_mode,
-    listen_address, log_format, log_level, metrics_zones, name_server, number, one_in, path, query_log_clients,
-    query_log_format, resolver, role, server_address, server_text, service, switch, timeout, trace_endpoint, verify_server,
-    workers, zone_name,
+    api_name, api_silence, audit_policy, cookie_mode, cookie_secret, duration, label, lame_duck, lease_duration,
+    limit_mode, listen_address, log_format, log_level, metrics_zones, name_server, number, one_in, path,
+    query_log_clients, query_log_format, resolver, role, server_address, server_text, service, switch, timeout,
+    trace_endpoint, verify_server, workers, zone_name,
 };
 use super::{
     AdminTls, Error, Errors, Http, QueryLog, Role, Settings, Strategy, Tcp, Tracing, Verify, Webhook, jwt, strategy,

@@ -88,12 +88,7 @@ enum View {
         is_told: bool,
     },
     /// It has one.
-    Custom {
-        uid: String,
-        host: String,
-        router: Option<String>,
-        is_told: bool,
-    },
+    Custom { uid: String, host: String, router: Option<String>, is_told: bool },
 }
 
 impl View {
@@ -307,7 +302,8 @@ async fn look(client: &kube::Client, settings: &Settings, key: &ObjectKey) -> ku
     };
     let status = route.status.clone().unwrap_or_default();
     let names = status.names.iter().filter(|name| name.kind != NameKind::Custom).map(|name| &name.name);
-    let ours = names.chain(status.trails.iter().map(|trail| &trail.name)).filter_map(|name| name.parse().ok()).collect();
+    let ours =
+        names.chain(status.trails.iter().map(|trail| &trail.name)).filter_map(|name| name.parse().ok()).collect();
     let found = match settings.resolvers.is_empty() {
         true => Found::NotChecked,
         false => {
@@ -387,15 +383,18 @@ async fn resolve(settings: &Settings, host: &str, target: &Target) -> Found {
             return Found::Here;
         }
     }
-    let mut addresses = found.iter().filter_map(|data| if let Data::Address(address) = data { Some(address) } else { None });
+    let mut addresses =
+        found.iter().filter_map(|data| if let Data::Address(address) = data { Some(address) } else { None });
     match (failed, found.is_empty()) {
         (true, true) => Found::Unresolved,
         (false, true) => Found::NoRecord,
         // Half an answer is none for the half that is missing, and what leads elsewhere does so all the same.
-        _ if addresses.clone().next().is_some() && addresses.all(|address| target.addresses.contains(address)) => match failed {
-            true => Found::Unresolved,
-            false => Found::Here,
-        },
+        _ if addresses.clone().next().is_some() && addresses.all(|address| target.addresses.contains(address)) => {
+            match failed {
+                true => Found::Unresolved,
+                false => Found::Here,
+            }
+        }
         _ => Found::Elsewhere,
     }
 }
@@ -463,8 +462,7 @@ mod tests {
             ],
             addresses: vec!["192.0.2.1".parse().expect("an address")],
         };
-        let settings =
-            Settings { resolvers: vec![dead.address, resolver.address], patience: Duration::from_secs(60) };
+        let settings = Settings { resolvers: vec![dead.address, resolver.address], patience: Duration::from_secs(60) };
         for (host, expected) in [
             ("alias.shop.test", Found::Here),
             ("former.shop.test", Found::Here),

@@ -106,7 +106,9 @@ pub fn nowhere(wish: &Wish<'_>, verdicts: &[Verdict<'_>]) -> Nowhere {
 fn verdict(wish: &Wish<'_>, verdict: &Verdict<'_>) -> RouterVerdict {
     let (eligible, reason, message, score) = match verdict.fit {
         Fit::Eligible(score) => (true, None, None, score),
-        Fit::AboveSoftCapacity => (true, Some(ABOVE_SOFT_CAPACITY), Some("others are below their soft capacity".into()), None),
+        Fit::AboveSoftCapacity => {
+            (true, Some(ABOVE_SOFT_CAPACITY), Some("others are below their soft capacity".into()), None)
+        }
         Fit::Rejected(rejection) => (false, Some(rejection.reason()), Some(rejection.told(wish, verdict.router)), None),
     };
     RouterVerdict {

@@ -5,10 +5,10 @@
 mod browser;
 mod large;
 mod numbers;
-mod states;
 #[path = "../e2e/server.rs"]
 #[allow(dead_code, reason = "the end-to-end tests use more of it")]
 mod server;
+mod states;
 #[path = "../e2e/tools.rs"]
 #[allow(dead_code, reason = "the end-to-end tests use more of it")]
 mod tools;

@@ -105,7 +105,8 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
         }
         command.output().expect("the program starts")
     };
-    let outage = eventually("the status is an outage", || Some(output(&["status"])).filter(|found| !found.status.success()));
+    let outage =
+        eventually("the status is an outage", || Some(output(&["status"])).filter(|found| !found.status.success()));
     let told = String::from_utf8_lossy(&outage.stdout).into_owned();
     assert_eq!(outage.status.code(), Some(1), "{told}");
     assert!(told.contains("Router one has no active address: its 2 routes lead nowhere"), "{told}");
@@ -261,7 +262,8 @@ fn nothing_says_live_of_a_host_before_its_own_dns_leads_here() {
     let server = Server::start(ports, &arguments);
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     kubectl.ok_with(&["apply", "-f", "-"], PLATFORM);
-    let hosts = [("www", "www.shop.test"), ("none", "none.shop.test"), ("wild", "*.wild.shop.test"), ("apex", "shop.test")];
+    let hosts =
+        [("www", "www.shop.test"), ("none", "none.shop.test"), ("wild", "*.wild.shop.test"), ("apex", "shop.test")];
     for (name, host) in hosts {
         kubectl.ok_with(&["apply", "-f", "-"], &route(name, &format!(", host: \"{host}\"")));
         wait(&kubectl, name, "Resolvable");
@@ -286,7 +288,11 @@ fn nothing_says_live_of_a_host_before_its_own_dns_leads_here() {
     let alias = |name: &str| format!("shop-{name}.routes.v3.rhcloud.com.");
     zone(
         2,
-        &format!("www CNAME {}\n*.wild CNAME {}\n@ A 192.0.2.1\nnone A 192.0.2.1\nnone A 198.51.100.9", alias("www"), alias("wild")),
+        &format!(
+            "www CNAME {}\n*.wild CNAME {}\n@ A 192.0.2.1\nnone A 192.0.2.1\nnone A 198.51.100.9",
+            alias("www"),
+            alias("wild")
+        ),
     );
     for name in ["www", "wild", "apex"] {
         wait(&kubectl, name, "HostPointsHere");

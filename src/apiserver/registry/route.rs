@@ -10,7 +10,9 @@ use super::columns::{self, AGE, Cell, Column, Columns};
 use super::selectable::Selectable;
 use super::{Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
 use crate::api::names::{self, HostError, takes_names_of};
-use crate::api::v1alpha1::route::{ADMITTED, HOST_POINTS_HERE, MOVE_ANNOTATION, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED};
+use crate::api::v1alpha1::route::{
+    ADMITTED, HOST_POINTS_HERE, MOVE_ANNOTATION, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
+};
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::auth::rules::{self, Access};
 use crate::apiserver::error::{ApiError, Cause};
@@ -677,8 +679,11 @@ mod tests {
             ]);
             assert_eq!((cell(&route, "Live"), cell(&route, "Reason")), (json!(live), json!(reason)));
         }
-        route["status"]["names"] = json!([{"name": "n-r.s1.v3.example", "type": "system"}, {"name": "www.shop.test", "type": "custom"}]);
-        for (points, live) in [(None, "Unknown"), (Some("Unknown"), "Unknown"), (Some("False"), "False"), (Some("True"), "True")] {
+        route["status"]["names"] =
+            json!([{"name": "n-r.s1.v3.example", "type": "system"}, {"name": "www.shop.test", "type": "custom"}]);
+        for (points, live) in
+            [(None, "Unknown"), (Some("Unknown"), "Unknown"), (Some("False"), "False"), (Some("True"), "True")]
+        {
             let mut conditions = vec![json!({"type": "Resolvable", "status": "True", "reason": "Resolvable"})];
             conditions.extend(points.map(|points| json!({"type": "HostPointsHere", "status": points, "reason": "X"})));
             route["status"]["conditions"] = json!(conditions);

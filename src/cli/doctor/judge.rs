@@ -137,9 +137,17 @@ fn delegation(survey: &Survey, intended: &Wanted<'_>, findings: &mut Vec<Finding
     for (address, says) in &answers {
         let subject = format!("parent {address}");
         if says.servers.is_empty() {
-            let message = format!("it does not delegate {domain} ({}); in {zone}:", says.rcode);
-            let finding = Finding::new(Error, "delegation-missing", subject, message);
-            findings.push(finding.add(whole_delegation(domain, intended)));
+            let records = whole_delegation(domain, intended);
+            let lacking: Vec<&str> =
+                intended.all.keys().map(String::as_str).filter(|name| intended.has_no_public(name)).collect();
+            let mut message = format!("it does not delegate {domain} ({})", says.rcode);
+            if !lacking.is_empty() {
+                message += &format!("; {} cannot be told to it, since {NO_PUBLIC}", lacking.join(", "));
+            }
+            if !records.is_empty() {
+                message += &format!("; in {zone}:");
+            }
+            findings.push(Finding::new(Error, "delegation-missing", subject, message).add(records));
             continue;
         }
         if says.servers != first.servers {

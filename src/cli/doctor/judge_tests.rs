@@ -280,7 +280,8 @@ fn a_host_that_must_be_proven_is_or_the_record_is_told() {
 
 #[test]
 fn no_record_is_recommended_that_is_wrong_elsewhere() {
-    let mixed = || name_servers(&[("ns1.apps.example.", &["10.0.0.1"]), ("ns2.apps.example.", &["198.51.100.2", "fd00::2"])]);
+    let mixed =
+        || name_servers(&[("ns1.apps.example.", &["10.0.0.1"]), ("ns2.apps.example.", &["198.51.100.2", "fd00::2"])]);
     let others = [
         NameServers::new(),
         name_servers(&[("ns2.apps.example.", &["198.51.100.2"])]),
@@ -301,7 +302,10 @@ fn no_record_is_recommended_that_is_wrong_elsewhere() {
         // Where they are meant, they are.
         survey.private = true;
         let findings = judge(&survey);
-        assert!(findings.iter().flat_map(|finding| &finding.add).any(|record| record.contains("10.0.0.1")), "{servers:?}");
+        assert!(
+            findings.iter().flat_map(|finding| &finding.add).any(|record| record.contains("10.0.0.1")),
+            "{servers:?}"
+        );
     }
 }
 

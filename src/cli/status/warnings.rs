@@ -226,7 +226,14 @@ mod tests {
             "1 route to move and cannot, Cordoned: shop/f",
         ];
         let told = of_routes(&routes, Some(&BTreeSet::from(["s1"])));
-        assert_eq!((told.outages, told.warnings), (outages.map(str::to_owned).into(), expected.map(str::to_owned).into()));
-        assert_eq!(of_routes(&routes[4..6], None).outages, Vec::<String>::new(), "whether a Router is gone is not known");
+        assert_eq!(
+            (told.outages, told.warnings),
+            (outages.map(str::to_owned).into(), expected.map(str::to_owned).into())
+        );
+        assert_eq!(
+            of_routes(&routes[4..6], None).outages,
+            Vec::<String>::new(),
+            "whether a Router is gone is not known"
+        );
     }
 }
