@@ -71,6 +71,7 @@ fn what_may_be_old_looks_old() {
     assert!(text.contains("Whether anything needs attention is not known"), "{text}");
     assert!(!text.contains("Nothing needs attention") && text.contains("ago"), "{text}");
     browser.comes_true("return document.querySelector('.title .pill').innerText.includes('not known')");
+    browser.comes_true("return document.querySelectorAll('.vital').length === document.querySelectorAll('.vital .as-of').length");
 }
 
 #[test]
@@ -119,6 +120,9 @@ fn an_outage_is_red_and_a_small_screen_loses_nothing() {
     browser.comes_true("return document.querySelectorAll('#lines path').length > 4");
     let lines = "const box = document.getElementById('lines').getBoundingClientRect(); return box.width > 0 && box.right <= 391";
     assert_eq!(browser.script(lines), true);
+    let strays = "const box = document.getElementById('lines').getBoundingClientRect(); return [...document.querySelectorAll('#lines \
+                  path')].filter((one) => one.getBoundingClientRect().top < box.top).length";
+    assert_eq!(browser.script(strays), 0);
     assert_eq!(browser.script(&format!("return {wide} <= 390")), true);
 }
 
