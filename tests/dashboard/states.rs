@@ -71,7 +71,9 @@ fn what_may_be_old_looks_old() {
     assert!(text.contains("Whether anything needs attention is not known"), "{text}");
     assert!(!text.contains("Nothing needs attention") && text.contains("ago"), "{text}");
     browser.comes_true("return document.querySelector('.title .pill').innerText.includes('not known')");
-    browser.comes_true("return document.querySelectorAll('.vital').length === document.querySelectorAll('.vital .as-of').length");
+    browser.comes_true(
+        "return document.querySelectorAll('.vital').length === document.querySelectorAll('.vital .as-of').length",
+    );
 }
 
 #[test]
