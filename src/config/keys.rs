@@ -404,6 +404,26 @@ pub static KEYS: &[Key] = &[
         help: "Resolver that finds the name servers of hosts, for `verify-hosts`; at most 8, queried in this order.",
     },
     Key {
+        name: "lease-duration",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "15s",
+        reloads: false,
+        help: "How long after the last renewal of a leader that died another scheduler takes over, in whole seconds from 3s to 5m. \
+               The leader renews five times in that time, and stops leading after two thirds without an answer of the API. \
+               One that is stopped hands over at once.",
+    },
+    Key {
+        name: "host-resolvers",
+        shape: WORDS,
+        value_name: "ADDR[:PORT]",
+        default: "none",
+        reloads: false,
+        help: "Resolvers that are asked whether the custom hosts of routes point here, for the condition `HostPointsHere`; at most \
+               8, asked in this order. `system` stands for those of /etc/resolv.conf. Without any, nobody is asked, and the \
+               condition is `Unknown`. Each host is asked for again at least every 5 to 7 minutes.",
+    },
+    Key {
         name: "strategy",
         shape: Shape::Text,
         value_name: "NAME",

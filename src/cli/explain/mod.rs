@@ -188,7 +188,7 @@ fn judge_now(
     match judge(&wish, router, &shard, placement.strategy.map(StrategyName::strategy)) {
         Ok(()) => Now { eligible: true, reason: None, message: "could take the route".to_owned(), routes },
         Err(rejection) => {
-            let (reason, message) = (Some(rejection.reason()), rejection.message().to_owned());
+            let (reason, message) = (Some(rejection.reason()), rejection.told(&wish, router).into_owned());
             Now { eligible: false, reason, message, routes }
         }
     }
@@ -259,7 +259,10 @@ mod tests {
             let mut account = Account::new(&route, None);
             account.answer_why_not("shard2", None, Some(now));
             let text = account.text(super::super::style::Painter::PLAIN);
-            assert!(text.contains(&format!("why not   shard2 {}\n", rejection.message())), "{text}");
+            assert!(text.contains(&format!("why not   shard2 {}", rejection.message())), "{text}");
+            let is_selector =
+                matches!(rejection, Rejection::RouteSelectorMismatch | Rejection::NamespaceSelectorMismatch);
+            assert_eq!(text.contains("not match a=b (spec."), is_selector, "{text}");
             left.retain(|other| *other != rejection);
         }
         assert!(left.is_empty(), "{left:?}");

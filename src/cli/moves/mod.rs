@@ -333,5 +333,10 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
             });
         }
     }
-    call.show(&plan)
+    call.show(&plan)?;
+    let is_stuck = plan.moves.is_empty() && !plan.stays.is_empty();
+    if call.dry_run && state == RouterState::Draining && is_stuck {
+        return Err(format!("{name} cannot be drained now: none of its routes can move"));
+    }
+    Ok(())
 }
