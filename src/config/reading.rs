@@ -30,7 +30,7 @@ const EXEMPT_MAX: usize = 256;
 /// What the texts mean.
 pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
     let mut reader = Reader { layer, errors: Vec::new() };
-    let domain = reader.one("domain", "v3.rhcloud.com", zone_name);
+    let domain = reader.optional("domain", zone_name).unwrap_or_default();
     let mut roles = reader.list("roles", &["api", "scheduler", "dns", "admin"], role);
     roles.sort();
     roles.dedup();
@@ -145,6 +145,16 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
     if settings.strategy == Strategy::Webhook && !given("webhook-url") {
         let text = "\"strategy\" is \"webhook\": give \"webhook-url\" as well".to_owned();
         reader.errors.push(Error::Together(text));
+    }
+    if settings.trail_maximum < settings.trail_minimum {
+        let text = "\"trail-maximum\" is shorter than \"trail-minimum\": raise the one, or lower the other".to_owned();
+        reader.errors.push(Error::Together(text));
+    }
+    for (at, server) in settings.nameservers.iter().enumerate() {
+        if settings.nameservers[..at].iter().any(|earlier| earlier.name == server.name) {
+            let text = format!("\"nameserver\": {} is given twice; list all its addresses together", server.name);
+            reader.errors.push(Error::Together(text));
+        }
     }
     let mut issuers: Vec<&str> = settings.jwt_issuers.iter().map(|one| one.issuer.as_str()).collect();
     issuers.sort_unstable();

@@ -191,7 +191,7 @@ pub(super) fn name_server(text: &str, domain: &str) -> Result<NameServer, String
     };
     let addresses: Vec<IpAddr> =
         layers::split(list, &[',']).iter().map(|text| address(text)).collect::<Result<_, _>>()?;
-    if addresses.is_empty() && names::is_at_or_below(&name, domain) {
+    if addresses.is_empty() && !domain.is_empty() && names::is_at_or_below(&name, domain) {
         return Err(format!("a name server inside {domain} needs its addresses: {name}=ADDR[,ADDR]"));
     }
     Ok(NameServer { name, addresses })

@@ -9,6 +9,7 @@ pub mod access;
 pub mod admin_tls;
 pub mod api;
 pub mod banner;
+pub mod configuration;
 pub mod data_dir;
 pub mod dials;
 pub mod dns;
@@ -134,6 +135,21 @@ pub enum Error {
     /// Something that must run ended.
     #[error("{0}; see the log")]
     Failed(String),
+}
+
+impl Error {
+    /// Whether the configuration is the reason, so that another start with the same one ends alike.
+    pub fn is_configuration(&self) -> bool {
+        matches!(
+            self,
+            Error::Inherited(_)
+                | Error::Platform(_)
+                | Error::OtherDomain(_)
+                | Error::ZoneFiles(_)
+                | Error::Traces(_)
+                | Error::Manifests(_)
+        )
+    }
 }
 
 fn lines(errors: &[manifests::ManifestError]) -> String {
@@ -263,8 +279,8 @@ impl Process {
                 let api =
                     Api::start(settings, data_dir, access, (api_sockets, api_places), &mut control, &check).await?;
                 // Before anything is made of the objects.
-                let found =
-                    domain::disagreement(&api.client(Identity::user(USER_CONTROLLER)), &domains(settings)).await;
+                let client = api.client(Identity::user(USER_CONTROLLER));
+                let found = domain::disagreement_after_taking_over(&client, &domains(settings)).await;
                 if let Some(other) = found.map_err(|error| Error::Failed(format!("the store: {error}")))? {
                     return Err(Error::OtherDomain(other));
                 }
@@ -436,7 +452,7 @@ impl Process {
         if let Some(tls) = &self.admin_tls {
             tls.reload();
         }
-        let new = match config::load(places) {
+        let new = match configuration::load(places) {
             Ok(new) => new,
             Err(errors) => {
                 for error in &errors.0 {

@@ -23,7 +23,7 @@ use crate::compiler;
 use crate::compiler::inputs::BindingInput;
 use crate::compiler::settings::text_of;
 use crate::config;
-use crate::controller::domain::{self, OtherDomain};
+use crate::controller::domain::{self, Duty, OtherDomain};
 use crate::controller::health;
 use crate::controller::ledger::{self, BaseSerial};
 use crate::controller::live::feed::ZoneFeed;
@@ -96,7 +96,7 @@ pub fn start(
             None => objects.ready(),
             Some(other) => objects.missing(other.to_string()),
         };
-        if domain::agreed(&candidate, &domains, &ends, tell).await {
+        if domain::agreed(&candidate, &domains, Duty::Lead, &ends, tell).await {
             run_for_lease(candidate, &name, lead, ends).await;
         }
     });
