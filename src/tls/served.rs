@@ -84,6 +84,13 @@ impl Served {
         [&self.certificate, &self.key]
     }
 
+    /// Why the certificate that is served is not valid at `now`, to follow its name; `None` if it is.
+    pub fn invalid(&self, now: SystemTime) -> Option<String> {
+        let current = self.current.load();
+        let (_, certificate) = X509Certificate::from_der(current.cert.first()?).ok()?;
+        super::validity(&certificate, now).err()
+    }
+
     /// Whether the certificate that is served ends before `time`. One that cannot be read does not say.
     pub fn ends_before(&self, time: SystemTime) -> bool {
         let current = self.current.load();
