@@ -56,12 +56,43 @@ fn another_domain_is_not_taken_for_meant() {
 
     // Said to be meant, the names are others, and what the former domain had is gone.
     let former = ["--former-domain", "v3.rhcloud.com"];
-    let _server = Server::start(ports, &[&whole[..], &OTHER, &former].concat());
+    let server = Server::start(ports, &[&whole[..], &OTHER, &former].concat());
+    let alias_of = |object: &serde_json::Value| object["status"]["canonicalName"].as_str().map(str::to_owned);
+    eventually("every route has its alias below the new domain, and it is live", || {
+        let routes = kubectl.json(&["routes.signpost.dev", "-A"]);
+        let bound = routes["items"].as_array()?.iter().filter(|route| route["status"]["router"].is_string());
+        let (mut count, mut live) = (0, 0);
+        for route in bound {
+            let conditions = route["status"]["conditions"].as_array()?.iter();
+            let mut conditions = conditions.filter(|said| said["type"] == "Resolvable" && said["status"] == "True");
+            let is_new = alias_of(route)?.ends_with(".routes.v4.rhcloud.com");
+            (count, live) = (count + 1, live + usize::from(is_new && conditions.next().is_some()));
+        }
+        (count == scheduled.len() && live == count).then_some(())
+    });
+    for route in kubectl.json(&["routes.signpost.dev", "-A"])["items"].as_array().expect("a list") {
+        let Some(alias) = alias_of(route) else { continue };
+        assert_eq!(dig(server.dns, &alias, "CNAME", &[]).status, "NOERROR", "{alias}");
+        assert!(route["status"]["names"].as_array().is_some_and(|all| all.iter().any(|name| name["name"] == *alias)));
+    }
+    // Routers name their zones themselves, and these stay, with what is in them; that is said.
+    for promise in &scheduled {
+        assert!(!dig(server.dns, &promise.system, "A", &[]).data("A").is_empty(), "{promise:?}");
+    }
+    assert!(server.log().contains("still below the former domain v3.rhcloud.com: shard1"), "{}", server.log());
+    let router = kubectl.json(&["router", "shard1"])["status"]["conditions"].to_string();
+    assert!(router.contains("does not delegate shard1.v3.rhcloud.com"), "{router}");
+    assert!(!server.log().contains("ERROR"), "{}", server.log());
+    assert!(server.terminate().success());
+
+    // One start is enough, even if it ended before the old Zones could go.
+    let server = Server::start(ports, &[&whole[..], &OTHER].concat());
     eventually("the ledger is the new domain's", || {
         let zones = zones(&kubectl);
-        let is_new = zones.contains("/v4.rhcloud.com") && !zones.lines().any(|zone| zone.ends_with("/v3.rhcloud.com"));
-        is_new.then_some(())
+        let is_gone = |name: &str| !zones.lines().any(|zone| zone.ends_with(name));
+        (zones.contains("/v4.rhcloud.com") && is_gone("/v3.rhcloud.com") && is_gone("/routes.v3.rhcloud.com")).then_some(())
     });
+    assert!(!server.log().contains("ERROR"), "{}", server.log());
 }
 
 /// As after the installation of a package: the first start is with the wrong domain, the second with the right one.
@@ -72,10 +103,10 @@ fn an_empty_platform_takes_another_domain() {
     let whole = ["--data-dir", data.path()];
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     let parent = |domain: &str| {
-        let name = format!("zone.signpost.dev/{domain}");
+        let mut wanted = [format!("zone.signpost.dev/{domain}"), format!("zone.signpost.dev/routes.{domain}")];
+        wanted.sort();
         eventually(&format!("the ledger is that of {domain} alone"), || {
-            let zones = kubectl.ok(&["get", "zones", "-o", "name"]);
-            (zones.lines().eq([name.clone(), format!("zone.signpost.dev/routes.{domain}")])).then_some(())
+            kubectl.ok(&["get", "zones", "-o", "name"]).lines().eq(wanted.iter()).then_some(())
         });
     };
     for domain in ["apps.example.com", "v3.rhcloud.com", "apps.example.com"] {
