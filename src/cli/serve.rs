@@ -6,9 +6,9 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
 use super::{Exit, complain};
+use crate::config::Places;
 use crate::config::keys::{KEYS, Shape};
 use crate::config::layers::{self, Given, Layer, Source};
-use crate::config::Places;
 use crate::daemon::{self, configuration};
 
 pub(super) fn command() -> Command {

@@ -94,7 +94,9 @@ pub async fn disagreement_after_taking_over(
         let name = zone.metadata.name.unwrap_or_default();
         let preconditions = Some(Preconditions { uid: zone.metadata.uid, resource_version: None });
         match zones.delete(&name, &DeleteParams { preconditions, ..DeleteParams::default() }).await {
-            Ok(_) => tracing::info!(zone = %name, "the Zone of the former domain was removed: there are no Routers and Routes"),
+            Ok(_) => {
+                tracing::info!(zone = %name, "the Zone of the former domain was removed: there are no Routers and Routes")
+            }
             // Another process was faster.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => return Err(error),

@@ -112,7 +112,8 @@ pub fn start(
     settings.quarantined_max = config.name_quarantine_max;
     settings.label_rules = config.label_rules.clone();
     settings.quiet = Quiet { time: config.trail_quiet, maximum: config.trail_maximum };
-    let loops = Scheduler::sharing(scheduler, &scheduler::Views::of(shared, &platform.domain_text()), settings, metrics);
+    let loops =
+        Scheduler::sharing(scheduler, &scheduler::Views::of(shared, &platform.domain_text()), settings, metrics);
     let switch = loops.switch();
     let counters = placement::Metrics::default();
     admin.metrics.register(|registry| counters.register(registry));

@@ -14,7 +14,8 @@ use kube::core::{Selector, SelectorExt as _};
 use crate::api::names::{alias_name, challenge_name, is_host_label};
 use crate::api::v1alpha1::name_claim::NameClaim;
 use crate::api::v1alpha1::route::{
-    AssignedName, NameKind, ADMITTED, HOST_PROVEN, MOVE_ANNOTATION, MOVE_PENDING, Phase, QUOTA_ANNOTATION, Route, SCHEDULED,
+    ADMITTED, AssignedName, HOST_PROVEN, MOVE_ANNOTATION, MOVE_PENDING, NameKind, Phase, QUOTA_ANNOTATION, Route,
+    SCHEDULED,
 };
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::{AddressState, Router, RouterState, RouterStatus};

@@ -90,7 +90,8 @@ fn another_domain_is_not_taken_for_meant() {
     eventually("the ledger is the new domain's", || {
         let zones = zones(&kubectl);
         let is_gone = |name: &str| !zones.lines().any(|zone| zone.ends_with(name));
-        (zones.contains("/v4.rhcloud.com") && is_gone("/v3.rhcloud.com") && is_gone("/routes.v3.rhcloud.com")).then_some(())
+        (zones.contains("/v4.rhcloud.com") && is_gone("/v3.rhcloud.com") && is_gone("/routes.v3.rhcloud.com"))
+            .then_some(())
     });
     assert!(!server.log().contains("ERROR"), "{}", server.log());
 }
@@ -112,9 +113,7 @@ fn an_empty_platform_takes_another_domain() {
     for domain in ["apps.example.com", "v3.rhcloud.com", "apps.example.com"] {
         let server = Server::start(ports, &[&whole[..], &["--domain", domain]].concat());
         parent(domain);
-        eventually("the zone is served", || {
-            (dig(server.dns, domain, "SOA", &[]).status == "NOERROR").then_some(())
-        });
+        eventually("the zone is served", || (dig(server.dns, domain, "SOA", &[]).status == "NOERROR").then_some(()));
         assert!(server.terminate().success());
     }
 

@@ -23,8 +23,8 @@ mod platform;
 #[path = "../e2e/server.rs"]
 #[allow(dead_code, reason = "the end-to-end tests use more of it")]
 mod server;
+mod split;
+mod telling;
 #[path = "../e2e/tools.rs"]
 #[allow(dead_code, reason = "the certificates' test needs kubectl alone")]
 mod tools;
-mod split;
-mod telling;
