@@ -201,7 +201,7 @@ async fn fetch(place: &Place, to: &mut impl io::Write) -> Result<(), String> {
         let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let told: Option<serde_json::Value> = serde_json::from_slice(&body).ok();
         let message = told.as_ref().and_then(|status| status["message"].as_str()).unwrap_or("it has no backups");
-        return Err(access.unanswered(format!("{status}: {message}").as_str()));
+        return Err(access.unanswered(Trouble::answered(status.as_u16(), format!("{message} ({status})"))));
     }
     let mut body = response.into_body();
     while let Some(frame) = body.frame().await {

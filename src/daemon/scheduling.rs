@@ -310,7 +310,7 @@ fn resolvers_of(text: &str) -> Vec<SocketAddr> {
 }
 
 /// An address to ask, for one that is listened on.
-pub(super) fn reachable(address: IpAddr) -> IpAddr {
+pub fn reachable(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(address) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),

@@ -439,7 +439,11 @@ fn zone() -> Vec<Rule> {
     vec![
         // A cluster takes no other names than domains in lower case, but their labels may be too long. It does not know how long a
         // name can be, so that a rule with more in it would cost too much.
-        rule("", "!self.metadata.name.matches('[^.]{64}')", "metadata.name must be the zone's apex, with labels of at most 63 octets"),
+        rule(
+            "",
+            "!self.metadata.name.matches('[^.]{64}')",
+            "metadata.name must be the zone's apex, with labels of at most 63 octets",
+        ),
         about(
             "spec",
             ".router",

@@ -230,7 +230,15 @@ impl<'a> Estimator<'a> {
             ("bytes", _) => text(traversal(at(0)), at(0).saturating_mul(4)),
             ("string", _) => text(1, UNKNOWN),
             (
-                "!_" | "-_" | "size" | "isIP" | "ip" | "family" | "isLoopback" | "isGlobalUnicast" | "isLinkLocalUnicast"
+                "!_"
+                | "-_"
+                | "size"
+                | "isIP"
+                | "ip"
+                | "family"
+                | "isLoopback"
+                | "isGlobalUnicast"
+                | "isLinkLocalUnicast"
                 | "@not_strictly_false",
                 _,
             ) => scalar(1),
