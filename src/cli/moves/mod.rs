@@ -19,7 +19,7 @@ use self::plan::{Capacity, Context, Plan};
 use self::reading::{API_TIMEOUT, Platform};
 use super::access::{self, Access, Place};
 use super::output::{self, Format};
-use super::{Exit, note, serve};
+use super::{Exit, confirm, note, serve};
 use crate::api::names::is_at_or_below;
 use crate::api::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, NameKind, Route};
 use crate::api::v1alpha1::router::{Router, RouterState};
@@ -67,6 +67,7 @@ pub(super) fn drain_command() -> Command {
         .about("Moves all routes of a Router to others, at the pace of drain-rate; no new ones come to it")
         .after_help(EXIT_CODES)
         .arg(router_argument())
+        .arg(confirm::argument())
         .args(common());
     group("drain", "Empties things", router)
 }
@@ -139,6 +140,8 @@ fn router_of(matches: &ArgMatches) -> &str {
 struct Call {
     platform: Platform,
     dry_run: bool,
+    /// Whether the user is asked first.
+    asks: bool,
     format: Format,
 }
 
@@ -165,10 +168,12 @@ fn run(matches: &ArgMatches, act: impl AsyncFnOnce(Call) -> Result<(), String>) 
         Err(exit) => return exit,
     };
     let wait = matches.try_get_one::<u64>("wait").ok().flatten().copied().unwrap_or(0);
-    super::exit_of(access::run(API_TIMEOUT + Duration::from_secs(wait), async {
+    let can_ask = matches.try_contains_id("yes").is_ok();
+    let (asks, more) = if can_ask { (confirm::asks(matches), confirm::time(matches)) } else { (false, Duration::ZERO) };
+    super::exit_of(access::run(API_TIMEOUT + Duration::from_secs(wait) + more, async {
         let platform = Platform::read(&place).await?;
         let dry_run = matches.get_flag("dry-run");
-        act(Call { platform, dry_run, format: Format::of(matches) }).await
+        act(Call { platform, dry_run, asks, format: Format::of(matches) }).await
     }))
 }
 
@@ -308,6 +313,9 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
         plan.capacity.retain(|capacity| capacity.open || capacity.router == name);
     }
     if !call.dry_run && was != state {
+        if call.asks {
+            confirm::confirm(&format!("{} route(s) are to leave {name}. Drain it?", plan.moves.len()))?;
+        }
         let routers: Api<Router> = Api::all(call.platform.access.client.clone());
         let patch = Patch::Merge(json!({"spec": {"state": state}}));
         let patched = routers.patch(name, &PatchParams::default(), &patch).await;
