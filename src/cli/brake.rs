@@ -254,7 +254,8 @@ async fn decide(access: &Access, id: &str, decision: Decision, dry_run: bool, as
     let told = |error: kube::Error| format!("{}; {WITHOUT_API}", access.unanswered(error));
     let api: Api<Brake> = Api::all(access.client.clone());
     let brake = api.get_opt(id).await.map_err(told)?;
-    let brake = brake.ok_or_else(|| format!("nothing is held under {id:?}; \"signpost brake list\" shows what is"))?;
+    let brake = brake
+        .ok_or_else(|| format!("NotFound: nothing is held under {id:?}; \"signpost brake list\" shows what is"))?;
     if !brake.is_held() {
         return Err(format!(
             "no name server holds {id}, so that there is nothing to decide: the hold has ended, or begins just now, see \

@@ -145,7 +145,7 @@ pub(super) fn domain_name(text: &str) -> Result<String, String> {
 
 /// A whole number and its unit: `s`, `m`, `h` or `d`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let expected = || "must be a whole number and s, m, h or d, such as 30d".to_owned();
+    let expected = || "must be a whole number and s, m, h or d, such as 5s or 30d".to_owned();
     let split = text.len().saturating_sub(1);
     let (number, unit) = text.split_at_checked(split).ok_or_else(expected)?;
     let seconds = match unit {

@@ -21,7 +21,7 @@ use super::output::{self, Format};
 use super::style::{Painter, Style, harmless};
 use super::table::{Cell, Facts};
 use super::zones::{self, Zones};
-use super::{Exit, complain, progress, serve};
+use super::{Exit, complain, note, progress, serve};
 use crate::api::v1alpha1::route::NameKind;
 use crate::wire::{Name, RecordType};
 
@@ -76,6 +76,12 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         let (exchange, zones) = tokio::join!(question.ask(server), async {
             match explained {
                 true => {
+                    if asks(&place)
+                        && let Some(told) = around::told_tenant(&place, &question.name).await.ok().flatten()
+                    {
+                        note(told);
+                        return None;
+                    }
                     let zones = around::around(&place, asks(&place), &question.name, question.rtype);
                     Some(progress::during("looking objects up", zones).await)
                 }

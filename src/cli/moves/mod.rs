@@ -180,10 +180,10 @@ fn run(matches: &ArgMatches, act: impl AsyncFnOnce(Call) -> Result<(), String>) 
 async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -> Result<(), String> {
     let forecast = &mut call.platform.forecast;
     if forecast.router(to).is_none() {
-        return Err(format!("there is no Router {to}"));
+        return Err(format!("NotFound: there is no Router {to}"));
     }
     if forecast.route(key).is_none() {
-        return Err(format!("there is no Route {key}"));
+        return Err(format!("NotFound: there is no Route {key}"));
     }
     // One that has none yet is placed there, and nowhere else.
     let on = forecast.bound(key).map(|bound| (&*bound.facts.router, bound.dns.as_str()));
@@ -270,7 +270,7 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
     let (strategy, caveat, rate) =
         (call.platform.known.strategy, call.platform.known.caveat, call.platform.known.drain_rate);
     let forecast = &mut call.platform.forecast;
-    let Some((router, _)) = forecast.router(name) else { return Err(format!("there is no Router {name}")) };
+    let Some((router, _)) = forecast.router(name) else { return Err(format!("NotFound: there is no Router {name}")) };
     let (action, word) = match state {
         RouterState::Draining => ("drain", "draining"),
         RouterState::Cordoned => ("cordon", "cordoned"),
