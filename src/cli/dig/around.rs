@@ -14,7 +14,6 @@ use crate::api::names::{host_claim_name, label_claim_name};
 use crate::api::v1alpha1::name_claim::NameClaim;
 use crate::api::v1alpha1::route::{NameKind, Route};
 use crate::api::v1alpha1::route_binding::RouteBinding;
-use crate::api::v1alpha1::router::Router;
 use crate::cli::access::{Access, Place};
 use crate::cli::zones::{Ground, Source, Zones, complain_of};
 use crate::compiler::settings::text_of;
@@ -57,11 +56,11 @@ pub(super) async fn around(place: &Place, ask: bool, name: &Name, rtype: RecordT
 }
 
 /// What a tenant, who may not see the platform's zones, can be told of a name: which of its own routes has it. `None`: the user
-/// may see Routers, and with them all.
+/// may see the bindings of all routes, and with them the zones.
 pub(super) async fn told_tenant(place: &Place, name: &Name) -> Result<Option<String>, String> {
     let access = place.connect().await?;
-    let routers: Api<Router> = Api::all(access.client.clone());
-    match routers.list(&ListParams::default().limit(1)).await {
+    let bindings: Api<RouteBinding> = Api::all(access.client.clone());
+    match bindings.list(&ListParams::default().limit(1)).await {
         Err(kube::Error::Api(status)) if status.code == 403 => {}
         Err(error) => return Err(access.unanswered(error)),
         Ok(_) => return Ok(None),
