@@ -278,3 +278,18 @@ fn a_tenant_digs_and_sees_its_topology() {
     let other = run(&["dig", &dns, "pay.shard2.v3.rhcloud.com", "--kubeconfig", tina]);
     assert!(other.code == Some(0) && other.err.contains("no route of yours"), "{}{}", other.out, other.err);
 }
+
+/// It is a wish for a name and no more, and `kubectl explain` says so.
+#[test]
+fn an_empty_spec_asks_for_a_name() {
+    let data = DataDir::new();
+    let _server = Server::start(Ports::free(), &["--data-dir", data.path()]);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    apply_example(&kubectl);
+    let route = "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: empty, namespace: myapp}\nspec: {}\n";
+    kubectl.ok_with(&["apply", "-f", "-"], route);
+    kubectl.ok(&["wait", "-n", "myapp", "route.signpost.dev/empty", "--for=condition=Scheduled", "--timeout=180s"]);
+    let dns = kubectl.ok(&["get", "-n", "myapp", "route.signpost.dev/empty", "-o", "jsonpath={.status.dns}"]);
+    assert!(dns.starts_with("myapp-empty.shard"), "{dns}");
+    assert!(words(&kubectl.ok(&["explain", "route.signpost.dev"])).contains("an empty spec asks for a name"));
+}
