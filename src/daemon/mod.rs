@@ -210,8 +210,10 @@ struct Process {
     /// Settings that the loops go by.
     dials: Dials,
     applied: Option<manifests::Report>,
-    /// API, scheduler and control loops.
+    /// Scheduler and control loops.
     control: Tasks,
+    /// The API, which ends after the loops: a leader lets its Lease go.
+    serving: Tasks,
     /// The admin endpoints, which show how the others end.
     edge: Tasks,
     /// Held until all else has ended.
@@ -238,7 +240,7 @@ impl Process {
         let applied = (!documents.is_empty()).then(|| admin.health.add("api", "manifests", "they are not applied yet"));
         // The admin endpoints answer before anything else is there: without this check nothing would be missing yet.
         let starting = admin.health.add("process", "start", "it is starting");
-        let (mut control, mut edge) = (Tasks::new(), Tasks::new());
+        let (mut control, mut serving, mut edge) = (Tasks::new(), Tasks::new(), Tasks::new());
         let dials = Dials::new(settings);
         let admin_addresses = sockets::addresses(&admin_sockets);
         traces::start(&settings.tracing, data_dir.as_ref(), &mut edge, &admin)?;
@@ -277,7 +279,7 @@ impl Process {
             (Some(data_dir), Some(access)) => {
                 let check = admin.health.add("api", "store", "it is being opened");
                 let api =
-                    Api::start(settings, data_dir, access, (api_sockets, api_places), &mut control, &check).await?;
+                    Api::start(settings, data_dir, access, (api_sockets, api_places), &mut serving, &check).await?;
                 // Before anything is made of the objects.
                 let client = api.client(Identity::user(USER_CONTROLLER));
                 let found = domain::disagreement_after_taking_over(&client, &domains(settings)).await;
@@ -368,6 +370,7 @@ impl Process {
             dials,
             applied: None,
             control,
+            serving,
             edge,
             _data_dir: data_dir,
         };
@@ -420,6 +423,7 @@ impl Process {
                     }
                 },
                 what = self.control.failure() => return Err(Error::Failed(what)),
+                what = self.serving.failure() => return Err(Error::Failed(what)),
                 what = self.edge.failure() => return Err(Error::Failed(what)),
             }
         }
@@ -437,6 +441,7 @@ impl Process {
             () = tokio::time::sleep(time) => {}
             () = signals.end() => {}
             what = self.control.failure() => tracing::error!("{what}"),
+            what = self.serving.failure() => tracing::error!("{what}"),
             what = self.edge.failure() => tracing::error!("{what}"),
         }
     }
@@ -511,8 +516,10 @@ impl Process {
 
     /// Ends everything in order: the loops and the API, then answers, then the admin endpoints.
     async fn drain(self) {
-        for late in self.control.end(DRAIN).await {
-            tracing::warn!("{late} did not end in time");
+        for tasks in [self.control, self.serving] {
+            for late in tasks.end(DRAIN).await {
+                tracing::warn!("{late} did not end in time");
+            }
         }
         if let Some(dns) = self.dns {
             dns.stop().await;

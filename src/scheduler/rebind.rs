@@ -137,6 +137,13 @@ impl Binder {
         for name in ended {
             tracing::warn!(route = %key, %name, "a former name ends that is still asked for (trail-maximum)");
         }
+        if alias.is_some() {
+            // It is bound anew, as the Route is at the moment.
+            let routes: Api<Route> =
+                Api::namespaced(self.client.clone(), key.namespace.as_deref().unwrap_or_default());
+            let Some(route) = routes.get_opt(&key.name).await? else { return Ok(false) };
+            binding.spec.route_resource_version = route.metadata.resource_version;
+        }
         fence(&mut binding, term);
         match bindings.replace(&key.name, &PostParams::default(), &binding).await {
             Ok(_) => Ok(alias.is_some()),
