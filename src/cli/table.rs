@@ -40,12 +40,13 @@ impl From<&str> for Cell {
 }
 
 /// The least width to which a column is cut, and to which the last one is broken into lines.
-const CUT_LEAST: usize = 8;
+const CUT_LEAST: usize = 12;
 /// See [`CUT_LEAST`].
 const WRAP_LEAST: usize = 24;
 
 /// Rows of columns under a heading. The widths follow from what stands in them; the last column ends with its text. On a
-/// terminal that is too narrow the widest columns are cut, and the last one goes on below itself.
+/// terminal that is too narrow the widest columns are cut, and the last one goes on below itself; if that is not enough, the
+/// columns before it are left out.
 #[derive(Debug)]
 pub(super) struct Table {
     rows: Vec<Vec<Cell>>,
@@ -64,18 +65,24 @@ impl Table {
 
     /// All lines, each with its end.
     pub(super) fn text(&self, painter: Painter) -> String {
+        let mut rows: Vec<Vec<&Cell>> = self.rows.iter().map(|row| row.iter().collect()).collect();
         let mut widths: Vec<usize> = Vec::new();
-        for row in &self.rows {
+        for row in &rows {
             widths.resize(widths.len().max(row.len()), 0);
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.text.chars().count());
             }
         }
         if let Some(room) = painter.width() {
+            while widths.len() > 2 && least(&widths) > room {
+                let left_out = widths.len() - 2;
+                widths.remove(left_out);
+                rows.iter_mut().filter(|row| row.len() > left_out).for_each(|row| drop(row.remove(left_out)));
+            }
             fit(&mut widths, room);
         }
         let mut text = String::new();
-        for row in &self.rows {
+        for row in &rows {
             // Blanks at the end of a line are nobody's friend: the last cell with a text ends it.
             let cells = row.iter().rposition(|cell| !cell.text.is_empty()).map_or(0, |last| last + 1);
             for (at, (cell, width)) in row.iter().zip(&widths).take(cells).enumerate() {
@@ -95,6 +102,13 @@ impl Table {
         }
         text
     }
+}
+
+/// How many columns of a terminal a line needs at least.
+fn least(widths: &[usize]) -> usize {
+    let Some((last, others)) = widths.split_last() else { return 0 };
+    let cut: usize = others.iter().map(|width| (*width).min(CUT_LEAST) + GAP.len()).sum();
+    cut + (*last).min(WRAP_LEAST)
 }
 
 /// Makes columns so narrow that a line has `room` for them, if they can be.
@@ -211,7 +225,11 @@ mod tests {
             assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
             assert!(text.split_whitespace().any(|word| word == "seven"), "{text}");
         }
-        assert_eq!(table.text(Painter::of_width(46)).lines().count(), expected.lines().count());
+        assert_eq!(
+            table.text(Painter::of_width(48)),
+            "NAME           NUMBER   WHY\na-name-that…   7        one two three four five\n                        six seven\n"
+        );
+        assert!(!table.text(Painter::of_width(40)).contains("NUMBER"), "there is no room for it");
         assert_eq!(table.text(Painter::of_width(200)), table.text(Painter::PLAIN));
         // One word that is longer than a line is broken, and the narrowest terminal ends nothing.
         let mut table = Table::new(["N", "WHY"]);

@@ -139,8 +139,7 @@ impl Binder {
         }
         if alias.is_some() {
             // It is bound anew, as the Route is at the moment.
-            let routes: Api<Route> =
-                Api::namespaced(self.client.clone(), key.namespace.as_deref().unwrap_or_default());
+            let routes: Api<Route> = Api::namespaced(self.client.clone(), key.namespace.as_deref().unwrap_or_default());
             let Some(route) = routes.get_opt(&key.name).await? else { return Ok(false) };
             binding.spec.route_resource_version = route.metadata.resource_version;
         }
