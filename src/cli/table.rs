@@ -77,7 +77,9 @@ impl Table {
             while widths.len() > 2 && least(&widths) > room {
                 let left_out = widths.len() - 2;
                 widths.remove(left_out);
-                rows.iter_mut().filter(|row| row.len() > left_out).for_each(|row| drop(row.remove(left_out)));
+                rows.iter_mut().filter(|row| row.len() > left_out).for_each(|row| {
+                    row.remove(left_out);
+                });
             }
             fit(&mut widths, room);
         }
