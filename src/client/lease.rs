@@ -150,6 +150,8 @@ pub struct Lease {
     seen: Option<Seen>,
     /// The greatest fencing number that the Lease was ever seen with, or that was taken here.
     greatest: i32,
+    /// Whether the last look at the Lease failed.
+    fails: bool,
     leadership: watch::Sender<Leadership>,
 }
 
@@ -178,6 +180,7 @@ impl Lease {
             settings,
             seen: None,
             greatest: 0,
+            fails: false,
             leadership,
         };
         tokio::spawn(candidate.run_until(client, stop));
@@ -217,11 +220,20 @@ impl Lease {
             Some(term) => term.remaining(),
             None => self.settings.duration,
         };
-        match timeout(limit, self.attempt()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(lease = %self.name, %error, "the lease cannot be read or written"),
-            Err(_) => tracing::warn!(lease = %self.name, "the lease cannot be read or written in time"),
+        let failure = match timeout(limit, self.attempt()).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some("the API did not answer in time".to_owned()),
+        };
+        match &failure {
+            // Once an outage: it is tried every few seconds.
+            Some(error) if !self.fails => {
+                tracing::warn!(lease = %self.name, error, "the lease cannot be read or written; trying again");
+            }
+            Some(error) => tracing::debug!(lease = %self.name, error, "the lease cannot be read or written"),
+            None => {}
         }
+        self.fails = failure.is_some();
         match self.term() {
             Some(term) if term.is_current() => regular.min(term.remaining()),
             Some(_) => {
@@ -340,8 +352,11 @@ impl Lease {
 
     async fn release(&mut self) {
         let Some(term) = self.term() else { return };
-        self.follow(None);
-        if term.remaining().is_zero() {
+        let is_over = term.remaining().is_zero();
+        // On purpose, which is nothing to warn of.
+        term.end();
+        self.leadership.send_replace(Leadership::Follower { holder: None });
+        if is_over {
             return;
         }
         let Some(mut spec) = self.seen.as_ref().and_then(|seen| seen.object.spec.clone()) else { return };

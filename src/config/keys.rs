@@ -302,10 +302,9 @@ pub static KEYS: &[Key] = &[
         name: "domain",
         shape: Shape::Text,
         value_name: "NAME",
-        default: "v3.rhcloud.com",
+        default: "none; with `manifests`, the zone above their Routers' `dns`",
         reloads: false,
-        help: "The platform's domain: the parent zone of all shards. The default is the one of examples/rhcloud; set your \
-               own before you let anyone delegate to you.",
+        help: "The platform's domain: the parent zone of all shards. A process needs one, unless it serves zone files alone.",
     },
     Key {
         name: "former-domain",

@@ -287,7 +287,8 @@ pub struct Settings {
     pub dns_dont_fragment: bool,
     /// `tcp-connections` to `tcp-write-timeout`.
     pub tcp: Tcp,
-    /// `domain`, in lower case, without a dot at the end.
+    /// `domain`, in lower case, without a dot at the end; empty if none is given, which only a process may leave so that
+    /// serves zone files alone.
     pub domain: String,
     /// `former-domain`, likewise.
     pub former_domain: Option<String>,

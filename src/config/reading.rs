@@ -37,7 +37,7 @@ const SIZE_MAX: u64 = 1 << 40;
 /// What the texts mean.
 pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
     let mut reader = Reader { layer, errors: Vec::new() };
-    let domain = reader.one("domain", "v3.rhcloud.com", zone_name);
+    let domain = reader.optional("domain", zone_name).unwrap_or_default();
     let mut roles = reader.list("roles", &["api", "scheduler", "dns", "admin"], role);
     roles.sort();
     roles.dedup();
@@ -178,6 +178,16 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
         let text = "\"webhook-url\" is plain http to another machine, where others can read and change it: use https, or \
                     set \"webhook-allow-http\" to \"on\"";
         reader.errors.push(Error::Together(text.to_owned()));
+    }
+    if settings.trail_maximum < settings.trail_minimum {
+        let text = "\"trail-maximum\" is shorter than \"trail-minimum\": raise the one, or lower the other".to_owned();
+        reader.errors.push(Error::Together(text));
+    }
+    for (at, server) in settings.nameservers.iter().enumerate() {
+        if settings.nameservers[..at].iter().any(|earlier| earlier.name == server.name) {
+            let text = format!("\"nameserver\": {} is given twice; list all its addresses together", server.name);
+            reader.errors.push(Error::Together(text));
+        }
     }
     let mut issuers: Vec<&str> = settings.jwt_issuers.iter().map(|one| one.issuer.as_str()).collect();
     issuers.sort_unstable();

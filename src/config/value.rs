@@ -160,7 +160,7 @@ pub(super) fn domain_name(text: &str) -> Result<String, String> {
 
 /// A whole number and its unit: `s`, `m`, `h` or `d`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let expected = || "must be a whole number and s, m, h or d, such as 30d".to_owned();
+    let expected = || "must be a whole number and s, m, h or d, such as 5s or 30d".to_owned();
     let split = text.len().saturating_sub(1);
     let (number, unit) = text.split_at_checked(split).ok_or_else(expected)?;
     let seconds = match unit {
@@ -206,7 +206,7 @@ pub(super) fn name_server(text: &str, domain: &str) -> Result<NameServer, String
     };
     let addresses: Vec<IpAddr> =
         layers::split(list, &[',']).iter().map(|text| address(text)).collect::<Result<_, _>>()?;
-    if addresses.is_empty() && names::is_at_or_below(&name, domain) {
+    if addresses.is_empty() && !domain.is_empty() && names::is_at_or_below(&name, domain) {
         return Err(format!("a name server inside {domain} needs its addresses: {name}=ADDR[,ADDR]"));
     }
     Ok(NameServer { name, addresses })

@@ -226,7 +226,13 @@ impl Access {
 impl Upkeep for Access {
     fn tend(&self, due: Due) {
         match due {
-            Due::Look => self.look_and_take(),
+            Due::Look => {
+                self.look_and_take();
+                // The clock was set.
+                if !self.authority.is_valid(SystemTime::now()) {
+                    self.renew();
+                }
+            }
             Due::Renewal => self.renew(),
         }
     }

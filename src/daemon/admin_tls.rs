@@ -96,13 +96,16 @@ impl Upkeep for Source {
         match (self, due) {
             (Source::Files(served), Due::Look) => upkeep::tell(WHOSE, served.follow()),
             (Source::Files(served), Due::Renewal) => upkeep::warn_of_end(WHOSE, served),
-            (Source::Own(authority), Due::Renewal) => {
+            (Source::Own(authority), due) => {
+                if due == Due::Look && authority.is_valid(SystemTime::now()) {
+                    return;
+                }
                 if let Err(error) = authority.renew(SystemTime::now()) {
                     tracing::error!(%error, "the admin endpoint's certificate cannot be renewed");
                 }
             }
             // The API looks after its own.
-            (Source::Api(_), _) | (Source::Own(_), Due::Look) => {}
+            (Source::Api(_), _) => {}
         }
     }
 }

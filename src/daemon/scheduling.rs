@@ -23,7 +23,7 @@ use crate::compiler;
 use crate::compiler::inputs::BindingInput;
 use crate::compiler::settings::text_of;
 use crate::config;
-use crate::controller::domain::{self, OtherDomain};
+use crate::controller::domain::{self, Duty, OtherDomain};
 use crate::controller::health;
 use crate::controller::ledger::{self, BaseSerial};
 use crate::controller::live::feed::ZoneFeed;
@@ -97,7 +97,7 @@ pub fn start(
             None => objects.ready(),
             Some(other) => objects.missing(other.to_string()),
         };
-        if domain::agreed(&candidate, &domains, &ends, tell).await {
+        if domain::agreed(&candidate, &domains, Duty::Lead, &ends, tell).await {
             run_for_lease(candidate, &name, lease, lead, ends).await;
         }
     });
@@ -113,7 +113,8 @@ pub fn start(
     settings.quarantined_max = config.name_quarantine_max;
     settings.label_rules = config.label_rules.clone();
     settings.quiet = Quiet { time: config.trail_quiet, maximum: config.trail_maximum };
-    let loops = Scheduler::sharing(scheduler, &scheduler::Views::of(shared), settings, metrics);
+    let loops =
+        Scheduler::sharing(scheduler, &scheduler::Views::of(shared, &platform.domain_text()), settings, metrics);
     let switch = loops.switch();
     let counters = placement::Metrics::default();
     admin.metrics.register(|registry| counters.register(registry));
@@ -339,7 +340,7 @@ fn resolvers_of(text: &str) -> Vec<SocketAddr> {
 }
 
 /// An address to ask, for one that is listened on.
-pub(super) fn reachable(address: IpAddr) -> IpAddr {
+pub fn reachable(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(address) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),

@@ -259,11 +259,12 @@ pub struct Views {
 }
 
 impl Views {
-    /// Of these mirrors.
-    pub fn of(mirrors: &Mirrors) -> Self {
+    /// Of these mirrors, on the platform with this domain.
+    pub fn of(mirrors: &Mirrors, domain: &str) -> Self {
+        let domain: Arc<str> = domain.into();
         Views {
             routes: mirrors.view(|route: &Route| RouteFacts::from(route)),
-            bindings: mirrors.view(|binding: &RouteBinding| BindingFacts::from(binding)),
+            bindings: mirrors.view(move |binding: &RouteBinding| BindingFacts::of_platform(binding, &domain)),
         }
     }
 }
@@ -278,7 +279,7 @@ impl Scheduler {
     /// change the status of Routes, and to record Events.
     pub fn new(client: kube::Client, settings: Settings, metrics: Metrics) -> Self {
         let mirrors = Mirrors::new(client.clone());
-        let views = Views::of(&mirrors);
+        let views = Views::of(&mirrors, &settings.domain);
         mirrors.open();
         Self::sharing(client, &views, settings, metrics)
     }

@@ -91,6 +91,13 @@ impl Served {
         ServerName::try_from(name).is_ok_and(|name| verify_server_name(&certificate, &name).is_ok())
     }
 
+    /// Why the certificate that is served is not valid at `now`, to follow its name; `None` if it is.
+    pub fn invalid(&self, now: SystemTime) -> Option<String> {
+        let current = self.current.load();
+        let (_, certificate) = X509Certificate::from_der(current.cert.first()?).ok()?;
+        super::validity(&certificate, now).err()
+    }
+
     /// Whether the certificate that is served ends before `time`. One that cannot be read does not say.
     pub fn ends_before(&self, time: SystemTime) -> bool {
         self.end().is_some_and(|end| end < super::seconds(time))

@@ -219,9 +219,8 @@ impl Drop for User {
 #[test]
 fn a_former_name_stays_while_it_is_asked_for() {
     let (data, state) = (DataDir::new(), DataDir::new());
-    let keys = ["--trail-minimum", "1s", "--trail-quiet", "8s"];
-    let api =
-        ["--roles", "api,scheduler,admin", "--data-dir", data.path(), "--trail-maximum", "1h", "--verify-names", "off"];
+    let keys = ["--trail-minimum", "1s", "--trail-quiet", "8s", "--trail-maximum", "1h"];
+    let api = ["--roles", "api,scheduler,admin", "--data-dir", data.path(), "--verify-names", "off"];
     let server = Server::start(Ports::free(), &[&api[..], &keys].concat());
     let kubeconfig = data.join("name-server.kubeconfig");
     let kubeconfig = kubeconfig.to_str().expect("UTF-8");

@@ -52,7 +52,7 @@ pub const QUOTA_ANNOTATION: &str = "signpost.dev/route-quota";
     category = "signpost",
     namespaced,
     status = "RouteStatus",
-    doc = "A Route asks for a DNS name that leads, through one of the platform's Routers, to an application."
+    doc = "A Route asks for a DNS name that leads, through one of the platform's Routers, to an application. All fields of its spec may be left out: an empty spec asks for a name that the platform makes of namespace and name."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RouteSpec {

@@ -86,7 +86,7 @@ impl Question<'_> {
         let told = |error: kube::Error| self.access.unanswered(error);
         let routes: Api<Route> = Api::namespaced(client.clone(), self.namespace);
         let route = routes.get_opt(self.name).await.map_err(told)?;
-        let route = route.ok_or_else(|| format!("there is no Route {}/{}", self.namespace, self.name))?;
+        let route = route.ok_or_else(|| format!("NotFound: there is no Route {}/{}", self.namespace, self.name))?;
         let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), self.namespace);
         let binding = bindings.get_opt(self.name).await.map_err(told)?;
         // An earlier Route's of the same name may not be cleared away yet.
@@ -105,7 +105,7 @@ impl Question<'_> {
                 None => None,
             };
             if now.is_none() && !account.tells_of(name) {
-                return Err(format!("there is no Router {name}"));
+                return Err(format!("NotFound: there is no Router {name}"));
             }
             account.answer_why_not(name, created, now);
         }

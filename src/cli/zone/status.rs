@@ -70,7 +70,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     }
     let apexes: Vec<&Name> = matches.get_many("apex").unwrap_or_default().collect();
     if let Some(unknown) = apexes.iter().find(|apex| zones.at(apex).is_none()) {
-        complain(format_args!("there is no zone {unknown}; \"signpost zone list\" names all"));
+        complain(format_args!("NotFound: there is no zone {unknown}; \"signpost zone list\" names all"));
         return Exit::Failure;
     }
     let asked =
