@@ -70,7 +70,7 @@ use self::watch_cache::WatchCache;
 use crate::api::identity::Identity;
 use crate::api::names::LabelRules;
 use crate::httpd;
-use crate::store::Store;
+use crate::store::{self, Store};
 
 /// Largest body of a request in octets: what kube-apiserver takes.
 pub const BODY_OCTETS_MAX: usize = 3 * 1024 * 1024;
@@ -308,7 +308,10 @@ impl Shared {
             Target::Resource(resource) => resource,
         };
         if !self.is_ready() {
-            return Err(ApiError::unavailable("the server is starting, please try again"));
+            return Err(match self.store.full() {
+                Some(needed) => store::Error::Full { needed }.into(),
+                None => ApiError::unavailable("the server is starting, please try again"),
+            });
         }
         let verb = verb.ok_or_else(ApiError::method_not_allowed)?;
         let call = Call { server: self, resource, query, identity, headers: &parts.headers };

@@ -19,6 +19,7 @@ mod inherited;
 pub mod manifests;
 pub mod platform;
 pub mod query_log;
+pub mod room;
 pub mod scheduling;
 pub mod signals;
 pub mod sockets;
@@ -36,6 +37,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 
 use self::access::Access;
@@ -217,7 +219,6 @@ impl Process {
         let dns_sockets = settings.has(Role::Dns).then(|| dns::bind(settings, files_max, &mut given)).transpose()?;
         inherited::all_taken(&given)?;
         let listened = dns_sockets.as_ref().map_or_else(|| settings.dns_listen.clone(), transport::Bound::addresses);
-        let data_dir = settings.needs_data_dir().then(|| DataDir::open(&settings.data_dir)).transpose()?;
         let admin = Admin::default();
         let applied = (!documents.is_empty()).then(|| admin.health.add("api", "manifests", "they are not applied yet"));
         // The admin endpoints answer before anything else is there: without this check nothing would be missing yet.
@@ -225,21 +226,45 @@ impl Process {
         let (mut control, mut edge) = (Tasks::new(), Tasks::new());
         let dials = Dials::new(settings);
         let admin_addresses = sockets::addresses(&admin_sockets);
-        traces::start(&settings.tracing, data_dir.as_ref(), &mut edge, &admin)?;
         let dashboard = Dashboard::new(admin.health.clone(), admin.metrics.clone());
+        let api_places = http::api_places(settings, files_max);
+        let admin_places = http::admin_places(settings, files_max);
+        let servers = [(Role::Api, "api", &api_places), (Role::Admin, "admin", &admin_places)];
+        let servers = servers.into_iter().filter(|(role, ..)| settings.has(*role));
+        admin.metrics.collect(HttpMetrics(servers.map(|(_, name, places)| (name, places.clone())).collect()));
+        let serve_admin = |edge: &mut Tasks, sockets: Vec<TcpListener>, shown: Option<Arc<ServerConfig>>| {
+            for listener in sockets {
+                let router = admin::router(admin.clone(), dashboard.clone());
+                let serving = httpd::serve(listener, shown.clone(), router, admin_places.clone(), edge.stop_token());
+                edge.spawn("admin listener", serving);
+            }
+        };
+        let mut admin_sockets = admin_sockets;
+        if matches!(settings.admin_tls, AdminTls::Off) {
+            // It needs no certificate, so it can say what the rest waits for.
+            serve_admin(&mut edge, std::mem::take(&mut admin_sockets), None);
+        }
+        let data_dir = match settings.needs_data_dir() {
+            true => Some(room::when_there_is_room(&starting, async || DataDir::open(&settings.data_dir)).await?),
+            false => None,
+        };
+        traces::start(&settings.tracing, data_dir.as_ref(), &mut edge, &admin)?;
         let access = match &data_dir {
             Some(data_dir) if settings.has(Role::Api) => {
-                let further = match settings.admin_tls {
+                let further = || match settings.admin_tls {
                     AdminTls::On => access::names(&admin_addresses, &settings.admin_names).collect(),
                     AdminTls::Off | AdminTls::Files { .. } => Vec::new(),
                 };
                 let listened = sockets::addresses(&api_sockets);
-                Some(Arc::new(Access::open(data_dir, settings, &listened, further)?))
+                let open = async || Access::open(data_dir, settings, &listened, further());
+                Some(Arc::new(room::when_there_is_room(&starting, open).await?))
             }
             _ => None,
         };
-        let admin_tls = admin_tls::Source::open(settings, data_dir.as_ref(), access.as_ref(), &admin_addresses)?;
-        if !admin_sockets.is_empty() {
+        let admin_tls =
+            async || admin_tls::Source::open(settings, data_dir.as_ref(), access.as_ref(), &admin_addresses);
+        let admin_tls = room::when_there_is_room(&starting, admin_tls).await?;
+        if !admin_addresses.is_empty() {
             edge.spawn("dashboard", dashboard.clone().run(edge.stop_token()));
         }
         match &admin_tls {
@@ -247,16 +272,7 @@ impl Process {
             None => admin_tls::warn_of_plain(&admin_addresses),
         }
         let shown = admin_tls.as_ref().map(|tls| tls.server_config()).transpose()?;
-        let api_places = http::api_places(settings, files_max);
-        let admin_places = http::admin_places(settings, files_max);
-        let servers = [(Role::Api, "api", &api_places), (Role::Admin, "admin", &admin_places)];
-        let servers = servers.into_iter().filter(|(role, ..)| settings.has(*role));
-        admin.metrics.collect(HttpMetrics(servers.map(|(_, name, places)| (name, places.clone())).collect()));
-        for listener in admin_sockets {
-            let router = admin::router(admin.clone(), dashboard.clone());
-            let serving = httpd::serve(listener, shown.clone(), router, admin_places.clone(), edge.stop_token());
-            edge.spawn("admin listener", serving);
-        }
+        serve_admin(&mut edge, admin_sockets, shown);
         let api = match (&data_dir, access) {
             (Some(data_dir), Some(access)) => {
                 let check = admin.health.add("api", "store", "it is being opened");
@@ -304,8 +320,9 @@ impl Process {
             let controller = client_as(settings, api.as_ref(), USER_CONTROLLER).await?;
             let bindings = bindings.clone();
             let clients = scheduling::Clients { scheduler, controller, mirrors: together, bindings };
-            let instance = data_dir.instance()?;
-            let host_key = settings.verify.hosts.then(|| data_dir.host_key()).transpose()?;
+            let instance = room::when_there_is_room(&starting, async || data_dir.instance()).await?;
+            let host_key = async || settings.verify.hosts.then(|| data_dir.host_key()).transpose();
+            let host_key = room::when_there_is_room(&starting, host_key).await?;
             let here = scheduling::Here { instance: &instance, listened: &listened, host_key, files, dials: &dials };
             platform::check_chooser(&settings.chooser()).await;
             let started = scheduling::start(settings, clients, platform, base, here, &mut control, &admin);
@@ -321,7 +338,7 @@ impl Process {
                 bindings,
                 platform: dns::platform_settings(settings, &listened)?,
                 state: api.is_none().then(|| data_dir.join("state")),
-                instance: data_dir.instance()?,
+                instance: room::when_there_is_room(&starting, async || data_dir.instance()).await?,
             }),
             _ => None,
         };

@@ -376,7 +376,7 @@ impl<'a> Writer<'a> {
         namespace: Option<(Key, Revision)>,
     ) -> Result<Arc<Object>, Lost> {
         let expect = namespace.map(|(key, at)| (key, Expect::At(at)));
-        self.commit(name_of(&tree).to_owned(), Expect::Absent, Some(tree), side, expect).await
+        self.commit(name_of(&tree).to_owned(), Expect::Absent, Some(tree), side, expect, false).await
     }
 
     /// Commits a changed object over `live`.
@@ -387,13 +387,15 @@ impl<'a> Writer<'a> {
         side: Vec<SideWrite>,
     ) -> Result<Arc<Object>, Lost> {
         let expect = Expect::At(Revision(live.revision));
-        self.commit(name_of(&tree).to_owned(), expect, Some(tree), side, None).await
+        let frees = releases(&live.tree, &tree);
+        self.commit(name_of(&tree).to_owned(), expect, Some(tree), side, None, frees).await
     }
 
     /// Commits a deletion.
     pub(crate) async fn commit_delete(&self, live: &Live, side: Vec<SideWrite>) -> Result<u64, Lost> {
         let expect = Expect::At(Revision(live.revision));
-        self.commit(name_of(&live.tree).to_owned(), expect, None, side, None).await.map(|object| object.revision)
+        let name = name_of(&live.tree).to_owned();
+        self.commit(name, expect, None, side, None, true).await.map(|object| object.revision)
     }
 
     async fn commit(
@@ -403,6 +405,7 @@ impl<'a> Writer<'a> {
         tree: Option<Value>,
         side: Vec<SideWrite>,
         also: Option<(Key, Expect)>,
+        frees: bool,
     ) -> Result<Arc<Object>, Lost> {
         let key = self.store_key(&name);
         let encoded = tree.map(|tree| engine::value(object::encode(&self.to_stored(tree))));
@@ -415,7 +418,9 @@ impl<'a> Writer<'a> {
         for write in side {
             add_side_write(&mut txn, write)?;
         }
-        let revision = match self.server.store.commit(txn).await {
+        let store = &self.server.store;
+        let committing = if frees { store.commit_freeing(txn) } else { store.commit(txn) };
+        let revision = match committing.await {
             Ok(Outcome::Committed(revision)) => revision.0,
             Ok(Outcome::Refused { at, found }) => {
                 // Whoever tries again reads the cache, which must show why this was refused.
@@ -614,6 +619,16 @@ pub(crate) fn whole_seconds(time: Timestamp) -> String {
 /// `generation` after a change.
 pub(crate) fn next_generation(old: &Value) -> Value {
     (old["metadata"]["generation"].as_i64().unwrap_or(0) + 1).into()
+}
+
+/// Whether an update is part of a deletion: it begins one, or takes away what holds the object.
+fn releases(old: &Value, new: &Value) -> bool {
+    let began = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
+    let holders = |object: &Value| {
+        let count = |list: &Value| list.as_array().map_or(0, Vec::len);
+        count(&object["metadata"]["finalizers"]) + count(&object["spec"]["finalizers"])
+    };
+    began(new) && (!began(old) || holders(new) < holders(old))
 }
 
 fn is_empty(list: &Value) -> bool {

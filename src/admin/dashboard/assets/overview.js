@@ -92,6 +92,7 @@ function health(state) {
 function attention(overview, routers, lease, brakes, samples, state, rights) {
   const found = [];
   for (const missing of state?.missing ?? []) found.push(["bad", "not ready: ", missing]);
+  for (const warning of state?.warnings ?? []) found.push(["bad", warning]);
   // The Brakes tell more of it, to who may see them.
   for (const [kind, values] of brakes.length ? [] : columns(samples, "signpost_brake_held_objects")) {
     if (values.at(-1) > 0)
