@@ -168,8 +168,8 @@ impl Objects {
 
     fn patch(&self, name: &str, patch: serde_json::Value) -> kube::Result<()> {
         let routes: Api<Route> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let patched = routes.patch(name, &PatchParams::default(), &Patch::Merge(patch));
-        self.runtime.block_on(patched).map(drop)
+        let (how, patch) = (PatchParams::default(), Patch::Merge(patch));
+        self.runtime.block_on(routes.patch(name, &how, &patch)).map(drop)
     }
 
     /// All there is, if the API answers.
