@@ -40,6 +40,7 @@ pub mod strategic_merge;
 pub mod table;
 pub mod trees;
 pub mod watch_cache;
+pub(crate) mod work;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
@@ -133,6 +134,7 @@ pub(crate) struct Shared {
     requests: Arc<Shares>,
     watches: Arc<Shares>,
     worked_on: Semaphore,
+    pub(crate) turns: work::Turns,
 }
 
 impl ApiServer {
@@ -150,6 +152,7 @@ impl ApiServer {
             requests: Shares::new(REQUESTS_MAX),
             watches: Shares::new(WATCHES_MAX),
             worked_on: Semaphore::new(WORKED_ON_MAX),
+            turns: work::Turns::new(),
         };
         ApiServer { shared: Arc::new(shared) }
     }
@@ -331,16 +334,21 @@ impl Shared {
                 Some(_) => None,
                 None => Some(self.worked_on.acquire().await.expect("the semaphore is never closed")),
             };
-            match verb {
-                Verb::Get => handlers::get::get(&call).await,
-                Verb::List => handlers::list::list(&call).await,
-                Verb::Create => handlers::create::create(&call, &body).await,
-                Verb::Update => handlers::update::update(&call, &body).await,
-                Verb::Patch => handlers::patch::patch(&call, &body).await,
-                Verb::Delete => handlers::delete::delete(&call, &body).await,
-                Verb::DeleteCollection => handlers::delete::delete_collection(&call, &body).await,
-                Verb::Watch => Err(ApiError::method_not_allowed()),
-            }
+            let is_large = body.len() >= work::BODY_LARGE && matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
+            let _turn = self.turns.take(is_large).await;
+            let handling = async {
+                match verb {
+                    Verb::Get => handlers::get::get(&call).await,
+                    Verb::List => handlers::list::list(&call).await,
+                    Verb::Create => handlers::create::create(&call, &body).await,
+                    Verb::Update => handlers::update::update(&call, &body).await,
+                    Verb::Patch => handlers::patch::patch(&call, &body).await,
+                    Verb::Delete => handlers::delete::delete(&call, &body).await,
+                    Verb::DeleteCollection => handlers::delete::delete_collection(&call, &body).await,
+                    Verb::Watch => Err(ApiError::method_not_allowed()),
+                }
+            };
+            work::wait_beside(is_large, handling).await
         };
         tokio::time::timeout(REQUEST_TIME_MAX, answer)
             .await

@@ -33,12 +33,15 @@ pub mod upkeep;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_util::task::AbortOnDropHandle;
 
 use self::access::Access;
 use self::api::Api;
@@ -51,6 +54,7 @@ use self::store_metrics::StoreMetrics;
 use self::tasks::Tasks;
 use crate::admin::dashboard::Dashboard;
 use crate::admin::health::Health;
+use crate::admin::liveness::Liveness;
 use crate::admin::{self, Admin};
 use crate::api::identity::{
     GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_ADMIN, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
@@ -72,6 +76,12 @@ use crate::{client, compiler, controller, store, tls, transport};
 
 /// How many files may be open where the system does not say: what it is nearly everywhere.
 const FILES_MAX_ASSUMED: u64 = 1_024;
+/// Threads of the admin endpoint: one more than a slow scrape takes.
+const ADMIN_THREADS: usize = 2;
+/// How often the control runtime counts a turn.
+const BEAT_INTERVAL: Duration = Duration::from_millis(250);
+/// How long the control runtime may stand still. Whatever tenants ask of it passes sooner; a deadlock does not.
+const CONTROL_HUNG_AFTER: Duration = Duration::from_secs(60);
 /// How long the loops may take to end.
 const DRAIN: Duration = Duration::from_secs(4);
 /// How long all of a stop takes at most, the lame duck apart: the loops, the listeners, the rest.
@@ -154,11 +164,17 @@ pub fn run(places: Places, mut settings: Settings) -> Result<(), Error> {
     // All TLS of this process uses one provider; a second call finds it there.
     let _ = aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Workers)?;
+    // Health is answered by threads of its own, whatever tenants make the others do.
+    let mut health = tokio::runtime::Builder::new_multi_thread();
+    let health = health.worker_threads(ADMIN_THREADS).thread_name("admin").enable_all();
+    let health = health.build().map_err(Error::Workers)?;
+    let admin = Admin::default();
+    let alive = supervisor::keep_alive(admin.liveness.clone()).map_err(Error::Workers)?;
     let outcome = runtime.block_on(async {
         let mut signals = Signals::new().map_err(Error::Workers)?;
-        let alive = supervisor::keep_alive();
+        let beating = AbortOnDropHandle::new(tokio::spawn(beat(admin.liveness.clone())));
         let mut process = tokio::select! {
-            started = Process::start(&settings, given) => started?,
+            started = Process::start(&settings, given, admin, health.handle().clone()) => started?,
             () = signals.end() => return Ok(()),
         };
         process.announce(&settings);
@@ -174,11 +190,24 @@ pub fn run(places: Places, mut settings: Settings) -> Result<(), Error> {
             // Whoever asks twice means now.
             () = signals.end() => {}
         }
-        alive.abort();
+        drop(beating);
         outcome
     });
+    drop(alive);
     runtime.shutdown_timeout(Duration::from_secs(1));
+    health.shutdown_background();
     outcome
+}
+
+/// Counts turns of the control runtime, so that it is noticed when it stands still.
+async fn beat(liveness: Arc<Liveness>) {
+    let turns = Arc::new(AtomicU64::new(0));
+    let read = Arc::downgrade(&turns);
+    liveness.watch("the control runtime", CONTROL_HUNG_AFTER, move || Some(read.upgrade()?.load(Ordering::Relaxed)));
+    loop {
+        tokio::time::sleep(BEAT_INTERVAL).await;
+        turns.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// A running process.
@@ -206,7 +235,7 @@ struct Process {
 
 impl Process {
     /// Builds all roles, or none, on sockets that are `given` where there are any.
-    async fn start(settings: &Settings, mut given: Given) -> Result<Self, Error> {
+    async fn start(settings: &Settings, mut given: Given, admin: Admin, admin_runtime: Handle) -> Result<Self, Error> {
         let documents = manifests::read(&settings.manifests).map_err(Error::Manifests)?;
         let admin_sockets = listen(settings, Role::Admin, &settings.admin_listen, "--admin-listen", &mut given)?;
         let api_sockets = listen(settings, Role::Api, &settings.api_listen, "--api-listen", &mut given)?;
@@ -219,7 +248,6 @@ impl Process {
         let dns_sockets = settings.has(Role::Dns).then(|| dns::bind(settings, files_max, &mut given)).transpose()?;
         inherited::all_taken(&given)?;
         let listened = dns_sockets.as_ref().map_or_else(|| settings.dns_listen.clone(), transport::Bound::addresses);
-        let admin = Admin::default();
         let applied = (!documents.is_empty()).then(|| admin.health.add("api", "manifests", "they are not applied yet"));
         // The admin endpoints answer before anything else is there: without this check nothing would be missing yet.
         let starting = admin.health.add("process", "start", "it is starting");
@@ -235,8 +263,13 @@ impl Process {
         let serve_admin = |edge: &mut Tasks, sockets: Vec<TcpListener>, shown: Option<Arc<ServerConfig>>| {
             for listener in sockets {
                 let router = admin::router(admin.clone(), dashboard.clone());
-                let serving = httpd::serve(listener, shown.clone(), router, admin_places.clone(), edge.stop_token());
-                edge.spawn("admin listener", serving);
+                let (shown, places, stop) = (shown.clone(), admin_places.clone(), edge.stop_token());
+                edge.spawn_on("admin listener", &admin_runtime, async move {
+                    match listener.into_std().and_then(TcpListener::from_std) {
+                        Ok(listener) => httpd::serve(listener, shown, router, places, stop).await,
+                        Err(error) => tracing::error!(%error, "the admin endpoint cannot listen"),
+                    }
+                });
             }
         };
         let mut admin_sockets = admin_sockets;

@@ -80,7 +80,7 @@ mod tests {
     use crate::admin::health::Health;
     use crate::tls;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_step_of_the_start_waits_for_room_and_for_nothing_else() {
         let health = Health::default();
         let check = health.add("process", "start", "it is starting");
