@@ -18,6 +18,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 
 use super::embedded::tables::{self, Reader, WriteTables};
+use super::embedded::{origin, prepare};
 use super::embedded::{Embedded, FILE_NAME, LOCK_NAME, OpenError, create, lock, open_database};
 use super::{Error, KEY_OCTETS_MAX, Key, KeyValue, Revision, TXN_OCTETS_MAX};
 
@@ -156,6 +157,8 @@ pub fn restore(
         }
     }
     std::fs::rename(&unfinished, &path).map_err(io(&path))?;
+    // The history of the store that was here ends on purpose.
+    origin::forget(data_dir).map_err(io(data_dir))?;
     std::fs::File::open(data_dir).and_then(|directory| directory.sync_all()).map_err(io(data_dir))?;
     Ok(revision)
 }
@@ -169,7 +172,7 @@ fn fill(
     // What is no backup makes no file.
     let mut from = Contents::begin(from)?;
     let database = open_database(path, 0)?;
-    tables::prepare(&database).map_err(|error| error.at(path))?;
+    prepare::prepare(&database).map_err(|error| error.at(path))?;
     let transaction = database.begin_write().map_err(redb::Error::from)?;
     let mut tables = WriteTables::open(&transaction)?;
     let first = from.first();

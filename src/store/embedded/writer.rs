@@ -18,9 +18,10 @@ use std::time::{Duration, Instant, SystemTime};
 use redb::{Database, Durability};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::damage::Damaged;
 use super::retention::{self, Retention};
 use super::tables::{Applied, WriteTables, unavailable};
-use super::{Options, Shared};
+use super::{OpenError, Options, Shared};
 use crate::store::feed::{Committed, History as _};
 use crate::store::{Error, Outcome, Result, Revision, TXN_OPERATIONS_MAX, Txn, Write};
 use crate::sys::files;
@@ -89,7 +90,7 @@ pub(super) struct Writer {
 }
 
 /// The answer to a transaction once its group is durable.
-type Answer = (oneshot::Sender<Result<Outcome>>, Outcome);
+type Answer = (oneshot::Sender<Result<Outcome>>, Result<Outcome>);
 
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, options: Options, newest: Revision) -> Self {
@@ -218,7 +219,7 @@ impl Writer {
         match self.commit(&txns) {
             Ok(outcomes) => {
                 let answered: Vec<Answer> = answers.into_iter().zip(outcomes).collect();
-                answered.into_iter().for_each(|(answer, outcome)| drop(answer.send(Ok(outcome))));
+                answered.into_iter().for_each(|(answer, outcome)| drop(answer.send(outcome)));
             }
             Err(Fault::BeforeCommit(error)) => {
                 self.fail(&error);
@@ -257,6 +258,10 @@ impl Writer {
         self.failed = true;
         self.tried = Instant::now();
         self.shared.writable.store(false, Ordering::Relaxed);
+        if is_damage(error) {
+            // To open it anew would mend nothing.
+            return self.shared.damage.break_off(&error.to_string());
+        }
         tracing::error!(%error, "the store takes no writes: its file cannot be written; it is opened anew until that works");
         let told = || unavailable(redb::Error::PreviousIo);
         self.compactions.drain(..).for_each(|(_, answer)| drop(answer.send(Err(told()))));
@@ -272,6 +277,7 @@ impl Writer {
                 tracing::error!(%path, newest = newest.0, acknowledged = self.newest, "the store's file has lost writes");
                 return;
             }
+            Err(OpenError::Corrupt { reason, .. }) => return self.shared.damage.break_off(&reason),
             Err(error) => {
                 tracing::error!(%error, "the store's file cannot be opened; it is tried again");
                 return;
@@ -297,7 +303,7 @@ impl Writer {
         tracing::warn!(%path, newest, "the store's file was opened anew: it takes writes again");
     }
 
-    fn commit(&mut self, txns: &[Txn]) -> std::result::Result<Vec<Outcome>, Fault> {
+    fn commit(&mut self, txns: &[Txn]) -> std::result::Result<Vec<Result<Outcome>>, Fault> {
         let now = (self.options.now)();
         let sweep = self.deadline.is_some_and(|deadline| deadline <= now);
         let forget = self.compactions.iter().map(|(upto, _)| upto.0).max().unwrap_or(0).max(self.forget);
@@ -342,6 +348,7 @@ impl Writer {
         self.deadline = deadline;
         for (revision, events) in &group.committed {
             self.retention.add(revision.0, retention::charge_of(events));
+            events.iter().for_each(|event| self.shared.damage.settle(&event.now.key));
         }
         self.shared.feed.publish(group.committed);
         self.retention.forget(compacted);
@@ -358,6 +365,11 @@ impl Writer {
         }
         Ok(outcomes)
     }
+}
+
+/// Whether a fault says that the file's pages contradict each other.
+fn is_damage(error: &redb::Error) -> bool {
+    matches!(error, redb::Error::Corrupted(_) | redb::Error::LockPoisoned(_))
 }
 
 /// Moves what waits in the queue into a group, as far as there is room.
@@ -382,7 +394,7 @@ impl Group {
         tables: &mut WriteTables<'_>,
         txns: &[Txn],
         now: SystemTime,
-    ) -> std::result::Result<Vec<Outcome>, redb::Error> {
+    ) -> std::result::Result<Vec<Result<Outcome>>, redb::Error> {
         txns.iter().map(|txn| self.apply_one(tables, txn, now)).collect()
     }
 
@@ -400,16 +412,17 @@ impl Group {
         tables: &mut WriteTables<'_>,
         txn: &Txn,
         now: SystemTime,
-    ) -> std::result::Result<Outcome, redb::Error> {
-        match tables.apply(txn, self.newest + 1, now)? {
+    ) -> std::result::Result<Result<Outcome>, redb::Error> {
+        Ok(match tables.apply(txn, self.newest + 1, now)? {
             Applied::Refused(found) => Ok(Outcome::Refused { at: Revision(self.newest), found }),
+            Applied::Damaged(Damaged { key, modified }) => Err(Error::Damaged { key, modified }),
             Applied::Unchanged => Ok(Outcome::Committed(Revision(self.newest))),
             Applied::Changed(events) => {
                 self.newest += 1;
                 self.committed.push((Revision(self.newest), events));
                 Ok(Outcome::Committed(Revision(self.newest)))
             }
-        }
+        })
     }
 }
 
