@@ -7,7 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Default)]
 pub struct Health {
     checks: Mutex<Vec<Arc<State>>>,
+    warnings: Mutex<Vec<(&'static str, &'static str, Warning)>>,
 }
+
+/// Tells what is wrong without being in the way of readiness, if anything is.
+pub type Warning = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
 struct State {
     role: &'static str,
@@ -39,6 +43,11 @@ impl Health {
         Check(state)
     }
 
+    /// Adds something that may be wrong while the process is ready.
+    pub fn warn(&self, role: &'static str, what: &'static str, warning: Warning) {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push((role, what, warning));
+    }
+
     /// How it stands.
     pub fn report(&self) -> Report {
         let checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -47,13 +56,20 @@ impl Health {
             what: state.what,
             missing: state.missing.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         };
-        Report(checks.iter().map(line).collect())
+        let warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        let warning = |(role, what, warning): &(&'static str, &'static str, Warning)| {
+            warning().map(|why| format!("{role}/{what}: {why}"))
+        };
+        Report { lines: checks.iter().map(line).collect(), warnings: warnings.iter().filter_map(warning).collect() }
     }
 }
 
 /// How a process stands: a line a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report(Vec<Line>);
+pub struct Report {
+    lines: Vec<Line>,
+    warnings: Vec<String>,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Line {
@@ -65,23 +81,31 @@ struct Line {
 impl Report {
     /// Whether nothing is missing.
     pub fn is_ready(&self) -> bool {
-        self.0.iter().all(|line| line.missing.is_none())
+        self.lines.iter().all(|line| line.missing.is_none())
     }
 
     /// What is missing, such as `dns/zones: …`.
     pub fn missing(&self) -> Vec<String> {
         let text = |line: &Line| line.missing.as_ref().map(|why| format!("{}/{}: {why}", line.role, line.what));
-        self.0.iter().filter_map(text).collect()
+        self.lines.iter().filter_map(text).collect()
+    }
+
+    /// What is wrong without being in the way, such as `api/stored values: …`.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in &self.0 {
+        for line in &self.lines {
             match &line.missing {
                 None => writeln!(f, "[+] {}/{}", line.role, line.what)?,
                 Some(why) => writeln!(f, "[-] {}/{}: {why}", line.role, line.what)?,
             }
+        }
+        for warning in &self.warnings {
+            writeln!(f, "[!] {warning}")?;
         }
         writeln!(f, "{}", if self.is_ready() { "ready" } else { "not ready" })
     }

@@ -36,6 +36,8 @@ pub(crate) fn answer(server: &Shared, path: &str, query: &Query) -> Option<Resul
     let excluded: Vec<&str> = query.all("exclude").collect();
     let checks: Vec<_> = checks.into_iter().filter(|(name, _)| !excluded.contains(name)).collect();
     let failed = checks.iter().any(|(_, good)| !good);
+    // No reason to send clients elsewhere: every other object is served.
+    let damaged = server.store.damage().count();
     let root = path.trim_matches('/');
     if !failed && !query.flag("verbose") {
         return Some(Ok(respond::text(StatusCode::OK, "ok")));
@@ -43,6 +45,9 @@ pub(crate) fn answer(server: &Shared, path: &str, query: &Query) -> Option<Resul
     let mut told = String::new();
     for (name, good) in checks {
         told += &if good { format!("[+]{name} ok\n") } else { format!("[-]{name} failed\n") };
+    }
+    if damaged > 0 && root.starts_with("readyz") {
+        told += &format!("[!]stored-values {damaged} damaged; the log and \"signpost check store\" name them\n");
     }
     told += &format!("{root} check {}\n", if failed { "failed" } else { "passed" });
     let status = if failed { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK };

@@ -15,6 +15,7 @@ pub mod apply;
 pub mod audit;
 pub mod auth;
 pub mod backup;
+pub mod damaged;
 pub mod continue_token;
 pub mod discovery;
 pub mod engine;

@@ -11,6 +11,7 @@ use super::Error;
 use super::access::Access;
 use super::data_dir::DataDir;
 use super::platform;
+use super::restored;
 use super::sockets;
 use super::tasks::Tasks;
 use super::upkeep;
@@ -26,7 +27,8 @@ use crate::config::Settings;
 use crate::controller::router::taken_labels;
 use crate::controller::zone::zones;
 use crate::httpd::{self, Places};
-use crate::store::{self, Engine};
+use crate::store::embedded::Options;
+use crate::store::{self, Damage, Engine};
 
 /// How long the API may take to fill its cache from the store at the start.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -37,6 +39,7 @@ pub struct Api {
     access: Arc<Access>,
     audit: Option<Arc<Audit>>,
     store_writable: Option<Arc<AtomicBool>>,
+    damage: Arc<Damage>,
     addresses: Vec<SocketAddr>,
 }
 
@@ -53,11 +56,17 @@ impl Api {
         let addresses = sockets::addresses(&listeners);
         let audit = open_audit(settings, data_dir)?;
         let path = data_dir.join("");
-        let opened = tokio::task::spawn_blocking(move || Engine::open(&path, Default::default())).await;
+        let opened = tokio::task::spawn_blocking(move || Engine::open(&path, store_options())).await;
         let store = opened.expect("opening a store does not panic")?;
         let authenticator = access.authenticator();
         let server_settings = apiserver::Settings { domain: settings.domain.clone(), authenticator };
         let server = ApiServer::new(Arc::new(store.clone()), server_settings);
+        let damage = store::Store::damage(&store);
+        let told = damage.clone();
+        tasks.spawn("the store", async move {
+            let why = told.broken().await;
+            tracing::error!("{why}");
+        });
         let mut store_writable = None;
         if let Engine::Embedded(store) = store {
             store_writable = Some(store.writable());
@@ -81,9 +90,14 @@ impl Api {
             tasks.spawn(format!("API listener {address}"), serving);
         }
         tasks.spawn("certificates", upkeep::keep(access.clone(), tasks.stop_token()));
-        tokio::time::timeout(READY_WITHIN, server.ready()).await.map_err(|_| Error::ApiNotReady(READY_WITHIN))?;
+        tokio::select! {
+            ready = tokio::time::timeout(READY_WITHIN, server.ready()) => {
+                ready.map_err(|_| Error::ApiNotReady(READY_WITHIN))?;
+            }
+            what = tasks.failure() => return Err(Error::Failed(what)),
+        }
         check.ready();
-        Ok(Api { server, access, audit, store_writable, addresses })
+        Ok(Api { server, access, audit, store_writable, damage, addresses })
     }
 
     /// A client in this process that speaks as `identity`.
@@ -111,6 +125,11 @@ impl Api {
         self.store_writable.as_ref()
     }
 
+    /// What is damaged in its store.
+    pub fn damage(&self) -> &Arc<Damage> {
+        &self.damage
+    }
+
     /// Takes up files that were replaced: users, certificates, the audit log.
     pub fn reload(&self) {
         self.access.reload();
@@ -123,6 +142,11 @@ impl Api {
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
+}
+
+/// A store that turns out to be an older copy goes on like a restored one.
+fn store_options() -> Options {
+    Options { moved_on: restored::moved_on, ..Options::default() }
 }
 
 /// What the configuration of this process says of the platform's zones; if that is not enough for zones, nothing but names.

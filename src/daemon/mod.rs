@@ -19,6 +19,7 @@ mod inherited;
 pub mod manifests;
 pub mod platform;
 pub mod query_log;
+pub mod restored;
 pub mod scheduling;
 pub mod signals;
 pub mod sockets;
@@ -48,7 +49,7 @@ use self::signals::{Signal, Signals};
 use self::store_metrics::StoreMetrics;
 use self::tasks::Tasks;
 use crate::admin::dashboard::Dashboard;
-use crate::admin::health::Health;
+use crate::admin::health::{Health, Warning};
 use crate::admin::{self, Admin};
 use crate::api::identity::{
     GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_ADMIN, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
@@ -134,6 +135,20 @@ pub enum Error {
     /// Something that must run ended.
     #[error("{0}; see the log")]
     Failed(String),
+}
+
+/// How many damaged keys are named where the process tells how it fares.
+const DAMAGED_TOLD_MAX: usize = 5;
+
+/// Tells of damaged values in the store.
+fn damaged_values(damage: &Arc<store::Damage>) -> Warning {
+    let damage = damage.clone();
+    Box::new(move || {
+        let count = damage.count();
+        let keys: Vec<String> = damage.first(DAMAGED_TOLD_MAX).iter().map(|damaged| damaged.key.0.to_string()).collect();
+        let more = if count > keys.len() { ", …" } else { "" };
+        (count > 0).then(|| format!("{count} damaged: {}{more}; see \"signpost check store\"", keys.join(", ")))
+    })
 }
 
 fn lines(errors: &[manifests::ManifestError]) -> String {
@@ -280,8 +295,10 @@ impl Process {
         if let Some(audit) = api.as_ref().and_then(Api::audit) {
             admin.metrics.collect(AuditMetrics(audit.clone()));
         }
-        if let Some(writable) = api.as_ref().and_then(Api::store_writable) {
-            admin.metrics.collect(StoreMetrics(writable.clone()));
+        if let Some((api, writable)) = api.as_ref().and_then(|api| Some((api, api.store_writable()?))) {
+            let damage = api.damage().clone();
+            admin.health.warn("api", "stored values", damaged_values(&damage));
+            admin.metrics.collect(StoreMetrics { writable: writable.clone(), damage });
         }
         let mut mirrors = Vec::new();
         let (mut switch, mut told) = (None, None);

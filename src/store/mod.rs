@@ -12,6 +12,7 @@ pub mod embedded;
 mod engine;
 mod feed;
 pub mod memory;
+pub mod repair;
 
 use std::future::Future;
 use std::sync::Arc;

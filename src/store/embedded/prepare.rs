@@ -71,6 +71,14 @@ pub(in crate::store) fn prepare(database: &Database) -> std::result::Result<Revi
     Ok(Revision(FIRST))
 }
 
+/// The format of the file; `None` if it has no tables of a store.
+pub(in crate::store) fn format(database: &Database) -> std::result::Result<Option<u64>, PrepareError> {
+    match written(database)? {
+        Some((format, _)) if format > FORMAT => Err(PrepareError::NewerFormat(format)),
+        found => Ok(found.map(|(format, _)| format)),
+    }
+}
+
 /// Whether the file has the tables of a store.
 pub(super) fn is_store(database: &Database) -> std::result::Result<bool, redb::Error> {
     Ok(written(database)?.is_some())

@@ -34,7 +34,7 @@ pub struct Verified {
 /// # Errors
 ///
 /// [`Error::Corrupt`] if the tables contradict each other, so that the file cannot be used at all.
-pub(super) fn verify(reader: &Reader, mut goes_on: impl FnMut() -> bool) -> Result<Verified> {
+pub(in crate::store) fn verify(reader: &Reader, mut goes_on: impl FnMut() -> bool) -> Result<Verified> {
     let mut found = Verified::default();
     let everything = Key("".into());
     let mut from: Option<Key> = None;
