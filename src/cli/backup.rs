@@ -90,10 +90,13 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         make(&place, file, matches.get_flag("online"))
     };
     let is_damaged = report.as_ref().is_ok_and(|report| !report.damaged.is_empty());
-    let exit = super::exit_of(report.and_then(|report| Format::of(matches).show(&report, |painter| report.text(painter))));
+    let exit =
+        super::exit_of(report.and_then(|report| Format::of(matches).show(&report, |painter| report.text(painter))));
     match exit {
         Exit::Success if is_damaged => {
-            super::complain("damaged objects are not in the backup; \"signpost check store\" says how to restore or to drop them");
+            super::complain(
+                "damaged objects are not in the backup; \"signpost check store\" says how to restore or to drop them",
+            );
             Exit::Failure
         }
         exit => exit,
@@ -278,7 +281,10 @@ restored   to data, which goes on with revision 1000000042
 ";
         assert_eq!(report.text(Painter::PLAIN), expected);
         let json = serde_json::to_value(Report::new(Path::new("b"), &summary, None)).expect("plain data");
-        assert_eq!(json, serde_json::json!({"file": "b", "revision": 42, "objects": 7, "damaged": ["/signpost.dev/routes/a/b"]}));
+        assert_eq!(
+            json,
+            serde_json::json!({"file": "b", "revision": 42, "objects": 7, "damaged": ["/signpost.dev/routes/a/b"]})
+        );
     }
 
     #[test]

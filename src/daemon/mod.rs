@@ -145,7 +145,8 @@ fn damaged_values(damage: &Arc<store::Damage>) -> Warning {
     let damage = damage.clone();
     Box::new(move || {
         let count = damage.count();
-        let keys: Vec<String> = damage.first(DAMAGED_TOLD_MAX).iter().map(|damaged| damaged.key.0.to_string()).collect();
+        let keys: Vec<String> =
+            damage.first(DAMAGED_TOLD_MAX).iter().map(|damaged| damaged.key.0.to_string()).collect();
         let more = if count > keys.len() { ", …" } else { "" };
         (count > 0).then(|| format!("{count} damaged: {}{more}; see \"signpost check store\"", keys.join(", ")))
     })

@@ -19,8 +19,8 @@ use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 
 use super::embedded::tables::{self, Reader, WriteTables};
-use super::embedded::{origin, prepare};
 use super::embedded::{Embedded, FILE_NAME, LOCK_NAME, OpenError, create, lock, open_database};
+use super::embedded::{origin, prepare};
 use super::{Damaged, Error, KEY_OCTETS_MAX, Key, KeyValue, Revision, Store as _, TXN_OCTETS_MAX};
 
 /// By how much a restore moves the revision: more than can have been written since any backup, as etcd advises.
@@ -301,12 +301,7 @@ impl<'a, T: Read> Contents<'a, T> {
         if modified > self.revision.0 || created > modified {
             return Err(RestoreError::Damaged("a value newer than the backup"));
         }
-        let item = KeyValue {
-            key,
-            value: value.into(),
-            created: Revision(created),
-            modified: Revision(modified),
-        };
+        let item = KeyValue { key, value: value.into(), created: Revision(created), modified: Revision(modified) };
         Ok(Some((item, deadline)))
     }
 }

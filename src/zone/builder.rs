@@ -350,7 +350,7 @@ impl Edit<'_> {
             number: Number::none(),
             follows: AtomicBool::new(false),
             shard: AtomicBool::new(false),
-        partial: AtomicBool::new(false),
+            partial: AtomicBool::new(false),
         })
     }
 }

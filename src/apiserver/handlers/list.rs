@@ -77,7 +77,12 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
 
 /// Puts placeholders of damaged objects into a page, for a client that takes them and into tables; the list of others fails.
 /// Returns what to warn of.
-fn show_damaged(call: &Call<'_>, format: Format, selector: &Selector, page: &mut Page) -> Result<Vec<String>, ApiError> {
+fn show_damaged(
+    call: &Call<'_>,
+    format: Format,
+    selector: &Selector,
+    page: &mut Page,
+) -> Result<Vec<String>, ApiError> {
     let objects = placeholders(call, selector, &page.damaged);
     if objects.is_empty() {
         return Ok(Vec::new());
@@ -85,7 +90,8 @@ fn show_damaged(call: &Call<'_>, format: Format, selector: &Selector, page: &mut
     if !damaged::takes_placeholders(call.headers) && !matches!(format, Format::Table(_)) {
         return Err(damaged_objects(call, &objects));
     }
-    let warn = |object: &Arc<Object>| format!("{} is damaged in the store and shown without its contents", object.key());
+    let warn =
+        |object: &Arc<Object>| format!("{} is damaged in the store and shown without its contents", object.key());
     let warnings = objects.iter().map(warn).collect();
     page.objects.extend(objects);
     // A later page goes on behind the last object.
@@ -262,7 +268,8 @@ async fn from_store(
             Err(error) => return Err(error.into()),
         };
         at = Some(page.at);
-        let lost = |damaged: &store::Damaged| (engine::relative(kind.key_prefix, &damaged.key).into(), damaged.modified.0);
+        let lost =
+            |damaged: &store::Damaged| (engine::relative(kind.key_prefix, &damaged.key).into(), damaged.modified.0);
         damaged.extend(page.damaged.iter().map(lost));
         let count = page.items.len();
         for (index, item) in page.items.iter().enumerate() {

@@ -16,6 +16,8 @@ pub(super) struct Listing<'a> {
     /// The keys that exist now, from the start of the list on.
     pub(super) heads: Peekable<redb::Range<'a, &'static str, (u64, u64)>>,
     pub(super) prefix: &'a str,
+    /// The order of the heads.
+    pub(super) order: Order,
 }
 
 impl Listing<'_> {
@@ -58,6 +60,7 @@ impl Listing<'_> {
             if order == Ordering::Greater || !name.starts_with(self.prefix) {
                 return Ok(None);
             }
+            self.order.check(&name, 0)?;
             self.heads.next();
             let is_written = modified <= self.at;
             match order {

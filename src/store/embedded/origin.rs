@@ -198,7 +198,9 @@ fn text(identity: &Identity) -> String {
     let Identity { store, openings, revision } = identity;
     let openings: String = openings.iter().map(|opening| format!("opening {opening:016x}\n")).collect();
     let store = uuid::Uuid::from_u64_pair(store.0, store.1);
-    format!("# Which {FILE_NAME} belongs here. Written by signpost; keep it beside the store.\nstore {store}\n{openings}revision {revision}\n")
+    format!(
+        "# Which {FILE_NAME} belongs here. Written by signpost; keep it beside the store.\nstore {store}\n{openings}revision {revision}\n"
+    )
 }
 
 fn write(data_dir: &Path, identity: &Identity) -> io::Result<()> {

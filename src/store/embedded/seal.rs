@@ -142,7 +142,8 @@ mod tests {
     #[test]
     fn the_checksum_stays_what_it_is() {
         // Stores on disk depend on it: made by another implementation of SipHash-1-3.
-        let (key, corpus) = ("/signpost.dev/routes/web/shop", concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/seal/"));
+        let (key, corpus) =
+            ("/signpost.dev/routes/web/shop", concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/seal/"));
         let stored = |name: &str| std::fs::read(format!("{corpus}{name}")).expect("it is there");
         assert_eq!(version(key, 7, &stored("value")), Version::Value { created: 5, value: br#"{"a":1}"# });
         assert_eq!(version(key, 7, &stored("deletion")), Version::Deletion);

@@ -21,8 +21,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use redb::{
-    AccessGuard, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata as _,
-    TableDefinition, WriteTransaction,
+    AccessGuard, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata as _, TableDefinition,
+    WriteTransaction,
 };
 
 use super::damage::Damaged;
@@ -139,7 +139,8 @@ impl Reader {
         let page = Page { at: Revision(at), items: Vec::new(), damaged: Vec::new(), more: false, remaining: None };
         let fault = |error: redb::StorageError| unavailable(error.into());
         let heads = self.heads.range(&*start.0..).map_err(fault)?.peekable();
-        let mut listing = Listing { page, limit: limit.unwrap_or(usize::MAX), at, heads, prefix: &prefix.0 };
+        let mut listing =
+            Listing { page, limit: limit.unwrap_or(usize::MAX), at, heads, prefix: &prefix.0, order: Order::default() };
         // The newest version up to `at` of the key at hand; it is known to be the newest when the next key comes.
         let mut candidate: Option<Version<'_>> = None;
         let mut order = Order::default();
