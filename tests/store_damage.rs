@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -22,6 +22,10 @@ const IDENTITY: &str = "store-identity";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Values = BTreeMap<String, Vec<u8>>;
+
+fn is_long() -> bool {
+    std::env::var("DAMAGE").is_ok_and(|form| form == "long")
+}
 
 fn key(name: &str) -> Key {
     Key(name.into())
@@ -172,7 +176,7 @@ fn no_flipped_bit_changes_or_hides_a_value() {
 
     // Pages that were never used are zero.
     let used: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] != 0).collect();
-    let rounds: usize = if std::env::var("DAMAGE").is_ok_and(|long| long == "long") { 20_000 } else { 250 };
+    let rounds: usize = if is_long() { 20_000 } else { 250 };
     let mut fates = BTreeMap::<Fate, usize>::new();
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     for round in 0..rounds {
@@ -344,6 +348,33 @@ fn as_format_1(file: &Path, values: &[(&str, u64, &str)]) {
         }
     }
     transaction.commit().unwrap();
+}
+
+#[test]
+fn a_large_store_is_verified_while_it_is_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let count = if is_long() { 60_000 } else { 200 };
+    sample(directory.path(), count);
+    damage(directory.path(), "\"round\":2,\"name\":\"/signpost.dev/routes/ns3/route-0003");
+    let octets = std::fs::metadata(directory.path().join(STORE)).unwrap().len();
+    let open = |verified_first_bytes_max| {
+        let options = Options { verified_first_bytes_max, ..Options::default() };
+        let begun = Instant::now();
+        let store = Embedded::open(directory.path(), options).unwrap();
+        (store, begun.elapsed())
+    };
+    let (store, first) = open(u64::MAX);
+    assert_eq!(store.damage().count(), 1, "it was verified first");
+    drop(store);
+    let (store, beside) = open(0);
+    let begun = Instant::now();
+    while store.damage().count() == 0 {
+        assert!(begun.elapsed() < PATIENCE, "it is not verified");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    println!("{octets} bytes: open and verify {first:?}; open {beside:?}, found after {:?}", begun.elapsed());
+    // One that is closed at once does not wait for the check.
+    drop(open(0));
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ fn kind() -> &'static Kind {
 /// Whether the namespaces that are always there are.
 pub(crate) fn are_there(server: &Shared) -> bool {
     let shelf = server.cache.shelf(kind());
-    ALWAYS.iter().all(|name| shelf.get(name).is_some())
+    ALWAYS.iter().all(|name| shelf.exists(name))
 }
 
 /// Keeps the permanent namespaces and ends the others, until `cancel` fires.

@@ -305,6 +305,12 @@ impl Shelf {
         self.read().objects.get(key).map(|found| found.0.clone())
     }
 
+    /// Whether there is an object with that key, be it one that cannot be read.
+    pub fn exists(&self, key: &str) -> bool {
+        let state = self.read();
+        state.objects.contains(key) || state.damaged.contains_key(key)
+    }
+
     /// Whether there is any object whose key starts with `prefix`.
     pub fn has_any(&self, prefix: &str) -> bool {
         self.read().range(prefix).next().is_some()

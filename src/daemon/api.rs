@@ -63,9 +63,12 @@ impl Api {
         let server = ApiServer::new(Arc::new(store.clone()), server_settings);
         let damage = store::Store::damage(&store);
         let told = damage.clone();
+        let stop = tasks.stop_token();
         tasks.spawn("the store", async move {
-            let why = told.broken().await;
-            tracing::error!("{why}");
+            tokio::select! {
+                why = told.broken() => tracing::error!("{why}"),
+                () = stop.cancelled() => {}
+            }
         });
         let mut store_writable = None;
         if let Engine::Embedded(store) = store {

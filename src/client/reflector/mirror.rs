@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::decode::{Decoded, Decoding, Events, Identity, Lenient, Page, Strict, decoded_events};
 use super::kept::{Entry, Kept, Version};
 use super::{Applied, Change, ObjectKey, Restart, Resync, Settings, Shared};
-use crate::api::v1alpha1::{DAMAGED_HEADER, DAMAGED_PLACEHOLDERS};
+use crate::api::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, DAMAGED_PLACEHOLDERS};
 use crate::client::backoff::Backoff;
 
 /// A watch that lived for so long before the server ended it is asked for again at once, and soon if it broke.
@@ -162,7 +162,13 @@ where
         let answer = timeout(self.settings.silence_longest, self.client.request_text(request));
         let text = answer.await.map_err(|_| Failure::silent())?.map_err(|error| Failure::of(&error))?;
         let page = match self.decoding {
-            Decoding::Strict => serde_json::from_str::<Page<Strict<K>>>(&text).map(Page::decoded),
+            // A placeholder is none of its kind, and no reason to read all lists the long way from now on.
+            Decoding::Strict => match serde_json::from_str::<Page<Strict<K>>>(&text) {
+                Err(_) if text.contains(DAMAGED_ANNOTATION) => {
+                    serde_json::from_str::<Page<Lenient<K>>>(&text).map(Page::decoded)
+                }
+                page => page.map(Page::decoded),
+            },
             Decoding::Lenient => serde_json::from_str::<Page<Lenient<K>>>(&text).map(Page::decoded),
         };
         page.map_err(|error| Failure::garbage(&error.to_string()))

@@ -74,6 +74,8 @@ pub struct Options {
     /// How much room the disk must have for writes to be taken, in octets: more than one commit needs, so that a disk that
     /// fills up is met before a write and not in the middle of one.
     pub room_octets: u64,
+    /// Up to this size a file is verified before the store is used, a larger one beside it.
+    pub verified_first_bytes_max: u64,
     /// Asked for the values that are to be others when the file turns out to be an older one than was here (`origin`).
     pub moved_on: fn(&KeyValue) -> Option<Bytes>,
 }
@@ -88,6 +90,7 @@ impl Default for Options {
             history_bytes_max: 128 << 20,
             now: SystemTime::now,
             room_octets: 32 << 20,
+            verified_first_bytes_max: verify::FIRST_BYTES_MAX,
             moved_on: |_| None,
         }
     }
@@ -400,7 +403,7 @@ fn open_prepared(
     origin::check_tables(data_dir, &database)?;
     let newest = prepare::prepare(&database).map_err(|error| origin::told(&path, error))?;
     let octets = std::fs::metadata(&path).map_or(0, |file| file.len());
-    let is_verified = octets <= verify::AT_OPEN_OCTETS_MAX;
+    let is_verified = octets <= options.verified_first_bytes_max;
     if is_verified {
         let begun = Instant::now();
         let reader = database.begin_read().map_err(redb::Error::from).and_then(|begun| Reader::new(&begun));

@@ -12,8 +12,8 @@ use super::seal;
 use super::tables::{Reader, unavailable};
 use crate::store::{Error, Key, Result};
 
-/// Up to this size a file is checked before the store is used: some 50 ms.
-pub(super) const AT_OPEN_OCTETS_MAX: u64 = 32 << 20;
+/// The default of [`super::Options::verified_first_bytes_max`].
+pub(super) const FIRST_BYTES_MAX: u64 = 32 << 20;
 
 /// How many values are looked at between two looks at whether the store is still in use.
 const PAGE_VALUES: usize = 1_000;
