@@ -18,7 +18,7 @@ mod writer;
 use std::fs::{File, TryLockError};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -179,6 +179,8 @@ struct Handle {
     writer: Option<JoinHandle<()>>,
     /// The thread that writes the highest revision down, and what ends it.
     keeper: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+    /// The thread that verifies a large file, and what ends it.
+    verifier: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
 /// What the writer, the readers and the watchers share.
@@ -238,14 +240,16 @@ impl Embedded {
             .name("store-identity".into())
             .spawn(move || origin::keep(&directory, &weak, &stopped))
             .map_err(io)?;
+        let mut verifier = None;
         if !is_verified {
-            let weak = Arc::downgrade(&shared);
-            // It ends with the store, and nobody waits for it.
-            std::thread::Builder::new().name("store-verify".into()).spawn(move || verify::run(&weak)).map_err(io)?;
+            let (stop, reads) = (Arc::<AtomicBool>::default(), Arc::downgrade(&shared));
+            let stopped = Arc::clone(&stop);
+            let thread = std::thread::Builder::new().name("store-verify".into());
+            verifier = Some((stop, thread.spawn(move || verify::run(&reads, &stopped)).map_err(io)?));
         }
         let room = Arc::new(Semaphore::new(QUEUE_MAX));
         let (queue, writer, keeper) = (Some(queue), Some(writer), Some((stop, keeper)));
-        Ok(Embedded { handle: Arc::new(Handle { shared, queue, room, writer, keeper }) })
+        Ok(Embedded { handle: Arc::new(Handle { shared, queue, room, writer, keeper, verifier }) })
     }
 
     /// Checks every checksum, and whether the file's tables agree. Blocks as long as it takes to read the file.
@@ -292,6 +296,11 @@ impl Drop for Handle {
         if let Some(writer) = self.writer.take() {
             // A writer that panicked has said so; there is nothing left to do about it here.
             drop(writer.join());
+        }
+        if let Some((stop, verifier)) = self.verifier.take() {
+            // As long as it reads, the file is open.
+            stop.store(true, Ordering::Relaxed);
+            drop(verifier.join());
         }
         if let Some((stop, keeper)) = self.keeper.take() {
             drop(stop);

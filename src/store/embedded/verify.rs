@@ -3,6 +3,7 @@
 //! A small file is checked before the store is used, a larger one by a thread beside it: the start does not wait for it, since
 //! the API's cache reads, and so verifies, each newest value anyway.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -95,14 +96,23 @@ pub(super) fn report(found: &Verified, begun: Instant, damage: &Damage) {
 }
 
 /// Checks the file of a store that is in use, as long as it is.
-pub(super) fn run(shared: &Weak<Shared>) {
+pub(super) fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
     let begun = Instant::now();
     let Some((reader, damage)) = shared.upgrade().map(|shared| (shared.reader(), Arc::clone(&shared.damage))) else {
         return;
     };
-    let goes_on = || shared.strong_count() > 0 && !damage.is_broken();
+    let goes_on = || !stop.load(Ordering::Relaxed) && !damage.is_broken();
     match damage.guard(|| verify(&reader?, goes_on)) {
-        Ok(found) => report(&found, begun, &damage),
+        Ok(_) if stop.load(Ordering::Relaxed) => {}
+        Ok(mut found) => {
+            // What was written or deleted meanwhile is damaged no more.
+            let now = |damaged: &Damaged| shared.upgrade()?.read(|reader| reader.get(&damaged.key, None)).ok();
+            let is_settled = |damaged: &Damaged| {
+                now(damaged).is_some_and(|(_, now)| now.is_none_or(|now| now.modified > damaged.modified))
+            };
+            found.damaged.retain(|damaged| !is_settled(damaged));
+            report(&found, begun, &damage);
+        }
         // What it means was reported.
         Err(error) => tracing::error!(%error, "the check of the store's file ended early"),
     }
