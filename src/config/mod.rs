@@ -189,6 +189,8 @@ pub struct Verify {
     pub hosts_interval: Duration,
     /// `verify-hosts-grace`.
     pub hosts_grace: Duration,
+    /// `verify-hosts-private-addresses`.
+    pub hosts_private: bool,
     /// `verify-resolver`; empty: those of the system.
     pub resolvers: Vec<SocketAddr>,
 }
@@ -220,6 +222,10 @@ pub struct Webhook {
     pub timeout: Duration,
     /// `webhook-ca`, if it was given.
     pub ca: Option<PathBuf>,
+    /// `webhook-token-file`, if it was given.
+    pub token: Option<PathBuf>,
+    /// `webhook-allow-http`.
+    pub allow_http: bool,
     /// `webhook-fallback`.
     pub fallback: StrategyName,
 }
@@ -352,9 +358,9 @@ impl Settings {
     /// What chooses Routers.
     pub fn chooser(&self) -> Chooser {
         match (self.strategy, &self.webhook) {
-            (Strategy::Webhook, Webhook { url: Some(url), timeout, ca, fallback }) => {
-                let (url, authorities) = (url.clone(), ca.clone());
-                Chooser::Webhook(webhook::Settings { url, timeout: *timeout, authorities, fallback: *fallback })
+            (Strategy::Webhook, Webhook { url: Some(url), timeout, ca, token, fallback, .. }) => {
+                let (url, authorities, token) = (url.clone(), ca.clone(), token.clone());
+                Chooser::Webhook(webhook::Settings { url, timeout: *timeout, authorities, token, fallback: *fallback })
             }
             // Without a URL the settings are refused.
             (Strategy::Webhook, Webhook { fallback, .. }) => Chooser::Strategy(*fallback),

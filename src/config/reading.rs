@@ -22,6 +22,8 @@ use crate::nameserver::rrl::RateLimit;
 
 /// Most resolvers that are asked one after the other.
 const RESOLVERS_MAX: usize = 8;
+/// Reserved labels; the Zone of the platform lists them.
+const RESERVED_LABELS_MAX: usize = 1_000;
 /// Most secrets of cookies: the one of now, and those before and after it, with room for a slow change. A bad cookie costs a
 /// hash for each.
 const COOKIE_SECRETS_MAX: usize = 4;
@@ -80,6 +82,7 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
             hosts: reader.one("verify-hosts", "off", switch),
             hosts_interval: reader.one("verify-hosts-interval", "1h", timeout),
             hosts_grace: reader.one("verify-hosts-grace", "7d", duration),
+            hosts_private: reader.one("verify-hosts-private-addresses", "off", switch),
             resolvers: reader.at_most("verify-resolver", RESOLVERS_MAX, server_address),
         },
         strategy: reader.one("strategy", "round-robin", strategy::strategy),
@@ -87,6 +90,8 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
             url: reader.optional("webhook-url", strategy::url),
             timeout: reader.one("webhook-timeout", "2s", timeout),
             ca: reader.optional("webhook-ca", path),
+            token: reader.optional("webhook-token-file", path),
+            allow_http: reader.one("webhook-allow-http", "off", switch),
             fallback: reader.one("webhook-fallback", "round-robin", strategy::fallback),
         },
         drain_rate: reader.one("drain-rate", "10", |text| number(text, 1..=10_000)),
@@ -97,7 +102,7 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
         name_quarantine_max: reader.one("name-quarantine-max", "10000", |text| number(text, 1..=1_000_000)),
         host_reservation: reader.one("host-reservation", "10m", duration),
         label_rules: LabelRules {
-            reserved: reader.list("reserved-labels", &RESERVED_LABELS, label),
+            reserved: reader.bounded("reserved-labels", &RESERVED_LABELS, RESERVED_LABELS_MAX, label),
             tenant_subdomains: reader.one("tenant-subdomains", "on", switch),
         },
         limits: Limits {
@@ -162,6 +167,14 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
     if settings.strategy == Strategy::Webhook && !given("webhook-url") {
         let text = "\"strategy\" is \"webhook\": give \"webhook-url\" as well".to_owned();
         reader.errors.push(Error::Together(text));
+    }
+    if let Some(url) = &settings.webhook.url
+        && !settings.webhook.allow_http
+        && strategy::is_readable_on_its_way(url)
+    {
+        let text = "\"webhook-url\" is plain http to another machine, where others can read and change it: use https, or \
+                    set \"webhook-allow-http\" to \"on\"";
+        reader.errors.push(Error::Together(text.to_owned()));
     }
     let mut issuers: Vec<&str> = settings.jwt_issuers.iter().map(|one| one.issuer.as_str()).collect();
     issuers.sort_unstable();
@@ -259,7 +272,18 @@ impl Reader<'_> {
 
     /// A list that is empty by default, and not longer than `count`.
     fn at_most<T>(&mut self, key: &'static str, count: usize, parse: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
-        let list = self.list(key, &[], parse);
+        self.bounded(key, &[], count, parse)
+    }
+
+    /// A list that is not longer than `count`.
+    fn bounded<T>(
+        &mut self,
+        key: &'static str,
+        default: &[&str],
+        count: usize,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Vec<T> {
+        let list = self.list(key, default, parse);
         if let Some(given) = self.layer.get(key).filter(|_| list.len() > count) {
             let found = format!("{} values", list.len());
             self.errors.push(value_error(key, given, &found, format!("there may be {count} at most")));

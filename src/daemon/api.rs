@@ -58,6 +58,7 @@ impl Api {
         let store = opened.expect("opening a store does not panic")?;
         let authenticator = access.authenticator();
         let server_settings = apiserver::Settings { domain: settings.domain.clone(), authenticator };
+        tasks.watch("the store", store.ended());
         let server = ApiServer::new(Arc::new(store.clone()), server_settings);
         let mut store_writable = None;
         if let Engine::Embedded(store) = store {
@@ -83,7 +84,12 @@ impl Api {
             tasks.spawn(format!("API listener {address}"), serving);
         }
         tasks.spawn("certificates", upkeep::keep(access.clone(), tasks.stop_token()));
-        tokio::time::timeout(READY_WITHIN, server.ready()).await.map_err(|_| Error::ApiNotReady(READY_WITHIN))?;
+        tokio::select! {
+            ready = tokio::time::timeout(READY_WITHIN, server.ready()) => {
+                ready.map_err(|_| Error::ApiNotReady(READY_WITHIN))?;
+            }
+            what = tasks.failure() => return Err(Error::Failed(what)),
+        }
         check.ready();
         Ok(Api { server, access, audit, store_writable, addresses })
     }

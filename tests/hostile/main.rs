@@ -7,9 +7,12 @@
 
 mod connections;
 mod cpu;
+mod leaks;
 mod memory;
 mod names;
 mod privilege;
+mod rebinding;
+mod streams;
 mod support;
 
 #[path = "../e2e/server.rs"]

@@ -145,6 +145,11 @@ impl Client {
         }
     }
 
+    /// What it proves itself with.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
     /// Sends a request, `PATCH` as a merge patch; the status (0 without an answer) and the body.
     pub fn send(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, String) {
         let method = method.parse().expect("a method");

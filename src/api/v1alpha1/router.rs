@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// Condition of a Router: it can take and serve routes.
 pub const READY: &str = "Ready";
+/// The reason of conditions where no address of a Router is active: its names lead nowhere, which is an outage.
+pub const NO_ACTIVE_ADDRESS: &str = "NoActiveAddress";
 /// Condition of a Router: all of its spec is used; if not, the message says what its zone is served without.
 pub const ACCEPTED: &str = "Accepted";
 /// Condition of a Router with a health check: all its active addresses are healthy.

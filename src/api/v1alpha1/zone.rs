@@ -67,6 +67,10 @@ pub struct ZonePlatform {
     /// How many labels may be in quarantine for a namespace that is to get new ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name_quarantine_max: Option<u32>,
+    /// The labels that no Route gets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1000), inner(length(max = 63)), extend("x-kubernetes-list-type" = "atomic"))]
+    pub reserved_labels: Option<Vec<String>>,
 }
 
 /// A name server.

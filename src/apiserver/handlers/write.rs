@@ -470,7 +470,9 @@ impl<'a> Writer<'a> {
                 return Err(Lost::Race { main: found.into_iter().next().flatten() });
             }
             Err(Error::OutcomeUnknown) => {
-                let (_, found) = self.server.store.get(&key).await.map_err(ApiError::from)?;
+                // A store that cannot be read leaves it as unknown as before.
+                let (_, found) =
+                    self.server.store.get(&key).await.map_err(|_| ApiError::from(Error::OutcomeUnknown))?;
                 match (found, &encoded) {
                     (Some(found), Some(value)) if found.value == *value => found.modified.0,
                     _ => return Err(Lost::Failed(Error::OutcomeUnknown.into())),
