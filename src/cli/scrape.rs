@@ -118,7 +118,12 @@ impl Admin {
             }
             octets.extend_from_slice(&chunk);
         }
-        Ok((response.status().as_u16(), String::from_utf8_lossy(&octets).into_owned()))
+        let (status, text) = (response.status(), String::from_utf8_lossy(&octets).into_owned());
+        // The name in the URL is none of the endpoint's: its answer says which setting allows it.
+        if status == reqwest::StatusCode::MISDIRECTED_REQUEST {
+            return Err(format!("{url} refuses its name: {}", text.trim()));
+        }
+        Ok((status.as_u16(), text))
     }
 }
 
