@@ -126,7 +126,8 @@ mod tests {
     }
 
     async fn get(admin: &Admin, path: &str) -> (StatusCode, String) {
-        let request = http::Request::get(path).body(Body::empty()).expect("a request");
+        let mut request = http::Request::get(path).body(Body::empty()).expect("a request");
+        request.extensions_mut().insert(Peer(([127, 0, 0, 1], 40_000).into()));
         let response = endpoints(admin).oneshot(request).await.expect("answers");
         let status = response.status();
         let body = response.into_body().collect().await.expect("a body").to_bytes();
