@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use kube_cel::{AdmissionRequest, VapEvaluator, VapExpression};
+use serde_json::{Value, json};
 use signpost::config::{self, Places};
 
 fn root() -> &'static Path {
@@ -48,9 +50,143 @@ fn each_alert_is_explained_and_tested() {
     for alert in &alerts {
         assert!(tests.contains(&format!("alertname=\"{alert}\"")), "{alert} is not tested");
         assert!(
-            rules.contains(&format!("docs/alerts.md#{}\n", alert.to_lowercase())),
+            rules.contains(&format!("runbook_url: docs/alerts.md#{}\n", alert.to_lowercase())),
             "{alert} does not name its page"
         );
+    }
+}
+
+#[test]
+fn panels_of_the_dashboard_lie_beside_each_other() {
+    let dashboard: Value = serde_json::from_str(&read("deploy/grafana/signpost.json")).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("a list");
+    let mut seen: Vec<(&Value, [u64; 4])> = Vec::new();
+    for panel in panels {
+        let [x, y, w, h] = ["x", "y", "w", "h"].map(|name| panel["gridPos"][name].as_u64().expect("a number"));
+        assert!(x + w <= 24 && w > 0 && h > 0, "{}: beyond the page", panel["title"]);
+        for (other, [other_x, other_y, other_w, other_h]) in &seen {
+            assert_ne!(panel["id"], other["id"], "{} and {} have one id", panel["title"], other["title"]);
+            let is_apart = x + w <= *other_x || other_x + other_w <= x || y + h <= *other_y || other_y + other_h <= y;
+            assert!(is_apart, "{} lies on {}", panel["title"], other["title"]);
+        }
+        seen.push((panel, [x, y, w, h]));
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            assert!(!series(target["expr"].as_str().expect("text")).is_empty(), "{} queries nothing", panel["title"]);
+        }
+    }
+    assert!(seen.len() > 40);
+}
+
+/// The rules of a policy for requests to the API of a cluster: from the kustomization, and the same from the chart.
+fn policy(name: &str) -> Vec<VapExpression> {
+    let (file, chart) =
+        (read("deploy/kubernetes/cluster-api/admission.yaml"), read("deploy/helm/signpost/templates/admission.yaml"));
+    let documents = serde_saphyr::from_multiple::<Value>(&file).expect("YAML");
+    let named = |kind: &str| {
+        let mut of_it = documents.iter().filter(|document| document["kind"] == kind);
+        of_it.find(|document| document["metadata"]["name"] == name).unwrap_or_else(|| panic!("no {kind} {name}"))
+    };
+    let binding = named("ValidatingAdmissionPolicyBinding");
+    assert_eq!(
+        (&binding["spec"]["policyName"], &binding["spec"]["validationActions"][0]),
+        (&json!(name), &json!("Deny"))
+    );
+    let rules = named("ValidatingAdmissionPolicy")["spec"]["validations"].as_array().expect("a list").iter();
+    let rules = rules.map(|rule| {
+        let [expression, message] =
+            ["expression", "message"].map(|field| rule[field].as_str().expect("text").to_owned());
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
+        assert!(words(&chart).contains(&words(&expression)), "the chart lacks {expression}");
+        VapExpression { expression, message: Some(message), message_expression: None }
+    });
+    rules.collect()
+}
+
+/// Whether these rules let a request pass.
+fn admits(rules: &[VapExpression], operation: &str, old: Option<&Value>, new: &Value) -> bool {
+    let request = AdmissionRequest { operation: operation.to_owned(), ..AdmissionRequest::default() };
+    let evaluator =
+        VapEvaluator::builder().object(new.clone()).old_object(old.cloned().unwrap_or_default()).request(request);
+    let results = evaluator.build().evaluate(rules);
+    // A rule that fails to evaluate refuses, but must not.
+    for result in &results {
+        let expected =
+            rules.iter().find(|rule| rule.expression == result.expression).and_then(|rule| rule.message.as_ref());
+        assert!(result.passed || result.message.as_ref() == expected, "{result:?}");
+    }
+    results.iter().all(|result| result.passed)
+}
+
+/// What Signpost's own API refuses beyond roles (`tests/hostile/brakes.rs`) is refused by a cluster's, too.
+#[test]
+fn on_a_clusters_api_nobody_forges_a_decision() {
+    let brake = |generation: i64| {
+        json!({
+            "metadata": {"name": "b", "uid": "u1", "generation": generation},
+            "spec": {"type": "Router", "objects": 1, "known": 1, "cause": "list"},
+        })
+    };
+    let with = |mut object: Value, path: &str, value: Value| {
+        let (parent, name) = path.rsplit_once('/').expect("a path");
+        object.pointer_mut(parent).expect("is there")[name] = value;
+        object
+    };
+    let (plain, decided) = (brake(1), with(brake(2), "/spec/decision", json!("approve")));
+    let going = with(brake(1), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+    let rules = policy("signpost-brakes");
+    for (operation, old, new, passes) in [
+        ("CREATE", None, plain.clone(), true),
+        ("CREATE", None, decided.clone(), false),
+        ("CREATE", None, with(brake(1), "/spec/decidedAt", json!("2026-01-01T00:00:00Z")), false),
+        ("UPDATE", Some(&plain), decided.clone(), true),
+        ("UPDATE", Some(&decided), plain.clone(), true),
+        ("UPDATE", Some(&going), with(going.clone(), "/spec/decision", json!("approve")), false),
+        ("UPDATE", Some(&going), with(going.clone(), "/metadata/finalizers", json!([])), true),
+    ] {
+        assert_eq!(admits(&rules, operation, old, &new), passes, "{operation} {new}");
+    }
+
+    let entry = |server: &str, uid: &str, generation: i64, set: &str| json!({"server": server, "uid": uid, "generation": generation, "set": set, "heardAt": "2026-01-01T00:00:00Z"});
+    let held = |generation: i64, holders: Value| with(brake(generation), "/status", json!({"holders": holders}));
+    // Decided at generation 2, after ns1 had entered.
+    let old = held(2, json!([entry("ns1", "u1", 1, "s1")]));
+    let rules = policy("signpost-brake-holders");
+    for (holders, passes) in [
+        (json!([]), true),
+        (json!([entry("ns1", "u1", 1, "s1")]), true),
+        (json!([entry("ns1", "u1", 2, "s2")]), true),
+        (json!([entry("ns1", "u1", 1, "s1"), entry("ns2", "u1", 2, "s1")]), true),
+        // As if the decision had been about another loss, or made after another name server had entered.
+        (json!([entry("ns1", "u1", 1, "s2")]), false),
+        (json!([entry("ns1", "u1", 0, "s1")]), false),
+        (json!([entry("ns1", "u1", 1, "s1"), entry("ns2", "u1", 1, "s1")]), false),
+        (json!([entry("ns1", "u0", 2, "s1")]), false),
+    ] {
+        assert_eq!(admits(&rules, "UPDATE", Some(&old), &held(2, holders.clone())), passes, "{holders}");
+    }
+    assert!(admits(&rules, "UPDATE", Some(&plain), &held(1, json!([entry("ns1", "u1", 1, "s1")]))));
+    assert!(!admits(&rules, "CREATE", None, &with(brake(1), "/metadata/finalizers", json!(["example.org/stay"]))));
+
+    let route = |to: Option<&str>| match to {
+        Some(to) => json!({"metadata": {"name": "r", "annotations": {"signpost.dev/move-to": to, "a": "b"}}}),
+        None => json!({"metadata": {"name": "r"}}),
+    };
+    // The evaluator escapes the keys of every map, as Kubernetes does those of objects with a schema.
+    let mut rules = policy("signpost-move");
+    for rule in &mut rules {
+        rule.expression =
+            rule.expression.replace("'signpost.dev/move-to'", "'signpost__dot__dev__slash__move__dash__to'");
+    }
+    for (operation, old, new, passes) in [
+        ("CREATE", None, None, true),
+        ("CREATE", None, Some("shard1"), false),
+        ("UPDATE", Some(None), Some("shard1"), false),
+        ("UPDATE", Some(Some("shard1")), Some("shard1"), true),
+        ("UPDATE", Some(Some("shard1")), Some("shard2"), false),
+        ("UPDATE", Some(Some("shard1")), None, true),
+    ] {
+        let old = old.map(route);
+        assert_eq!(admits(&rules, operation, old.as_ref(), &route(new)), passes, "{operation} {new:?}");
     }
 }
 
@@ -88,5 +224,45 @@ fn each_finding_of_the_doctor_is_explained() {
     assert!(codes.len() > 20, "{codes:?}");
     for code in codes.iter().filter(|code| **code != "tcp") {
         assert!(page.contains(&format!("`{code}`")), "docs/delegate.md does not explain {code}");
+    }
+}
+
+/// A tag can be moved to another image; a digest cannot.
+#[test]
+fn base_images_are_pinned_by_digest() {
+    let file = read("deploy/container/Containerfile");
+    let arguments: Vec<(&str, &str)> =
+        file.lines().filter_map(|line| line.strip_prefix("ARG ")?.split_once('=')).collect();
+    let images: Vec<&str> = file.lines().filter_map(|line| line.strip_prefix("FROM ")).collect();
+    assert_eq!(images.len(), 2);
+    for image in images {
+        let image = image.split_whitespace().next().expect("an image");
+        let name = image.strip_prefix("${").and_then(|name| name.strip_suffix('}'));
+        let image = name.map_or(image, |name| {
+            let found = arguments.iter().find(|(argument, _)| *argument == name);
+            found.unwrap_or_else(|| panic!("{name} has no default")).1
+        });
+        let digest = image.split_once("@sha256:").unwrap_or_else(|| panic!("{image} is not pinned")).1;
+        assert!(digest.len() == 64 && digest.bytes().all(|octet| octet.is_ascii_hexdigit()), "{image}");
+    }
+}
+
+/// `docs/security.md` names tests as `folder/file::test`: each must be there.
+#[test]
+fn each_test_that_the_security_page_names_exists() {
+    let page = read("docs/security.md");
+    let names: BTreeSet<(&str, &str)> = page.split('`').filter_map(|word| word.split_once("::")).collect();
+    let tests = |(file, test): &(&str, &str)| {
+        let is_path = |text: &str| text.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"_/".contains(&octet));
+        assert!(is_path(file) && is_path(test), "{file}::{test} is not the name of a test");
+        assert!(
+            read(&format!("tests/{file}.rs")).contains(&format!("fn {test}(")),
+            "tests/{file}.rs has no test {test}"
+        );
+    };
+    names.iter().for_each(tests);
+    assert!(names.len() > 25, "{names:?}");
+    for attacker in ["stranger", "tenant", "Viewer", "Name server", "Agent", "Scheduler", "Identity provider"] {
+        assert!(page.contains(attacker), "nothing about a {attacker}");
     }
 }

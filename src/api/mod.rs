@@ -2,6 +2,8 @@
 
 pub mod identity;
 pub mod names;
+pub mod selectors;
 pub mod standing;
 pub mod statuses;
+pub mod text;
 pub mod v1alpha1;

@@ -129,6 +129,20 @@ async fn read(path: &Path) -> Result<Config, ClientError> {
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(unusable)
 }
 
+/// The client certificate of a kubeconfig's current context, in PEM; `None` if it has none, or cannot be read.
+pub fn certificate_pem(path: &Path) -> Option<Vec<u8>> {
+    let kubeconfig = Kubeconfig::read_from(path).ok()?;
+    let context =
+        kubeconfig.contexts.iter().find(|context| Some(&context.name) == kubeconfig.current_context.as_ref())?;
+    let user = context.context.as_ref()?.user.as_ref()?;
+    let secret = kubeconfig.auth_infos.iter().find(|info| info.name == *user)?.auth_info.as_ref()?;
+    match (&secret.client_certificate_data, &secret.client_certificate) {
+        (Some(data), _) => data_encoding::BASE64.decode(data.as_bytes()).ok(),
+        (None, Some(file)) => std::fs::read(file).ok(),
+        (None, None) => None,
+    }
+}
+
 /// Has a connection end on which nothing comes for `silence`, counted anew from each request that is sent on it.
 fn bound(config: &mut Config, silence: Duration) {
     config.read_timeout = Some(silence);

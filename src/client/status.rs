@@ -12,6 +12,8 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::api::text::{MESSAGE_OCTETS_MAX, cut};
+
 /// How often a write is tried again when others write the same object at the same time.
 const CONFLICTS_MAX: u32 = 6;
 
@@ -54,16 +56,33 @@ pub struct Statement {
     pub message: String,
 }
 
+impl Statement {
+    /// Its message, as long as a condition's may be.
+    pub fn told(&self) -> &str {
+        cut(&self.message, MESSAGE_OCTETS_MAX)
+    }
+}
+
 /// Puts a statement into the conditions; the answer is whether that changed anything. `lastTransitionTime` moves only when
 /// the condition's status does.
 pub fn state(conditions: &mut Vec<Condition>, statement: &Statement, generation: Option<i64>, now: Timestamp) -> bool {
-    let status = if statement.is_true { "True" } else { "False" };
-    let Some(condition) = conditions.iter_mut().find(|condition| condition.type_ == statement.kind) else {
+    let Statement { kind, is_true, reason, .. } = statement;
+    put(conditions, (kind, if *is_true { "True" } else { "False" }, reason, statement.told()), generation, now)
+}
+
+/// The same of a condition's type, status, reason and message, where the status may be `Unknown`.
+pub fn put(
+    conditions: &mut Vec<Condition>,
+    (kind, status, reason, message): (&str, &str, &str, &str),
+    generation: Option<i64>,
+    now: Timestamp,
+) -> bool {
+    let Some(condition) = conditions.iter_mut().find(|condition| condition.type_ == kind) else {
         conditions.push(Condition {
-            type_: statement.kind.to_owned(),
+            type_: kind.to_owned(),
             status: status.to_owned(),
-            reason: statement.reason.to_owned(),
-            message: statement.message.clone(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
             observed_generation: generation,
             last_transition_time: Time(now),
         });
@@ -74,8 +93,8 @@ pub fn state(conditions: &mut Vec<Condition>, statement: &Statement, generation:
         condition.last_transition_time = Time(now);
         status.clone_into(&mut condition.status);
     }
-    statement.reason.clone_into(&mut condition.reason);
-    condition.message.clone_from(&statement.message);
+    reason.clone_into(&mut condition.reason);
+    message.clone_into(&mut condition.message);
     condition.observed_generation = generation;
     *condition != before
 }
@@ -95,8 +114,11 @@ mod tests {
         assert!(state(&mut conditions, &statement, Some(1), at(30)));
         assert_eq!(conditions[0].last_transition_time, Time(at(10)));
         statement.is_true = true;
+        statement.message = "é".repeat(MESSAGE_OCTETS_MAX);
         assert!(state(&mut conditions, &statement, Some(2), at(40)));
         assert_eq!(conditions[0].last_transition_time, Time(at(40)));
         assert_eq!((conditions.len(), conditions[0].observed_generation), (1, Some(2)));
+        assert_eq!(conditions[0].message.len(), MESSAGE_OCTETS_MAX);
+        assert!(!state(&mut conditions, &statement, Some(2), at(50)), "a message that was cut is the same one");
     }
 }

@@ -302,10 +302,9 @@ pub static KEYS: &[Key] = &[
         name: "domain",
         shape: Shape::Text,
         value_name: "NAME",
-        default: "v3.rhcloud.com",
+        default: "none; with `manifests`, the zone above their Routers' `dns`",
         reloads: false,
-        help: "The platform's domain: the parent zone of all shards. The default is the one of examples/rhcloud; set your \
-               own before you let anyone delegate to you.",
+        help: "The platform's domain: the parent zone of all shards. A process needs one, unless it serves zone files alone.",
     },
     Key {
         name: "former-domain",
@@ -402,6 +401,26 @@ pub static KEYS: &[Key] = &[
         default: "those of /etc/resolv.conf",
         reloads: false,
         help: "Resolver that finds the name servers of hosts, for `verify-hosts`; at most 8, queried in this order.",
+    },
+    Key {
+        name: "lease-duration",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "15s",
+        reloads: false,
+        help: "How long after the last renewal of a leader that died another scheduler takes over, in whole seconds from 3s to 5m. \
+               The leader renews five times in that time, and stops leading after two thirds without an answer of the API. \
+               One that is stopped hands over at once.",
+    },
+    Key {
+        name: "host-resolvers",
+        shape: WORDS,
+        value_name: "ADDR[:PORT]",
+        default: "none",
+        reloads: false,
+        help: "Resolvers that are asked whether the custom hosts of routes point here, for the condition `HostPointsHere`; at most \
+               8, asked in this order. `system` stands for those of /etc/resolv.conf. Without any, nobody is asked, and the \
+               condition is `Unknown`. Each host is asked for again at least every 5 to 7 minutes.",
     },
     Key {
         name: "strategy",
@@ -521,7 +540,7 @@ pub static KEYS: &[Key] = &[
         reloads: false,
         help: "How many labels may be in quarantine for a namespace, from 1 to 1000000. Routes of one that has as many and need a \
                new label wait, with the reason `NamesInQuarantine`, until one is free: else whoever makes and deletes Routes \
-               of ever new names would fill the store.",
+               of ever new names would fill the store. As many hosts may be reserved for it (`host-reservation`).",
     },
     Key {
         name: "host-reservation",
@@ -550,6 +569,52 @@ pub static KEYS: &[Key] = &[
         reloads: false,
         help: "`off`: only administrators may set `subdomain` of a Route; the API refuses it from everyone else. Routes that have \
                one keep it.",
+    },
+    Key {
+        name: "object-size",
+        shape: Shape::Text,
+        value_name: "SIZE",
+        default: "64Ki",
+        reloads: false,
+        help: "The most bytes of the stored JSON of an object in a namespace, field sets included, 16Ki to 512Ki. The API refuses a \
+               larger one with 413. The platform's own processes may write twice as much, for the status. A Router, a Zone or \
+               another object without a namespace may have 512Ki.",
+    },
+    Key {
+        name: "namespace-routes",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "10000",
+        reloads: false,
+        help: "The most Routes of a namespace, whether or not they have a Router. The API refuses further ones with 403. The \
+               annotation `signpost.dev/max-routes` of a Namespace sets another number.",
+    },
+    Key {
+        name: "namespace-route-bytes",
+        shape: Shape::Text,
+        value_name: "SIZE",
+        default: "32Mi",
+        reloads: false,
+        help: "The most bytes of the Routes of a namespace together, status and field sets included: a usual Route has 3Ki. The \
+               annotation `signpost.dev/max-route-bytes` of a Namespace sets another number.",
+    },
+    Key {
+        name: "namespace-events",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "5000",
+        reloads: false,
+        help: "The most Events of a namespace. The platform's own processes may write twice as many, and drop further ones. The \
+               annotation `signpost.dev/max-events` of a Namespace sets another number.",
+    },
+    Key {
+        name: "namespace-event-bytes",
+        shape: Shape::Text,
+        value_name: "SIZE",
+        default: "8Mi",
+        reloads: false,
+        help: "The most bytes of the Events of a namespace together. The platform's own processes may write twice as much. The \
+               annotation `signpost.dev/max-event-bytes` of a Namespace sets another number.",
     },
     Key {
         name: "server-id",
@@ -792,6 +857,16 @@ pub static KEYS: &[Key] = &[
         reloads: false,
         help: "Authorities in PEM that clients should trust for `api-tls-certificate`; they stand in the kubeconfigs. None: \
                clients trust what their system trusts.",
+    },
+    Key {
+        name: "name-server-secret",
+        shape: Shape::Text,
+        value_name: "NAMESPACE/NAME",
+        default: "none",
+        reloads: false,
+        help: "In a pod with the role `api`: the Secret of the Kubernetes cluster that this process keeps equal to \
+               `name-server.kubeconfig` in its data directory, under the key `kubeconfig`, for the pods of name servers. The \
+               pod's service account needs the verbs `create` and `patch` on it.",
     },
     Key {
         name: "jwt-issuer",

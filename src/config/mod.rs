@@ -22,6 +22,7 @@ use std::time::Duration;
 use crate::api::names::LabelRules;
 use crate::apiserver::audit;
 use crate::apiserver::auth::jwt::IssuerSettings;
+use crate::apiserver::limits::Limits;
 use crate::nameserver::cookie::Secret;
 use crate::nameserver::rrl::RateLimit;
 use crate::scheduler::chooser::Chooser;
@@ -29,6 +30,15 @@ use crate::scheduler::strategy::StrategyName;
 use crate::scheduler::webhook;
 use crate::telemetry::Format;
 use layers::{Layer, LayerError, Source};
+
+/// A Secret of a Kubernetes cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
 
 /// Where name servers answer, unless something else is said (RFC 1035 §4.2).
 pub const DNS_PORT: u16 = 53;
@@ -192,6 +202,17 @@ pub struct Verify {
     pub hosts_private: bool,
     /// `verify-resolver`; empty: those of the system.
     pub resolvers: Vec<SocketAddr>,
+    /// `host-resolvers`; empty: nobody is asked whether custom hosts point here.
+    pub host_resolvers: Vec<Resolver>,
+}
+
+/// A resolver that is asked, or some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resolver {
+    /// Those of the system.
+    System,
+    /// The one at this address.
+    At(SocketAddr),
 }
 
 /// A name server that is asked.
@@ -266,7 +287,8 @@ pub struct Settings {
     pub dns_dont_fragment: bool,
     /// `tcp-connections` to `tcp-write-timeout`.
     pub tcp: Tcp,
-    /// `domain`, in lower case, without a dot at the end.
+    /// `domain`, in lower case, without a dot at the end; empty if none is given, which only a process may leave so that
+    /// serves zone files alone.
     pub domain: String,
     /// `former-domain`, likewise.
     pub former_domain: Option<String>,
@@ -278,6 +300,8 @@ pub struct Settings {
     pub strategy: Strategy,
     /// `webhook-url` and the keys whose names begin alike.
     pub webhook: Webhook,
+    /// `lease-duration`, from 3 to 300 seconds.
+    pub lease_duration: Duration,
     /// `drain-rate`, at least 1.
     pub drain_rate: u32,
     /// `trail-minimum`.
@@ -294,6 +318,8 @@ pub struct Settings {
     pub host_reservation: Duration,
     /// `reserved-labels` and `tenant-subdomains`.
     pub label_rules: LabelRules,
+    /// `object-size` to `namespace-event-bytes`.
+    pub limits: Limits,
     /// `server-id`, if one was given.
     pub server_id: Option<String>,
     /// `server-version`, if one was given.
@@ -328,6 +354,8 @@ pub struct Settings {
     pub api_tls: Option<(PathBuf, PathBuf)>,
     /// `api-tls-ca`.
     pub api_tls_ca: Option<PathBuf>,
+    /// `name-server-secret`.
+    pub name_server_secret: Option<SecretName>,
     /// `jwt-issuer`.
     pub jwt_issuers: Vec<IssuerSettings>,
     /// `audit`; `None`: off.

@@ -8,9 +8,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{CookieMode, DNS_PORT, LogClients, LogFormat, NameServer, Role, VerifyServer, layers, strategy};
+use super::{
+    CookieMode, DNS_PORT, LogClients, LogFormat, NameServer, Resolver, Role, SecretName, VerifyServer, layers, strategy,
+};
 use crate::api::names;
-use crate::apiserver::audit;
+use crate::apiserver::{audit, limits};
 use crate::nameserver::cookie::{Secret, SecretError};
 use crate::nameserver::settings::NSID_OCTETS_MAX;
 use crate::telemetry::Format;
@@ -76,6 +78,19 @@ where
 {
     let number = text.parse().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| format!("must be a number from {} to {}", range.start(), range.end()))
+}
+
+/// A size in bytes.
+pub(super) fn size(text: &str, range: RangeInclusive<u64>) -> Result<u64, String> {
+    let told = |size: u64| match size {
+        size if size > 0 && size % (1 << 30) == 0 => format!("{}Gi", size >> 30),
+        size if size > 0 && size % (1 << 10) == 0 => format!("{}Ki", size >> 10),
+        size => size.to_string(),
+    };
+    limits::parse_size(text).filter(|size| range.contains(size)).ok_or_else(|| {
+        let (least, most) = (told(*range.start()), told(*range.end()));
+        format!("must be a number of bytes, or of Ki, Mi or Gi of them, from {least} to {most}")
+    })
 }
 
 pub(super) fn cookie_mode(text: &str) -> Result<CookieMode, String> {
@@ -145,7 +160,7 @@ pub(super) fn domain_name(text: &str) -> Result<String, String> {
 
 /// A whole number and its unit: `s`, `m`, `h` or `d`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let expected = || "must be a whole number and s, m, h or d, such as 30d".to_owned();
+    let expected = || "must be a whole number and s, m, h or d, such as 5s or 30d".to_owned();
     let split = text.len().saturating_sub(1);
     let (number, unit) = text.split_at_checked(split).ok_or_else(expected)?;
     let seconds = match unit {
@@ -191,7 +206,7 @@ pub(super) fn name_server(text: &str, domain: &str) -> Result<NameServer, String
     };
     let addresses: Vec<IpAddr> =
         layers::split(list, &[',']).iter().map(|text| address(text)).collect::<Result<_, _>>()?;
-    if addresses.is_empty() && names::is_at_or_below(&name, domain) {
+    if addresses.is_empty() && !domain.is_empty() && names::is_at_or_below(&name, domain) {
         return Err(format!("a name server inside {domain} needs its addresses: {name}=ADDR[,ADDR]"));
     }
     Ok(NameServer { name, addresses })
@@ -224,12 +239,44 @@ pub(super) fn server_address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
+/// `system`, or `ADDR[:PORT]` of a resolver.
+pub(super) fn resolver(text: &str) -> Result<Resolver, String> {
+    match text {
+        "system" => Ok(Resolver::System),
+        text => server_address(text).map(Resolver::At).map_err(|error| format!("{error}, or system")),
+    }
+}
+
+/// How long a Lease lasts.
+pub(super) fn lease_duration(text: &str) -> Result<Duration, String> {
+    let parsed = duration(text)?;
+    let is_whole = parsed.subsec_nanos() == 0 && (3..=300).contains(&parsed.as_secs());
+    is_whole.then_some(parsed).ok_or_else(|| "must be in whole seconds, from 3s to 5m".to_owned())
+}
+
 /// The URL that takes spans. One without a path is a collector's, where that is `/v1/traces`.
 pub(super) fn trace_endpoint(text: &str) -> Result<String, String> {
     let url = strategy::url(text)?;
     let bare = url.trim_end_matches('/');
     let is_bare = bare.split_once("://").is_some_and(|(_, rest)| !rest.contains(['/', '?']));
     Ok(if is_bare { format!("{bare}/v1/traces") } else { url })
+}
+
+/// A namespace and a name of a Secret, as DNS labels and names.
+pub(super) fn secret_name(text: &str) -> Result<SecretName, String> {
+    let is_name = |text: &str| {
+        let is_label = |label: &str| {
+            let is_plain = |octet: u8| matches!(octet, b'a'..=b'z' | b'0'..=b'9' | b'-');
+            !label.is_empty() && label.bytes().all(is_plain) && !label.starts_with('-') && !label.ends_with('-')
+        };
+        text.len() <= 253 && text.split('.').all(is_label)
+    };
+    match text.split_once('/') {
+        Some((namespace, name)) if is_name(namespace) && is_name(name) => {
+            Ok(SecretName { namespace: namespace.to_owned(), name: name.to_owned() })
+        }
+        _ => Err("must be NAMESPACE/NAME, such as signpost/signpost-name-server".to_owned()),
+    }
 }
 
 /// A name for people and programs to read.

@@ -124,8 +124,8 @@ impl Reporter {
             self.status.set_decisions(decided(&held, &brakes, &writer.server));
             let is_known = |id: &str| find(&brakes, id).is_some();
             self.ours.retain(|id, written| is_known(id) || written.elapsed() < EMPTY_LONGEST);
-            let is_ours = |id: &str| self.ours.contains_key(id);
-            let steps = steps(&held, &brakes, &writer.server, is_ours, self.status.is_synced(), Timestamp::now());
+            let written = |id: &str| self.ours.get(id).map(Instant::elapsed);
+            let steps = steps(&held, &brakes, &writer.server, written, self.status.is_synced(), Timestamp::now());
             waits = !steps.is_empty() && Instant::now() < not_before;
             if waits {
                 continue;
@@ -335,13 +335,14 @@ fn decided(held: &[Held], brakes: &[Arc<Brake>], server: &str) -> Decisions {
     held.iter().filter_map(|held| Some((held.id.clone(), decision(held)?))).collect()
 }
 
-/// What is to be done. Before all was listed (`synced`) nobody leaves: what was held before a restart is held on. `is_ours` tells
-/// by ID which Brakes this process has written to.
+/// What is to be done. Before all was listed (`synced`) nobody leaves: what was held before a restart is held on. `written` returns
+/// by ID how long ago this process wrote to a Brake, if it did: the API server bounds the times in an entry, so that a process with
+/// a clock far ahead would find itself due after each of its writes.
 fn steps(
     held: &[Held],
     brakes: &[Arc<Brake>],
     server: &str,
-    is_ours: impl Fn(&str) -> bool,
+    written: impl Fn(&str) -> Option<Duration>,
     synced: bool,
     now: Timestamp,
 ) -> Vec<Step> {
@@ -350,7 +351,10 @@ fn steps(
         match find(brakes, &held.id) {
             None => steps.push(Step::Create(held.clone())),
             Some(brake)
-                if entry(brake, server).is_some_and(|entry| has_told(brake, entry, held) && !is_due(entry, now)) => {}
+                if entry(brake, server).is_some_and(|entry| {
+                    let is_recent = written(&held.id).is_some_and(|ago| ago < HEARD_EVERY.unsigned_abs());
+                    has_told(brake, entry, held) && (is_recent || !is_due(entry, now))
+                }) => {}
             Some(_) => steps.push(Step::Enter(held.clone())),
         }
     }
@@ -367,7 +371,7 @@ fn steps(
         }
         if entry(brake, server).is_some() {
             steps.extend(synced.then_some(Step::Leave(id)));
-        } else if !brake.is_held() && (is_ours(&id) || age > EMPTY_LONGEST) {
+        } else if !brake.is_held() && (written(&id).is_some() || age > EMPTY_LONGEST) {
             steps.push(Step::Sweep(id));
         }
     }
@@ -423,7 +427,7 @@ mod tests {
     fn holders_come_and_go() {
         let leave = || Step::Leave("x".to_owned());
         let sweep = |id: &str| Step::Sweep(id.to_owned());
-        let is_ours = |id: &str| id == "mine";
+        let written = |id: &str| (id == "mine").then_some(Duration::from_secs(120));
         for (holds, brakes, synced, expected) in [
             (vec!["x"], vec![], true, vec![Step::Create(held("x"))]),
             (vec!["x"], vec![known("x", 1, 1, None, &[("other", 1)])], true, vec![Step::Enter(held("x"))]),
@@ -442,11 +446,11 @@ mod tests {
             (vec!["y"], vec![known("x", 1, 1, None, &[("me", 1)])], true, vec![Step::Create(held("y")), leave()]),
         ] {
             let holds: Vec<Held> = holds.into_iter().map(held).collect();
-            assert_eq!(steps(&holds, &brakes, "me", is_ours, synced, at(1000)), expected, "{brakes:?}");
+            assert_eq!(steps(&holds, &brakes, "me", written, synced, at(1000)), expected, "{brakes:?}");
         }
         let grown = Held { set: "s4".to_owned(), count: 4, ..held("x") };
         let brakes = [known("x", 1, 1, None, &[("me", 1)])];
-        assert_eq!(steps(std::slice::from_ref(&grown), &brakes, "me", is_ours, true, at(1000)), [Step::Enter(grown)]);
+        assert_eq!(steps(std::slice::from_ref(&grown), &brakes, "me", written, true, at(1000)), [Step::Enter(grown)]);
     }
 
     #[test]
@@ -463,10 +467,19 @@ mod tests {
             (990 + 600, false, vec![lapse(), Step::Leave("x".to_owned())]),
         ] {
             let holds: Vec<Held> = holds.then(|| held("x")).into_iter().collect();
-            assert_eq!(steps(&holds, &both, "me", |_| false, true, at(second)), expected, "{second} {holds:?}");
+            assert_eq!(steps(&holds, &both, "me", |_| None, true, at(second)), expected, "{second} {holds:?}");
         }
+        // With a clock far ahead it is due whenever it looks, and writes once a minute all the same.
+        for (ago, expected) in [(1, vec![]), (60, vec![Step::Enter(held("x"))])] {
+            let written = |_: &str| Some(Duration::from_secs(ago));
+            assert_eq!(steps(&[held("x")], &both[..1], "me", written, true, at(990 + 599)), expected, "{ago}");
+        }
+        // An entry that says that it will be heard in a year counts as silent: nobody could take it off.
+        let mut forged = Brake::clone(&known("x", 900, 1, None, &[("other", 1)]));
+        forged.status.as_mut().expect("has holders").holders[0].heard_at = Some(Time(at(31_000_000)));
+        assert_eq!(steps(&[], &[Arc::new(forged)], "me", |_| None, true, at(1000)), [lapse()]);
         let dead = [known("x", 900, 1, None, &[("other", 1)])];
-        assert_eq!(steps(&[], &dead, "me", |_| false, true, at(990 + 600)), [lapse()]);
+        assert_eq!(steps(&[], &dead, "me", |_| None, true, at(990 + 600)), [lapse()]);
     }
 
     #[test]

@@ -33,7 +33,7 @@ use self::walks::Walks;
 use self::zones::{Output, Zones};
 use super::apexes::Apexes;
 use super::asked::register::Register;
-use super::domain::{self, Domains, OtherDomain};
+use super::domain::{self, Domains, Duty, OtherDomain};
 use super::read::Read;
 use crate::api::v1alpha1::brake::{BrakeCause, BrakeKind, Decision};
 use crate::api::v1alpha1::router::Router;
@@ -117,11 +117,18 @@ pub async fn run(
             () = stop.cancelled() => return Ok(()),
         }
         let tell = |other: Option<&OtherDomain>| status.set_hindrance(other.map(ToString::to_string));
-        if !run.is_in_ledger && !domain::agreed(&client, &domains, &stop, tell).await {
+        if !run.is_in_ledger && !domain::agreed(&client, &domains, Duty::Follow, &stop, tell).await {
             return Ok(());
         }
     }
-    run.follow(&mut sources, &stop).await;
+    let ended = match &run.state {
+        Some(state) => state.ended().left_future(),
+        None => std::future::pending().right_future(),
+    };
+    tokio::select! {
+        () = run.follow(&mut sources, &stop) => {}
+        why = ended => return Err(StateError::Ended(why)),
+    }
     // The last-good state is brought to the disk when it is dropped.
     drop(run);
     Ok(())

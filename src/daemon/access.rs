@@ -26,11 +26,14 @@ use crate::tls::served::{Look, Served, look};
 use crate::tls::users::{self, Book, CredentialKind};
 use crate::tls::{self, Authority, tokens};
 
+/// The kubeconfig of name servers.
+pub const NAME_SERVER_KUBECONFIG: &str = "name-server.kubeconfig";
+
 /// The kubeconfigs, and whom each is for.
 pub const KUBECONFIGS: &[(&str, Client<'static>)] = &[
     ("kubeconfig", Client { user: USER_ADMIN, groups: &[GROUP_MASTERS] }),
     ("scheduler.kubeconfig", Client { user: USER_SCHEDULER, groups: &[] }),
-    ("name-server.kubeconfig", Client { user: USER_NAME_SERVER, groups: &[] }),
+    (NAME_SERVER_KUBECONFIG, Client { user: USER_NAME_SERVER, groups: &[] }),
 ];
 
 /// Whose certificate it is, for the log.
@@ -99,6 +102,12 @@ impl Access {
     /// Whether the certificate that the API shows is valid for this host name.
     pub fn is_for(&self, name: &str) -> bool {
         self.served.as_ref().map_or_else(|| self.authority.is_for(name), |served| served.is_for(name))
+    }
+
+    /// When the certificate that the API shows, and that of the authority, end, in seconds since 1970.
+    pub fn ends(&self) -> [Option<i64>; 2] {
+        let shown = self.served.as_ref().map_or_else(|| self.authority.server_end(), |served| served.end());
+        [shown, self.authority.end()]
     }
 
     /// The administrator's kubeconfig.
@@ -217,7 +226,13 @@ impl Access {
 impl Upkeep for Access {
     fn tend(&self, due: Due) {
         match due {
-            Due::Look => self.look_and_take(),
+            Due::Look => {
+                self.look_and_take();
+                // The clock was set.
+                if !self.authority.is_valid(SystemTime::now()) {
+                    self.renew();
+                }
+            }
             Due::Renewal => self.renew(),
         }
     }

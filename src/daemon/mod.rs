@@ -9,11 +9,14 @@ pub mod access;
 pub mod admin_tls;
 pub mod api;
 pub mod banner;
+mod certificate_metrics;
+pub mod configuration;
 pub mod data_dir;
 pub mod dials;
 pub mod dns;
 pub mod dns_metrics;
 pub mod engine;
+mod handover;
 mod http;
 mod inherited;
 pub mod manifests;
@@ -40,6 +43,7 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 
 use self::access::Access;
 use self::api::Api;
+use self::certificate_metrics::CertificateMetrics;
 use self::data_dir::DataDir;
 use self::dials::Dials;
 use self::dns::{Dns, Follow};
@@ -56,6 +60,7 @@ use crate::api::identity::{
 };
 use crate::api::v1alpha1::zone::ZonePlatform;
 use crate::apiserver::audit::metrics::AuditMetrics;
+use crate::apiserver::limits::LimitMetrics;
 use crate::client::metrics::MirrorMetrics;
 use crate::client::reflector::Mirrors;
 use crate::config::{self, AdminTls, Places, Role, Settings};
@@ -137,6 +142,21 @@ pub enum Error {
     Failed(String),
 }
 
+impl Error {
+    /// Whether the configuration is the reason, so that another start with the same one ends alike.
+    pub fn is_configuration(&self) -> bool {
+        matches!(
+            self,
+            Error::Inherited(_)
+                | Error::Platform(_)
+                | Error::OtherDomain(_)
+                | Error::ZoneFiles(_)
+                | Error::Traces(_)
+                | Error::Manifests(_)
+        )
+    }
+}
+
 fn lines(errors: &[manifests::ManifestError]) -> String {
     errors.iter().map(|error| format!("  {error}")).collect::<Vec<_>>().join("\n")
 }
@@ -195,8 +215,10 @@ struct Process {
     /// Settings that the loops go by.
     dials: Dials,
     applied: Option<manifests::Report>,
-    /// API, scheduler and control loops.
+    /// Scheduler and control loops.
     control: Tasks,
+    /// The API, which ends after the loops: a leader lets its Lease go.
+    serving: Tasks,
     /// The admin endpoints, which show how the others end.
     edge: Tasks,
     /// Held until all else has ended.
@@ -223,7 +245,7 @@ impl Process {
         let applied = (!documents.is_empty()).then(|| admin.health.add("api", "manifests", "they are not applied yet"));
         // The admin endpoints answer before anything else is there: without this check nothing would be missing yet.
         let starting = admin.health.add("process", "start", "it is starting");
-        let (mut control, mut edge) = (Tasks::new(), Tasks::new());
+        let (mut control, mut serving, mut edge) = (Tasks::new(), Tasks::new(), Tasks::new());
         let dials = Dials::new(settings);
         let admin_addresses = sockets::addresses(&admin_sockets);
         traces::start(&settings.tracing, data_dir.as_ref(), &mut edge, &admin)?;
@@ -240,6 +262,11 @@ impl Process {
             _ => None,
         };
         let admin_tls = admin_tls::Source::open(settings, data_dir.as_ref(), access.as_ref(), &admin_addresses)?;
+        admin.metrics.collect(CertificateMetrics {
+            api: access.clone(),
+            admin: admin_tls.clone(),
+            kubeconfig: settings.kubeconfig.clone(),
+        });
         if !admin_sockets.is_empty() {
             edge.spawn("dashboard", dashboard.clone().run(edge.stop_token()));
         }
@@ -270,10 +297,10 @@ impl Process {
             (Some(data_dir), Some(access)) => {
                 let check = admin.health.add("api", "store", "it is being opened");
                 let api =
-                    Api::start(settings, data_dir, access, (api_sockets, api_places), &mut control, &check).await?;
+                    Api::start(settings, data_dir, access, (api_sockets, api_places), &mut serving, &check).await?;
                 // Before anything is made of the objects.
-                let found =
-                    domain::disagreement(&api.client(Identity::user(USER_CONTROLLER)), &domains(settings)).await;
+                let client = api.client(Identity::user(USER_CONTROLLER));
+                let found = domain::disagreement_after_taking_over(&client, &domains(settings)).await;
                 if let Some(other) = found.map_err(|error| Error::Failed(format!("the store: {error}")))? {
                     return Err(Error::OtherDomain(other));
                 }
@@ -286,6 +313,9 @@ impl Process {
             (None, Some(path)) => Some(client::unproven_from_kubeconfig(path, settings.api_silence).await?),
             (None, None) => None,
         });
+        if let Some(api) = &api {
+            admin.metrics.collect(LimitMetrics(api.refusals().clone()));
+        }
         if let Some(audit) = api.as_ref().and_then(Api::audit) {
             admin.metrics.collect(AuditMetrics(audit.clone()));
         }
@@ -361,6 +391,7 @@ impl Process {
             dials,
             applied: None,
             control,
+            serving,
             edge,
             _data_dir: data_dir,
         };
@@ -413,6 +444,7 @@ impl Process {
                     }
                 },
                 what = self.control.failure() => return Err(Error::Failed(what)),
+                what = self.serving.failure() => return Err(Error::Failed(what)),
                 what = self.edge.failure() => return Err(Error::Failed(what)),
             }
         }
@@ -430,6 +462,7 @@ impl Process {
             () = tokio::time::sleep(time) => {}
             () = signals.end() => {}
             what = self.control.failure() => tracing::error!("{what}"),
+            what = self.serving.failure() => tracing::error!("{what}"),
             what = self.edge.failure() => tracing::error!("{what}"),
         }
     }
@@ -445,7 +478,7 @@ impl Process {
         if let Some(tls) = &self.admin_tls {
             tls.reload();
         }
-        let new = match config::load(places) {
+        let new = match configuration::load(places) {
             Ok(new) => new,
             Err(errors) => {
                 for error in &errors.0 {
@@ -504,8 +537,10 @@ impl Process {
 
     /// Ends everything in order: the loops and the API, then answers, then the admin endpoints.
     async fn drain(self) {
-        for late in self.control.end(DRAIN).await {
-            tracing::warn!("{late} did not end in time");
+        for tasks in [self.control, self.serving] {
+            for late in tasks.end(DRAIN).await {
+                tracing::warn!("{late} did not end in time");
+            }
         }
         if let Some(dns) = self.dns {
             dns.stop().await;

@@ -15,7 +15,6 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::Error;
 
@@ -92,12 +91,21 @@ impl Served {
         ServerName::try_from(name).is_ok_and(|name| verify_server_name(&certificate, &name).is_ok())
     }
 
+    /// Why the certificate that is served is not valid at `now`, to follow its name; `None` if it is.
+    pub fn invalid(&self, now: SystemTime) -> Option<String> {
+        let current = self.current.load();
+        let (_, certificate) = X509Certificate::from_der(current.cert.first()?).ok()?;
+        super::validity(&certificate, now).err()
+    }
+
     /// Whether the certificate that is served ends before `time`. One that cannot be read does not say.
     pub fn ends_before(&self, time: SystemTime) -> bool {
-        let current = self.current.load();
-        let Some(der) = current.cert.first() else { return false };
-        let ends = X509Certificate::from_der(der).map(|(_, certificate)| certificate.validity().not_after.timestamp());
-        ends.is_ok_and(|ends| ends < super::seconds(time))
+        self.end().is_some_and(|end| end < super::seconds(time))
+    }
+
+    /// When the certificate that is served ends, in seconds since 1970; `None` if it cannot be read.
+    pub fn end(&self) -> Option<i64> {
+        super::end(self.current.load().cert.first()?)
     }
 }
 

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::metrics::Scrape;
 use crate::server::{DataDir, Ports, Server, eventually, http_get, program};
 
 /// A client that trusts the authority in PEM and nobody else, and asks for everything at `admin`.
@@ -139,4 +140,39 @@ fn the_apis_authority_and_a_name_servers_own() {
     let other_client = Client::trusting_file(&own, other.admin);
     eventually("the name server is ready over HTTPS", || other_client.is_ready());
     assert!(Client::trusting_file(&own, server.admin).get("/livez").is_none());
+}
+
+/// `/metrics` tells when each certificate ends: those of the API, and the client certificate of a name server's kubeconfig.
+#[test]
+fn the_end_of_each_certificate_is_told() {
+    const DAY: f64 = 86_400.0;
+    let (data, state) = (DataDir::new(), DataDir::new());
+    let roles = ["--roles", "api,scheduler,admin", "--domain", "v3.rhcloud.com", "--data-dir", data.path()];
+    let api = Server::start(Ports::free(), &roles);
+    let kubeconfig = data.join("ns1.kubeconfig");
+    let out = kubeconfig.to_str().expect("UTF-8");
+    for arguments in [
+        &["user", "add", "ns1", "--role", "name-server", "--no-credential"][..],
+        &["kubeconfig", "--user", "ns1", "--certificate", "--ttl", "12h", "--out", out],
+    ] {
+        let output = Command::new(program()).args(arguments).args(["--data-dir", data.path()]).output();
+        let output = output.expect("the program starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let roles = ["--roles", "dns,admin", "--domain", "v3.rhcloud.com", "--data-dir", state.path(), "--kubeconfig", out];
+    let name_server = Server::start(Ports::free(), &roles);
+    let left = |server: &Server, certificate: &str| {
+        let now = jiff::Timestamp::now().as_second() as f64;
+        Scrape::of(server.admin).sum("signpost_certificate_expiry_time_seconds", &[("certificate", certificate)]) - now
+    };
+    for (server, certificate, least, most) in [
+        (&api, "api", 300.0 * DAY, 398.0 * DAY),
+        (&api, "authority", 1_000.0 * DAY, 10_000.0 * DAY),
+        (&name_server, "kubeconfig", 0.4 * DAY, 0.6 * DAY),
+    ] {
+        let left = left(server, certificate);
+        assert!((least..=most).contains(&left), "{certificate}: {left}");
+    }
+    // Without a certificate there is none: the admin endpoints speak plain HTTP.
+    assert!(left(&api, "admin") < 0.0);
 }

@@ -24,4 +24,8 @@ mod platform;
 #[allow(dead_code, reason = "the end-to-end tests use more of it")]
 mod server;
 mod split;
+mod sync;
 mod telling;
+#[path = "../e2e/tools.rs"]
+#[allow(dead_code, reason = "the certificates' test needs kubectl alone")]
+mod tools;

@@ -5,6 +5,7 @@
 //! (nothing but the ports). A test measures that a second tenant's API requests, DNS queries and `/healthz` are answered
 //! while the attack runs. Without `HOSTILE=long` the attacks run in their short form, which is what `scripts/test` does.
 
+mod brakes;
 mod connections;
 mod cpu;
 mod leaks;
@@ -12,6 +13,7 @@ mod memory;
 mod names;
 mod privilege;
 mod rebinding;
+mod roles;
 mod streams;
 mod support;
 

@@ -83,6 +83,36 @@ fn a_stolen_name_server_credential_decides_nothing() {
     bystander.was_served_within(Duration::from_secs(30));
 }
 
+/// With the credential of a name server: an entry that would lapse in a hundred years, and as many Brakes as the store takes.
+#[test]
+fn forged_reports_lapse_and_are_few() {
+    let platform = Platform::start(&[]);
+    let bystander = platform.bystander();
+    let thief = platform.user("ns-stolen", &["--role", "name-server"]);
+    eventually("the user is known", || (thief.send("GET", BRAKES, None).0 == 200).then_some(()));
+    assert_eq!(thief.send("POST", BRAKES, Some(&brake("forever"))).0, 201);
+    let mut forged = entry("ns1", "s1");
+    forged["heardAt"] = json!("2126-01-01T00:00:00Z");
+    let entered = json!({"status": {"holders": [forged]}});
+    let (status, body) = thief.send("PATCH", &format!("{BRAKES}/forever/status"), Some(&entered));
+    assert_eq!(status, 200, "{body}");
+    let stored: Value = serde_json::from_str(&body).expect("JSON");
+    let heard: jiff::Timestamp =
+        stored["status"]["holders"][0]["heardAt"].as_str().expect("text").parse().expect("a time");
+    assert!(heard <= jiff::Timestamp::now() + jiff::SignedDuration::from_mins(10), "{heard}");
+
+    let refused = (0..2000)
+        .map(|number| thief.send("POST", BRAKES, Some(&brake(&format!("many-{number}")))))
+        .find(|(status, _)| *status != 201);
+    let (status, body) = refused.expect("there is a bound");
+    assert_eq!(status, 403, "{body}");
+    assert!(body.contains("256 Brakes"), "{body}");
+    // An administrator finds room for what is real, and can clear up.
+    platform.admin.ok_with(&["create", "-f", "-"], &brake("real").to_string());
+    platform.admin.ok(&["delete", "brakes", "--all", "--wait=false"]);
+    bystander.was_served_within(Duration::from_secs(30));
+}
+
 /// One token sends thousands of refused requests: the log keeps what was there, and the change that another user makes.
 #[test]
 fn refusals_of_one_user_leave_the_audit_log_alone() {

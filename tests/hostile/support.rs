@@ -49,6 +49,21 @@ impl Platform {
         Platform { server, ports, data, admin }
     }
 
+    /// Stops the process in good order and starts it again, without flags.
+    #[allow(dead_code, reason = "for the attacks that last")]
+    pub fn restarted(self) -> Platform {
+        let Platform { server, ports, data, admin } = self;
+        assert!(server.terminate().success());
+        let server = Server::spawn(ports, &["--data-dir", data.path(), "--domain", "v3.rhcloud.com"]);
+        // It compacts a store of hundreds of MiB first, which takes a debug build on a busy machine more than a minute.
+        let deadline = Instant::now() + Duration::from_secs(300);
+        while http_get(ports.admin, "/readyz").is_none_or(|(status, _)| status != 200) {
+            assert!(Instant::now() < deadline, "not ready again: {}", server.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Platform { server, ports, data, admin }
+    }
+
     /// Makes a namespace and a user who may do there what a tenant may, and waits until the user is known.
     pub fn tenant(&self, namespace: &str) -> Client {
         self.admin.ok(&["create", "namespace", namespace]);

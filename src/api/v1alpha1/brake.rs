@@ -11,6 +11,9 @@ pub const HELD: &str = "Held";
 /// Most names in `spec.names`.
 pub const NAMES_MAX: usize = 20;
 
+/// Most Brakes that there may be; beyond, only administrators create one. Name servers that hold the same share one for each kind.
+pub const BRAKES_MAX: usize = 256;
+
 /// How often a name server says that it still holds.
 pub const HEARD_EVERY: SignedDuration = SignedDuration::from_mins(1);
 /// After so long a silence a name server counts as gone. It is long for clocks that differ, and for an API that is away.
@@ -45,7 +48,7 @@ pub struct BrakeSpec {
     pub cause: BrakeCause,
     /// The first of these by name, at most 20: a Router's name, or `<namespace>/<name>` of a RouteBinding.
     #[serde(default)]
-    #[schemars(length(max = 20), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = 20), inner(length(max = 317)), extend("x-kubernetes-list-type" = "atomic"))]
     pub names: Vec<String>,
     /// What an administrator says: `approve`, they may go; `reject`, they stay served, and the brake rings no alarm until
     /// the set of missing objects changes. It counts for the name servers that held when it was said, and for what they told
@@ -122,11 +125,11 @@ pub struct BrakeStatus {
     pub known: Option<u32>,
     /// The first of what is held now by name, at most 20, as the name server tells that wrote last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 20), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = 20), inner(length(max = 317)), extend("x-kubernetes-list-type" = "atomic"))]
     pub names: Vec<String>,
     /// What is true of the hold at the moment: `Held`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 
@@ -176,9 +179,11 @@ impl BrakeHolder {
         told.fold(self.since.0, Timestamp::max)
     }
 
-    /// For how long it has been silent.
+    /// For how long it has been silent. One that was heard far in the future counts as silent for the longest: the API server
+    /// accepts no such time, and on the API of a cluster it would make an entry that nobody can remove.
     pub fn silence(&self, now: Timestamp) -> SignedDuration {
-        now.duration_since(self.heard()).max(SignedDuration::ZERO)
+        let silence = now.duration_since(self.heard());
+        if silence < -(SILENCE_MAX * 2) { SILENCE_MAX } else { silence.max(SignedDuration::ZERO) }
     }
 }
 

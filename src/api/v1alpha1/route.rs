@@ -32,6 +32,10 @@ pub const MOVE: &str = "move";
 /// wants hosts to be proven.
 pub const HOST_PROVEN: &str = "HostProven";
 
+/// Condition of a Route with a host of its own: the resolvers that are asked find that the host leads to the Route. `Unknown` where
+/// none is asked, or none answers.
+pub const HOST_POINTS_HERE: &str = "HostPointsHere";
+
 /// Annotation of a Namespace: how many of its Routes may have a Router at a time, as a whole number. Without it, any number.
 pub const QUOTA_ANNOTATION: &str = "signpost.dev/route-quota";
 
@@ -48,7 +52,7 @@ pub const QUOTA_ANNOTATION: &str = "signpost.dev/route-quota";
     category = "signpost",
     namespaced,
     status = "RouteStatus",
-    doc = "A Route asks for a DNS name that leads, through one of the platform's Routers, to an application."
+    doc = "A Route asks for a DNS name that leads, through one of the platform's Routers, to an application. All fields of its spec may be left out: an empty spec asks for a name that the platform makes of namespace and name."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RouteSpec {
@@ -102,6 +106,7 @@ fn default_target_kind() -> String {
 #[serde(rename_all = "camelCase")]
 pub struct RoutePort {
     /// Port of the target: its number or its name.
+    #[schemars(extend("maxLength" = 63))]
     pub target_port: k8s_openapi::apimachinery::pkg::util::intstr::IntOrString,
 }
 
@@ -113,6 +118,7 @@ pub struct Tls {
     pub termination: Termination,
     /// Name of the Secret with the certificate; absent: the router's default certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
     pub secret_name: Option<String>,
 }
 
@@ -135,12 +141,15 @@ pub struct RouteStatus {
     pub phase: Phase,
     /// The final DNS name: `spec.host` where that is given, else the platform's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
     pub dns: Option<String>,
     /// The Router that serves the Route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
     pub router: Option<String>,
     /// The stable name to point a CNAME of your own at; it stays the same when the Route moves to another Router.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
     pub canonical_name: Option<String>,
     /// Every name by which the Route is reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -160,7 +169,7 @@ pub struct RouteStatus {
     /// What is true of the Route at the moment: `Scheduled`, `Admitted`, `HostProven`, `Published`, `Resolvable`, `MovePending`,
     /// `TrailBlocked`, `SelectorMismatch`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 
@@ -204,6 +213,7 @@ pub struct AssignedName {
     pub kind: NameKind,
     /// For a custom name: the record to create in its zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
     pub record: Option<String>,
 }
 

@@ -48,7 +48,7 @@ pub struct ZonePlatform {
     pub name_servers: Vec<ZoneNameServer>,
     /// Where name servers are asked whether names are live, as `ADDRESS:PORT`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = 256), inner(length(max = 64)), extend("x-kubernetes-list-type" = "atomic"))]
     pub asked: Vec<String>,
     /// What chooses Routers: the name of a strategy, or `webhook`.
     #[schemars(length(max = 63))]
@@ -82,7 +82,7 @@ pub struct ZoneNameServer {
     pub name: String,
     /// Its addresses; none if its name is outside the domain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = 256), inner(length(max = 45)), extend("x-kubernetes-list-type" = "atomic"))]
     pub addresses: Vec<String>,
 }
 

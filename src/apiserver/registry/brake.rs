@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::columns::{self, AGE, Cell, Column, Columns};
 use super::selectable::Selectable;
 use super::{Context, Kind, Operation, Reader, Rules, SideWrite, crd, field, known};
-use crate::api::v1alpha1::brake::{Brake, BrakeHolder, SILENCE_MAX};
+use crate::api::v1alpha1::brake::{BRAKES_MAX, Brake, BrakeHolder, SILENCE_MAX};
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::auth::rules::{self, Access, Decision};
 use crate::apiserver::error::{ApiError, Cause};
@@ -122,6 +122,7 @@ impl Rules for Brakes {
             entry["user"] = before["user"].clone();
             if *entry != before {
                 entry["user"] = json!(context.identity.user);
+                bound_times(entry, context.now);
             }
             if entry["user"].is_null() {
                 entry.as_object_mut().map(|entry| entry.remove("user"));
@@ -163,7 +164,7 @@ impl Rules for Brakes {
         &'a self,
         context: &'a Context<'a>,
         operation: Operation<'a>,
-        _reader: &'a dyn Reader,
+        reader: &'a dyn Reader,
     ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
         let refused = match operation {
             Operation::Delete { old, .. } => {
@@ -171,9 +172,33 @@ impl Rules for Brakes {
                 let theirs = entries(old).find(|entry| !may_change(context, entry));
                 theirs.map(|entry| ApiError::forbidden(known("Brake"), name, &not_yours(entry)))
             }
+            Operation::Create(new) if !may_decide(context) => return within_number(new, reader).boxed(),
             _ => None,
         };
         future::ready(refused.map_or(Ok(Vec::new()), Err)).boxed()
+    }
+}
+
+/// Refuses one Brake more than [`BRAKES_MAX`]: whoever has a name server's credential could fill the store with them.
+async fn within_number(new: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
+    if reader.list("Brake", None).await?.len() < BRAKES_MAX {
+        return Ok(Vec::new());
+    }
+    let name = new["metadata"]["name"].as_str().unwrap_or_default();
+    let message =
+        format!("there are {BRAKES_MAX} Brakes, the most that there may be: an administrator must delete some");
+    Err(ApiError::forbidden(known("Brake"), name, &message))
+}
+
+/// Brings times in the future down to [`SILENCE_MAX`] from now. So an entry lapses whatever its sender claims, and clocks may
+/// differ by as much.
+fn bound_times(entry: &mut Value, now: Timestamp) {
+    let latest = now.saturating_add(SILENCE_MAX).unwrap_or(now);
+    for name in ["since", "changedAt", "heardAt"] {
+        let time = entry[name].as_str().and_then(|text| text.parse::<Timestamp>().ok());
+        if time.is_some_and(|time| time > latest) {
+            entry[name] = json!(latest.to_string());
+        }
     }
 }
 
@@ -288,11 +313,37 @@ mod tests {
         Brakes.prepare_status(&context, &old, &mut new);
         assert_eq!(new["status"]["holders"][0]["user"], "one");
         assert_eq!(new["status"]["holders"][1], old["status"]["holders"][1]);
+        // Times in the future are bounded, so that an entry lapses whatever it claims.
+        new["status"]["holders"][0]["heardAt"] = json!("2099-01-01T00:00:00Z");
+        Brakes.prepare_status(&context, &old, &mut new);
+        assert_eq!(new["status"]["holders"][0]["heardAt"], "2026-01-01T12:10:00Z");
         // A deletion would remove the entries of others, too.
         let (options, objects) = (Value::Null, Objects::new(Vec::new()));
         for (old, is_allowed) in [(&old, false), (&lapsed, true), (&without(1, &old), true)] {
             let delete = Operation::Delete { old, options: &options };
             assert_eq!(Brakes.before_commit(&context, delete, &objects).await.is_ok(), is_allowed, "{old}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_number_of_brakes_is_bounded() {
+        let stored = |count: usize| {
+            let named = |number: usize| {
+                let mut brake = brake(json!([]));
+                brake["metadata"]["name"] = json!(format!("b{number}"));
+                brake
+            };
+            Objects::new((0..count).map(named).collect())
+        };
+        let new = brake(json!([]));
+        let one = Identity::user("one");
+        let admin = Identity { user: "root".to_owned(), groups: vec![GROUP_MASTERS.to_owned()] };
+        for (identity, count, is_allowed) in
+            [(&one, BRAKES_MAX - 1, true), (&one, BRAKES_MAX, false), (&admin, BRAKES_MAX, true)]
+        {
+            let context = Context { identity, ..context() };
+            let done = Brakes.before_commit(&context, Operation::Create(&new), &stored(count)).await;
+            assert_eq!(done.is_ok(), is_allowed, "{identity:?} {count}");
         }
     }
 }

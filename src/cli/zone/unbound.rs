@@ -10,7 +10,8 @@ use jiff::Timestamp;
 
 use crate::admin::unbound::{Asked, Report, Zone};
 use crate::cli::output::{self, Format};
-use crate::cli::scrape::{self, Admin};
+use crate::cli::scrape::{self, Admin, Target};
+use crate::cli::serve;
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Table};
 use crate::cli::{Exit, access, age, complain, exit_of, progress};
@@ -42,15 +43,19 @@ pub(super) fn command() -> Command {
         )
         .arg(zone)
         .args(scrape::arguments())
+        .args(serve::arguments_of(&["data-dir"]))
         .arg(token)
         .arg(names)
         .arg(output::argument())
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Exit {
+    let Target { urls, authorities } = match scrape::target(matches) {
+        Ok(target) => target,
+        Err(exit) => return exit,
+    };
     let asked = access::run(LIMIT, async {
-        let admin = Admin::new(scrape::authorities(matches).as_deref())?;
-        let urls = scrape::urls(matches);
+        let admin = Admin::new(authorities.as_deref())?;
         let token = matches.get_one::<PathBuf>("token-file").map(|path| {
             let read = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
             Ok::<_, String>(read.trim().to_owned())

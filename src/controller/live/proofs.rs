@@ -100,7 +100,10 @@ pub struct Proofs {
     /// What the brake holds, by the names of the Brakes.
     brakes: BTreeMap<String, BrakeKind>,
     later: BTreeSet<(Instant, Box<str>)>,
+    later_shards: BTreeSet<(Instant, Name)>,
     pub(super) changed_shards: HashSet<Name>,
+    /// When all that had failed of a server was looked at last since something of it was right again.
+    pub(super) recovered: Box<[Option<Instant>]>,
     counts: BTreeMap<&'static str, usize>,
     /// How many contents of zones there were.
     epochs: u64,
@@ -167,6 +170,7 @@ impl Proofs {
         Proofs {
             alias: Zone::new(servers.len(), Serial(0), 0),
             waiting: Waiting::new(servers.len()),
+            recovered: vec![None; servers.len()].into(),
             settings,
             servers: servers.into_boxed_slice(),
             asks,
@@ -188,6 +192,7 @@ impl Proofs {
             refused: HashMap::new(),
             brakes: BTreeMap::new(),
             later: BTreeSet::new(),
+            later_shards: BTreeSet::new(),
             changed_shards: HashSet::new(),
             counts: BTreeMap::new(),
             epochs: 0,
@@ -487,7 +492,12 @@ impl Proofs {
     }
 
     /// The next shard whose Router is to be judged.
-    pub fn pop_changed_shard(&mut self) -> Option<Name> {
+    pub fn pop_changed_shard(&mut self, now: Instant) -> Option<Name> {
+        while let Some((at, _)) = self.later_shards.first()
+            && *at <= now
+        {
+            self.changed_shards.extend(self.later_shards.pop_first().map(|(_, apex)| apex));
+        }
         let apex = self.changed_shards.iter().next()?.clone();
         self.changed_shards.take(&apex)
     }
@@ -495,6 +505,11 @@ impl Proofs {
     /// A shard's Router is to be judged again.
     pub fn look_at_shard(&mut self, apex: Name) {
         self.changed_shards.insert(apex);
+    }
+
+    /// The same, at a later time.
+    pub fn look_at_shard_later(&mut self, apex: Name, at: Instant) {
+        self.later_shards.insert((at, apex));
     }
 
     /// The Router of this name is to be judged again.
@@ -532,9 +547,10 @@ impl Proofs {
         &self.counts
     }
 
-    /// When to ask for [`Self::pop_dirty`] again, if nothing happens before.
+    /// When to ask for [`Self::pop_dirty`] and [`Self::pop_changed_shard`] again, if nothing happens before.
     pub fn next_look_at(&self) -> Option<Instant> {
-        self.later.first().map(|(at, _)| *at)
+        let shards = self.later_shards.first().map(|(at, _)| *at);
+        self.later.first().map(|(at, _)| *at).into_iter().chain(shards).min()
     }
 
     /// Whether a route waits until this server was asked for its own names.

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `Published` | `Published` | the shard's zone and the alias zone hold the Route's names, under serials that the ledger gave |
 //! | | `NotPublished` | one of them does not |
+//! | | `NoActiveAddress` | the shard's zone has no address for the name, since the Router has no active one |
 //! | `Resolvable` | `Resolvable` | every listed name server answers right for both names |
 //! | | `NotPublished` | as above |
 //! | | `NoActiveAddress` | the names are answered with no address, since the Router has no active one |
@@ -26,7 +27,7 @@ use super::routes::RouteState;
 use super::shard::Taken;
 use super::standing::{PATIENCE, State};
 use crate::api::v1alpha1::route::{PUBLISHED, RESOLVABLE};
-use crate::api::v1alpha1::router::ZONE_PUBLISHED;
+use crate::api::v1alpha1::router::{NO_ACTIVE_ADDRESS, ZONE_PUBLISHED};
 use crate::client::status::Statement;
 use crate::compiler::settings::text_of;
 use crate::wire::Name;
@@ -137,7 +138,12 @@ impl Proofs {
             text(alias_apex),
             route.serial
         );
-        let published = Statement { kind: PUBLISHED, is_true: true, reason: "Published", message };
+        let name = system_name(&route.binding);
+        let is_outage = shard.expectation.taken(&name).is_none() && shard.expectation.of(&name).is_empty();
+        let published = match is_outage {
+            true => leads_nowhere(PUBLISHED, &shard.router.name),
+            false => Statement { kind: PUBLISHED, is_true: true, reason: "Published", message },
+        };
         if !self.asks {
             return Saying { published: Some(published), resolvable: None };
         }
@@ -165,8 +171,7 @@ impl Proofs {
             return no("NameTaken", is_taken(&name, taken, &shard.router.name));
         }
         if shard.expectation.of(&name).is_empty() {
-            let message = format!("Router {} has no active address, so that the name leads nowhere", shard.router.name);
-            return no("NoActiveAddress", message);
+            return Some(leads_nowhere(RESOLVABLE, &shard.router.name));
         }
         // A route may ask for its own name.
         let host = host.filter(|host| !host.eq_ignore_ascii_case(&text(&name)));
@@ -355,6 +360,12 @@ fn is_taken(name: &Name, taken: &Taken, router: &str) -> String {
              the route to another Router"
         ),
     }
+}
+
+/// What is said of a name that the zone has, with no address: for whoever uses it that is an outage.
+fn leads_nowhere(kind: &'static str, router: &str) -> Statement {
+    let message = format!("Router {router} has no active address, so that the name leads nowhere");
+    Statement { kind, is_true: false, reason: NO_ACTIVE_ADDRESS, message }
 }
 
 fn not_published(message: &str, asks: bool) -> Saying {

@@ -96,7 +96,7 @@ codes! {
     Nsec3Types "nsec3-types" Fault "An NSEC3 names other types than are there.",
     Nsec3Stray "nsec3-stray" Warning "An NSEC3 is of no name of the zone.",
     Nsec3Iterations "nsec3-iterations" Warning "NSEC3 with further iterations (RFC 9276 §3.1).",
-    Nsec3IterationsMax "nsec3-iterations-max" Error "NSEC3 with more iterations than anybody hashes: no proof can be given.",
+    Nsec3IterationsMax "nsec3-iterations-max" Error "NSEC3 with more iterations than are served: no proof can be given (RFC 9276 §3.3).",
     RrsigWrong "rrsig-wrong" Fault "A signature is not that of its records by its key (RFC 4035 §5.3).",
     RrsigUnchecked "rrsig-unchecked" Note "Signatures by an algorithm that is not verified here.",
     ZonemdWrong "zonemd-wrong" Warning "The digest of the zone is another than its ZONEMD says (RFC 8976 §4).",

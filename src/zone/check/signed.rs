@@ -12,7 +12,9 @@ use super::report::Reporter;
 use super::{Code, View, has, targets};
 use crate::wire::{Name, RecordType};
 use crate::zone::Contents;
-use crate::zone::denial::{NSEC3_ITERATIONS_MAX, Nsec3Hash, hash_name, is_of_chain, iterations, parameters};
+use crate::zone::denial::{
+    NSEC3_ITERATIONS_MAX, Nsec3Hash, hash_name, is_of_chain, is_too_costly, iterations, parameters,
+};
 use crate::zone::rrset::Rrset;
 use crate::zone::serial::Serial;
 
@@ -188,24 +190,36 @@ impl Authority<'_> {
 
 /// Whether a signed zone has a chain of proofs that can be given, if it has any.
 pub(super) fn check_iterations(view: &View<'_>, report: &mut Reporter<'_>) {
-    if let Some(fewest) = too_many_iterations(view.zone) {
+    if let Some((fewest, salt)) = too_many_iterations(view.zone) {
         report.push(
             Code::Nsec3IterationsMax,
             view.zone.apex(),
             Some(RecordType::NSEC3PARAM),
             format_args!(
-                "NSEC3 with {fewest} further iterations: proofs cannot be given, as validators take {NSEC3_ITERATIONS_MAX} at most; \
-                 sign the zone with 0 (RFC 9276 §3.1)"
+                "NSEC3 with {fewest} further iterations and a salt of {salt} octets: each proof would cost too much, and at most \
+                 {NSEC3_ITERATIONS_MAX} iterations are served, fewer with a salt of more than 35 octets; sign the zone with 0 and \
+                 without salt (RFC 9276 §3.1)"
             ),
         );
     }
 }
 
-/// The fewest iterations of the zone's chains of NSEC3 records, if they are too many of all, and there is no NSEC either. One
-/// chain that can be used is enough, while the zone goes from one to another.
-fn too_many_iterations(zone: &Contents) -> Option<u16> {
-    let fewest = parameters(zone).map(iterations).min()?;
-    (fewest > NSEC3_ITERATIONS_MAX && zone.get(zone.apex(), RecordType::NSEC).is_none()).then_some(fewest)
+/// The fewest iterations of the zone's chains of NSEC3 records, and the length of the salt, if all are too costly, and there is no
+/// NSEC either. One chain that can be used is enough, while the zone goes from one to another.
+fn too_many_iterations(zone: &Contents) -> Option<(u16, usize)> {
+    if zone.get(zone.apex(), RecordType::NSEC).is_some() {
+        return None;
+    }
+    let mut fewest = None;
+    for parameters in parameters(zone) {
+        let (iterations, salt) = (iterations(parameters), &parameters[5..]);
+        if !is_too_costly(iterations, salt) {
+            return None;
+        }
+        let chain = (iterations, salt.len());
+        fewest = Some(fewest.map_or(chain, |other: (u16, usize)| other.min(chain)));
+    }
+    fewest
 }
 
 /// The chain of NSEC or NSEC3 records of a signed zone.
@@ -266,7 +280,7 @@ fn check_nsec3(view: &View<'_>, names: &[Authority<'_>], parameters: &[u8], repo
             ),
         );
     }
-    if iterations > NSEC3_ITERATIONS_MAX {
+    if is_too_costly(iterations, salt) {
         return false;
     }
     // The chain: each hash's owner, data after the parameters, and whether it opts out.

@@ -43,3 +43,96 @@ readinessProbe:
   periodSeconds: 2
   failureThreshold: 1
 {{- end -}}
+
+{{- /* The addresses to listen on at a port, as TOML: (list . 5300) */ -}}
+{{- define "signpost.listen" -}}
+{{- $port := index . 1 -}}
+{{- $addresses := list -}}
+{{- range (index . 0).Values.ipFamilies -}}
+{{- $addresses = append $addresses (printf "%s:%v" (ternary "[::]" "0.0.0.0" (eq . "IPv6")) $port) -}}
+{{- end -}}
+{{ $addresses | toJson }}
+{{- end -}}
+
+{{- /* The families of a Service: as the cluster has them. */ -}}
+{{- define "signpost.families" -}}
+{{- if gt (len .Values.ipFamilies) 1 -}}
+ipFamilyPolicy: PreferDualStack
+{{- end -}}
+{{- end -}}
+
+{{- /* Metadata of a component's pods: (list . "dns" .Values.dns) */ -}}
+{{- define "signpost.podMetadata" -}}
+{{- $root := index . 0 -}}
+labels:
+  {{- include "signpost.selector" (list $root (index . 1)) | nindent 2 }}
+  {{- with $root.Values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+annotations:
+  # A change of the settings rolls the pods.
+  signpost.dev/config: {{ include (print $root.Template.BasePath "/config.yaml") $root | sha256sum }}
+  {{- with merge (dict) (index . 2).podAnnotations $root.Values.podAnnotations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{- /* Where a component's pods run: (list . .Values.dns) */ -}}
+{{- define "signpost.placement" -}}
+{{- $root := index . 0 -}}
+{{- $component := index . 1 -}}
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $component.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $component.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $component.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* Environment of all containers. */ -}}
+{{- define "signpost.environment" -}}
+{{- with .Values.env }}
+env: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.envFrom }}
+envFrom: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* Spreads a component's pods over the nodes: (list . "dns") */ -}}
+{{- define "signpost.spread" -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{- include "signpost.selector" . | nindent 8 }}
+{{- end -}}
+
+{{- /* Who may reach the admin port. */ -}}
+{{- define "signpost.adminFrom" -}}
+- namespaceSelector:
+    matchLabels: {kubernetes.io/metadata.name: {{ .Values.networkPolicy.monitoringNamespace }}}
+{{- with .Values.networkPolicy.adminFrom }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- /* A rule of egress to the cluster's resolver. */ -}}
+{{- define "signpost.toResolver" -}}
+- to:
+    - namespaceSelector:
+        matchLabels: {kubernetes.io/metadata.name: kube-system}
+  ports:
+    - {port: 53, protocol: UDP}
+    - {port: 53, protocol: TCP}
+{{- end -}}

@@ -1,0 +1,98 @@
+//! A name server that holds, and someone who has its kubeconfig: no way leads to a decision but an administrator's.
+
+use serde_json::Value;
+
+use crate::server::{DataDir, Ports, Server, eventually, http_get};
+use crate::tools::{Kubectl, dig};
+
+const OBJECTS: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: shard1}\n\
+spec: {dns: shard1.v3.rhcloud.com, addresses: [{ip: 192.0.2.1}]}\n---\n\
+apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: app, namespace: default}\nspec: {to: {name: web}}\n";
+const DECIDE: &str = r#"{"spec":{"decision":"approve"}}"#;
+
+/// How many holds of Routers wait for a decision, as the name server tells.
+fn undecided(server: &Server) -> u32 {
+    let (_, metrics) = http_get(server.admin, "/metrics").expect("the admin port answers");
+    let line = metrics.lines().find_map(|line| line.strip_prefix("signpost_brake_undecided{kind=\"Router\"} "));
+    line.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{metrics}"))
+}
+
+/// The Brake about Routers that someone holds, when it is another one than `before`.
+fn held(kubectl: &Kubectl, before: &str) -> Value {
+    eventually("the name server holds", || {
+        let list = kubectl.json(&["brakes"]);
+        let mut brakes = list["items"].as_array().into_iter().flatten();
+        let found = brakes.find(|brake| {
+            let uid = &brake["metadata"]["uid"];
+            brake["spec"]["type"] == "Router" && *uid != before && brake["status"]["holders"][0]["uid"] == *uid
+        });
+        found.cloned()
+    })
+}
+
+#[test]
+fn a_brake_that_is_deleted_or_made_anew_is_not_decided() {
+    let (data, state, ports) = (DataDir::new(), DataDir::new(), Ports::free());
+    let roles = ["--roles", "api,scheduler,admin", "--domain", "v3.rhcloud.com", "--data-dir", data.path()];
+    let api = Server::start(ports, &roles);
+    let admin = Kubectl::new(data.join("kubeconfig"));
+    admin.ok_with(&["apply", "-f", "-"], OBJECTS);
+    let kubeconfig = data.join("name-server.kubeconfig");
+    let thief = Kubectl::new(kubeconfig.clone());
+    let name_server = Server::start(
+        Ports::free(),
+        &[
+            "--roles",
+            "dns,admin",
+            "--domain",
+            "v3.rhcloud.com",
+            "--data-dir",
+            state.path(),
+            "--kubeconfig",
+            kubeconfig.to_str().expect("UTF-8"),
+        ],
+    );
+    let is_answered = || dig(name_server.dns, "default-app.shard1.v3.rhcloud.com", "A", &[]).data("A") == ["192.0.2.1"];
+    eventually("the name is answered", || is_answered().then_some(()));
+
+    // All objects are lost.
+    assert!(api.terminate().success());
+    std::fs::remove_file(data.join("store.redb")).expect("the store is there");
+    let _api = Server::start(ports, &roles);
+    let brake = held(&admin, "");
+    let name = brake["metadata"]["name"].as_str().expect("a name");
+    assert!(undecided(&name_server) == 1 && is_answered());
+
+    // Who has the credential of the name server cannot decide, whatever the way.
+    let mut again = serde_json::json!({
+        "apiVersion": "signpost.dev/v1alpha1", "kind": "Brake", "metadata": {"name": name}, "spec": brake["spec"],
+    });
+    again["spec"]["decision"] = "approve".into();
+    thief.refused(&["patch", "brake", name, "--type=merge", "-p", DECIDE], "");
+    // The status alone is written by this.
+    thief.run(&["patch", "brake", name, "--type=merge", "--subresource=status", "-p", DECIDE]);
+    assert_eq!(admin.json(&["brake", name])["spec"]["decision"], Value::Null);
+    thief.refused(&["apply", "--server-side", "-f", "-"], &again.to_string());
+
+    // It is deleted, and stays for a finalizer of an administrator's: nobody decides on it any more.
+    admin.ok(&["patch", "brake", name, "--type=merge", "-p", r#"{"metadata":{"finalizers":["example.org/stay"]}}"#]);
+    thief.ok(&["delete", "brake", name, "--wait=false"]);
+    let refusal = admin.refused(&["patch", "brake", name, "--type=merge", "-p", DECIDE], "");
+    assert!(refusal.contains("being deleted"), "{refusal}");
+    admin.ok(&["patch", "brake", name, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#]);
+
+    // It is made anew, by the name server or by the thief, who has written a decision into it: nothing is decided.
+    thief.refused(&["create", "-f", "-"], &again.to_string());
+    let first = held(&admin, brake["metadata"]["uid"].as_str().expect("a uid"));
+    assert_eq!(first["spec"]["decision"], Value::Null);
+    assert!(is_answered());
+
+    // A decision, here to keep all, ends with the object that it was made on.
+    admin.ok(&["patch", "brake", name, "--type=merge", "-p", r#"{"spec":{"decision":"reject"}}"#]);
+    eventually("the name server knows the decision", || (undecided(&name_server) == 0).then_some(()));
+    thief.ok(&["delete", "brake", name, "--wait=false"]);
+    let second = held(&admin, first["metadata"]["uid"].as_str().expect("a uid"));
+    assert_eq!(second["spec"]["decision"], Value::Null);
+    eventually("it waits for a decision again", || (undecided(&name_server) == 1).then_some(()));
+    assert!(is_answered());
+}

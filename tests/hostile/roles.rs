@@ -1,0 +1,229 @@
+//! Each role of the rule table against every verb on every kind: exactly what `docs/security.md` says is allowed.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::server::eventually;
+use crate::support::{Client, Platform};
+use crate::tools::Kubectl;
+
+const READ: &[&str] = &["get", "list", "watch"];
+const WRITE: &[&str] = &["create", "update", "patch", "delete"];
+const CHANGE: &[&str] = &["update", "patch"];
+const NAMESPACES: [&str; 2] = ["team", "other"];
+
+/// One of a group's resources.
+#[derive(Debug, Clone)]
+struct Resource {
+    /// Such as `/apis/signpost.dev/v1alpha1`.
+    base: String,
+    group: String,
+    /// Such as `routes/status`.
+    name: String,
+    namespaced: bool,
+    verbs: Vec<String>,
+}
+
+/// All that the server's discovery lists, but for Services, of which the server lists none to whoever asks.
+fn resources(client: &Client) -> Vec<Resource> {
+    let bases = ["/api/v1", "/apis/signpost.dev/v1alpha1", "/apis/coordination.k8s.io/v1", "/apis/events.k8s.io/v1"];
+    let mut all = Vec::new();
+    for base in bases {
+        let (status, body) = client.send("GET", base, None);
+        assert_eq!(status, 200, "{body}");
+        let list: Value = serde_json::from_str(&body).expect("JSON");
+        let group = base.strip_prefix("/apis/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
+        let listed = list["resources"].as_array().expect("a list").iter();
+        for resource in listed.filter(|resource| resource["name"] != "services") {
+            let verbs = resource["verbs"].as_array().expect("a list").iter();
+            all.push(Resource {
+                base: base.to_owned(),
+                group: group.to_owned(),
+                name: resource["name"].as_str().expect("a name").to_owned(),
+                namespaced: resource["namespaced"] == true,
+                verbs: verbs.map(|verb| verb.as_str().expect("a verb").to_owned()).collect(),
+            });
+        }
+    }
+    all
+}
+
+/// `group/resource verb`, for each verb.
+fn all_of(allowed: &mut BTreeSet<String>, group: &str, resources: &[&str], verbs: &[&str]) {
+    for resource in resources {
+        allowed.extend(verbs.iter().map(|verb| format!("{group}/{resource} {verb}")));
+    }
+}
+
+/// What `docs/security.md` says that a role may do in a namespace. `team` is the tenant's, and the one of the agents' Leases.
+fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<String> {
+    const OURS: &str = "signpost.dev";
+    let ours: Vec<&str> = kinds.iter().filter(|kind| kind.group == OURS).map(|kind| kind.name.as_str()).collect();
+    let mut allowed = BTreeSet::new();
+    let mut on = |group: &str, resources: &[&str], verbs: &[&str]| all_of(&mut allowed, group, resources, verbs);
+    match role {
+        "name-server" => {
+            on(OURS, &["routers", "routes", "routebindings", "nameclaims", "zones", "brakes"], READ);
+            on(OURS, &["brakes"], &["create", "delete"]);
+            on(OURS, &["brakes/status", "routebindings/status"], CHANGE);
+            on("", &["namespaces"], READ);
+        }
+        "scheduler" => {
+            on(OURS, &ours, READ);
+            on(OURS, &["routebindings", "nameclaims", "zones"], WRITE);
+            on(OURS, &["routes/status", "routers/status"], CHANGE);
+            on("", &["namespaces"], READ);
+            for (group, resource) in [("", "events"), ("events.k8s.io", "events"), ("coordination.k8s.io", "leases")] {
+                on(group, &[resource], READ);
+                on(group, &[resource], WRITE);
+            }
+        }
+        "router-agent" => {
+            on(OURS, &["routers", "routes", "routebindings"], READ);
+            on("", &["namespaces"], READ);
+            on("", &["events"], &["create", "patch"]);
+            on("events.k8s.io", &["events"], &["create", "patch"]);
+            if namespace == "default" {
+                on("coordination.k8s.io", &["leases"], READ);
+                on("coordination.k8s.io", &["leases"], WRITE);
+            }
+        }
+        "viewer" => {
+            on(OURS, &ours, READ);
+            on("", &["namespaces", "events"], READ);
+            on("events.k8s.io", &["events"], READ);
+            on("coordination.k8s.io", &["leases"], READ);
+        }
+        "tenant" => {
+            on(OURS, &["routers"], READ);
+            if namespace == "team" {
+                on(OURS, &["routes", "routes/status", "routebindings"], READ);
+                on(OURS, &["routes"], WRITE);
+                on(OURS, &["routes"], &["deletecollection"]);
+                on("", &["events"], READ);
+                on("events.k8s.io", &["events"], READ);
+                on("", &["namespaces"], &["get"]);
+            }
+        }
+        _ => panic!("no role {role}"),
+    }
+    // Subresources of status have no list and no watch.
+    let exists = |one: &String| {
+        let (path, verb) = one.split_once(' ').expect("as made above");
+        let is_it = |kind: &&Resource| format!("{}/{}", kind.group, kind.name) == path;
+        let kind = kinds.iter().find(is_it).unwrap_or_else(|| panic!("{path} is not served"));
+        kind.verbs.iter().any(|served| served == verb)
+    };
+    allowed.retain(exists);
+    allowed
+}
+
+/// Whether `kubectl auth can-i` would print yes.
+fn can_i(client: &Client, kind: &Resource, verb: &str, namespace: &str) -> bool {
+    let (resource, subresource) = kind.name.split_once('/').unwrap_or((&kind.name, ""));
+    let name = if resource == "namespaces" { namespace } else { "" };
+    let namespace = if kind.namespaced { namespace } else { "" };
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {
+            "verb": verb, "group": kind.group, "resource": resource, "subresource": subresource,
+            "namespace": namespace, "name": name,
+        }},
+    });
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let (status, body) = client.send("POST", path, Some(&review));
+    assert_eq!(status, 201, "{body}");
+    let answer: Value = serde_json::from_str(&body).expect("JSON");
+    answer["status"]["allowed"] == true
+}
+
+/// Whether the server lets such a request pass. It is one that changes nothing: about an object that is not there, or without a
+/// valid body.
+fn passes(client: &Client, kind: &Resource, verb: &str, namespace: &str) -> bool {
+    let (resource, subresource) = kind.name.split_once('/').map_or((&kind.name[..], ""), |(name, _)| (name, "/status"));
+    let (place, object) = match (kind.namespaced, resource) {
+        (true, _) => (format!("{}/namespaces/{namespace}/{resource}", kind.base), "nosuch"),
+        // A Namespace lies in itself.
+        (false, "namespaces") => (format!("{}/{resource}", kind.base), namespace),
+        (false, _) => (format!("{}/{resource}", kind.base), "nosuch"),
+    };
+    let one = format!("{place}/{object}{subresource}");
+    let empty = json!({});
+    let (status, body) = match verb {
+        "get" => client.send("GET", &one, None),
+        "list" => client.send("GET", &place, None),
+        // A watch that began would not end by itself.
+        "watch" => client.send("GET", &format!("{place}?watch=true&resourceVersion=invalid"), None),
+        "create" => client.send("POST", &place, Some(&empty)),
+        "update" => client.send("PUT", &one, Some(&empty)),
+        "patch" => client.send("PATCH", &one, Some(&json!({"metadata": {"labels": {"Ä": "invalid"}}}))),
+        "delete" => client.send("DELETE", &one, None),
+        "deletecollection" => client.send("DELETE", &place, None),
+        _ => panic!("no verb {verb}"),
+    };
+    assert!(matches!(status, 200 | 400 | 403 | 404 | 409 | 415 | 422), "{verb} {one}: {status} {body}");
+    status != 403
+}
+
+#[test]
+fn each_role_may_do_what_is_documented_and_nothing_else() {
+    let platform = Platform::start(&[]);
+    let tenant = platform.tenant("team");
+    platform.admin.ok(&["create", "namespace", "other"]);
+    let kinds = resources(&tenant);
+    assert!(kinds.len() > 12, "{kinds:?}");
+    let mut users = vec![("tenant", tenant)];
+    for role in ["name-server", "scheduler", "router-agent", "viewer"] {
+        users.push((role, platform.user(&format!("thief-{role}"), &["--role", role])));
+    }
+    for (role, client) in &users {
+        let version = || (client.send("GET", "/apis/signpost.dev/v1alpha1/routers", None).0 == 200).then_some(());
+        eventually("the user is known", version);
+        for namespace in NAMESPACES.iter().chain(&["default"]) {
+            let documented = documented(role, namespace, &kinds);
+            let mut found = [BTreeSet::new(), BTreeSet::new()];
+            for kind in &kinds {
+                for verb in &kind.verbs {
+                    let one = format!("{}/{} {verb}", kind.group, kind.name);
+                    for (set, is_allowed) in found
+                        .iter_mut()
+                        .zip([can_i(client, kind, verb, namespace), passes(client, kind, verb, namespace)])
+                    {
+                        set.extend(is_allowed.then(|| one.clone()));
+                    }
+                }
+            }
+            let [reviewed, served] = found;
+            assert_eq!(reviewed, documented, "kubectl auth can-i as {role} in {namespace}");
+            assert_eq!(served, documented, "requests as {role} in {namespace}");
+        }
+        // Nothing beside objects, and nobody else's name.
+        assert_eq!(client.send("GET", "/backup", None).0, 403, "{role}");
+        let others = Resource {
+            base: String::new(),
+            group: String::new(),
+            name: "users".to_owned(),
+            namespaced: false,
+            verbs: Vec::new(),
+        };
+        assert!(!can_i(client, &others, "impersonate", ""), "{role}");
+    }
+
+    // The same from the kubeconfigs that the first start writes, by kubectl itself.
+    for (file, yes, no) in [
+        ("name-server", ["create brakes", "delete brakes"], ["update brakes", "create routebindings"]),
+        ("scheduler", ["create routebindings", "update leases"], ["create routes", "update brakes"]),
+    ] {
+        let kubectl = Kubectl::new(platform.data.join(&format!("{file}.kubeconfig")));
+        for (questions, answer) in [(yes, "yes"), (no, "no")] {
+            for question in questions {
+                let (verb, resource) = question.split_once(' ').expect("two words");
+                let printed = kubectl.run(&["auth", "can-i", verb, resource, "-A"]).stdout;
+                // A no may have its reason behind it.
+                let printed = String::from_utf8_lossy(&printed);
+                assert_eq!(printed.split_whitespace().next(), Some(answer), "{file}: {question}");
+            }
+        }
+    }
+}
