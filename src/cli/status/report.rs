@@ -174,7 +174,9 @@ impl Process {
                 roles.push(role.to_owned());
             }
         }
-        let missing = checks.iter().filter_map(|check| check.strip_prefix("[-] ")).map(str::to_owned).collect();
+        // What is there with something wrong is told as what is not there.
+        let wrong = |check: &String| check.strip_prefix("[-] ").or(check.strip_prefix("[!] ")).map(str::to_owned);
+        let missing = checks.iter().filter_map(wrong).collect();
         let count = |name: &str| scrape.sum(name).map(|value| value as u64);
         let started = scrape.sum("signpost_start_time_seconds");
         let version = scrape.of("signpost_build_info").find_map(|sample| sample.labels.get("version")).cloned();

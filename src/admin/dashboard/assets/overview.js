@@ -138,6 +138,7 @@ function attention(overview, routers, lease, brakes, samples, state, rights, sta
       dead === 1 ? ": its name leads nowhere" : ": their names lead nowhere",
     ]);
   for (const missing of state?.missing ?? []) found.push(["bad", "not ready: ", missing]);
+  for (const warning of state?.warnings ?? []) found.push(["bad", warning]);
   // The Brakes tell more of it, to who may see them.
   for (const [kind, values] of brakes.length ? [] : columns(samples, "signpost_brake_held_objects")) {
     if (values.at(-1) > 0)
