@@ -16,6 +16,7 @@ use signpost::api::identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, Identity};
 use signpost::apiserver::auth::Authenticator;
 use signpost::apiserver::auth::rules::GROUP_SCHEDULERS;
 use signpost::apiserver::auth::tokens::Tokens;
+use signpost::apiserver::limits::{Amount, Limits};
 use signpost::apiserver::{ApiServer, Settings};
 use signpost::store::Engine;
 use signpost::store::embedded::Options;
@@ -51,6 +52,8 @@ async fn run() {
     let store = Arc::new(Engine::open(folder.path(), Options::default()).expect("a new store"));
     let authenticator = Arc::new(Authenticator::new(Tokens::parse("").expect("no tokens")));
     let server = Server(ApiServer::new(store, Settings { domain: "bench.example".into(), authenticator }));
+    let routes = Amount { objects: 1_000_000, bytes: 16 << 30 };
+    server.0.limit_to(Limits { routes, ..Limits::default() });
     let stop = CancellationToken::new();
     let running = tokio::spawn({
         let (api, stop) = (server.0.clone(), stop.clone());

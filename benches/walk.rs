@@ -53,6 +53,7 @@ async fn run() {
     let listen = [("--dns-listen", dns), ("--api-listen", api), ("--admin-listen", admin)];
     let mut command = Command::new(env!("CARGO_BIN_EXE_signpost"));
     command.args(["serve", "--domain", DOMAIN, "--data-dir"]).arg(data.path());
+    command.args(["--namespace-routes", "1000000", "--namespace-route-bytes", "16Gi"]);
     command.args(listen.iter().flat_map(|(flag, address)| [(*flag).to_owned(), address.to_string()]));
     let child =
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");

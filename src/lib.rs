@@ -57,6 +57,8 @@ pub mod tls;
 #[cfg(not(fuzzing))]
 pub mod clock;
 #[cfg(not(fuzzing))]
+pub mod ending;
+#[cfg(not(fuzzing))]
 pub mod telemetry;
 #[cfg(not(fuzzing))]
 pub mod trust;

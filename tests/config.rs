@@ -135,6 +135,12 @@ fn faults_say_where_and_what() {
             &[("webhook-url", "placer.example")],
             &["\"webhook-url\" is \"placer.example\": must be an https or http"],
         ),
+        (
+            "webhook-url = \"http://placer.example/\"",
+            &[],
+            &[],
+            &["plain http to another machine", "\"webhook-allow-http\""],
+        ),
         ("webhook-timeout = \"0s\"", &[], &[], &["\"webhook-timeout\" is \"0s\": must be a second at least"]),
         ("webhook-fallback = \"webhook\"", &[], &[], &["there is no strategy \"webhook\""]),
         ("dns-udp-payload = 511", &[], &[], &["\"dns-udp-payload\" is \"511\": must be a number from 512 to 4096"]),

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -536,6 +537,52 @@ fn without_room_nothing_is_written_and_all_can_be_read() {
         drop(store);
         let store = Engine::open(&directory, Options::default()).unwrap();
         assert!(commit(&store, vec![put("/a", "2")]).await > written);
+    });
+}
+
+#[test]
+fn after_a_failed_sync_the_store_ends_and_the_next_one_reads_the_disk() {
+    static FAILS: AtomicBool = AtomicBool::new(false);
+    // Once, as Linux reports it: what is tried again succeeds.
+    let before_sync = || match FAILS.swap(false, Ordering::Relaxed) {
+        true => Err(std::io::Error::from_raw_os_error(5)),
+        false => Ok(()),
+    };
+    in_directory(|directory| async move {
+        let store = Engine::open(&directory, Options { before_sync, ..Options::default() }).unwrap();
+        let acknowledged = commit(&store, vec![put("/a", "1")]).await;
+        let ended = store.ended();
+        FAILS.store(true, Ordering::Relaxed);
+        let failed = store.commit(Txn { expect: vec![], writes: vec![put("/a", "2")] }).await;
+        assert!(matches!(failed, Err(Error::OutcomeUnknown)), "{failed:?}");
+        let why = tokio::time::timeout(Duration::from_secs(60), ended).await.expect("it ends");
+        let named = directory.join("store.redb").display().to_string();
+        assert!(why.starts_with(&named) && why.contains("failed to sync to disk"), "{why}");
+        let refused = store.commit(Txn { expect: vec![], writes: vec![put("/b", "1")] }).await;
+        assert!(matches!(refused, Err(Error::Unavailable | Error::OutcomeUnknown)), "{refused:?}");
+        drop(store);
+        let store = Engine::open(&directory, Options::default()).unwrap();
+        assert!(store.revision().await.unwrap() >= acknowledged);
+        assert!(value(&store, "/a", None).await.is_some());
+        commit(&store, vec![put("/b", "1")]).await;
+    });
+}
+
+#[test]
+fn a_panic_of_the_writer_ends_the_store() {
+    static PANICS: AtomicBool = AtomicBool::new(false);
+    let now = || {
+        assert!(!PANICS.load(Ordering::Relaxed), "a fault of its own");
+        std::time::SystemTime::now()
+    };
+    in_directory(|directory| async move {
+        let store = Engine::open(&directory, Options { now, ..Options::default() }).unwrap();
+        commit(&store, vec![put("/a", "1")]).await;
+        PANICS.store(true, Ordering::Relaxed);
+        let failed = store.commit(Txn { expect: vec![], writes: vec![put("/a", "2")] }).await;
+        assert!(matches!(failed, Err(Error::OutcomeUnknown)), "{failed:?}");
+        let why = tokio::time::timeout(Duration::from_secs(60), store.ended()).await.expect("it ends");
+        assert_eq!(why, "the thread store-writer panicked: a fault of its own");
     });
 }
 

@@ -11,11 +11,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("trust", &[]),
     ("telemetry", &["trust"]),
     ("clock", &[]),
+    // Threads that must not end by themselves say so here.
+    ("ending", &[]),
     ("wire", &[]),
     ("api", &[]),
     ("sys", &[]),
     // A store on a disk asks how much room that has, which the standard library does not tell.
-    ("store", &["sys"]),
+    ("store", &["sys", "ending"]),
     ("tls", &[]),
     ("zone", &["wire"]),
     ("tsig", &["wire"]),
@@ -26,7 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("transfer", &["wire", "zone", "tsig"]),
     ("nameserver", &["wire", "zone", "dnssec", "tsig", "transfer"]),
     // Workers hold a reader of the zone map and hand its snapshot to the name server.
-    ("transport", &["wire", "zone", "nameserver", "sys", "tls", "clock", "telemetry"]),
+    ("transport", &["wire", "zone", "nameserver", "sys", "tls", "clock", "ending", "telemetry"]),
     ("httpd", &["tls", "telemetry"]),
     ("client", &["api", "clock", "trust", "telemetry"]),
     ("apiserver", &["api", "store", "httpd", "clock", "trust", "telemetry"]),
@@ -35,7 +37,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // It keeps up with the folder of zone files, which is read by `zonefile`.
     (
         "controller",
-        &["api", "client", "compiler", "zone", "zonefile", "transfer", "inquiry", "wire", "clock", "telemetry"],
+        &[
+            "api",
+            "client",
+            "compiler",
+            "zone",
+            "zonefile",
+            "transfer",
+            "inquiry",
+            "wire",
+            "clock",
+            "ending",
+            "telemetry",
+        ],
     ),
     ("agent", &["api", "client", "clock", "telemetry"]),
     ("admin", &["api", "client", "zone", "httpd", "clock", "telemetry"]),

@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by its panic")]
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
+use proptest::prelude::*;
 use signpost::wire::{Name, RecordType};
-use signpost::zonefile::folder::{Change, Folder, origin_by_name};
+use signpost::zonefile::folder::{Change, Extent, Folder, Stamp, origin_by_name};
 
 struct Fixture {
     dir: tempfile::TempDir,
@@ -255,7 +258,7 @@ fn what_is_not_whole_stays_as_it_was() {
                 served.push(apex.to_string());
             }
         };
-        let tally = f.folder.rescan_whole(is_whole, |_| (), note).unwrap();
+        let tally = f.folder.rescan_whole(Extent::All, Some(is_whole), |_| (), note).unwrap();
         (served, tally.unfinished)
     };
     let of = |served: &[&str], unfinished: usize| (served.iter().map(ToString::to_string).collect(), unfinished);
@@ -384,4 +387,64 @@ fn the_repositorys_own_folder() {
             ("v3.rhcloud.com.".to_owned(), 5),
         ]
     );
+}
+
+const FILES: [&str; 5] = ["a.zone", "b.zone", "c.zone", "hosts", ".new.zone"];
+
+/// What somebody does to one of [`FILES`].
+#[derive(Debug, Clone)]
+enum Deed {
+    /// Writes a zone of one of three apexes, or what is none, or one that includes `hosts`.
+    Write(usize, u8),
+    Remove(usize),
+    Rename(usize, usize),
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    let file = 0..FILES.len();
+    prop_oneof![
+        4 => (file.clone(), 0u8..12).prop_map(|(file, text)| Deed::Write(file, text)),
+        1 => file.clone().prop_map(Deed::Remove),
+        1 => (file.clone(), file).prop_map(|(from, to)| Deed::Rename(from, to)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// A look at the files that changed leaves nothing for a look at all of them to find.
+    #[test]
+    fn the_names_that_changed_are_enough(steps in prop::collection::vec(prop::collection::vec(deed(), 1..4), 1..12)) {
+        let mut f = Fixture::new();
+        for deeds in steps {
+            let mut names = BTreeSet::new();
+            for deed in deeds {
+                let path = |file: usize| f.dir.path().join(FILES[file]);
+                match deed {
+                    Deed::Write(file, text) => {
+                        let apex = ["x.example.", "y.example.", "z.example."][usize::from(text % 3)];
+                        let zone = zone_text(apex, &format!("192.0.2.{text}"));
+                        f.write(FILES[file], &match text / 3 {
+                            0 | 1 => zone,
+                            2 => zone + "$INCLUDE hosts\n",
+                            _ => zone + "oops\n",
+                        });
+                        names.insert(OsString::from(FILES[file]));
+                    }
+                    Deed::Remove(file) => {
+                        if fs::remove_file(path(file)).is_ok() {
+                            names.insert(FILES[file].into());
+                        }
+                    }
+                    Deed::Rename(from, to) => {
+                        if fs::rename(path(from), path(to)).is_ok() {
+                            names.extend([FILES[from].into(), FILES[to].into()]);
+                        }
+                    }
+                }
+            }
+            f.folder.rescan_whole(Extent::Names(&names), None::<fn(&Path, Option<&Stamp>, &Stamp) -> bool>, |_| (), |_| ()).unwrap();
+            prop_assert_eq!(f.scan(), [""; 0]);
+        }
+    }
 }

@@ -5,14 +5,17 @@ It keeps routes in their region: of the Routers that Signpost offers, it prefers
 route, or of the route's namespace; among these it takes the one with the fewest routes for its weight. It remembers
 nothing, so it may run several times behind one address, and be restarted whenever you like.
 
-    python3 placer.py --listen 127.0.0.1:8181
-    signpost serve --strategy webhook --webhook-url http://127.0.0.1:8181/
+    openssl rand -hex 32 >placer.token
+    python3 placer.py --listen 127.0.0.1:8181 --token-file placer.token
+    signpost serve --strategy webhook --webhook-url http://127.0.0.1:8181/ --webhook-token-file placer.token
 
 Only Python's standard library is used. What is asked and answered: docs/scheduling.md.
 """
 
 import argparse
+import hmac
 import json
+import pathlib
 import ssl
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -53,6 +56,14 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     # A client that says nothing is let go.
     timeout = 300
+    # The file of the token that questions must carry, read for each, so that it can be changed.
+    token_file = None
+
+    def is_authorized(self):
+        if self.token_file is None:
+            return True
+        wanted = "Bearer " + self.token_file.read_text().strip()
+        return hmac.compare_digest(wanted.encode(), (self.headers.get("authorization") or "").encode())
 
     def do_POST(self):
         length = int(self.headers.get("content-length") or 0)
@@ -60,6 +71,8 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return self.say(413, {"error": "the question is too long"})
         body = self.rfile.read(length)
+        if not self.is_authorized():
+            return self.say(401, {"error": "the question does not carry the token"})
         try:
             question = json.loads(body)
             known = question["apiVersion"] == "signpost.dev/v1alpha1" and question["kind"] == "PlacementQuestion"
@@ -80,6 +93,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
+        if status == 401:
+            self.send_header("www-authenticate", "Bearer")
         self.end_headers()
         self.wfile.write(body)
 
@@ -95,10 +110,12 @@ class Server(ThreadingHTTPServer):
 def main():
     parser = argparse.ArgumentParser(description="keeps routes in their region")
     parser.add_argument("--listen", default="127.0.0.1:8181", help="ADDR:PORT; port 0 takes a free one")
+    parser.add_argument("--token-file", type=pathlib.Path, help="file of the token that questions must carry")
     parser.add_argument("--certificate", help="certificate chain in PEM, to be asked over https")
     parser.add_argument("--key", help="its private key in PEM")
     arguments = parser.parse_args()
     address, _, port = arguments.listen.rpartition(":")
+    Handler.token_file = arguments.token_file
     server = Server((address.strip("[]"), int(port)), Handler)
     scheme = "http"
     if arguments.certificate:

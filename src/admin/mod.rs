@@ -6,6 +6,7 @@
 pub mod dashboard;
 pub mod exposition;
 pub mod health;
+pub mod host;
 pub mod metrics;
 pub mod unbound;
 

@@ -4,4 +4,5 @@ pub mod identity;
 pub mod names;
 pub mod standing;
 pub mod statuses;
+pub mod text;
 pub mod v1alpha1;

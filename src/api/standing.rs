@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::{Deserialize, Serialize};
 
 use super::v1alpha1::route::{ADMITTED, PUBLISHED, Phase, RESOLVABLE, RouteStatus, SCHEDULED};
+use super::v1alpha1::router::NO_ACTIVE_ADDRESS;
 
 /// Where a route stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -20,12 +21,14 @@ pub enum Standing {
     Waiting,
     /// It may not have its host.
     Refused,
+    /// It has a Router, and its name leads nowhere: an outage.
+    Down,
 }
 
 impl Standing {
     /// All of them, the best first.
-    pub const ALL: [Standing; 5] =
-        [Standing::Live, Standing::Placed, Standing::Unproven, Standing::Waiting, Standing::Refused];
+    pub const ALL: [Standing; 6] =
+        [Standing::Live, Standing::Placed, Standing::Unproven, Standing::Waiting, Standing::Refused, Standing::Down];
 
     /// Its word, as in JSON and in labels of metrics.
     pub fn word(self) -> &'static str {
@@ -35,6 +38,7 @@ impl Standing {
             Standing::Unproven => "unproven",
             Standing::Waiting => "waiting",
             Standing::Refused => "refused",
+            Standing::Down => "down",
         }
     }
 
@@ -48,6 +52,8 @@ impl Standing {
             (Standing::Refused, Some(refused))
         } else if status.phase == Phase::New {
             (Standing::Waiting, condition(SCHEDULED))
+        } else if let Some(down) = proof.iter().find_map(|kind| is(kind, "False").filter(|said| is_outage(said))) {
+            (Standing::Down, Some(down))
         } else if let Some(unproven) = unproven {
             (Standing::Unproven, Some(unproven))
         } else if let Some(live) = is(RESOLVABLE, "True") {
@@ -56,6 +62,11 @@ impl Standing {
             (Standing::Placed, condition(SCHEDULED))
         }
     }
+}
+
+/// Whether a condition of a Route that is not met says that the name leads nowhere, whomever one asks.
+fn is_outage(said: &Condition) -> bool {
+    said.type_ == PUBLISHED || said.reason == NO_ACTIVE_ADDRESS
 }
 
 #[cfg(test)]
@@ -82,6 +93,24 @@ mod tests {
                 vec![bound.clone(), published, condition("Resolvable", "Unknown", "Asking")],
                 Standing::Unproven,
                 Some("Asking"),
+            ),
+            (
+                "scheduled",
+                vec![condition("Published", "True", "Published"), condition("Resolvable", "False", "NotAnswering")],
+                Standing::Unproven,
+                Some("NotAnswering"),
+            ),
+            (
+                "scheduled",
+                vec![condition("Published", "False", "NotPublished"), condition("Resolvable", "False", "Pending")],
+                Standing::Down,
+                Some("NotPublished"),
+            ),
+            (
+                "scheduled",
+                vec![condition("Published", "True", "Published"), condition("Resolvable", "False", "NoActiveAddress")],
+                Standing::Down,
+                Some("NoActiveAddress"),
             ),
             (
                 "scheduled",

@@ -7,7 +7,8 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
-use super::registry::Kind;
+use super::limits::Limit;
+use super::registry::{Kind, field};
 use crate::store;
 
 /// One fault in an object, at one field.
@@ -41,6 +42,8 @@ pub struct ApiError {
     pub causes: Vec<Cause>,
     /// When to try again, in seconds.
     pub retry_after_seconds: Option<u32>,
+    /// The limit that the request exceeded.
+    pub limit: Option<Limit>,
 }
 
 impl ApiError {
@@ -55,7 +58,14 @@ impl ApiError {
             name: None,
             causes: Vec::new(),
             retry_after_seconds: None,
+            limit: None,
         }
+    }
+
+    /// The same failure, counted for a limit.
+    pub fn limited(mut self, limit: Limit) -> Self {
+        self.limit = Some(limit);
+        self
     }
 
     fn about(mut self, kind: &Kind, name: &str) -> Self {
@@ -135,6 +145,9 @@ impl ApiError {
         error.kind = Some(kind.to_owned());
         error.group = Some(group.to_owned());
         error.name = Some(name.to_owned());
+        if causes.iter().any(|cause| matches!(cause.reason, field::TOO_LONG | field::TOO_MANY)) {
+            error.limit = Some(Limit::ObjectFields);
+        }
         error.causes = causes;
         error
     }
@@ -159,6 +172,15 @@ impl ApiError {
         Self::new(413, "RequestEntityTooLarge", message)
     }
 
+    /// 413: the object is larger than objects of its kind may be.
+    pub fn object_too_large(kind: &Kind, name: &str, found: usize, limit: usize) -> Self {
+        let message = format!(
+            "{} {name:?} is too large: its JSON, with metadata.managedFields, has {found} bytes: limit is {limit}",
+            qualified(kind.plural, kind.group)
+        );
+        Self::too_large(message).about(kind, name).limited(Limit::ObjectSize)
+    }
+
     /// 415: the body's media type is not taken here.
     pub fn unsupported_media_type(taken: &str) -> Self {
         Self::new(
@@ -172,7 +194,7 @@ impl ApiError {
     pub fn too_many_requests() -> Self {
         let mut error = Self::new(429, "TooManyRequests", "too many requests at once, please try again later");
         error.retry_after_seconds = Some(1);
-        error
+        error.limited(Limit::RequestsInFlight)
     }
 
     /// 500: our own fault.

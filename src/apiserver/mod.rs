@@ -22,6 +22,7 @@ pub mod error;
 pub mod garbage;
 pub mod handlers;
 pub mod health;
+pub mod limits;
 pub mod namespaces;
 pub mod negotiate;
 pub mod object;
@@ -64,6 +65,7 @@ use self::auth::{Authenticator, Proof};
 use self::engine::Engine;
 use self::error::ApiError;
 use self::handlers::Call;
+use self::limits::{Limit, Limits, Refusals};
 use self::request::{Query, Target, Verb};
 use self::shares::{Share, Shares};
 use self::watch_cache::WatchCache;
@@ -128,6 +130,8 @@ pub(crate) struct Shared {
     audit: OnceLock<Arc<Audit>>,
     pub(crate) backup: backup::Place,
     pub(crate) platform: OnceLock<Platform>,
+    limits: OnceLock<Limits>,
+    refusals: Arc<Refusals>,
     /// Fires when the server stops; ends watches.
     pub(crate) stopping: CancellationToken,
     requests: Arc<Shares>,
@@ -146,6 +150,8 @@ impl ApiServer {
             audit: OnceLock::new(),
             backup: backup::Place::default(),
             platform: OnceLock::new(),
+            limits: OnceLock::new(),
+            refusals: Arc::default(),
             stopping: CancellationToken::new(),
             requests: Shares::new(REQUESTS_MAX),
             watches: Shares::new(WATCHES_MAX),
@@ -169,6 +175,17 @@ impl ApiServer {
     pub fn know_platform(&self, platform: Platform) {
         // The first one counts, as with the others.
         let _ = self.shared.platform.set(platform);
+    }
+
+    /// Sets the limits, which have their defaults otherwise. To be called once, before the first request.
+    pub fn limit_to(&self, limits: Limits) {
+        // The first one counts, as with the others.
+        let _ = self.shared.limits.set(limits);
+    }
+
+    /// How many requests each limit refused.
+    pub fn refusals(&self) -> &Arc<Refusals> {
+        &self.shared.refusals
     }
 
     /// Keeps the cache, collects garbage and ends namespaces until `cancel` fires; then watches end, too.
@@ -227,6 +244,9 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Res
             Err(error) => Ending { code: error.code, failure: Some((error.reason, &error.message)), made: None },
         };
         audit.record(&id, &parts, received, &facts, &ending);
+    }
+    if let Err(ApiError { limit: Some(limit), .. }) = &answer {
+        shared.refusals.count(*limit);
     }
     let mut response = answer.unwrap_or_else(IntoResponse::into_response);
     if let Ok(id) = HeaderValue::from_str(&id) {
@@ -360,6 +380,11 @@ impl Shared {
         }
     }
 
+    /// The limits.
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits.get().copied().unwrap_or_default()
+    }
+
     /// Whether requests can be answered.
     pub(crate) fn is_ready(&self) -> bool {
         self.cache.applied() > 0 && namespaces::are_there(self)
@@ -394,7 +419,8 @@ async fn read(body: Body) -> Result<Bytes, ApiError> {
     match collected {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            Err(ApiError::too_large(format!("Request entity is too large: limit is {BODY_OCTETS_MAX}")))
+            let message = format!("Request entity is too large: limit is {BODY_OCTETS_MAX}");
+            Err(ApiError::too_large(message).limited(Limit::RequestBody))
         }
         Ok(Err(error)) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
         Err(_) => Err(ApiError::new(408, "Timeout", "the body did not arrive in time")),

@@ -19,6 +19,7 @@ use super::handlers::update::change;
 use super::handlers::write::{Part, Writer, whole_seconds};
 use super::registry::{Kind, find, kinds};
 use crate::api::identity::{GROUP_MASTERS, Identity, USER_CONTROLLER};
+use crate::api::text::{MESSAGE_OCTETS_MAX, cut};
 
 /// The namespaces that are always there.
 const ALWAYS: [&str; 2] = ["default", "kube-system"];
@@ -26,6 +27,9 @@ const ALWAYS: [&str; 2] = ["default", "kube-system"];
 const GATHER: Duration = Duration::from_millis(50);
 /// How long until another try when something did not work or is held by a finalizer.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// The most failures that the conditions of a namespace tell of.
+const FAILURES_TOLD_MAX: usize = 8;
 
 /// The identity of the server's own loops, which may do what is needed.
 pub(crate) fn own_identity() -> Identity {
@@ -147,7 +151,7 @@ impl Remaining {
                 counts.iter().map(|(what, count)| format!("{what} {verb} {count} resource instances")).collect();
             told.join(", ")
         };
-        let failures: Vec<String> = failed.iter().map(ToString::to_string).collect();
+        let failures: Vec<String> = failed.iter().take(FAILURES_TOLD_MAX).map(ToString::to_string).collect();
         let deletion = match failures.is_empty() {
             true => {
                 (false, "ContentDeleted", "All content successfully deleted, may be waiting on finalization".into())
@@ -198,6 +202,7 @@ async fn tell(
             let same = before.iter().find(|found| found["type"] == *kind && found["status"] == status);
             let since =
                 same.map_or_else(|| whole_seconds(writer.now).into(), |same| same["lastTransitionTime"].clone());
+            let message = cut(message, MESSAGE_OCTETS_MAX);
             json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
         });
         new["status"]["conditions"] = told.collect();

@@ -142,6 +142,12 @@ impl Object {
         }
     }
 
+    /// The length of its JSON as stored, without `metadata.resourceVersion`.
+    pub fn stored_len(&self) -> usize {
+        let version = REVISION.len() + decimal_len(self.revision) + "\",".len();
+        self.json_len().saturating_sub(version)
+    }
+
     /// Appends its JSON as served.
     pub fn write_json(&self, out: &mut Vec<u8>) {
         match &*self.text.read().unwrap_or_else(PoisonError::into_inner) {
@@ -348,6 +354,9 @@ mod tests {
         let (start, end) = metadata_range(&served).expect("encoded");
         let metadata: Value = serde_json::from_slice(&served[start as usize..end as usize]).expect("JSON");
         assert_eq!(metadata, expected["metadata"]);
+        let kind = super::super::registry::find_kind("Event").expect("a kind");
+        let object = Object::from_stored(kind, "n/a", &stored, 99).expect("encoded");
+        assert_eq!((object.stored_len(), object.json_len()), (stored.len(), served.len()));
     }
 
     #[test]

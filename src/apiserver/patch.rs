@@ -5,6 +5,7 @@ use json_patch::jsonptr::Pointer;
 use serde_json::Value;
 
 use super::error::ApiError;
+use super::limits::Limit;
 
 /// Most operations of one patch, as in Kubernetes: each may move the whole document.
 const OPERATIONS_MAX: usize = 10_000;
@@ -24,10 +25,9 @@ pub fn json_patch(target: &mut Value, body: &[u8]) -> Result<(), ApiError> {
     let operations: Vec<PatchOperation> = serde_json::from_slice(body)
         .map_err(|error| ApiError::bad_request(format!("the body is no JSON patch, a list of operations: {error}")))?;
     if operations.len() > OPERATIONS_MAX {
-        return Err(ApiError::too_large(format!(
-            "The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {}",
-            operations.len()
-        )));
+        let found = operations.len();
+        let message = format!("The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {found}");
+        return Err(ApiError::too_large(message).limited(Limit::Patch));
     }
     let mut patched = target.clone();
     let (mut copied_octets, mut shifted_items) = (0, 0);
@@ -44,13 +44,15 @@ pub fn json_patch(target: &mut Value, body: &[u8]) -> Result<(), ApiError> {
             shifted_items += items_behind(&patched, &motion.from);
         }
         if shifted_items > SHIFTED_ITEMS_MAX {
-            return Err(ApiError::too_large(format!("the patch shifts more than {SHIFTED_ITEMS_MAX} items of lists")));
+            let message = format!("the patch shifts more than {SHIFTED_ITEMS_MAX} items of lists");
+            return Err(ApiError::too_large(message).limited(Limit::Patch));
         }
         if let Some(source) = source {
             if matches!(operation, PatchOperation::Copy(_) | PatchOperation::Move(_)) {
                 copied_octets += source.to_string().len();
                 if copied_octets > COPIED_OCTETS_MAX {
-                    return Err(ApiError::too_large(format!("the patch copies more than {COPIED_OCTETS_MAX} octets")));
+                    let message = format!("the patch copies more than {COPIED_OCTETS_MAX} octets");
+                    return Err(ApiError::too_large(message).limited(Limit::Patch));
                 }
             }
             if levels(source) + operation.path().count() > LEVELS_MAX {

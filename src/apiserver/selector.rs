@@ -6,6 +6,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::error::ApiError;
+use super::limits::Limit;
 use super::object::Object;
 use super::registry::Kind;
 use super::registry::labels::check_subdomain;
@@ -16,6 +17,10 @@ const SELECTOR_OCTETS_MAX: usize = 64 * 1024;
 const REQUIREMENTS_MAX: usize = 64;
 /// The most values that the `in` and `notin` requirements of one selector may have together.
 const VALUES_MAX: usize = 1_000;
+
+fn too_much(limit: String) -> ApiError {
+    ApiError::bad_request(format!("a selector may have at most {limit}")).limited(Limit::Selector)
+}
 
 /// What a list or a watch is narrowed to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,7 +58,7 @@ impl Selector {
     /// Parses the two query parameters (empty: everything) for a kind; 400 on what cannot be understood or selected by.
     pub fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Selector, ApiError> {
         if labels.len() > SELECTOR_OCTETS_MAX || fields.len() > SELECTOR_OCTETS_MAX {
-            return Err(ApiError::bad_request(format!("a selector may have at most {SELECTOR_OCTETS_MAX} bytes")));
+            return Err(too_much(format!("{SELECTOR_OCTETS_MAX} bytes")));
         }
         let labels =
             parse_labels(labels).map_err(|why| ApiError::bad_request(format!("unable to parse requirement: {why}")))?;
@@ -64,11 +69,11 @@ impl Selector {
             }
         }
         if labels.len() + fields.len() > REQUIREMENTS_MAX {
-            return Err(ApiError::bad_request(format!("a selector may have at most {REQUIREMENTS_MAX} requirements")));
+            return Err(too_much(format!("{REQUIREMENTS_MAX} requirements")));
         }
         let values: usize = labels.iter().map(LabelRequirement::values).sum();
         if values > VALUES_MAX {
-            return Err(ApiError::bad_request(format!("a selector may have at most {VALUES_MAX} values")));
+            return Err(too_much(format!("{VALUES_MAX} values")));
         }
         Ok(Selector { labels, fields })
     }

@@ -22,7 +22,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::history::History;
+use self::usage::Usage;
 use super::engine::{Engine, relative};
+use super::limits::Quota;
 use super::object::Object;
 use super::object::sample::Sampler;
 use super::registry::{self, Kind};
@@ -30,6 +32,7 @@ use super::trees::Trees;
 use crate::store::{Error, Event, EventKind, Key};
 
 mod history;
+pub mod usage;
 
 /// How many changes of a kind keep the line that watchers are sent, which is a copy of the object, and have the object's JSON as it is:
 /// those that watchers who keep up have yet to take. Who is further behind has the line made anew. Objects that were not
@@ -59,6 +62,8 @@ pub struct Shelf {
     sampler: Sampler,
     /// Trees of some objects, for rules.
     pub trees: Trees,
+    /// What each namespace has, for a kind with a quota.
+    pub usage: Option<Arc<Usage>>,
     /// The revision of the last change.
     last: watch::Sender<u64>,
 }
@@ -283,6 +288,7 @@ impl Shelf {
             state: RwLock::default(),
             sampler: Sampler::default(),
             trees: Trees::default(),
+            usage: Quota::of(kind).map(|_| Arc::default()),
             last: watch::Sender::new(0),
         }
     }
@@ -304,7 +310,12 @@ impl Shelf {
     }
 
     fn fill(&self, objects: BTreeSet<ByKey>, revision: u64) {
-        *self.write() = State { objects, history: History::after(revision), last: 0 };
+        let mut state = self.write();
+        if let Some(usage) = &self.usage {
+            usage.fill(objects.iter().map(|object| &*object.0));
+        }
+        *state = State { objects, history: History::after(revision), last: 0 };
+        drop(state);
         self.last.send_modify(|_| ());
     }
 
@@ -319,7 +330,11 @@ impl Shelf {
         let mut at_rest = Vec::with_capacity(understood.len());
         let mut state = self.write();
         for (event, now) in understood {
-            at_rest.extend(state.push(event.at.0, now, event.kind == EventKind::Delete));
+            let deleted = event.kind == EventKind::Delete;
+            if let Some(usage) = &self.usage {
+                usage.show(&now, state.objects.get(now.key()).map(|before| &*before.0), deleted);
+            }
+            at_rest.extend(state.push(event.at.0, now, deleted));
         }
         let last = state.last;
         drop(state);

@@ -31,6 +31,8 @@ pub(super) struct Platform {
     pub(super) drain_rate: Option<u32>,
     /// How many labels may be in quarantine for a namespace that is to get new ones; `None`: not known.
     pub(super) quarantined_max: Option<u32>,
+    /// The labels that no Route gets; `None`: not known.
+    pub(super) reserved_labels: Option<Vec<String>>,
     /// By which strategy a forecast decides.
     pub(super) strategy: StrategyName,
     /// Why the platform may choose otherwise than that strategy.
@@ -39,6 +41,8 @@ pub(super) struct Platform {
 
 /// The key that bounds what is in quarantine.
 pub(super) const QUARANTINE_MAX: &str = "name-quarantine-max";
+/// The key of the labels that no Route gets.
+pub(super) const RESERVED_LABELS: &str = "reserved-labels";
 const WEBHOOK: &str =
     "the webhook is not asked by a forecast: its fallback decides here, and the webhook may choose otherwise";
 const NO_STRATEGY: &str = "the platform's strategy is not known here: the default one decides; give --strategy, or the --config of the server";
@@ -119,6 +123,10 @@ impl Platform {
                 true => Some(settings.name_quarantine_max),
                 false => told.and_then(|told| told.name_quarantine_max),
             },
+            reserved_labels: match place.is_given(RESERVED_LABELS) {
+                true => Some(settings.label_rules.reserved.clone()),
+                false => told.and_then(|told| told.reserved_labels.clone()),
+            },
             strategy,
             caveat,
         }
@@ -166,7 +174,8 @@ mod tests {
 
     fn told(strategy: &str) -> Value {
         json!({"nameServers": [{"name": "ns.plat.example", "addresses": ["192.0.2.53"]}], "strategy": strategy,
-            "webhookFallback": "round-robin", "drainRate": 3, "trailMinimumSeconds": 60, "trailQuietSeconds": 0, "nameQuarantineMax": 5, "asked": ["192.0.2.53:53"]})
+            "webhookFallback": "round-robin", "drainRate": 3, "trailMinimumSeconds": 60, "trailQuietSeconds": 0, "nameQuarantineMax": 5,
+            "reservedLabels": ["billing"], "asked": ["192.0.2.53:53"]})
     }
 
     #[test]
@@ -180,6 +189,7 @@ mod tests {
         assert_eq!(found.trail_minimum, Some(Duration::from_secs(60)));
         assert_eq!((found.strategy, found.caveat), (StrategyName::LeastRoutes, None));
         assert_eq!(found.quarantined_max, Some(5));
+        assert_eq!(found.reserved_labels, Some(vec!["billing".to_owned()]));
         assert_eq!(found.name_servers.expect("they are told")[0].name, "ns.plat.example");
         let flags = [
             "--domain",
@@ -188,6 +198,8 @@ mod tests {
             "7",
             "--name-quarantine-max",
             "6",
+            "--reserved-labels",
+            "pay,login",
             "--strategy",
             "weighted",
             "--nameserver",
@@ -196,6 +208,7 @@ mod tests {
         let found = Platform::of(&place(&flags), Some(&zones)).expect("both agree");
         assert_eq!((found.drain_rate, found.strategy), (Some(7), StrategyName::Weighted));
         assert_eq!(found.quarantined_max, Some(6));
+        assert_eq!(found.reserved_labels, Some(vec!["pay".to_owned(), "login".to_owned()]));
         assert_eq!(found.name_servers.expect("they are given")[0].name, "ns.example.net");
         let error = Platform::of(&place(&["--domain", "v3.example"]), Some(&zones)).expect_err("it is another");
         assert!(error.contains("is plat.example, not v3.example"), "{error}");
@@ -209,7 +222,7 @@ mod tests {
         let silent = [zone("plat.example", "2026-02-01T00:00:00Z", &Value::Null)];
         let found = Platform::of(&place(&[]), Some(&silent)).expect("the domain is told");
         assert_eq!((found.trail_minimum, found.drain_rate, found.caveat), (None, None, Some(NO_STRATEGY)));
-        assert_eq!((found.name_servers, found.quarantined_max), (None, None));
+        assert_eq!((found.name_servers, found.quarantined_max, found.reserved_labels), (None, None, None));
         assert!(Platform::of(&place(&[]), Some(&[])).expect_err("no Zone").contains("--domain"));
         assert!(Platform::of(&place(&[]), None).expect_err("a tenant").contains("may not read Zones"));
         let given = Platform::of(&place(&["--domain", "v3.example"]), None).expect("it is given");

@@ -12,6 +12,7 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
 use super::{Exit, age, progress};
+use crate::api::standing::Standing;
 use crate::api::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED};
 use crate::apiserver::selector::label_fault;
 
@@ -27,7 +28,7 @@ pub(super) fn command() -> Command {
     let state = Arg::new("state")
         .long("state")
         .value_name("STATE")
-        .value_parser(["waiting", "scheduled", "published", "resolvable", "refused"])
+        .value_parser(["waiting", "scheduled", "published", "resolvable", "refused", "down"])
         .help("Only routes in this state");
     Command::new("routes")
         .about("Lists routes: their names, their Routers, and why those without one wait")
@@ -80,6 +81,8 @@ pub(super) enum State {
     Refused,
     /// It has no Router.
     Waiting,
+    /// It has a Router, and its name leads nowhere: an outage.
+    Down,
     /// It has a Router.
     Scheduled,
     /// Its names are in a published zone.
@@ -98,6 +101,7 @@ impl State {
         match status.map(|status| status.phase).unwrap_or_default() {
             _ if says(ADMITTED, "False") => State::Refused,
             Phase::New => State::Waiting,
+            Phase::Scheduled if status.is_some_and(|status| Standing::of(status).0 == Standing::Down) => State::Down,
             Phase::Scheduled if says(RESOLVABLE, "True") => State::Resolvable,
             Phase::Scheduled if says(PUBLISHED, "True") => State::Published,
             Phase::Scheduled => State::Scheduled,
@@ -108,6 +112,7 @@ impl State {
         match self {
             State::Refused => "refused",
             State::Waiting => "waiting",
+            State::Down => "down",
             State::Scheduled => "scheduled",
             State::Published => "published",
             State::Resolvable => "resolvable",
@@ -116,7 +121,7 @@ impl State {
 
     fn style(self) -> Style {
         match self {
-            State::Refused => Style::Bad,
+            State::Refused | State::Down => Style::Bad,
             State::Waiting => Style::Warning,
             State::Scheduled | State::Published | State::Resolvable => Style::Good,
         }
@@ -168,6 +173,14 @@ impl Row {
             age_seconds: created.map(|then| u64::try_from(now.as_second() - then.as_second()).unwrap_or(0)),
         }
     }
+
+    /// How its state is written: one with a fault, such as a name server that answers wrong, is not good.
+    fn style(&self) -> Style {
+        match self.state.style() {
+            Style::Good if self.reason.is_some() => Style::Warning,
+            style => style,
+        }
+    }
 }
 
 /// The condition that says what is wrong, in the order in which a route gets further; last that it is to move, and cannot.
@@ -196,7 +209,7 @@ fn table(rows: &[Row], painter: Painter) -> String {
         table.row([
             Cell::from(row.namespace.as_str()),
             Cell::from(row.name.as_str()),
-            Cell::styled(row.state.style(), row.state.word()),
+            Cell::styled(row.style(), row.state.word()),
             Cell::or_dash(row.router.as_deref()),
             Cell::or_dash(row.host.as_deref()),
             Cell::or_dash(row.age_seconds.map(age::of_seconds)),
@@ -252,6 +265,7 @@ mod tests {
                 json!({}),
                 placed(json!([condition("Resolvable", "True", "Y"), condition("MovePending", "True", "Cordoned")])),
             ),
+            route("h", json!({}), placed(json!([condition("Published", "False", "NoActiveAddress")]))),
         ];
         let expected = "\
 NAMESPACE   NAME   STATE        ROUTER   HOST                           AGE     WHY
@@ -262,6 +276,7 @@ shop        d      waiting      -        -                              5m30s   
 shop        e      refused      -        www.example.com                5m30s   HostTaken: about HostTaken
 shop        f      waiting      -        -                              5m30s
 shop        g      resolvable   shard1   shop-front.shard1.v3.example   5m30s   Cordoned: about Cordoned
+shop        h      down         shard1   shop-front.shard1.v3.example   5m30s   NoActiveAddress: about NoActiveAddress
 ";
         assert_eq!(table(&rows, Painter::PLAIN), expected);
         assert_eq!(table(&[], Painter::PLAIN), "no routes\n");

@@ -17,7 +17,7 @@ use super::moves::KEYS;
 use super::moves::plan::{Capacity, Context, Plan};
 use super::moves::reading::{API_TIMEOUT, Platform};
 use super::output::{self, Format};
-use super::platform::QUARANTINE_MAX;
+use super::platform::{QUARANTINE_MAX, RESERVED_LABELS};
 use super::{Exit, complain, serve};
 use crate::api::v1alpha1::router::{Router, RouterState};
 use crate::daemon::manifests;
@@ -52,7 +52,7 @@ pub(super) fn command() -> Command {
         .arg(several("remove", "ROUTER", "Moves a Router's routes to others and deletes it (repeats)"))
         .args([output::argument(), access::context_argument()])
         .args(serve::arguments_of(KEYS))
-        .args(serve::arguments().filter(|argument| argument.get_id() == QUARANTINE_MAX))
+        .args(serve::arguments().filter(|key| key.get_id() == QUARANTINE_MAX || key.get_id() == RESERVED_LABELS))
 }
 
 fn weight(text: &str) -> Result<(String, u32), String> {

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::recorder::Recorder;
 use super::reflector::ObjectKey;
+use crate::api::text::cut;
 use crate::api::v1alpha1::{GROUP, VERSION};
 
 /// Events that may wait: ten seconds of them. More would only be told later.
@@ -111,10 +112,6 @@ async fn record_all(client: kube::Client, reporter: Reporter, counters: Counters
 
 fn event(notice: Notice, reporter: &Reporter, now: Timestamp) -> Event {
     let ObjectKey { namespace, name } = notice.route;
-    let mut note = notice.note;
-    if note.len() > NOTE_OCTETS_MAX {
-        note.truncate((0..=NOTE_OCTETS_MAX).rev().find(|end| note.is_char_boundary(*end)).unwrap_or(0));
-    }
     Event {
         metadata: ObjectMeta {
             name: Some(format!("{name}.{:x}", now.as_nanosecond())),
@@ -125,7 +122,7 @@ fn event(notice: Notice, reporter: &Reporter, now: Timestamp) -> Event {
         type_: Some(if notice.is_warning { "Warning" } else { "Normal" }.to_owned()),
         action: Some(reporter.action.to_owned()),
         reason: Some(notice.reason.to_owned()),
-        note: Some(note),
+        note: Some(cut(&notice.note, NOTE_OCTETS_MAX).to_owned()),
         regarding: Some(ObjectReference {
             api_version: Some(format!("{GROUP}/{VERSION}")),
             kind: Some("Route".to_owned()),

@@ -12,6 +12,8 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::api::text::{MESSAGE_OCTETS_MAX, cut};
+
 /// How often a write is tried again when others write the same object at the same time.
 const CONFLICTS_MAX: u32 = 6;
 
@@ -54,6 +56,13 @@ pub struct Statement {
     pub message: String,
 }
 
+impl Statement {
+    /// Its message, as long as a condition's may be.
+    pub fn told(&self) -> &str {
+        cut(&self.message, MESSAGE_OCTETS_MAX)
+    }
+}
+
 /// Puts a statement into the conditions; the answer is whether that changed anything. `lastTransitionTime` moves only when
 /// the condition's status does.
 pub fn state(conditions: &mut Vec<Condition>, statement: &Statement, generation: Option<i64>, now: Timestamp) -> bool {
@@ -63,7 +72,7 @@ pub fn state(conditions: &mut Vec<Condition>, statement: &Statement, generation:
             type_: statement.kind.to_owned(),
             status: status.to_owned(),
             reason: statement.reason.to_owned(),
-            message: statement.message.clone(),
+            message: statement.told().to_owned(),
             observed_generation: generation,
             last_transition_time: Time(now),
         });
@@ -75,7 +84,7 @@ pub fn state(conditions: &mut Vec<Condition>, statement: &Statement, generation:
         status.clone_into(&mut condition.status);
     }
     statement.reason.clone_into(&mut condition.reason);
-    condition.message.clone_from(&statement.message);
+    statement.told().clone_into(&mut condition.message);
     condition.observed_generation = generation;
     *condition != before
 }
@@ -95,8 +104,11 @@ mod tests {
         assert!(state(&mut conditions, &statement, Some(1), at(30)));
         assert_eq!(conditions[0].last_transition_time, Time(at(10)));
         statement.is_true = true;
+        statement.message = "é".repeat(MESSAGE_OCTETS_MAX);
         assert!(state(&mut conditions, &statement, Some(2), at(40)));
         assert_eq!(conditions[0].last_transition_time, Time(at(40)));
         assert_eq!((conditions.len(), conditions[0].observed_generation), (1, Some(2)));
+        assert_eq!(conditions[0].message.len(), MESSAGE_OCTETS_MAX);
+        assert!(!state(&mut conditions, &statement, Some(2), at(50)), "a message that was cut is the same one");
     }
 }

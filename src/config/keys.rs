@@ -171,9 +171,9 @@ pub static KEYS: &[Key] = &[
         value_name: "NAME",
         default: "none",
         reloads: false,
-        help: "A further host name or address by which browsers and Prometheus reach the admin endpoints, for the certificate \
-               of `admin-tls`. localhost, the loopback addresses, the addresses listened on and this host's name are in it \
-               anyway.",
+        help: "A further host name or address by which browsers and Prometheus reach the admin endpoints. They answer requests \
+               for other names with status 421, health checks excepted; the certificate of `admin-tls` is valid for it. \
+               localhost, IP addresses, this host's name, and the names in the certificate are accepted without it.",
     },
     Key {
         name: "admin-tls-certificate",
@@ -387,13 +387,21 @@ pub static KEYS: &[Key] = &[
         help: "How long a host stays admitted after its record was found last.",
     },
     Key {
+        name: "verify-hosts-private-addresses",
+        shape: Shape::Text,
+        value_name: "SWITCH",
+        default: "off",
+        reloads: false,
+        help: "`on`: for `verify-hosts`, name servers are queried at private addresses and at those of this machine as well. The \
+               owners of hosts choose these addresses, so turn it on only where they may reach that network anyway.",
+    },
+    Key {
         name: "verify-resolver",
         shape: WORDS,
         value_name: "ADDR[:PORT]",
         default: "those of /etc/resolv.conf",
         reloads: false,
-        help: "Resolver that finds the name servers of hosts, for `verify-hosts`; at most 8, asked in this order. With one at a \
-               loopback address given here, name servers at such addresses are asked as well.",
+        help: "Resolver that finds the name servers of hosts, for `verify-hosts`; at most 8, queried in this order.",
     },
     Key {
         name: "strategy",
@@ -411,8 +419,9 @@ pub static KEYS: &[Key] = &[
         value_name: "URL",
         default: "none",
         reloads: true,
-        help: "Endpoint of your own, `https` or `http`, that the strategy `webhook` asks which Router a route shall have; see \
-               docs/scheduling.md for what it is asked and answers.",
+        help: "Endpoint of your own that the strategy `webhook` asks which Router a route shall have; see docs/scheduling.md for \
+               what it is asked and answers. `https`, or `http` at a loopback address; for other addresses see \
+               `webhook-allow-http`.",
     },
     Key {
         name: "webhook-timeout",
@@ -430,6 +439,24 @@ pub static KEYS: &[Key] = &[
         reloads: true,
         help: "Authorities in PEM to trust for `webhook-url` instead of those of the system, or the very certificate that it shows. \
                SIGHUP reads it again.",
+    },
+    Key {
+        name: "webhook-token-file",
+        shape: Shape::Path,
+        value_name: "FILE",
+        default: "none",
+        reloads: true,
+        help: "File of a token that each question to `webhook-url` carries, as `Authorization: Bearer TOKEN`. It is read for each \
+               question, so a new token needs no reload.",
+    },
+    Key {
+        name: "webhook-allow-http",
+        shape: Shape::Text,
+        value_name: "SWITCH",
+        default: "off",
+        reloads: true,
+        help: "`on`: `webhook-url` may be plain `http` at another machine. Others on the network can then read the questions and \
+               the token, and give answers of their own.",
     },
     Key {
         name: "webhook-fallback",
@@ -513,7 +540,7 @@ pub static KEYS: &[Key] = &[
         reloads: false,
         help: "Labels that no Route gets, instead of the default list; `routes` is always one of them. The API refuses them as a \
                `subdomain`; a Route whose namespace and name make one gets a label with a hash. The API servers and the \
-               schedulers need the same list.",
+               schedulers need the same list, at most 1000 labels.",
     },
     Key {
         name: "tenant-subdomains",
@@ -523,6 +550,52 @@ pub static KEYS: &[Key] = &[
         reloads: false,
         help: "`off`: only administrators may set `subdomain` of a Route; the API refuses it from everyone else. Routes that have \
                one keep it.",
+    },
+    Key {
+        name: "object-size",
+        shape: Shape::Text,
+        value_name: "SIZE",
+        default: "64Ki",
+        reloads: false,
+        help: "The most bytes of the stored JSON of an object in a namespace, field sets included, 16Ki to 512Ki. The API refuses a \
+               larger one with 413. The platform's own processes may write twice as much, for the status. A Router, a Zone or \
+               another object without a namespace may have 512Ki.",
+    },
+    Key {
+        name: "namespace-routes",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "10000",
+        reloads: false,
+        help: "The most Routes of a namespace, whether or not they have a Router. The API refuses further ones with 403. The \
+               annotation `signpost.dev/max-routes` of a Namespace sets another number.",
+    },
+    Key {
+        name: "namespace-route-bytes",
+        shape: Shape::Text,
+        value_name: "SIZE",
+        default: "32Mi",
+        reloads: false,
+        help: "The most bytes of the Routes of a namespace together, status and field sets included: a usual Route has 3Ki. The \
+               annotation `signpost.dev/max-route-bytes` of a Namespace sets another number.",
+    },
+    Key {
+        name: "namespace-events",
+        shape: Shape::Count,
+        value_name: "N",
+        default: "5000",
+        reloads: false,
+        help: "The most Events of a namespace. The platform's own processes may write twice as many, and drop further ones. The \
+               annotation `signpost.dev/max-events` of a Namespace sets another number.",
+    },
+    Key {
+        name: "namespace-event-bytes",
+        shape: Shape::Text,
+        value_name: "SIZE",
+        default: "8Mi",
+        reloads: false,
+        help: "The most bytes of the Events of a namespace together. The platform's own processes may write twice as much. The \
+               annotation `signpost.dev/max-event-bytes` of a Namespace sets another number.",
     },
     Key {
         name: "server-id",
@@ -818,7 +891,8 @@ pub static KEYS: &[Key] = &[
         value_name: "N",
         default: "4",
         reloads: false,
-        help: "How many files of the audit log are kept, the newest included, 1 to 1000.",
+        help: "How many files of the audit log are kept, the newest included, 1 to 1000. In the oldest one each user has an equal \
+               share, so that one user cannot push the events of others out.",
     },
     Key {
         name: "trace-endpoint",

@@ -22,6 +22,7 @@ use std::time::Duration;
 use crate::api::names::LabelRules;
 use crate::apiserver::audit;
 use crate::apiserver::auth::jwt::IssuerSettings;
+use crate::apiserver::limits::Limits;
 use crate::nameserver::cookie::Secret;
 use crate::nameserver::rrl::RateLimit;
 use crate::scheduler::chooser::Chooser;
@@ -197,6 +198,8 @@ pub struct Verify {
     pub hosts_interval: Duration,
     /// `verify-hosts-grace`.
     pub hosts_grace: Duration,
+    /// `verify-hosts-private-addresses`.
+    pub hosts_private: bool,
     /// `verify-resolver`; empty: those of the system.
     pub resolvers: Vec<SocketAddr>,
 }
@@ -228,6 +231,10 @@ pub struct Webhook {
     pub timeout: Duration,
     /// `webhook-ca`, if it was given.
     pub ca: Option<PathBuf>,
+    /// `webhook-token-file`, if it was given.
+    pub token: Option<PathBuf>,
+    /// `webhook-allow-http`.
+    pub allow_http: bool,
     /// `webhook-fallback`.
     pub fallback: StrategyName,
 }
@@ -297,6 +304,8 @@ pub struct Settings {
     pub host_reservation: Duration,
     /// `reserved-labels` and `tenant-subdomains`.
     pub label_rules: LabelRules,
+    /// `object-size` to `namespace-event-bytes`.
+    pub limits: Limits,
     /// `server-id`, if one was given.
     pub server_id: Option<String>,
     /// `server-version`, if one was given.
@@ -360,9 +369,9 @@ impl Settings {
     /// What chooses Routers.
     pub fn chooser(&self) -> Chooser {
         match (self.strategy, &self.webhook) {
-            (Strategy::Webhook, Webhook { url: Some(url), timeout, ca, fallback }) => {
-                let (url, authorities) = (url.clone(), ca.clone());
-                Chooser::Webhook(webhook::Settings { url, timeout: *timeout, authorities, fallback: *fallback })
+            (Strategy::Webhook, Webhook { url: Some(url), timeout, ca, token, fallback, .. }) => {
+                let (url, authorities, token) = (url.clone(), ca.clone(), token.clone());
+                Chooser::Webhook(webhook::Settings { url, timeout: *timeout, authorities, token, fallback: *fallback })
             }
             // Without a URL the settings are refused.
             (Strategy::Webhook, Webhook { fallback, .. }) => Chooser::Strategy(*fallback),

@@ -7,7 +7,7 @@ use super::layers::{Given, Layer};
 use super::value::{
     api_name, api_silence, audit_policy, cookie_mode, cookie_secret, duration, label, lame_duck, limit_mode,
     listen_address, log_format, log_level, metrics_zones, name_server, number, one_in, path, query_log_clients,
-    query_log_format, role, secret_name, server_address, server_text, service, switch, timeout, trace_endpoint,
+    query_log_format, role, secret_name, server_address, server_text, service, size, switch, timeout, trace_endpoint,
     verify_server, workers, zone_name,
 };
 use super::{
@@ -15,17 +15,24 @@ use super::{
 };
 use crate::api::names::{LabelRules, RESERVED_LABELS};
 use crate::apiserver::audit;
+use crate::apiserver::limits::{Amount, CLUSTER_OBJECT_BYTES, Limits};
 use crate::controller::live::proofs::SERVERS_MAX;
 use crate::nameserver::prefix::PrefixError;
 use crate::nameserver::rrl::RateLimit;
 
 /// Most resolvers that are asked one after the other.
 const RESOLVERS_MAX: usize = 8;
+/// Reserved labels; the Zone of the platform lists them.
+const RESERVED_LABELS_MAX: usize = 1_000;
 /// Most secrets of cookies: the one of now, and those before and after it, with room for a slow change. A bad cookie costs a
 /// hash for each.
 const COOKIE_SECRETS_MAX: usize = 4;
 /// Most prefixes without rate limit: each is looked at for every answer over it.
 const EXEMPT_MAX: usize = 256;
+
+/// The greatest quotas: nobody has so much, and twice as much is still a number.
+const COUNT_MAX: u64 = 1_000_000_000;
+const SIZE_MAX: u64 = 1 << 40;
 
 /// What the texts mean.
 pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
@@ -75,6 +82,7 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
             hosts: reader.one("verify-hosts", "off", switch),
             hosts_interval: reader.one("verify-hosts-interval", "1h", timeout),
             hosts_grace: reader.one("verify-hosts-grace", "7d", duration),
+            hosts_private: reader.one("verify-hosts-private-addresses", "off", switch),
             resolvers: reader.at_most("verify-resolver", RESOLVERS_MAX, server_address),
         },
         strategy: reader.one("strategy", "round-robin", strategy::strategy),
@@ -82,6 +90,8 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
             url: reader.optional("webhook-url", strategy::url),
             timeout: reader.one("webhook-timeout", "2s", timeout),
             ca: reader.optional("webhook-ca", path),
+            token: reader.optional("webhook-token-file", path),
+            allow_http: reader.one("webhook-allow-http", "off", switch),
             fallback: reader.one("webhook-fallback", "round-robin", strategy::fallback),
         },
         drain_rate: reader.one("drain-rate", "10", |text| number(text, 1..=10_000)),
@@ -92,8 +102,20 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
         name_quarantine_max: reader.one("name-quarantine-max", "10000", |text| number(text, 1..=1_000_000)),
         host_reservation: reader.one("host-reservation", "10m", duration),
         label_rules: LabelRules {
-            reserved: reader.list("reserved-labels", &RESERVED_LABELS, label),
+            reserved: reader.bounded("reserved-labels", &RESERVED_LABELS, RESERVED_LABELS_MAX, label),
             tenant_subdomains: reader.one("tenant-subdomains", "on", switch),
+        },
+        limits: Limits {
+            object_bytes: reader.one("object-size", "64Ki", |text| size(text, 16 << 10..=CLUSTER_OBJECT_BYTES as u64))
+                as usize,
+            routes: Amount {
+                objects: reader.one("namespace-routes", "10000", |text| number(text, 0..=COUNT_MAX)),
+                bytes: reader.one("namespace-route-bytes", "32Mi", |text| size(text, 0..=SIZE_MAX)),
+            },
+            events: Amount {
+                objects: reader.one("namespace-events", "5000", |text| number(text, 0..=COUNT_MAX)),
+                bytes: reader.one("namespace-event-bytes", "8Mi", |text| size(text, 0..=SIZE_MAX)),
+            },
         },
         server_id: reader.optional("server-id", server_text),
         server_version: reader.optional("server-version", server_text),
@@ -146,6 +168,14 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
     if settings.strategy == Strategy::Webhook && !given("webhook-url") {
         let text = "\"strategy\" is \"webhook\": give \"webhook-url\" as well".to_owned();
         reader.errors.push(Error::Together(text));
+    }
+    if let Some(url) = &settings.webhook.url
+        && !settings.webhook.allow_http
+        && strategy::is_readable_on_its_way(url)
+    {
+        let text = "\"webhook-url\" is plain http to another machine, where others can read and change it: use https, or \
+                    set \"webhook-allow-http\" to \"on\"";
+        reader.errors.push(Error::Together(text.to_owned()));
     }
     let mut issuers: Vec<&str> = settings.jwt_issuers.iter().map(|one| one.issuer.as_str()).collect();
     issuers.sort_unstable();
@@ -243,7 +273,18 @@ impl Reader<'_> {
 
     /// A list that is empty by default, and not longer than `count`.
     fn at_most<T>(&mut self, key: &'static str, count: usize, parse: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
-        let list = self.list(key, &[], parse);
+        self.bounded(key, &[], count, parse)
+    }
+
+    /// A list that is not longer than `count`.
+    fn bounded<T>(
+        &mut self,
+        key: &'static str,
+        default: &[&str],
+        count: usize,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Vec<T> {
+        let list = self.list(key, default, parse);
         if let Some(given) = self.layer.get(key).filter(|_| list.len() > count) {
             let found = format!("{} values", list.len());
             self.errors.push(value_error(key, given, &found, format!("there may be {count} at most")));

@@ -1,5 +1,7 @@
 //! The values of `strategy` and of the keys of the webhook.
 
+use std::net::IpAddr;
+
 use super::Strategy;
 use crate::scheduler::strategy::{StrategyName, UnknownStrategy};
 use crate::scheduler::webhook;
@@ -30,6 +32,15 @@ pub(super) fn url(text: &str) -> Result<String, String> {
     }
 }
 
+/// Whether what is sent to this URL leaves the machine without TLS.
+pub(super) fn is_readable_on_its_way(url: &str) -> bool {
+    let Ok(url) = url.parse::<http::Uri>() else { return false };
+    let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let is_here =
+        host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    url.scheme() == Some(&http::uri::Scheme::HTTP) && !is_here
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,6 +59,23 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(url(text).is_ok(), good, "{text}");
+        }
+    }
+
+    #[test]
+    fn plain_http_leaves_the_machine() {
+        for (text, expected) in [
+            ("http://placer.example/choose", true),
+            ("HTTP://192.0.2.1:8080/", true),
+            ("http://[2001:db8::1]/", true),
+            ("http://localhost.placer.example/", true),
+            ("http://127.0.0.1.placer.example/", true),
+            ("https://placer.example/choose", false),
+            ("http://127.0.0.1:8181/", false),
+            ("http://[::1]:8181/", false),
+            ("http://LOCALHOST/", false),
+        ] {
+            assert_eq!(is_readable_on_its_way(text), expected, "{text}");
         }
     }
 

@@ -12,7 +12,7 @@ use super::{
     CookieMode, DNS_PORT, LogClients, LogFormat, NameServer, Role, SecretName, VerifyServer, layers, strategy,
 };
 use crate::api::names;
-use crate::apiserver::audit;
+use crate::apiserver::{audit, limits};
 use crate::nameserver::cookie::{Secret, SecretError};
 use crate::nameserver::settings::NSID_OCTETS_MAX;
 use crate::telemetry::Format;
@@ -78,6 +78,19 @@ where
 {
     let number = text.parse().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| format!("must be a number from {} to {}", range.start(), range.end()))
+}
+
+/// A size in bytes.
+pub(super) fn size(text: &str, range: RangeInclusive<u64>) -> Result<u64, String> {
+    let told = |size: u64| match size {
+        size if size > 0 && size % (1 << 30) == 0 => format!("{}Gi", size >> 30),
+        size if size > 0 && size % (1 << 10) == 0 => format!("{}Ki", size >> 10),
+        size => size.to_string(),
+    };
+    limits::parse_size(text).filter(|size| range.contains(size)).ok_or_else(|| {
+        let (least, most) = (told(*range.start()), told(*range.end()));
+        format!("must be a number of bytes, or of Ki, Mi or Gi of them, from {least} to {most}")
+    })
 }
 
 pub(super) fn cookie_mode(text: &str) -> Result<CookieMode, String> {

@@ -9,7 +9,7 @@
 //! zone of the platform takes its place.
 
 use std::collections::{BTreeSet, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
@@ -30,7 +30,7 @@ pub struct Apexes {
 
 #[derive(Default)]
 struct State {
-    files: NameMap<PathBuf>,
+    files: NameMap<Arc<Path>>,
     /// What stands for the zones of broken files, as long as nothing better is there.
     broken: NameMap<Arc<Zone>>,
     base: Option<Arc<Contents>>,
@@ -81,10 +81,13 @@ impl Apexes {
     }
 
     /// Publishes zones of files that are [`Placed::Served`], and writes down that they are served from there.
-    pub fn publish_files(&self, zones: impl IntoIterator<Item = (Arc<Zone>, PathBuf)>, db: &ZoneDb) {
+    pub fn publish_files(&self, zones: impl IntoIterator<Item = (Arc<Zone>, Arc<Path>)>, db: &ZoneDb) {
         let mut state = self.state();
         let mut changes = Vec::new();
+        // Most changes are of a zone's contents, and nobody need go through the apexes for them.
+        let mut is_new = false;
         for (zone, path) in zones {
+            is_new |= state.files.get(zone.apex()) != Some(&path);
             state.files.insert(zone.apex().clone(), path);
             changes.push(db::Change::Publish(zone));
         }
@@ -93,7 +96,9 @@ impl Apexes {
         }
         db.apply(changes);
         drop(state);
-        self.changed.send_replace(());
+        if is_new {
+            self.changed.send_replace(());
+        }
     }
 
     /// No file gives the zones at `withdrawn` any more, and those at `broken` are the ones whose files have errors and never
@@ -155,7 +160,7 @@ impl Apexes {
     }
 
     /// The apexes that files serve, with their files.
-    pub fn files(&self) -> NameMap<PathBuf> {
+    pub fn files(&self) -> NameMap<Arc<Path>> {
         self.state().files.clone()
     }
 
@@ -179,8 +184,8 @@ impl Apexes {
     }
 
     /// The file that serves `apex`.
-    pub fn file_of(&self, apex: &Name) -> Option<PathBuf> {
-        self.state().files.get(apex).map(|path| Path::to_owned(path))
+    pub fn file_of(&self, apex: &Name) -> Option<Arc<Path>> {
+        self.state().files.get(apex).cloned()
     }
 
     /// Publishes zones of the platform, but for those that a file serves by now.

@@ -22,7 +22,7 @@ use super::route::Labels;
 use super::zone::zones::examine;
 use crate::api::names::is_at_or_below;
 use crate::api::v1alpha1::router::{
-    ACCEPTED, AddressState, DRAINED, READY, Router, RouterState, RouterStatus, ZONE_PUBLISHED,
+    ACCEPTED, AddressState, DRAINED, NO_ACTIVE_ADDRESS, READY, Router, RouterState, RouterStatus, ZONE_PUBLISHED,
 };
 use crate::client::status::{Statement, state, update_status};
 use crate::compiler::inputs::RouterInput;
@@ -332,7 +332,7 @@ fn readiness(router: &Router, view: &RouterView) -> (bool, &'static str, &'stati
     } else if view.route_selector.is_none() || view.namespace_selector.is_none() {
         (false, "InvalidSelector", "a selector cannot be read, so that no route is placed here")
     } else if !has_active {
-        (false, "NoActiveAddress", "none of its addresses is active, so that its names lead nowhere")
+        (false, NO_ACTIVE_ADDRESS, "none of its addresses is active, so that its names lead nowhere")
     } else {
         match router.spec.state {
             RouterState::Active => (true, TAKES_ROUTES.0, TAKES_ROUTES.1),

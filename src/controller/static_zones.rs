@@ -9,6 +9,8 @@
 //! With the platform's zones beside them, the file of the platform's domain is the base of the parent zone instead of a
 //! zone, and [`Apexes`] settles who serves what.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,17 +22,19 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::apexes::{Apexes, Placed};
-use super::zone_watch::{Watch, Writes};
+use super::zone_watch::{self, Told, Watch, Writes};
 use crate::wire::Name;
 use crate::zone::{Contents, Zone, ZoneDb, diff};
-use crate::zonefile::folder::{Change, Folder, Stamp, Tally};
+use crate::zonefile::folder::{Change, Extent, Folder, Stamp, Tally};
 use crate::zonefile::{Finding, Severity};
 
 /// How long a change of the folder must be the last one before it is read: an editor's or an unpacker's writes come
-/// together.
-const QUIET: Duration = Duration::from_millis(100);
+/// together, and a file is whole only then.
+const QUIET: Duration = zone_watch::UNDER_WAY;
+/// The same where a zone file went: some programs take one away before they write the next.
+const QUIET_GONE: Duration = Duration::from_millis(100);
 /// The longest wait for quiet, where files change all the time.
-const QUIET_LONGEST: Duration = Duration::from_secs(2);
+const QUIET_LONGEST: Duration = Duration::from_secs(1);
 /// How long after a look at the folder the next one follows, though nothing was told of: the system does not tell of files in
 /// other folders, behind links or on other machines.
 const LOOK: Duration = Duration::from_secs(5);
@@ -136,13 +140,14 @@ impl StaticZones {
     /// Reads what changed since the last time, at first everything. It blocks: on a large folder for as long as the disk
     /// takes.
     pub fn load(&mut self) -> Result<Loaded, FolderError> {
-        self.load_whole(|_, _, _| true)
+        self.load_whole(Extent::All, None::<fn(&Path, Option<&Stamp>, &Stamp) -> bool>)
     }
 
-    /// [`Self::load`] without the files that are not whole yet.
+    /// [`Self::load`] of a part of the folder, without the files that are not whole yet.
     fn load_whole(
         &mut self,
-        is_whole: impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool + Sync,
+        extent: Extent<'_>,
+        is_whole: Option<impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool + Sync>,
     ) -> Result<Loaded, FolderError> {
         let StaticZones { folder, db, apexes } = self;
         let make = |contents: Contents| match apexes.place(contents.apex()) {
@@ -153,9 +158,9 @@ impl StaticZones {
                 Err(_) => Made::Unbuildable(contents.apex().clone()),
             },
         };
-        let mut ready: Vec<(Arc<Zone>, PathBuf)> = Vec::new();
+        let mut ready: Vec<(Arc<Zone>, Arc<Path>)> = Vec::new();
         let (mut refused, mut withdrawn) = (Vec::new(), Vec::new());
-        let result = folder.rescan_whole(is_whole, make, |change| match change {
+        let result = folder.rescan_whole(extent, is_whole, make, |change| match change {
             Change::Serve { path, zone, findings, .. } => {
                 log(&findings);
                 match zone {
@@ -163,7 +168,7 @@ impl StaticZones {
                         if let Some(fault) = db.get(zone.apex()).and_then(|before| serial_fault(&before, &zone)) {
                             tracing::warn!(file = %path.display(), zone = %zone.apex(), "{fault}");
                         }
-                        ready.push((zone, path.to_path_buf()));
+                        ready.push((zone, path));
                     }
                     Made::Base(base) => apexes.set_base(Some(base)),
                     Made::Aliases => tracing::error!(
@@ -259,20 +264,26 @@ async fn follow(
         let call = tokio::select! {
             () = stop.cancelled() => return,
             Some(()) = changes.recv() => {
-                settle(&mut changes).await;
-                Call::Changes
+                let writes = watch.writes();
+                settle(&mut changes, &writes).await;
+                Call::Changes(writes.told())
             }
             Some(answer) = requests.recv() => Call::Wish(answer),
             () = tokio::time::sleep_until(next_look) => Call::Look,
         };
-        watch.renew();
+        let is_renewed = watch.renew();
         let begun = Instant::now();
         let mut reading = zones.take().expect("it comes back from every reading");
         let writes = watch.writes();
-        let is_wish = matches!(call, Call::Wish(_));
+        let (is_wish, is_look) = (matches!(call, Call::Wish(_)), matches!(call, Call::Look));
+        let (told_of, wish) = match call {
+            Call::Changes(told) if !told.is_all && !is_renewed => (Some(told.names), None),
+            Call::Wish(answer) => (None, Some(answer)),
+            Call::Changes(_) | Call::Look => (None, None),
+        };
         let read = tokio::task::spawn_blocking(move || {
             // Who asks knows that the files are whole.
-            let loaded = if is_wish { reading.load() } else { read_whole(&mut reading, &writes) };
+            let loaded = if is_wish { reading.load() } else { read_whole(&mut reading, told_of.as_ref(), &writes) };
             (reading, loaded)
         });
         let Ok((read, loaded)) = read.await else {
@@ -296,11 +307,11 @@ async fn follow(
         }
         told = error;
         status.see(&read.folder);
-        if !matches!(call, Call::Look) || loaded.as_ref().is_ok_and(Loaded::is_change) {
+        if !is_look || loaded.as_ref().is_ok_and(Loaded::is_change) {
             status.reloads.fetch_add(1, Ordering::Relaxed);
         }
         zones = Some(read);
-        if let Call::Wish(answer) = call {
+        if let Some(answer) = wish {
             // Who asked may have gone.
             let _ = answer.send(loaded);
         }
@@ -310,23 +321,31 @@ async fn follow(
 /// Why the folder is read.
 enum Call {
     /// The system tells of a change.
-    Changes,
+    Changes(Told),
     /// Somebody asks for it, and waits for the answer.
     Wish(oneshot::Sender<Result<Loaded, FolderError>>),
     /// It is time to look whether there is a change that nobody told of.
     Look,
 }
 
-fn read_whole(zones: &mut StaticZones, writes: &Writes) -> Result<Loaded, FolderError> {
+/// Reads the files that are whole: those `told_of`, or all.
+fn read_whole(
+    zones: &mut StaticZones,
+    told_of: Option<&BTreeSet<OsString>>,
+    writes: &Writes,
+) -> Result<Loaded, FolderError> {
     writes.forget_old();
-    zones.load_whole(|path, before, now| writes.is_whole(path, before, now))
+    let extent = told_of.map_or(Extent::All, Extent::Names);
+    zones
+        .load_whole(extent, Some(|path: &Path, before: Option<&Stamp>, now: &Stamp| writes.is_whole(path, before, now)))
 }
 
 /// Waits until the folder is quiet, but not for ever.
-async fn settle(changes: &mut mpsc::Receiver<()>) {
+async fn settle(changes: &mut mpsc::Receiver<()>, writes: &Writes) {
     let longest = Instant::now() + QUIET_LONGEST;
     while Instant::now() < longest {
-        if tokio::time::timeout(QUIET, changes.recv()).await.is_err() {
+        let quiet = if writes.is_gone() { QUIET_GONE } else { QUIET };
+        if tokio::time::timeout(quiet, changes.recv()).await.is_err() {
             return;
         }
     }

@@ -121,7 +121,14 @@ pub async fn run(
             return Ok(());
         }
     }
-    run.follow(&mut sources, &stop).await;
+    let ended = match &run.state {
+        Some(state) => state.ended().left_future(),
+        None => std::future::pending().right_future(),
+    };
+    tokio::select! {
+        () = run.follow(&mut sources, &stop) => {}
+        why = ended => return Err(StateError::Ended(why)),
+    }
     // The last-good state is brought to the disk when it is dropped.
     drop(run);
     Ok(())

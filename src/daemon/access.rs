@@ -105,6 +105,11 @@ impl Access {
         [shown, self.authority.end()]
     }
 
+    /// Whether the certificate that the API shows is valid for this host name.
+    pub fn is_for(&self, name: &str) -> bool {
+        self.served.as_ref().map_or_else(|| self.authority.is_for(name), |served| served.is_for(name))
+    }
+
     /// The administrator's kubeconfig.
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.folder.join("kubeconfig")

@@ -74,6 +74,15 @@ impl Source {
         }
     }
 
+    /// Whether the certificate is valid for this host name.
+    pub fn is_for(&self, name: &str) -> bool {
+        match self {
+            Source::Api(access) => access.is_for(name),
+            Source::Files(served) => served.is_for(name),
+            Source::Own(authority) => authority.is_for(name),
+        }
+    }
+
     /// Takes up files that were replaced, whether they look so or not.
     pub fn reload(&self) {
         if let Source::Files(served) = self {

@@ -20,6 +20,7 @@ use crate::api::identity::Identity;
 use crate::api::v1alpha1::router::Router;
 use crate::apiserver::audit::Audit;
 use crate::apiserver::audit::log::Log;
+use crate::apiserver::limits::Refusals;
 use crate::apiserver::{self, ApiServer};
 use crate::client;
 use crate::compiler;
@@ -58,6 +59,7 @@ impl Api {
         let store = opened.expect("opening a store does not panic")?;
         let authenticator = access.authenticator();
         let server_settings = apiserver::Settings { domain: settings.domain.clone(), authenticator };
+        tasks.watch("the store", store.ended());
         let server = ApiServer::new(Arc::new(store.clone()), server_settings);
         let mut store_writable = None;
         if let Engine::Embedded(store) = store {
@@ -71,6 +73,7 @@ impl Api {
             server.audit_to(audit.clone());
         }
         server.know_platform(known_platform(settings));
+        server.limit_to(settings.limits);
         let stop = tasks.stop_token();
         let running = server.clone();
         tasks.spawn("API server", async move { running.run(stop).await });
@@ -89,7 +92,12 @@ impl Api {
             );
         }
         tasks.spawn("certificates", upkeep::keep(access.clone(), tasks.stop_token()));
-        tokio::time::timeout(READY_WITHIN, server.ready()).await.map_err(|_| Error::ApiNotReady(READY_WITHIN))?;
+        tokio::select! {
+            ready = tokio::time::timeout(READY_WITHIN, server.ready()) => {
+                ready.map_err(|_| Error::ApiNotReady(READY_WITHIN))?;
+            }
+            what = tasks.failure() => return Err(Error::Failed(what)),
+        }
         check.ready();
         Ok(Api { server, access, audit, store_writable, addresses })
     }
@@ -107,6 +115,11 @@ impl Api {
     /// Who gets in, and how.
     pub fn access(&self) -> &Access {
         &self.access
+    }
+
+    /// The requests that its limits refused.
+    pub fn refusals(&self) -> &Arc<Refusals> {
+        self.server.refusals()
     }
 
     /// Its audit log, if it keeps one.

@@ -181,6 +181,7 @@ impl Dns {
         };
         let (running, (files, status)) = tokio::try_join!(answering, preparing)?;
         let running = Arc::new(running);
+        tasks.watch("the name server", running.ended());
         let query_log = QueryLog::start(&settings.query_log, running.query_log())?;
         let mut metrics = DnsMetrics::new(&running, db.clone(), query_log.counts().clone());
         let (reload, files) = files.unzip();
@@ -325,11 +326,9 @@ impl Start<'_> {
             loading,
         };
         let (db, stop) = (db.clone(), tasks.stop_token());
-        tasks.spawn("zones", async move {
+        tasks.spawn_fallible("zones", async move {
             let _sender = sender;
-            if let Err(error) = zone::run(follow.client, db, options, stop).await {
-                tracing::error!("{error}");
-            }
+            zone::run(follow.client, db, options, stop).await.inspect_err(|error| tracing::error!("{error}"))
         });
         status
     }

@@ -52,12 +52,14 @@ use self::store_metrics::StoreMetrics;
 use self::tasks::Tasks;
 use crate::admin::dashboard::Dashboard;
 use crate::admin::health::Health;
+use crate::admin::host::Hosts;
 use crate::admin::{self, Admin};
 use crate::api::identity::{
     GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_ADMIN, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
 };
 use crate::api::v1alpha1::zone::ZonePlatform;
 use crate::apiserver::audit::metrics::AuditMetrics;
+use crate::apiserver::limits::LimitMetrics;
 use crate::client::metrics::MirrorMetrics;
 use crate::client::reflector::Mirrors;
 use crate::config::{self, AdminTls, Places, Role, Settings};
@@ -260,8 +262,16 @@ impl Process {
         let servers = [(Role::Api, "api", &api_places), (Role::Admin, "admin", &admin_places)];
         let servers = servers.into_iter().filter(|(role, ..)| settings.has(*role));
         admin.metrics.collect(HttpMetrics(servers.map(|(_, name, places)| (name, places.clone())).collect()));
+        let certificate = admin_tls.clone();
+        let hosts = Hosts::new(access::names(&admin_addresses, &settings.admin_names), move |name| {
+            certificate.as_ref().is_some_and(|certificate| certificate.is_for(name))
+        });
+        if !admin_sockets.is_empty() {
+            let help = "Requests to the admin endpoints refused for the name in their Host header";
+            admin.metrics.register(|registry| registry.register("admin_hosts_refused", help, hosts.refused()));
+        }
         for listener in admin_sockets {
-            let router = admin::router(admin.clone(), dashboard.clone());
+            let router = hosts.checked(admin::router(admin.clone(), dashboard.clone()));
             let serving = httpd::serve(listener, shown.clone(), router, admin_places.clone(), edge.stop_token());
             edge.spawn("admin listener", serving);
         }
@@ -285,6 +295,9 @@ impl Process {
             (None, Some(path)) => Some(client::unproven_from_kubeconfig(path, settings.api_silence).await?),
             (None, None) => None,
         });
+        if let Some(api) = &api {
+            admin.metrics.collect(LimitMetrics(api.refusals().clone()));
+        }
         if let Some(audit) = api.as_ref().and_then(Api::audit) {
             admin.metrics.collect(AuditMetrics(audit.clone()));
         }

@@ -45,6 +45,7 @@ pub fn told(settings: &Settings, platform: &compiler::Settings, asked: &[SocketA
         trail_minimum_seconds: seconds(settings.trail_minimum),
         trail_quiet_seconds: seconds(settings.trail_quiet.unwrap_or_default()),
         name_quarantine_max: Some(settings.name_quarantine_max),
+        reserved_labels: Some(settings.label_rules.reserved.clone()),
     }
 }
 
@@ -53,7 +54,7 @@ pub async fn check_chooser(chooser: &Chooser) {
     if let Chooser::Webhook(settings) = chooser
         && let Err(error) = webhook::check(settings).await
     {
-        tracing::error!("webhook-ca: {error}: until it is mended {} places the routes", settings.fallback);
+        tracing::error!("{error}: until it is mended {} places the routes", settings.fallback);
     }
 }
 

@@ -285,7 +285,6 @@ fn servers_to_ask(config: &config::Settings, platform: &compiler::Settings, list
 /// How the name servers of hosts are found and asked.
 fn authorities(config: &config::Settings) -> Authorities {
     let mut resolvers = config.verify.resolvers.clone();
-    let near = resolvers.iter().any(|resolver| resolver.ip().is_loopback());
     if resolvers.is_empty() {
         let text = std::fs::read_to_string(SYSTEM_RESOLVERS).unwrap_or_default();
         resolvers = resolvers_of(&text);
@@ -293,7 +292,12 @@ fn authorities(config: &config::Settings) -> Authorities {
             tracing::warn!("verify-hosts is on, and {SYSTEM_RESOLVERS} names no resolver: give verify-resolver");
         }
     }
-    Authorities { resolvers, port: config::DNS_PORT, patience: config.verify.timeout, near }
+    Authorities {
+        resolvers,
+        port: config::DNS_PORT,
+        patience: config.verify.timeout,
+        private: config.verify.hosts_private,
+    }
 }
 
 /// Where the system lists its resolvers.
@@ -317,7 +321,8 @@ pub(super) fn reachable(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Runs what `start` makes whenever this process leads, and stops it when it no longer does, until `stop` fires.
+/// Runs what `start` makes whenever this process leads, and stops it when it no longer does, until `stop` fires. Returns
+/// before that only if what runs ended by itself: a process that leads and does nothing is of no use.
 async fn while_leading<F: Future<Output = ()> + Send + 'static>(
     mut leadership: watch::Receiver<Leadership>,
     stop: CancellationToken,
@@ -331,7 +336,8 @@ async fn while_leading<F: Future<Output = ()> + Send + 'static>(
             loop {
                 tokio::select! {
                     () = stop.cancelled() => break,
-                    _ = &mut running => break,
+                    // Its panic has been told.
+                    _ = &mut running => return,
                     changed = leadership.changed() => {
                         if changed.is_err() || leadership.borrow_and_update().term().is_none() {
                             break;
@@ -359,6 +365,14 @@ async fn while_leading<F: Future<Output = ()> + Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_loop_that_ends_while_it_leads_ends_the_task() {
+        let (_lead, leadership) = watch::channel(Leadership::Leader(lease::Term::unlimited()));
+        let panicking = while_leading(leadership, CancellationToken::new(), |_| async { panic!("a fault of its own") });
+        let limit = std::time::Duration::from_secs(60);
+        tokio::time::timeout(limit, panicking).await.expect("it returns");
+    }
 
     #[test]
     fn resolvers_of_the_system() {

@@ -1,5 +1,6 @@
 //! The tasks of a process: each has a name, can be stopped, and is waited for.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 /// Tasks that are stopped together.
 pub struct Tasks {
     stop: CancellationToken,
-    set: JoinSet<()>,
+    /// What a task returns is how it ended.
+    set: JoinSet<String>,
     names: std::collections::HashMap<tokio::task::Id, String>,
 }
 
@@ -26,6 +28,36 @@ impl Tasks {
 
     /// Runs a task, which must end when the [`Self::stop_token`] fires.
     pub fn spawn(&mut self, name: impl Into<String>, task: impl Future<Output = ()> + Send + 'static) {
+        self.add(name, async move {
+            task.await;
+            "ended".to_owned()
+        });
+    }
+
+    /// The same for a task that may fail: then the failure is what is said of its end.
+    pub fn spawn_fallible<E: Display>(
+        &mut self,
+        name: impl Into<String>,
+        task: impl Future<Output = Result<(), E>> + Send + 'static,
+    ) {
+        self.add(
+            name,
+            async move { task.await.map_or_else(|error| format!("failed: {error}"), |()| "ended".to_owned()) },
+        );
+    }
+
+    /// Watches what runs elsewhere, such as a thread: `ended` tells why it ended when it does so by itself.
+    pub fn watch(&mut self, name: impl Into<String>, ended: impl Future<Output = String> + Send + 'static) {
+        let stop = self.stop_token();
+        self.add(name, async move {
+            tokio::select! {
+                why = ended => format!("failed: {why}"),
+                () = stop.cancelled() => "ended".to_owned(),
+            }
+        });
+    }
+
+    fn add(&mut self, name: impl Into<String>, task: impl Future<Output = String> + Send + 'static) {
         let handle = self.set.spawn(task);
         self.names.insert(handle.id(), name.into());
     }
@@ -35,7 +67,7 @@ impl Tasks {
         loop {
             let (id, how) = match self.set.join_next_with_id().await {
                 None => std::future::pending().await,
-                Some(Ok((id, ()))) => (id, "ended".to_owned()),
+                Some(Ok((id, how))) => (id, how),
                 Some(Err(error)) => (error.id(), error.to_string()),
             };
             let name = self.names.remove(&id).unwrap_or_default();
@@ -50,7 +82,7 @@ impl Tasks {
         self.stop.cancel();
         let wait = async {
             while let Some(joined) = self.set.join_next_with_id().await {
-                let id = joined.map_or_else(|error| error.id(), |(id, ())| id);
+                let id = joined.map_or_else(|error| error.id(), |(id, _)| id);
                 self.names.remove(&id);
             }
         };
@@ -73,6 +105,7 @@ impl Default for Tasks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ending::Ending;
 
     #[tokio::test]
     async fn tasks_end_when_told_and_are_named_when_not() {
@@ -81,6 +114,16 @@ mod tests {
         tasks.spawn("good", async move { stop.cancelled().await });
         tasks.spawn("hasty", async {});
         assert_eq!(tasks.failure().await, "hasty ended");
+        tasks.spawn_fallible("unlucky", async { Err("the disk is gone") });
+        assert_eq!(tasks.failure().await, "unlucky failed: the disk is gone");
+        tasks.spawn("rash", async { panic!("of its own") });
+        let failure = tasks.failure().await;
+        assert!(failure.starts_with("rash ") && failure.contains("of its own"), "{failure}");
+        let (thread, still) = (Ending::new(), Ending::new());
+        tasks.watch("thread", thread.told());
+        tasks.watch("still", still.told());
+        thread.tell("it panicked");
+        assert_eq!(tasks.failure().await, "thread failed: it panicked");
         tasks.spawn("deaf", std::future::pending());
         assert_eq!(tasks.end(Duration::from_millis(20)).await, ["deaf"]);
     }

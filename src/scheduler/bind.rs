@@ -112,8 +112,10 @@ pub enum Outcome {
     Failed {
         /// Whether it was the API's answer, rather than none.
         answered: bool,
-        /// What it said.
+        /// What it said, for the log.
         error: String,
+        /// The same for the Route's owner. The words of an API, or of a webhook of its own, can name objects of others.
+        told: String,
     },
 }
 
@@ -133,10 +135,18 @@ impl Outcome {
         }
     }
 
+    /// A failure that the Route's owner may read as it is.
+    pub(super) fn failed(error: String) -> Self {
+        Outcome::Failed { answered: true, told: error.clone(), error }
+    }
+
     fn not_admitted(reason: &'static str, message: String) -> Self {
         Outcome::NotAdmitted { reason, message }
     }
 }
+
+/// What is said of an API that does not answer.
+const NO_ANSWER: &str = "the API did not answer in time";
 
 /// Whether the API refuses a write for its fencing number.
 pub(super) fn is_fenced(status: &kube::core::Status) -> bool {
@@ -151,13 +161,18 @@ impl Binder {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(kube::Error::Api(status))) if is_fenced(&status) => Outcome::Fenced { error: status.message },
             Ok(Err(kube::Error::Api(status))) => {
-                Outcome::Failed { answered: true, error: format!("{} ({})", status.message, status.code) }
+                let error = format!("{} ({})", status.message, status.code);
+                let told = format!(
+                    "the API refuses what the scheduler writes for the route ({} {}); the scheduler's log has the API's answer",
+                    status.code, status.reason
+                );
+                Outcome::Failed { answered: true, error, told }
             }
             Ok(Err(error)) => {
                 self.server.failed(&error);
-                Outcome::Failed { answered: false, error: error.to_string() }
+                Outcome::Failed { answered: false, error: error.to_string(), told: NO_ANSWER.to_owned() }
             }
-            Err(_) => Outcome::Failed { answered: false, error: "the API did not answer in time".to_owned() },
+            Err(_) => Outcome::Failed { answered: false, error: NO_ANSWER.to_owned(), told: NO_ANSWER.to_owned() },
         }
     }
 
@@ -204,7 +219,7 @@ impl Binder {
         };
         let Some(binding) = self.binding(plan, &label, term.fencing()) else {
             let error = format!("{label}.{} would be over 253 octets", plan.placement.dns);
-            return Ok(Outcome::Failed { answered: true, error });
+            return Ok(Outcome::failed(error));
         };
         self.create(plan, binding, term).await
     }
@@ -252,7 +267,7 @@ impl Binder {
                 Claimed::Taken(_) | Claimed::Reserved(_) | Claimed::Overlaps => {}
             }
         }
-        Ok(Err(Outcome::Failed { answered: true, error: "every label for the route is another route's".to_owned() }))
+        Ok(Err(Outcome::failed("every label for the route is another route's".to_owned())))
     }
 
     async fn claim(&self, kind: ClaimKind, value: &str, holder: &Holder) -> kube::Result<Claimed> {
@@ -319,7 +334,7 @@ impl Binder {
                                 "the RouteBinding of a former Route of this name is being deleted, and its finalizers hold it: \
                                  {finalizers}"
                             );
-                            Outcome::Failed { answered: true, error }
+                            Outcome::failed(error)
                         }
                         // An earlier Route's, which is about to be cleared away.
                         _ => Outcome::Changed,

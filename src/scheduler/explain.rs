@@ -13,7 +13,8 @@ use super::decision::{Fit, Nowhere, Verdict};
 use super::filter::Rejection;
 use super::snapshot::Snapshot;
 use super::strategy::Pick;
-use crate::api::v1alpha1::route_binding::{Explanation, RouterVerdict, VerdictClass};
+use crate::api::text::cut;
+use crate::api::v1alpha1::route_binding::{Explanation, RouterVerdict, SUMMARY_OCTETS_MAX, VerdictClass};
 
 /// Routers told of in an explanation, of the 32 that the schema allows. Sixteen are about two kilobytes in each binding, and
 /// a platform of a hundred thousand routes keeps them all in memory.
@@ -54,7 +55,7 @@ pub fn placement(
     let (classes, class_map) =
         if verdicts.len() > VERDICTS_MAX { classes(verdicts, snapshot) } else { (Vec::new(), None) };
     Explanation {
-        summary,
+        summary: cut(&summary, SUMMARY_OCTETS_MAX).to_owned(),
         moved_at: None,
         considered: bounded(verdicts.len()),
         eligible: bounded(eligible),

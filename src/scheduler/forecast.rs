@@ -40,6 +40,7 @@ pub struct Forecast {
     /// Labels in quarantine, and whose they were.
     kept: HashMap<String, Kept>,
     quarantined: Quarantined,
+    label_rules: LabelRules,
 }
 
 /// A label in quarantine.
@@ -84,7 +85,14 @@ impl Forecast {
             labels: HashSet::new(),
             kept: HashMap::new(),
             quarantined: Quarantined::new(u32::MAX),
+            label_rules: LabelRules::default(),
         }
+    }
+
+    /// No Route gets one of these labels.
+    pub fn with_reserved_labels(mut self, reserved: Vec<String>) -> Self {
+        self.label_rules.reserved = reserved;
+        self
     }
 
     /// With so many labels in quarantine a namespace gets no new one. To be called before any claim is added.
@@ -209,8 +217,7 @@ impl Forecast {
         let tried = if host_is_own { 1 } else { usize::MAX };
         let now = Timestamp::now();
         let subdomain = route.subdomain.as_deref();
-        let is_refused =
-            is_label_refused(&LabelRules::default(), key, subdomain, |name| self.namespaces.contains_key(name));
+        let is_refused = is_label_refused(&self.label_rules, key, subdomain, |name| self.namespaces.contains_key(name));
         for label in labels(namespace, &key.name, subdomain, is_refused).into_iter().take(tried) {
             let label = label.to_ascii_lowercase();
             match self.kept.get(&label) {
@@ -420,6 +427,28 @@ mod tests {
         let label = |name: &str| forecast.bound(&ObjectKey::namespaced("shop", name)).map(|bound| bound.label.clone());
         assert_eq!(label("back").as_deref(), Some("shop-back"));
         assert!(label("second").is_some_and(|label| label.starts_with("shop-other-")));
+    }
+
+    #[test]
+    fn reserved_labels_are_those_of_the_platform() {
+        for (reserved, login, billing) in [(None, false, true), (Some("billing"), true, false)] {
+            let mut forecast = Forecast::new("v3.example", Instant::now());
+            if let Some(reserved) = reserved {
+                forecast = forecast.with_reserved_labels(vec![reserved.to_owned()]);
+            }
+            let spec = json!({"addresses": [{"ip": "192.0.2.1"}]});
+            forecast.set_router(object("Router", json!({"name": "s1"}), spec, Value::Null));
+            for name in ["login", "billing"] {
+                let metadata = json!({"namespace": "shop", "name": name, "uid": name,
+                    "creationTimestamp": "2026-01-01T00:00:00Z"});
+                forecast.set_route(object("Route", metadata, json!({"subdomain": name}), Value::Null));
+            }
+            forecast.place(StrategyName::Weighted.strategy());
+            let is_whole = |name: &str| {
+                forecast.bound(&ObjectKey::namespaced("shop", name)).is_some_and(|bound| bound.label == name)
+            };
+            assert_eq!((is_whole("login"), is_whole("billing")), (login, billing), "{reserved:?}");
+        }
     }
 
     #[test]

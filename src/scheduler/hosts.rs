@@ -45,17 +45,12 @@ struct Held {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
     path: Path,
-    /// In a sentence; it names nothing of the other namespace but a wildcard that the host itself is below.
+    /// In a sentence; it names nothing of the other namespace.
     pub message: String,
 }
 
 fn path(host: &str) -> Path {
     host.rsplit('.').fold(String::with_capacity(host.len() + 1), |path, label| path + &label.to_ascii_lowercase() + ".")
-}
-
-fn host(path: &str) -> String {
-    let labels: Vec<&str> = path.trim_end_matches('.').rsplit('.').collect();
-    labels.join(".")
 }
 
 impl Hosts {
@@ -91,8 +86,7 @@ impl Hosts {
         for (end, _) in own.match_indices('.').filter(|(end, _)| end + 1 < own.len()) {
             let above = format!("{}*.", &own[..=end]);
             if above != own && self.is_of_another(&above, namespace) {
-                let message =
-                    format!("{host} is below {}, which a route of another namespace holds", self::host(&above));
+                let message = format!("{host} is below a wildcard that a route of another namespace holds");
                 return Some(Obstacle { path: above, message });
             }
         }
@@ -225,7 +219,7 @@ mod tests {
         let waits = [key("second", "a"), key("third", "b")];
         for (waiting, asked) in waits.iter().zip(["a.shop.example", "b.shop.example"]) {
             let overlap = hosts.overlap(asked, waiting.namespace.as_deref().expect("it has one")).expect("kept out");
-            let message = format!("{asked} is below *.shop.example, which a route of another namespace holds");
+            let message = format!("{asked} is below a wildcard that a route of another namespace holds");
             assert_eq!(overlap.message, message);
             hosts.wait(waiting, &overlap);
         }

@@ -668,14 +668,14 @@ impl Scheduler {
                 self.release_host(key, route);
                 self.queue.failed(key, Instant::now(), random());
             }
-            Outcome::Failed { answered, error } => {
+            Outcome::Failed { answered, error, told } => {
                 tracing::warn!(route = %key, router = %plan.placement.router, %error, "the route cannot be bound");
                 self.release_host(key, route);
                 let failures = self.queue.failed(key, Instant::now(), random());
                 if answered && failures >= FAILURES_TOLD {
                     let report = match plan.leaving {
-                        Some(_) => Report::move_pending(&route.uid, "BindingFailed", error),
-                        None => Report::unscheduled(&route.uid, "BindingFailed", error, route.host.is_some()),
+                        Some(_) => Report::move_pending(&route.uid, "BindingFailed", told),
+                        None => Report::unscheduled(&route.uid, "BindingFailed", told, route.host.is_some()),
                     };
                     self.report(key, route, report, events);
                 }

@@ -98,7 +98,7 @@ impl Binder {
             quiet::settle(&mut binding, self.quiet, now);
             let Some(mut moved) = moved(binding, plan, leaving.trail, now) else {
                 let error = format!("its name below {} would be over 253 octets", plan.placement.dns);
-                return Ok(Outcome::Failed { answered: true, error });
+                return Ok(Outcome::failed(error));
             };
             moved.spec.route_resource_version = version;
             fence(&mut moved, term);

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 
+use super::embedded::disk;
 use super::embedded::tables::{self, Reader, WriteTables};
 use super::embedded::{Embedded, FILE_NAME, LOCK_NAME, OpenError, create, lock, open_database};
 use super::{Error, KEY_OCTETS_MAX, Key, KeyValue, Revision, TXN_OCTETS_MAX};
@@ -168,7 +169,7 @@ fn fill(
 ) -> Result<Revision, RestoreError> {
     // What is no backup makes no file.
     let mut from = Contents::begin(from)?;
-    let database = open_database(path, 0)?;
+    let database = open_database(path, 0, || disk::open(path, || Ok(()), Default::default()))?;
     tables::prepare(&database).map_err(|error| error.at(path))?;
     let transaction = database.begin_write().map_err(redb::Error::from)?;
     let mut tables = WriteTables::open(&transaction)?;

@@ -32,6 +32,14 @@ impl Engine {
     pub fn open(data_dir: &Path, options: Options) -> std::result::Result<Self, OpenError> {
         Embedded::open(data_dir, options).map(Engine::Embedded)
     }
+
+    /// Waits until the engine ends by itself, and returns why: see [`Embedded::ended`]. One in memory does not.
+    pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
+        match self {
+            Engine::Memory(_) => Either::Left(futures::future::pending()),
+            Engine::Embedded(engine) => Either::Right(engine.ended()),
+        }
+    }
 }
 
 impl Store for Engine {

@@ -51,6 +51,20 @@ pub fn free_octets(file: &File) -> io::Result<u64> {
     Ok((state.f_bavail as u64).saturating_mul(state.f_frsize as u64))
 }
 
+/// Has the system drop what it keeps of `file` in memory, so that the next read comes from the disk. What is not written
+/// yet stays; sync the file first. A file system in memory keeps all of it.
+///
+/// # Errors
+///
+/// What `posix_fadvise` says.
+pub fn forget_cached(file: &File) -> io::Result<()> {
+    // SAFETY: the descriptor is open as long as `file` is; the call changes nothing of the process's memory.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,6 +74,19 @@ mod tests {
         let raised = raise_open_files_max().unwrap();
         assert!(raised > 0);
         assert_eq!(raise_open_files_max().unwrap(), raised);
+    }
+
+    #[test]
+    fn a_file_that_was_forgotten_is_read_again() {
+        use std::io::{Read as _, Seek as _, Write as _};
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"whole").unwrap();
+        file.sync_data().unwrap();
+        forget_cached(&file).unwrap();
+        file.rewind().unwrap();
+        let mut read = String::new();
+        file.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "whole");
     }
 
     #[test]

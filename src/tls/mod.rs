@@ -224,6 +224,11 @@ impl Authority {
         self.current.clone()
     }
 
+    /// Whether the server's certificate is valid for this host name.
+    pub fn is_for(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
     /// The authority's certificate in PEM, for clients.
     pub fn certificate_pem(&self) -> Arc<String> {
         self.certificate_pem.load_full()

@@ -10,9 +10,10 @@ use std::time::SystemTime;
 use arc_swap::ArcSwap;
 use aws_lc_rs::digest;
 use tokio_rustls::rustls;
+use tokio_rustls::rustls::client::verify_server_name;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 
 use super::Error;
@@ -81,6 +82,13 @@ impl Served {
     /// The files.
     pub fn files(&self) -> [&Path; 2] {
         [&self.certificate, &self.key]
+    }
+
+    /// Whether the certificate that is served is valid for this host name.
+    pub fn is_for(&self, name: &str) -> bool {
+        let current = self.current.load();
+        let Some(Ok(certificate)) = current.cert.first().map(ParsedCertificate::try_from) else { return false };
+        ServerName::try_from(name).is_ok_and(|name| verify_server_name(&certificate, &name).is_ok())
     }
 
     /// Whether the certificate that is served ends before `time`. One that cannot be read does not say.
@@ -168,6 +176,7 @@ mod tests {
         write(&two);
         assert!(served.reload().expect("reads"));
         assert_ne!(served.current.load().cert, first);
+        assert!(served.is_for("two.example") && !served.is_for("one.example") && !served.is_for("not a name"));
         let now = SystemTime::now();
         assert!(!served.ends_before(now) && served.ends_before(now + std::time::Duration::from_secs(1 << 38)));
 

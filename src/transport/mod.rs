@@ -32,6 +32,7 @@ use self::given::Given;
 use self::query_log::{Lost, Tap};
 use self::sightings::Sightings;
 use self::stream::Service;
+use crate::ending::Ending;
 use crate::nameserver::Stats;
 use crate::nameserver::stats::{Counts, TRANSPORTS, ZoneCounts};
 use crate::sys::cpu;
@@ -210,6 +211,7 @@ impl Bound {
             taps: Mutex::default(),
             sightings: Mutex::default(),
             lost: Vec::new(),
+            ending: Ending::new(),
         };
         // A failure below drops `running`, which stops what it has.
         for listener in self.listeners {
@@ -219,15 +221,18 @@ impl Bound {
                 outlets.push(outlet);
                 running.workers.push((Arc::clone(desk.stats()), Arc::clone(&counters)));
                 let stop = Arc::clone(&running.stop);
-                let thread = std::thread::Builder::new()
-                    .name(format!("dns-udp-{number}"))
-                    .spawn(move || worker.run(desk, &counters, &stop))?;
-                running.threads.push(thread);
+                let work = move || {
+                    worker.run(desk, &counters, &stop);
+                    Ok(())
+                };
+                running.threads.push(running.ending.spawn(&format!("dns-udp-{number}"), work)?);
             }
             let tcp = tokio::net::TcpListener::from_std(tcp)?;
-            running.tasks.spawn(tcp::accept(tcp, address, Arc::clone(&running.streams), running.tasks.clone()));
+            let accepting = tcp::accept(tcp, address, Arc::clone(&running.streams), running.tasks.clone());
+            running.tasks.spawn(running.ending.watch(format!("the TCP listener {address}"), accepting));
         }
-        running.tasks.spawn(tcp::refresh(Arc::clone(&running.streams)));
+        let refreshing = tcp::refresh(Arc::clone(&running.streams));
+        running.tasks.spawn(running.ending.watch("the stream workers' refresh".to_owned(), refreshing));
         let (taps, sightings): (Vec<Tap>, Vec<Sightings>) =
             outlets.into_iter().map(|Outlets { query_log, sightings }| (query_log, sightings)).unzip();
         running.lost = taps.iter().map(Tap::lost).collect();
@@ -249,9 +254,15 @@ pub struct Running {
     /// Until somebody takes them to look at them.
     sightings: Mutex<Vec<Sightings>>,
     lost: Vec<Lost>,
+    ending: Ending,
 }
 
 impl Running {
+    /// Waits until a worker or listener ends by itself, and returns which and why.
+    pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
+        self.ending.told()
+    }
+
     /// The addresses, in the order of the configuration, with the ports that the system chose for port 0.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses

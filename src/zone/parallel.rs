@@ -1,7 +1,16 @@
 //! Work on many items by several threads: a start has hundreds of thousands of zones and entries to look at.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+
 /// From this many items on it is worth it: starting a thread costs about as much as compiling this many zones.
 const PARALLEL_MIN: usize = 64;
+/// How many items a thread of [`in_order`] takes at a time, so that looking at an unchanged file is not dearer to hand over
+/// than to do.
+const CHUNK: usize = 16;
+/// Chunks of results on their way from the threads. A few for each keep them busy.
+const QUEUE_MAX: usize = 8;
 
 /// Does `work` on each item, by several threads if there are many; the results stand beside their items, in order.
 pub fn in_parallel<'a, T: Sync, R: Send>(items: &'a [T], work: impl Fn(&T) -> R + Sync) -> Vec<(&'a T, R)> {
@@ -18,4 +27,47 @@ pub fn in_parallel<'a, T: Sync, R: Send>(items: &'a [T], work: impl Fn(&T) -> R 
         let running: Vec<_> = parts.map(part).collect();
         running.into_iter().flat_map(|thread| thread.join().expect("the work does not panic")).collect()
     })
+}
+
+/// Does `work` for each of `items` on `threads` threads and hands the results to `take` here, in order, as they come: few wait.
+pub fn in_order<'i, I: Sync, R: Send>(
+    threads: usize,
+    items: &'i [I],
+    work: impl Fn(&I) -> R + Sync,
+    mut take: impl FnMut(&'i I, R),
+) {
+    if threads == 1 || items.len() < 2 {
+        items.iter().for_each(|item| take(item, work(item)));
+        return;
+    }
+    let chunks: Vec<&'i [I]> = items.chunks(CHUNK).collect();
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let (sender, results) = sync_channel(QUEUE_MAX);
+        for _ in 0..threads.min(chunks.len()) {
+            let (sender, next, chunks, work): (SyncSender<(usize, Vec<R>)>, _, _, _) =
+                (sender.clone(), &next, &chunks, &work);
+            scope.spawn(move || {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(chunk) = chunks.get(index) else { return };
+                    // The receiver goes only when the scan does, with a panic that is on its way already.
+                    if sender.send((index, chunk.iter().map(work).collect())).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        // What came before its turn. A slow file holds back those after it, so this can grow to all that remain.
+        let mut early = BTreeMap::new();
+        let mut turn = 0;
+        for (index, result) in results {
+            early.insert(index, result);
+            while let Some(results) = early.remove(&turn) {
+                chunks[turn].iter().zip(results).for_each(|(item, result)| take(item, result));
+                turn += 1;
+            }
+        }
+    });
 }

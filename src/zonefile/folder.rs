@@ -12,22 +12,26 @@
 //!
 //! A file that is being written is not read: half a zone says of the other half that it does not exist. The folder cannot
 //! know by itself, so [`Folder::rescan_whole`] asks of each file that it finds changed.
+//!
+//! Who knows the names that changed has only those looked at ([`Extent::Names`]): among 100,000 files one change costs what
+//! it costs among ten.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
+use super::file_path::FilePath;
 use super::finding::{Finding, Severity};
 use super::include::{FolderIncludes, read_file};
 use super::read::{Scrutiny, read_zone_with};
 use crate::wire::Name;
 use crate::zone::Contents;
+use crate::zone::parallel::in_order;
 
 /// What tells one state of a file from another without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,14 +130,25 @@ pub struct Tally {
     pub unfinished: usize,
 }
 
+/// What a scan looks at.
+#[derive(Debug, Clone, Copy)]
+pub enum Extent<'a> {
+    /// The whole folder.
+    All,
+    /// Files of the folder by these names, the zones that include such a file, and files whose zone another file has.
+    Names(&'a BTreeSet<OsString>),
+}
+
 /// A folder of zone files, and what the last scan knew of it.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     threads: usize,
-    files: BTreeMap<Arc<Path>, Known>,
+    files: BTreeMap<FilePath, Known>,
+    /// The files that are more than one good zone: they include others, or do not give what they say.
+    special: BTreeSet<FilePath>,
     /// Which file gives which zone.
-    holders: HashMap<Name, Arc<Path>, foldhash::fast::RandomState>,
+    holders: HashMap<Name, FilePath, foldhash::fast::RandomState>,
 }
 
 #[derive(Debug)]
@@ -159,15 +174,17 @@ enum State {
 /// A file that was written less than this before it was read may be written again without a change of its time stamp,
 /// whose steps are those of the kernel's tick: up to 10 ms. Such a file is read again at the next scan.
 const TICK: Duration = Duration::from_millis(20);
-/// How many files a thread takes at a time, so that looking at an unchanged one is not dearer to hand over than to do.
-const CHUNK: usize = 16;
-/// Chunks of results on their way from the threads. A few for each keep them busy.
-const QUEUE_MAX: usize = 8;
 
 impl Folder {
     /// A folder of which nothing is known yet; the first scan loads it. `threads` is at least 1.
     pub fn new(path: impl Into<PathBuf>, threads: usize) -> Self {
-        Folder { path: path.into(), threads: threads.max(1), files: BTreeMap::new(), holders: HashMap::default() }
+        Folder {
+            path: path.into(),
+            threads: threads.max(1),
+            files: BTreeMap::new(),
+            special: BTreeSet::new(),
+            holders: HashMap::default(),
+        }
     }
 
     /// The folder's path.
@@ -182,18 +199,32 @@ impl Folder {
 
     /// Which file gives the zone `apex`.
     pub fn file_of(&self, apex: &Name) -> Option<&Path> {
-        self.holders.get(apex).map(AsRef::as_ref)
+        self.holders.get(apex).map(|path| path.as_ref())
     }
 
     /// The zones that files with errors seem meant for and that no file gives, each with such a file.
     pub fn unserved(&self) -> impl Iterator<Item = (&Name, &Arc<Path>)> {
-        let fails = self.files.iter().filter_map(|(path, known)| known.fails.as_ref().map(|apex| (apex, path)));
+        let fails = self.special().filter_map(|(path, known)| known.fails.as_ref().map(|apex| (apex, &path.0)));
         fails.filter(|(apex, _)| !self.holders.contains_key(*apex))
     }
 
     /// How many files have errors and give no zone.
     pub fn broken_count(&self) -> usize {
-        self.files.values().filter(|known| known.state == State::Refused && known.gives.is_none()).count()
+        self.special().filter(|(_, known)| known.state == State::Refused && known.gives.is_none()).count()
+    }
+
+    fn special(&self) -> impl Iterator<Item = (&FilePath, &Known)> {
+        self.special.iter().filter_map(|path| Some((path, self.files.get(path)?)))
+    }
+
+    /// Takes up what is now known of a file, and returns what was.
+    fn know(&mut self, path: &FilePath, known: Known) -> Option<Known> {
+        if known.state == State::Served && known.sources.includes.is_empty() {
+            self.special.remove(path);
+        } else {
+            self.special.insert(path.clone());
+        }
+        self.files.insert(path.clone(), known)
     }
 
     /// Looks for changes since the last scan and hands each to `change`, in the order of the file names. If the folder
@@ -203,19 +234,28 @@ impl Folder {
         make: impl Fn(Contents) -> T + Sync,
         change: impl FnMut(Change<T>),
     ) -> io::Result<Tally> {
-        self.rescan_whole(|_, _, _| true, make, change)
+        self.rescan_whole(Extent::All, None::<fn(&Path, Option<&Stamp>, &Stamp) -> bool>, make, change)
     }
 
-    /// [`Self::rescan`], but what is not whole yet stays as it is, to be looked at in the next scan. `is_whole` is asked of
-    /// each zone file or included file that is new or different: its path, how it was and how it is.
+    /// [`Self::rescan`] of a part of the folder, where what is not whole yet stays as it is, to be looked at in the next scan.
+    /// `is_whole` is asked of each zone file or included file that is new or different: its path, how it was and how it is.
+    /// Without it all are whole.
     pub fn rescan_whole<T: Send>(
         &mut self,
-        is_whole: impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool + Sync,
+        extent: Extent<'_>,
+        is_whole: Option<impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool + Sync>,
         make: impl Fn(Contents) -> T + Sync,
         mut change: impl FnMut(Change<T>),
     ) -> io::Result<Tally> {
-        let listed = self.list()?;
-        let mut scan = Scan { released: self.forget_vanished(&listed), deferred: Vec::new(), tally: Tally::default() };
+        let (listed, released) = match extent {
+            Extent::All => {
+                let listed = self.list()?;
+                let released = self.forget_vanished(&listed);
+                (listed, released)
+            }
+            Extent::Names(names) => self.list_names(names),
+        };
+        let mut scan = Scan { released, deferred: Vec::new(), tally: Tally::default() };
         let (files, folder, threads) = (&self.files, self.path.clone(), self.threads);
         let mut stale = Vec::new();
         in_order(
@@ -224,7 +264,7 @@ impl Folder {
             |path| match files.get(path) {
                 Some(known) if !known.is_stale(path) => Look::Same,
                 // It is looked at again when it is read; this spares reading it.
-                known if !own_is_whole(path, known, &is_whole) => Look::Unfinished,
+                Some(known) if !own_is_whole(path, Some(known), is_whole.as_ref()) => Look::Unfinished,
                 _ => Look::Stale,
             },
             |path, look| match look {
@@ -239,7 +279,8 @@ impl Folder {
             |path| load(&folder, path, &make),
             |path, loaded| {
                 let known = self.files.get(path);
-                if own_is_whole(path, known, &is_whole) && includes_are_whole(&loaded.sources, known, &is_whole) {
+                let is_whole = is_whole.as_ref();
+                if own_is_whole(path, known, is_whole) && includes_are_whole(&loaded.sources, known, is_whole) {
                     self.apply(path, loaded, &mut scan, &mut change);
                 } else {
                     scan.tally.unfinished += 1;
@@ -250,41 +291,63 @@ impl Folder {
         for (apex, path) in scan.released {
             if !self.holders.contains_key(&apex) {
                 scan.tally.withdrawn += 1;
-                change(Change::Withdraw { path, apex });
+                change(Change::Withdraw { path: path.0, apex });
             }
         }
         Ok(scan.tally)
     }
 
     /// The zone files of the folder, sorted.
-    fn list(&self) -> io::Result<Vec<Arc<Path>>> {
-        let mut listed: Vec<Arc<Path>> = Vec::new();
+    fn list(&self) -> io::Result<Vec<FilePath>> {
+        let mut listed = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
-            let name = entry.file_name();
-            let octets = name.as_encoded_bytes();
-            let is_zone_file = octets.ends_with(b".zone") && !octets.starts_with(b".");
-            if is_zone_file && entry.file_type().is_ok_and(|kind| !kind.is_dir()) {
-                listed.push(entry.path().into());
+            if is_zone_file(&entry.file_name()) && entry.file_type().is_ok_and(|kind| !kind.is_dir()) {
+                listed.push(FilePath(entry.path().into()));
             }
         }
-        // All are of one folder, so this is the order of paths, without taking each apart.
-        listed.sort_unstable_by(|a, b| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes()));
+        listed.sort_unstable();
         Ok(listed)
     }
 
-    /// Forgets the files that are no longer there, and returns what they gave.
-    fn forget_vanished(&mut self, listed: &[Arc<Path>]) -> Vec<(Name, Arc<Path>)> {
+    /// The zone files that a change of the files `names` may concern, sorted. Forgets those that are no longer there, and
+    /// returns what they gave.
+    fn list_names(&mut self, names: &BTreeSet<OsString>) -> (Vec<FilePath>, Vec<(Name, FilePath)>) {
+        let includes_one = |known: &Known| {
+            known.sources.includes.iter().any(|(path, _)| path.file_name().is_some_and(|name| names.contains(name)))
+        };
+        let concerned = self.special().filter(|(_, known)| known.state == State::Contended || includes_one(known));
+        let mut listed: BTreeSet<FilePath> = concerned.map(|(path, _)| path.clone()).collect();
+        listed.extend(names.iter().filter(|name| is_zone_file(name)).map(|name| FilePath(self.path.join(name).into())));
         let mut released = Vec::new();
-        let holders = &mut self.holders;
+        listed.retain(|path| {
+            let stays = path.symlink_metadata().is_ok_and(|metadata| !metadata.is_dir());
+            if !stays {
+                self.special.remove(path);
+                let gave = self.files.remove(path).and_then(|known| known.gives);
+                released.extend(gave.map(|apex| (apex, path.clone())));
+            }
+            stays
+        });
+        released.iter().for_each(|(apex, _)| drop(self.holders.remove(apex)));
+        (listed.into_iter().collect(), released)
+    }
+
+    /// Forgets the files that are no longer there, and returns what they gave.
+    fn forget_vanished(&mut self, listed: &[FilePath]) -> Vec<(Name, FilePath)> {
+        let mut released = Vec::new();
+        let (holders, special) = (&mut self.holders, &mut self.special);
         let mut listed = listed.iter().peekable();
         // Both are sorted alike: one walk along both.
         self.files.retain(|path, known| {
             while listed.next_if(|next| *next < path).is_some() {}
             let stays = listed.peek() == Some(&path);
-            if !stays && let Some(apex) = known.gives.take() {
-                holders.remove(&apex);
-                released.push((apex, path.clone()));
+            if !stays {
+                special.remove(path);
+                if let Some(apex) = known.gives.take() {
+                    holders.remove(&apex);
+                    released.push((apex, path.clone()));
+                }
             }
             stays
         });
@@ -292,13 +355,7 @@ impl Folder {
     }
 
     /// Takes what a thread found in a file.
-    fn apply<T>(
-        &mut self,
-        path: &Arc<Path>,
-        loaded: Loaded<T>,
-        scan: &mut Scan<T>,
-        change: &mut impl FnMut(Change<T>),
-    ) {
+    fn apply<T>(&mut self, path: &FilePath, loaded: Loaded<T>, scan: &mut Scan<T>, change: &mut impl FnMut(Change<T>)) {
         let before = self.files.get(path);
         let same =
             before.is_some_and(|known| known.state != State::Contended && known.sources.same_content(&loaded.sources));
@@ -354,13 +411,7 @@ impl Folder {
         }
     }
 
-    fn serve<T>(
-        &mut self,
-        path: &Arc<Path>,
-        loaded: Loaded<T>,
-        scan: &mut Scan<T>,
-        change: &mut impl FnMut(Change<T>),
-    ) {
+    fn serve<T>(&mut self, path: &FilePath, loaded: Loaded<T>, scan: &mut Scan<T>, change: &mut impl FnMut(Change<T>)) {
         let Some((apex, zone)) = loaded.good else { return };
         let known = Known {
             sources: loaded.sources.clone(),
@@ -369,19 +420,19 @@ impl Folder {
             gives: Some(apex.clone()),
             fails: None,
         };
-        let gave = self.files.insert(path.clone(), known).and_then(|before| before.gives);
+        let gave = self.know(path, known).and_then(|before| before.gives);
         if let Some(gave) = gave.filter(|gave| *gave != apex) {
             self.holders.remove(&gave);
             scan.released.push((gave, path.clone()));
         }
         self.holders.insert(apex.clone(), path.clone());
         scan.tally.served += 1;
-        change(Change::Serve { path: path.clone(), apex, zone, sources: loaded.sources, findings: loaded.findings });
+        change(Change::Serve { path: path.0.clone(), apex, zone, sources: loaded.sources, findings: loaded.findings });
     }
 
     fn refuse<T>(
         &mut self,
-        path: &Arc<Path>,
+        path: &FilePath,
         loaded: Loaded<T>,
         state: State,
         scan: &mut Scan<T>,
@@ -394,14 +445,20 @@ impl Folder {
         // A zone that another file gives has one already, and when that goes this file is read again.
         let fails = loaded.apex.clone().filter(|_| state == State::Refused && last_good.is_none());
         let known = Known { sources: loaded.sources, suspect: loaded.suspect, state, gives: last_good.clone(), fails };
-        self.files.insert(path.clone(), known);
+        self.know(path, known);
         if reported {
             scan.tally.unchanged += 1;
             return;
         }
         scan.tally.refused += 1;
-        change(Change::Refuse { path: path.clone(), apex: loaded.apex, last_good, findings: loaded.findings });
+        change(Change::Refuse { path: path.0.clone(), apex: loaded.apex, last_good, findings: loaded.findings });
     }
+}
+
+/// Whether a file of this name is one of the folder's zones.
+pub fn is_zone_file(name: &OsStr) -> bool {
+    let octets = name.as_encoded_bytes();
+    octets.ends_with(b".zone") && !octets.starts_with(b".")
 }
 
 /// What a first look at a file says.
@@ -412,7 +469,12 @@ enum Look {
 }
 
 /// Whether a zone file is as it was, or whole.
-fn own_is_whole(path: &Path, known: Option<&Known>, is_whole: &impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool) -> bool {
+fn own_is_whole(
+    path: &Path,
+    known: Option<&Known>,
+    is_whole: Option<&impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool>,
+) -> bool {
+    let Some(is_whole) = is_whole else { return true };
     let before = known.and_then(|known| known.sources.own.as_ref());
     Stamp::of_path(path).is_none_or(|now| before == Some(&now) || is_whole(path, before, &now))
 }
@@ -421,8 +483,9 @@ fn own_is_whole(path: &Path, known: Option<&Known>, is_whole: &impl Fn(&Path, Op
 fn includes_are_whole(
     sources: &Sources,
     known: Option<&Known>,
-    is_whole: &impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool,
+    is_whole: Option<&impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool>,
 ) -> bool {
+    let Some(is_whole) = is_whole else { return true };
     sources.includes.iter().all(|(path, now)| {
         let Some(now) = now else { return true };
         let before = known.and_then(|known| {
@@ -436,8 +499,8 @@ fn includes_are_whole(
 /// What one scan gathers on its way.
 struct Scan<T> {
     /// Zones that a file no longer gives, and which file; another may.
-    released: Vec<(Name, Arc<Path>)>,
-    deferred: Vec<(Arc<Path>, Loaded<T>)>,
+    released: Vec<(Name, FilePath)>,
+    deferred: Vec<(FilePath, Loaded<T>)>,
     tally: Tally,
 }
 
@@ -521,47 +584,4 @@ fn hash(text: &[u8]) -> u64 {
 
 fn file_finding(path: &Arc<Path>, (line, column): (u32, u32), code: &'static str, message: String) -> Finding {
     Finding { severity: Severity::Error, file: path.clone(), line, column, message, code }
-}
-
-/// Does `work` for each of `items` on `threads` threads and hands the results to `take` here, in order.
-fn in_order<'i, I: Sync, R: Send>(
-    threads: usize,
-    items: &'i [I],
-    work: impl Fn(&I) -> R + Sync,
-    mut take: impl FnMut(&'i I, R),
-) {
-    if threads == 1 || items.len() < 2 {
-        items.iter().for_each(|item| take(item, work(item)));
-        return;
-    }
-    let chunks: Vec<&'i [I]> = items.chunks(CHUNK).collect();
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        let (sender, results) = sync_channel(QUEUE_MAX);
-        for _ in 0..threads.min(chunks.len()) {
-            let (sender, next, chunks, work): (SyncSender<(usize, Vec<R>)>, _, _, _) =
-                (sender.clone(), &next, &chunks, &work);
-            scope.spawn(move || {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(chunk) = chunks.get(index) else { return };
-                    // The receiver goes only when the scan does, with a panic that is on its way already.
-                    if sender.send((index, chunk.iter().map(work).collect())).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        // What came before its turn. A slow file holds back those after it, so this can grow to all that remain.
-        let mut early = BTreeMap::new();
-        let mut turn = 0;
-        for (index, result) in results {
-            early.insert(index, result);
-            while let Some(results) = early.remove(&turn) {
-                chunks[turn].iter().zip(results).for_each(|(item, result)| take(item, result));
-                turn += 1;
-            }
-        }
-    });
 }

@@ -12,6 +12,7 @@ pub mod rdata_out;
 pub mod read;
 pub mod write;
 
+mod file_path;
 mod generate;
 mod location;
 mod rdata_in;

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use futures::{FutureExt, StreamExt};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use signpost::apiserver::limits::{Amount, Limits};
 use signpost::httpd;
 use signpost::store::embedded::Options;
 use signpost::store::{Engine, Key, Outcome, Store, Txn, Write};
@@ -212,6 +213,8 @@ async fn copy_seed(server: &Server, names: &[String]) {
 #[tokio::test]
 async fn ten_thousand_objects_in_pages_of_37_under_writes() {
     let server = Server::start().await;
+    let routes = Amount { objects: 20_000, bytes: 64 << 20 };
+    server.api.limit_to(Limits { routes, ..Limits::default() });
     server.post(ROUTES, &route("seed")).await.expect(201);
     let mut names: Vec<String> = (0..10_000).map(|index| format!("r{index:05}")).collect();
     copy_seed(&server, &names).await;

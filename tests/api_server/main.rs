@@ -8,6 +8,7 @@ mod errors;
 mod jwt;
 mod kube_client;
 mod lifecycle;
+mod limits;
 mod lists;
 mod recorded;
 mod rights;

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::resolver::{Daemon, inside_namespace};
+use crate::resolver::Daemon;
 use crate::server::{DataDir, Ports, Server, eventually, free_address};
-use crate::tools::Kubectl;
+use crate::tools::{Kubectl, inside_namespace};
 
 const PLATFORM: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n\
      apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: one}\nspec: {addresses: [{ip: 192.0.2.1}]}\n---\n";
@@ -74,8 +74,20 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
     let _resolver = unbound(&data);
     let arguments = ["--data-dir", data.path(), "--verify-hosts", "on", "--verify-resolver", "127.0.0.4"];
     let times = ["--verify-hosts-interval", "1s", "--verify-hosts-grace", "8s"];
-    let _server = Server::start(Ports::free(), &[&arguments[..], &times].concat());
+    let ports = Ports::free();
+
+    // Its name server is at a private address, which is not queried until the operator allows it.
+    let server = Server::start(ports, &[&arguments[..], &times].concat());
     let kubectl = Kubectl::new(data.join("kubeconfig"));
+    kubectl.ok_with(&["apply", "-f", "-"], &(PLATFORM.to_owned() + &route("early", "early.shop.example")));
+    eventually("the private address is told", || {
+        let (status, _, message) = condition(&kubectl, "early", "HostProven")?;
+        let is_told = message.contains("ns.shop.example (127.0.0.5) is not queried");
+        (status == "False" && is_told && message.contains("verify-hosts-private-addresses")).then_some(())
+    });
+    assert!(server.terminate().success());
+    let private = ["--verify-hosts-private-addresses", "on"];
+    let _server = Server::start(ports, &[&arguments[..], &times, &private].concat());
     kubectl.ok_with(&["apply", "-f", "-"], &(PLATFORM.to_owned() + &route("www", "www.shop.example")));
 
     // Asked for, not there: the route waits, and says which record to create.

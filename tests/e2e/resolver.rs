@@ -7,26 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::platform::apply_example;
 use crate::server::{DataDir, Ports, Server, eventually, program};
-use crate::tools::{Kubectl, try_dig};
-
-/// Set in the process that runs inside the namespace.
-const INSIDE: &str = "E2E_INSIDE_NAMESPACE";
-
-/// Runs the named test of this program again, inside a network namespace with its loopback up.
-pub fn inside_namespace(test: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("iproute2 is installed");
-        assert!(up.success());
-        return true;
-    }
-    let program = std::env::current_exe().expect("the test knows its own program");
-    let mut command = Command::new("unshare");
-    command.args(["--map-root-user", "--net", "--"]).arg(program);
-    let status =
-        command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1").status().expect("util-linux is installed");
-    assert!(status.success(), "{test} failed inside its network namespace");
-    false
-}
+use crate::tools::{Kubectl, inside_namespace, try_dig};
 
 /// A child that is killed when the test ends.
 pub struct Daemon(pub Child);

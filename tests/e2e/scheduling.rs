@@ -2,6 +2,7 @@
 //! `signpost explain` says of all that.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
@@ -17,9 +18,12 @@ struct Placer {
 }
 
 impl Placer {
-    fn start() -> Placer {
+    fn start(token: &Path) -> Placer {
         let mut command = Command::new("python3");
-        command.arg(root().join("examples/webhook/placer.py")).args(["--listen", "127.0.0.1:0"]);
+        command
+            .arg(root().join("examples/webhook/placer.py"))
+            .args(["--listen", "127.0.0.1:0", "--token-file"])
+            .arg(token);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("python3 runs the example");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("was piped")).read_line(&mut line).expect("it says where it listens");
@@ -81,9 +85,13 @@ fn place(kubectl: &Kubectl, name: &str) -> String {
 fn a_webhook_chooses_until_it_is_gone_and_another_strategy_after_a_reload() {
     let data = DataDir::new();
     let config = data.join("signpost.toml");
-    let placer = Placer::start();
+    let token = data.join("placer.token");
+    std::fs::write(&token, "first-token\n").expect("written");
+    let placer = Placer::start(&token);
     let write = |text: &str| std::fs::write(&config, text).expect("written");
-    write(&format!("strategy = \"webhook\"\nwebhook-url = \"{}\"\nwebhook-fallback = \"least-routes\"\n", placer.url));
+    let by_webhook =
+        format!("strategy = \"webhook\"\nwebhook-url = \"{}\"\nwebhook-fallback = \"least-routes\"\n", placer.url);
+    write(&format!("{by_webhook}webhook-token-file = \"placer.token\"\n"));
     let arguments = ["--data-dir", data.path(), "--config", config.to_str().expect("UTF-8")];
     let server = Server::start(Ports::free(), &arguments);
     let kubectl = Kubectl::new(data.join("kubeconfig"));
@@ -113,6 +121,22 @@ fn a_webhook_chooses_until_it_is_gone_and_another_strategy_after_a_reload() {
     assert_eq!(account["placement"]["strategy"], "webhook");
     let yaml = told(&data, &["shop/first", "--output", "yaml", "--why-not", "east"]);
     assert!(yaml.contains("whyNot:") && yaml.contains("strategy: webhook"), "{yaml}");
+
+    // Another token is in use at once; without one the service refuses.
+    std::fs::write(&token, "second-token\n").expect("written");
+    assert_eq!(place(&kubectl, "renewed"), "north");
+    assert!(page(&data, &["shop/renewed"]).contains("strategy webhook\n"));
+    write(&by_webhook);
+    server.signal("HUP");
+    eventually("the log says so", || {
+        server.log().contains("Routers are chosen by this strategy from now on").then_some(())
+    });
+    place(&kubectl, "refused");
+    let found = page(&data, &["shop/refused"]);
+    assert!(found.contains("the webhook answered 401 Unauthorized: it requires a token"), "{found}");
+    for name in ["renewed", "refused"] {
+        kubectl.ok(&["delete", "routes.signpost.dev", "-n", "shop", name]);
+    }
 
     // Without the service its fallback decides, and says so.
     drop(placer);

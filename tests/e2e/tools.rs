@@ -1,4 +1,4 @@
-//! `kubectl` and `dig` as a user runs them.
+//! `kubectl` and `dig` as a user runs them, and network namespaces.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,6 +6,25 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// Set in the process that runs inside the namespace.
+const INSIDE: &str = "E2E_INSIDE_NAMESPACE";
+
+/// Runs the named test of this program again, inside a network namespace with its loopback up.
+pub fn inside_namespace(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("iproute2 is installed");
+        assert!(up.success());
+        return true;
+    }
+    let program = std::env::current_exe().expect("the test knows its own program");
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--net", "--"]).arg(program);
+    let status =
+        command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1").status().expect("util-linux is installed");
+    assert!(status.success(), "{test} failed inside its network namespace");
+    false
+}
 
 /// `kubectl` with a kubeconfig of ours and a discovery cache of its own.
 pub struct Kubectl {

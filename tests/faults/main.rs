@@ -24,4 +24,5 @@ mod platform;
 #[allow(dead_code, reason = "the end-to-end tests use more of it")]
 mod server;
 mod split;
+mod sync;
 mod telling;

@@ -15,7 +15,8 @@ fn connect_from(client: [u8; 4], server: SocketAddr) -> std::io::Result<TcpStrea
     Ok(socket.into())
 }
 
-fn metric(platform: &Platform, line: &str) -> u64 {
+/// The value of the series that begins `line`.
+pub fn metric(platform: &Platform, line: &str) -> u64 {
     let (status, page) = http_get(platform.ports.admin, "/metrics").expect("the admin endpoint answers");
     assert_eq!(status, 200, "{page}");
     let value = page.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok());

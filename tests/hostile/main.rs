@@ -8,10 +8,13 @@
 mod brakes;
 mod connections;
 mod cpu;
+mod leaks;
 mod memory;
 mod names;
 mod privilege;
+mod rebinding;
 mod roles;
+mod streams;
 mod support;
 
 #[path = "../e2e/server.rs"]

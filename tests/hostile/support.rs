@@ -49,6 +49,15 @@ impl Platform {
         Platform { server, ports, data, admin }
     }
 
+    /// Stops the process in good order and starts it again, without flags.
+    #[allow(dead_code, reason = "for the attacks that last")]
+    pub fn restarted(self) -> Platform {
+        let Platform { server, ports, data, admin } = self;
+        assert!(server.terminate().success());
+        let server = Server::start(ports, &["--data-dir", data.path(), "--domain", "v3.rhcloud.com"]);
+        Platform { server, ports, data, admin }
+    }
+
     /// Makes a namespace and a user who may do there what a tenant may, and waits until the user is known.
     pub fn tenant(&self, namespace: &str) -> Client {
         self.admin.ok(&["create", "namespace", namespace]);
@@ -128,6 +137,11 @@ impl Client {
             base: format!("https://{}", platform.ports.api),
             token: token.to_owned(),
         }
+    }
+
+    /// What it proves itself with.
+    pub fn token(&self) -> &str {
+        &self.token
     }
 
     /// Sends a request, `PATCH` as a merge patch; the status (0 without an answer) and the body.

@@ -40,6 +40,7 @@ impl Placer {
             url: self.url.clone(),
             timeout: Duration::from_secs(20),
             authorities: None,
+            token: None,
             fallback: StrategyName::RoundRobin,
         })
     }

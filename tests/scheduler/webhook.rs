@@ -41,16 +41,25 @@ enum Reply {
 struct Endpoint {
     url: String,
     asked: Arc<Mutex<Vec<Value>>>,
+    /// The token that it wants, if any; questions without it get a 401.
+    token: Arc<Mutex<Option<String>>>,
     server: JoinHandle<()>,
 }
 
 impl Endpoint {
     async fn start(tls: Option<&Authority>, reply: impl Fn(&Value) -> Reply + Send + Sync + 'static) -> Endpoint {
         let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
-        let (questions, reply) = (Arc::clone(&asked), Arc::new(reply));
+        let token: Arc<Mutex<Option<String>>> = Arc::default();
+        let (questions, wanted, reply) = (Arc::clone(&asked), Arc::clone(&token), Arc::new(reply));
         let service = Router::new().fallback(move |request: Request| {
             let (questions, reply) = (Arc::clone(&questions), Arc::clone(&reply));
+            let wanted = wanted.lock().expect("no holder panics").clone().map(|token| format!("Bearer {token}"));
             async move {
+                let shown =
+                    request.headers().get("authorization").map(|value| value.to_str().expect("text").to_owned());
+                if wanted.is_some() && shown != wanted {
+                    return answer(Reply::Raw(401, String::new())).await;
+                }
                 let body = to_bytes(request.into_body(), 1 << 20).await.expect("a small body");
                 let question: Value = serde_json::from_slice(&body).expect("a question is JSON");
                 let reply = reply(&question);
@@ -63,7 +72,7 @@ impl Endpoint {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let tls = tls.map(|authority| authority.server_config(None).expect("a configuration"));
         let serving = httpd::serve(listener, tls, service, Limits::default(), CancellationToken::new());
-        Endpoint { url: format!("{scheme}://{address}/choose"), asked, server: tokio::spawn(serving) }
+        Endpoint { url: format!("{scheme}://{address}/choose"), asked, token, server: tokio::spawn(serving) }
     }
 
     fn chooser(&self) -> Chooser {
@@ -95,7 +104,8 @@ async fn answer(reply: Reply) -> Response {
 }
 
 fn chooser(url: &str, timeout: Duration, authorities: Option<PathBuf>) -> Chooser {
-    Chooser::Webhook(Settings { url: url.to_owned(), timeout, authorities, fallback: StrategyName::LeastRoutes })
+    let (url, fallback) = (url.to_owned(), StrategyName::LeastRoutes);
+    Chooser::Webhook(Settings { url, timeout, authorities, token: None, fallback })
 }
 
 fn start_choosing(api: &FakeApi, chooser: &Chooser) -> Running {
@@ -321,6 +331,54 @@ async fn over_tls_its_certificate_must_be_of_an_authority_that_is_trusted() {
         assert!(chose == strategy && summary.contains(part), "{chose}: {summary}");
         running.stop().await;
     }
+}
+
+#[tokio::test]
+async fn it_is_shown_the_token_of_a_file_as_the_file_is_now() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("token");
+    let endpoint = Endpoint::start(None, |_| Reply::Json(json!({"router": "shard2"}))).await;
+    let Chooser::Webhook(settings) = endpoint.chooser() else { panic!("a webhook") };
+    let with_token = Chooser::Webhook(Settings { token: Some(file.clone()), ..settings });
+    let api = platform(1, 2);
+    let running = start_choosing(&api, &with_token);
+    for (count, (wanted, held, strategy, part)) in [
+        ("one", Some("one\n"), "webhook", "webhook chose shard2"),
+        (
+            "two",
+            Some("one\n"),
+            "least-routes",
+            "answered 401 Unauthorized: it does not accept the token in webhook-token-file",
+        ),
+        ("two", Some("  two"), "webhook", "webhook chose shard2"),
+        ("two", Some("two three"), "least-routes", "webhook-token-file: it must hold one token"),
+        ("two", Some("\n"), "least-routes", "webhook-token-file: it must hold one token"),
+        ("two", None, "least-routes", "cannot be asked: webhook-token-file: No such file"),
+        ("two", Some("two"), "webhook", "webhook chose shard2"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        *endpoint.token.lock().expect("no holder panics") = Some(wanted.to_owned());
+        match held {
+            Some(text) => std::fs::write(&file, text).expect("written"),
+            None => std::fs::remove_file(&file).expect("removed"),
+        }
+        let name = format!("r{count}");
+        api.put("routes", route("ns", &name, &json!({})));
+        until(part, || scheduled(&api) == count + 1).await;
+        let (chose, _, summary) = told(&api, &name);
+        assert!(chose == strategy && summary.contains(part), "{chose}: {summary}");
+        assert!(!summary.contains(folder.path().to_str().expect("UTF-8")), "tenants read it: {summary}");
+    }
+    running.stop().await;
+    let api = platform(1, 2);
+    api.put("routes", route("ns", "app", &json!({})));
+    let running = start_choosing(&api, &endpoint.chooser());
+    until("it is placed", || scheduled(&api) == 1).await;
+    let summary = told(&api, "app").2;
+    assert!(summary.contains("it requires a token, which the setting webhook-token-file names"), "{summary}");
+    running.stop().await;
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ const PAGE_MAX: usize = 500;
 pub struct RouteFacts {
     router: Option<Box<str>>,
     dns: Option<Box<str>>,
+    alias: Option<Box<str>>,
     host: Option<Box<str>>,
     standing: Standing,
     /// The reason of the condition that decided the standing.
@@ -36,6 +37,7 @@ impl From<&Route> for RouteFacts {
         RouteFacts {
             router: short(status.router.as_deref()),
             dns: short(status.dns.as_deref()),
+            alias: short(status.canonical_name.as_deref()),
             host: short(route.spec.host.as_deref()),
             standing,
             reason: short(decided.map(|condition| condition.reason.as_str())),
@@ -146,7 +148,7 @@ fn is_wanted((key, facts): &Keyed, wanted: &Wanted, words: &[String]) -> bool {
     let is = |asked: &Option<String>, found: Option<&str>| asked.as_deref().is_none_or(|asked| Some(asked) == found);
     let has = |word: &String| {
         let texts = [key.namespace.as_deref(), Some(key.name.as_str()), facts.router.as_deref()];
-        let names = [facts.dns.as_deref(), facts.host.as_deref()];
+        let names = [facts.dns.as_deref(), facts.alias.as_deref(), facts.host.as_deref()];
         // `namespace/name` is one text for whoever pastes it.
         let whole = word.contains('/').then(|| key.to_string());
         let mut all = texts.into_iter().chain(names).flatten().chain(whole.as_deref());
@@ -163,6 +165,7 @@ fn item((key, facts): &Keyed) -> Value {
         "namespace": key.namespace,
         "name": key.name,
         "dns": facts.dns,
+        "alias": facts.alias,
         "host": facts.host,
         "router": facts.router,
         "standing": facts.standing,

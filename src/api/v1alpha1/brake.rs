@@ -48,7 +48,7 @@ pub struct BrakeSpec {
     pub cause: BrakeCause,
     /// The first of these by name, at most 20: a Router's name, or `<namespace>/<name>` of a RouteBinding.
     #[serde(default)]
-    #[schemars(length(max = 20), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = 20), inner(length(max = 317)), extend("x-kubernetes-list-type" = "atomic"))]
     pub names: Vec<String>,
     /// What an administrator says: `approve`, they may go; `reject`, they stay served, and the brake rings no alarm until
     /// the set of missing objects changes. It counts for the name servers that held when it was said, and for what they told
@@ -125,11 +125,11 @@ pub struct BrakeStatus {
     pub known: Option<u32>,
     /// The first of what is held now by name, at most 20, as the name server tells that wrote last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 20), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = 20), inner(length(max = 317)), extend("x-kubernetes-list-type" = "atomic"))]
     pub names: Vec<String>,
     /// What is true of the hold at the moment: `Held`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 

@@ -102,6 +102,7 @@ fn default_target_kind() -> String {
 #[serde(rename_all = "camelCase")]
 pub struct RoutePort {
     /// Port of the target: its number or its name.
+    #[schemars(extend("maxLength" = 63))]
     pub target_port: k8s_openapi::apimachinery::pkg::util::intstr::IntOrString,
 }
 
@@ -113,6 +114,7 @@ pub struct Tls {
     pub termination: Termination,
     /// Name of the Secret with the certificate; absent: the router's default certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
     pub secret_name: Option<String>,
 }
 
@@ -135,12 +137,15 @@ pub struct RouteStatus {
     pub phase: Phase,
     /// The final DNS name: `spec.host` where that is given, else the platform's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
     pub dns: Option<String>,
     /// The Router that serves the Route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
     pub router: Option<String>,
     /// The stable name to point a CNAME of your own at; it stays the same when the Route moves to another Router.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
     pub canonical_name: Option<String>,
     /// Every name by which the Route is reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -160,7 +165,7 @@ pub struct RouteStatus {
     /// What is true of the Route at the moment: `Scheduled`, `Admitted`, `HostProven`, `Published`, `Resolvable`, `MovePending`,
     /// `TrailBlocked`, `SelectorMismatch`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 
@@ -204,6 +209,7 @@ pub struct AssignedName {
     pub kind: NameKind,
     /// For a custom name: the record to create in its zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
     pub record: Option<String>,
 }
 

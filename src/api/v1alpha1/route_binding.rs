@@ -12,6 +12,9 @@ pub const FENCING_ANNOTATION: &str = "signpost.dev/fencing";
 /// The field that a refusal names when that number is not the Lease's.
 pub const FENCING_FIELD: &str = "metadata.annotations[signpost.dev/fencing]";
 
+/// The most octets of the sentence that explains a choice.
+pub const SUMMARY_OCTETS_MAX: usize = 4_096;
+
 /// A RouteBinding puts a Route on a Router. It has its Route's name. The scheduler creates it, and creating it sets the
 /// Route's phase, names and Router in the same transaction; nothing else can.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -41,13 +44,16 @@ pub struct RouteBindingSpec {
     pub route_uid: String,
     /// `metadata.resourceVersion` of the Route that was looked at. The binding is refused if the Route has changed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
     pub route_resource_version: Option<String>,
     /// Name of the Router.
     #[schemars(length(max = 253))]
     pub router: String,
     /// The Router's zone.
+    #[schemars(length(max = 253))]
     pub dns: String,
     /// The label claimed for the Route, unique on the platform: the first label of its system name and of its alias.
+    #[schemars(length(max = 63))]
     pub label: String,
     /// Every name assigned to the Route: its system name, its alias, its custom host.
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
@@ -91,6 +97,7 @@ pub struct TrailUse {
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
     /// One sentence for people.
+    #[schemars(length(max = SUMMARY_OCTETS_MAX))]
     pub summary: String,
     /// For a Route that was moved: when it was. One that was not has been on its Router since the binding was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,11 +108,11 @@ pub struct Explanation {
     pub eligible: u32,
     /// The Routers, the chosen one first, then by score, then those that were filtered out; at most 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
     pub routers: Vec<RouterVerdict>,
     /// If not all Routers are among `routers`: which of them all were filtered out, or not preferred, for which reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
     pub classes: Vec<VerdictClass>,
     /// If the names of these do not fit into `classes`: of which class each Router was that was looked at, to be found by its name,
     /// as `signpost explain --why-not` does; 0 are those of none, 1 those of the first of `classes`, and so on. The form is in
@@ -115,9 +122,11 @@ pub struct Explanation {
     pub class_map: Option<String>,
     /// How a tie between equal scores was broken, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
     pub tie_break: Option<String>,
     /// The newest resource version of any Router in the snapshot that was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
     pub snapshot: Option<String>,
 }
 
@@ -127,13 +136,14 @@ pub struct Explanation {
 pub struct VerdictClass {
     /// The reason in one word, such as `Cordoned`; `AboveSoftCapacity`: they could have taken the Route, and others were
     /// preferred.
+    #[schemars(length(max = 128))]
     pub reason: String,
     /// How many there are.
     pub count: u32,
     /// Their names, in order, as far as there is room; none, if there is not, and `classMap` tells of them. `shard10..shard19` are
     /// all Routers from the one to the other by the octets of their names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = 1024), inner(length(max = 512)), extend("x-kubernetes-list-type" = "atomic"))]
     pub routers: Vec<String>,
     /// How many of them are not among `routers`, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -145,14 +155,17 @@ pub struct VerdictClass {
 #[serde(rename_all = "camelCase")]
 pub struct RouterVerdict {
     /// Name of the Router.
+    #[schemars(length(max = 253))]
     pub name: String,
     /// Whether it could have taken the Route.
     pub eligible: bool,
     /// If not: the reason in one word, such as `Cordoned`, `RouteSelectorMismatch`, `CapacityReached`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
     pub reason: Option<String>,
     /// The reason in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
     pub message: Option<String>,
     /// The strategy's score; higher is better.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// Condition of a Router: it can take and serve routes.
 pub const READY: &str = "Ready";
+/// The reason of conditions where no address of a Router is active: its names lead nowhere, which is an outage.
+pub const NO_ACTIVE_ADDRESS: &str = "NoActiveAddress";
 /// Condition of a Router: all of its spec is used; if not, the message says what its zone is served without.
 pub const ACCEPTED: &str = "Accepted";
 /// Condition of a Router with a health check: all its active addresses are healthy.
@@ -75,7 +77,7 @@ pub struct RouterSpec {
     pub state: RouterState,
     /// Further records of the shard's zone in zone-file syntax, relative to `dns`, such as `@ CAA 0 issue "ca.example"`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = 256), inner(length(max = 8192)), extend("x-kubernetes-list-type" = "atomic"))]
     pub records: Vec<String>,
     /// How the addresses are probed. Those that are found unhealthy are not answered, as long as enough others are healthy.
     /// Absent: none is probed, and all active ones are answered.
@@ -259,7 +261,7 @@ pub struct RouterStatus {
     pub observed_generation: Option<i64>,
     /// What is true of the Router at the moment: `Ready`, `Accepted`, `AddressesHealthy`, `ZonePublished`, `Drained`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// How many routes are bound to the shard.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -48,7 +48,7 @@ pub struct ZonePlatform {
     pub name_servers: Vec<ZoneNameServer>,
     /// Where name servers are asked whether names are live, as `ADDRESS:PORT`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = 256), inner(length(max = 64)), extend("x-kubernetes-list-type" = "atomic"))]
     pub asked: Vec<String>,
     /// What chooses Routers: the name of a strategy, or `webhook`.
     #[schemars(length(max = 63))]
@@ -67,6 +67,10 @@ pub struct ZonePlatform {
     /// How many labels may be in quarantine for a namespace that is to get new ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name_quarantine_max: Option<u32>,
+    /// The labels that no Route gets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1000), inner(length(max = 63)), extend("x-kubernetes-list-type" = "atomic"))]
+    pub reserved_labels: Option<Vec<String>>,
 }
 
 /// A name server.
@@ -78,7 +82,7 @@ pub struct ZoneNameServer {
     pub name: String,
     /// Its addresses; none if its name is outside the domain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = 256), inner(length(max = 45)), extend("x-kubernetes-list-type" = "atomic"))]
     pub addresses: Vec<String>,
 }
 

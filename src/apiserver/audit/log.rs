@@ -1,8 +1,12 @@
 //! The file of the audit log: a thread that writes lines, turns the file over when it is full, and opens it anew when told.
 //!
 //! ```text
-//!   requests ── bounded queue ──▶ writer ──▶ audit.log ──▶ audit.log.1 ──▶ audit.log.2 … gone
+//!   requests ── bounded queue ──▶ writer ──▶ audit.log ──▶ audit.log.1 ──▶ audit.log.2 ──▶ audit.log.3
+//!                                                                           equal shares of users
 //! ```
+//!
+//! What falls out of the last but one file is put into the last one, where each user has an equal share (`share`). A thread of its
+//! own does that; one that was interrupted is done at the next start.
 //!
 //! Nobody waits for the writer: a line that finds the queue full is lost, counted, and complained of. Lines are handed to
 //! the system within some milliseconds, and are not synced: a power cut can take the last ones.
@@ -15,6 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
+use super::share;
+
 /// How many lines may wait: at 10,000 writes a second, most of a second of a disk that stands still.
 const QUEUE_LINES_MAX: usize = 8_192;
 /// How many octets may wait.
@@ -23,6 +29,8 @@ const QUEUE_OCTETS_MAX: usize = 16 << 20;
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 /// How long the first line waits for others after a silence. Each time the writer wakes costs as much as formatting ten lines.
 const GATHER: Duration = Duration::from_millis(2);
+/// The end of the name of a file that leaves the log.
+const LEAVING: &str = "leaving";
 /// How often the writer looks whether it was told to open the file anew.
 const WAKE_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -157,6 +165,7 @@ fn run(mut files: Files, receiver: &Receiver<Vec<u8>>, shared: &Shared) {
     let flushed = files.flush();
     complaints.settle(&files.path, flushed, unflushed, shared);
     complaints.tell(&files.path, shared);
+    files.finish();
 }
 
 /// Says what goes wrong, now and then.
@@ -206,13 +215,26 @@ struct Files {
     bounds: Bounds,
     file: BufWriter<File>,
     octets: u64,
+    /// Puts what leaves the log into its last file.
+    archiving: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Files {
     fn open(path: &Path, bounds: Bounds) -> io::Result<Files> {
-        let file = open(path)?;
-        let octets = file.metadata()?.len();
-        Ok(Files { path: path.to_owned(), bounds, file: BufWriter::with_capacity(1 << 16, file), octets })
+        let file = BufWriter::with_capacity(1 << 16, open(path)?);
+        let octets = file.get_ref().metadata()?.len();
+        let mut files = Files { path: path.to_owned(), bounds, file, octets, archiving: None };
+        if files.beside(LEAVING).exists() {
+            files.archive()?;
+        }
+        Ok(files)
+    }
+
+    /// The path of a further file.
+    fn beside(&self, end: impl std::fmt::Display) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".{end}"));
+        PathBuf::from(name)
     }
 
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
@@ -229,26 +251,51 @@ impl Files {
         self.file.flush()
     }
 
-    /// `audit.log.2` becomes `audit.log.3`, and so on; the one over the bound goes.
+    /// `audit.log.1` becomes `audit.log.2`, and so on; the last but one goes into the last.
     fn turn_over(&mut self) -> io::Result<()> {
         self.flush()?;
-        let numbered = |number: usize| {
-            let mut name = self.path.clone().into_os_string();
-            name.push(format!(".{number}"));
-            PathBuf::from(name)
-        };
-        let kept = self.bounds.files.saturating_sub(1);
-        for number in (0..kept).rev() {
-            let from = if number == 0 { self.path.clone() } else { numbered(number) };
-            match std::fs::rename(from, numbered(number + 1)) {
+        self.finish();
+        let last = self.bounds.files.saturating_sub(1);
+        if last == 0 {
+            share::keep(&[&self.path], &self.path, self.bounds.octets / 2)?;
+            return self.reopen();
+        }
+        for number in (0..last).rev() {
+            let from = if number == 0 { self.path.clone() } else { self.beside(number) };
+            let to = if number + 1 == last { self.beside(LEAVING) } else { self.beside(number + 1) };
+            match std::fs::rename(from, to) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
         }
-        if kept == 0 {
-            std::fs::remove_file(&self.path)?;
+        if self.beside(LEAVING).exists() {
+            self.archive()?;
         }
         self.reopen()
+    }
+
+    /// Begins to put what leaves the log into its last file.
+    fn archive(&mut self) -> io::Result<()> {
+        let (leaving, last) = (self.beside(LEAVING), self.beside(self.bounds.files.saturating_sub(1).max(1)));
+        let octets = self.bounds.octets;
+        let archive = move || {
+            let kept = share::keep(&[&last, &leaving], &last, octets).and_then(|()| std::fs::remove_file(&leaving));
+            if let Err(error) = kept {
+                tracing::error!(%error, "older audit events are lost: {} cannot be rewritten", last.display());
+                // The newer ones in their place: the log has its bound on a full disk, too.
+                let _ = std::fs::rename(&leaving, &last);
+            }
+        };
+        self.archiving = Some(std::thread::Builder::new().name("audit archive".into()).spawn(archive)?);
+        Ok(())
+    }
+
+    /// Waits until that is done.
+    fn finish(&mut self) {
+        if let Some(archiving) = self.archiving.take() {
+            // A panic was told by the panic's own message.
+            let _ = archiving.join();
+        }
     }
 
     fn reopen(&mut self) -> io::Result<()> {
@@ -262,7 +309,8 @@ impl Files {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
+/// Opens a file of the log for writing, made with mode 0600 if it is not there.
+pub(super) fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true);
     #[cfg(unix)]
@@ -299,6 +347,39 @@ mod tests {
             use std::os::unix::fs::PermissionsExt;
             let mode = std::fs::metadata(&path).expect("is there").permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn one_user_pushes_nobody_out() {
+        for files in 1..=4 {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("audit.log");
+            let line = |user: &str, number: usize| {
+                format!("{{\"user\":{{\"username\":\"{user}\"}},\"n\":{number}}}\n").into_bytes()
+            };
+            let bounds = Bounds { octets: 8_000, files };
+            // A start in between: what an interrupted one left is put into its place.
+            for start in 0..3 {
+                let log = Log::open(&path, bounds).expect("opens");
+                (0..10).for_each(|number| log.write(line("quiet", start * 10 + number)));
+                for number in 0..3_000 {
+                    log.write(line("loud", number));
+                }
+                drop(log);
+                std::fs::write(folder.path().join("audit.log.leaving"), line("leaving", start)).expect("writes");
+            }
+            drop(Log::open(&path, bounds).expect("opens"));
+            let mut all = String::new();
+            for entry in std::fs::read_dir(folder.path()).expect("is there") {
+                let text = std::fs::read_to_string(entry.expect("is there").path()).expect("reads");
+                assert!(text.len() <= 8_000, "{files} files: {}", text.len());
+                all += &text;
+            }
+            let of = |user: &str| all.lines().filter(|line| line.contains(user)).count();
+            assert_eq!(of("quiet"), 30, "{files} files");
+            assert!(files == 1 || of("leaving") == 3, "{files} files");
+            assert!(all.contains("\"loud\"},\"n\":2999}"), "the newest is there");
         }
     }
 

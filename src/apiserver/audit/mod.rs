@@ -3,12 +3,14 @@
 //! One event for each request that counts ([`Policy`]), at the level `Metadata` and the stage `ResponseComplete`: never a
 //! body, never a header but the user agent, so never a secret. An event is made when the answer is known and handed to the
 //! writer of the file ([`log`]) through a bounded queue: no request waits for the disk, and what finds the queue full is
-//! counted and complained of. Nobody can push older events out by requests that change nothing: of these a few per second and
-//! user are written, and the rest is counted (`limit`). All senders without credentials share one such limit.
+//! counted and complained of. Of requests that change nothing a few per second and user are written, and the rest is counted
+//! (`limit`). All senders without credentials share one such limit. Changes are always written; where the log is full, users have
+//! equal shares of its oldest part (`share`). So nobody can push the events of others out.
 
 mod limit;
 pub mod log;
 pub mod metrics;
+mod share;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::write::{Lost, Writer, Written, metadata_of, name_of};
+use super::write::{Lost, Part, Writer, Written, metadata_of, name_of};
 use super::{Call, body};
 use crate::api::v1alpha1::GROUP;
 use crate::apiserver::audit::Made;
@@ -126,11 +126,12 @@ async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Resu
             return Err(exists());
         }
         let side = side?;
+        let admitted = writer.admit(new, None, Part::Main)?;
         if writer.options.dry_run {
-            let object = Arc::new(writer.shown(&name, &new, 0)?.unwritten());
+            let object = Arc::new(writer.shown_admitted(&admitted, 0)?.unwritten());
             return Ok(Written { status: StatusCode::CREATED, object, warnings: Vec::new() });
         }
-        match writer.commit_create(new, side, namespace).await {
+        match writer.commit_create(admitted, side, namespace).await {
             Ok(object) => return Ok(Written { status: StatusCode::CREATED, object, warnings: Vec::new() }),
             Err(Lost::Race { main: Some(_) }) => return Err(exists()),
             Err(Lost::Race { main: None }) => {}

@@ -189,7 +189,7 @@ pub(crate) async fn delete_object(writer: &Writer<'_>, name: &str, deletion: &De
             }
             Some(new) => {
                 let side = side.into_iter().filter_map(SideWrite::expectation).collect();
-                writer.commit_update(&live, new, side).await.map(Deleted::Held)
+                writer.commit_update(&live, writer.admit_marked(new), side).await.map(Deleted::Held)
             }
         };
         match outcome {

@@ -1,5 +1,6 @@
-//! What is done to objects, a file a verb. [`mod@write`] holds what all writes share.
+//! What is done to objects, a file a verb. [`mod@write`] holds what all writes share, and [`admit`] what limits them.
 
+pub(crate) mod admit;
 pub mod body;
 pub mod create;
 pub mod delete;

@@ -152,9 +152,10 @@ async fn apply_change(
         Change::None => Ok(writer.shown(name, &live.tree, live.revision)?),
         Change::Put(new) => {
             let side = writer.before_commit(Operation::Update { old: &live.tree, new: &new }).await?;
+            let admitted = writer.admit(new, Some(live), part)?;
             match dry_run {
-                true => Ok(writer.shown(name, &new, live.revision)?),
-                false => writer.commit_update(live, new, side).await,
+                true => Ok(Arc::new(writer.shown_admitted(&admitted, live.revision)?)),
+                false => writer.commit_update(live, admitted, side).await,
             }
         }
         Change::Delete(last) => {

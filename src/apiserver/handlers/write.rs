@@ -13,11 +13,13 @@ use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::admit::Admitted;
 use crate::api::identity::Identity;
 use crate::api::names::LabelRules;
 use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::negotiate::Format;
 use crate::apiserver::object::Object;
+use crate::apiserver::registry::field;
 use crate::apiserver::registry::turnstile::{self, Turnstile};
 use crate::apiserver::registry::{self, Context, Effect, Kind, Operation, Reader, SideWrite, bounds, metadata};
 use crate::apiserver::request::{FieldValidation, Resource, WriteOptions, is_built_in, is_namespace, object_key};
@@ -49,6 +51,14 @@ pub(crate) struct Live {
     pub(crate) tree: Value,
     /// The revision that wrote it.
     pub(crate) revision: u64,
+    /// The size of its JSON, as stored.
+    pub(crate) bytes: usize,
+}
+
+impl Live {
+    fn new(kind: &Kind, object: &Object) -> Live {
+        Live { revision: object.revision, bytes: object.stored_len(), tree: respond::as_tree(kind, object) }
+    }
 }
 
 /// How a write ended.
@@ -184,12 +194,12 @@ impl<'a> Writer<'a> {
         let key = object_key(self.namespace, name);
         let cached = if fresh { None } else { self.server.cache.shelf(self.kind).get(&key) };
         if let Some(object) = cached {
-            return Ok(Some(Live { revision: object.revision, tree: respond::as_tree(self.kind, &object) }));
+            return Ok(Some(Live::new(self.kind, &object)));
         }
         let (_, found) = self.server.store.get(&self.store_key(name)).await?;
         let Some(found) = found else { return Ok(None) };
         let object = self.object(&key, &found.value, found.modified.0)?;
-        Ok(Some(Live { revision: object.revision, tree: respond::as_tree(self.kind, &object) }))
+        Ok(Some(Live::new(self.kind, &object)))
     }
 
     pub(crate) fn object(&self, key: &str, value: &[u8], revision: u64) -> Result<Object, ApiError> {
@@ -197,13 +207,18 @@ impl<'a> Writer<'a> {
             .map_err(|error| ApiError::internal(error.to_string()))
     }
 
-    /// An object that is not committed: a dry run's, or one that did not change.
+    /// An object that is not committed, of a dry run.
+    pub(crate) fn shown_admitted(&self, admitted: &Admitted, revision: u64) -> Result<Object, ApiError> {
+        self.object(&object_key(self.namespace, &admitted.name), &admitted.value, revision)
+    }
+
+    /// An object that did not change, or whose deletion is shown.
     pub(crate) fn shown(&self, name: &str, tree: &Value, revision: u64) -> Result<Arc<Object>, ApiError> {
         let stored = self.to_stored(tree.clone());
         self.object(&object_key(self.namespace, name), &object::encode(&stored), revision).map(Arc::new)
     }
 
-    fn to_stored(&self, tree: Value) -> Value {
+    pub(super) fn to_stored(&self, tree: Value) -> Value {
         match self.kind.view {
             None => tree,
             Some(view) => (view.to_stored)(tree),
@@ -303,7 +318,7 @@ impl<'a> Writer<'a> {
             apply::track_update(self.kind, Some(old), &mut new, &self.options.manager, subresource, self.now);
         }
         schema::apply_defaults(&self.kind.schema, &mut new);
-        causes.extend(schema::validate(&self.kind.schema, &new));
+        causes.extend(self.schema_faults(old, &new));
         match part {
             Part::Main => {
                 causes.extend(metadata::validate(self.kind, Some(old), &new));
@@ -321,6 +336,18 @@ impl<'a> Writer<'a> {
             () if same(old, &new) => Change::None,
             () => Change::Put(new),
         })
+    }
+
+    /// The faults of a changed object against its schema. What an earlier version stored beyond a maximum may stay.
+    fn schema_faults(&self, old: &Value, new: &Value) -> Vec<Cause> {
+        let mut causes = schema::validate(&self.kind.schema, new);
+        let exceeds = |cause: &Cause| matches!(cause.reason, field::TOO_LONG | field::TOO_MANY);
+        if causes.iter().any(exceeds) {
+            let known = schema::validate(&self.kind.schema, old);
+            let is_known = |cause: &Cause| known.iter().any(|known| exceeds(known) && known.field == cause.field);
+            causes.retain(|cause| !exceeds(cause) || !is_known(cause));
+        }
+        causes
     }
 
     fn prepare_main(&self, old: &Value, mut new: Value) -> Result<(Value, Vec<Cause>), ApiError> {
@@ -371,23 +398,23 @@ impl<'a> Writer<'a> {
     /// Commits a new object.
     pub(crate) async fn commit_create(
         &self,
-        tree: Value,
+        admitted: Admitted,
         side: Vec<SideWrite>,
         namespace: Option<(Key, Revision)>,
     ) -> Result<Arc<Object>, Lost> {
         let expect = namespace.map(|(key, at)| (key, Expect::At(at)));
-        self.commit(name_of(&tree).to_owned(), Expect::Absent, Some(tree), side, expect).await
+        self.commit(admitted.name.clone(), Expect::Absent, Some(admitted), side, expect).await
     }
 
     /// Commits a changed object over `live`.
     pub(crate) async fn commit_update(
         &self,
         live: &Live,
-        tree: Value,
+        admitted: Admitted,
         side: Vec<SideWrite>,
     ) -> Result<Arc<Object>, Lost> {
         let expect = Expect::At(Revision(live.revision));
-        self.commit(name_of(&tree).to_owned(), expect, Some(tree), side, None).await
+        self.commit(admitted.name.clone(), expect, Some(admitted), side, None).await
     }
 
     /// Commits a deletion.
@@ -400,12 +427,15 @@ impl<'a> Writer<'a> {
         &self,
         name: String,
         expect: Expect,
-        tree: Option<Value>,
+        admitted: Option<Admitted>,
         side: Vec<SideWrite>,
         also: Option<(Key, Expect)>,
     ) -> Result<Arc<Object>, Lost> {
         let key = self.store_key(&name);
-        let encoded = tree.map(|tree| engine::value(object::encode(&self.to_stored(tree))));
+        let (encoded, reservation) = match admitted {
+            Some(Admitted { value, reservation, .. }) => (Some(value), reservation),
+            None => (None, None),
+        };
         let mut txn = Txn { expect: vec![(key.clone(), expect)], writes: Vec::new() };
         txn.expect.extend(also);
         txn.writes.push(match &encoded {
@@ -415,7 +445,24 @@ impl<'a> Writer<'a> {
         for write in side {
             add_side_write(&mut txn, write)?;
         }
-        let revision = match self.server.store.commit(txn).await {
+        let committed = match reservation {
+            None => self.server.store.commit(txn).await,
+            Some(reservation) => {
+                // A client that goes away ends the request, but not the commit, which the reservation must outlast.
+                let server = self.server.clone();
+                let committing = async move {
+                    let committed = server.store.commit(txn).await;
+                    if let Ok(Outcome::Committed(revision)) = &committed {
+                        server.cache.reaches(revision.0, SHOWN_WAIT).await;
+                    }
+                    drop(reservation);
+                    committed
+                };
+                let committing = tokio::spawn(committing).await;
+                committing.map_err(|_| ApiError::internal("the commit met a fault of the server's own"))?
+            }
+        };
+        let revision = match committed {
             Ok(Outcome::Committed(revision)) => revision.0,
             Ok(Outcome::Refused { at, found }) => {
                 // Whoever tries again reads the cache, which must show why this was refused.
@@ -423,7 +470,9 @@ impl<'a> Writer<'a> {
                 return Err(Lost::Race { main: found.into_iter().next().flatten() });
             }
             Err(Error::OutcomeUnknown) => {
-                let (_, found) = self.server.store.get(&key).await.map_err(ApiError::from)?;
+                // A store that cannot be read leaves it as unknown as before.
+                let (_, found) =
+                    self.server.store.get(&key).await.map_err(|_| ApiError::from(Error::OutcomeUnknown))?;
                 match (found, &encoded) {
                     (Some(found), Some(value)) if found.value == *value => found.modified.0,
                     _ => return Err(Lost::Failed(Error::OutcomeUnknown.into())),

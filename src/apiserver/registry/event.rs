@@ -17,6 +17,8 @@ use crate::apiserver::skim::Json;
 
 /// How long an event lives after its last write, as in Kubernetes.
 const TIME_TO_LIVE: Duration = Duration::from_secs(60 * 60);
+/// The longest message of an event without an `eventTime`. Kubernetes bounds it by the size of the object alone.
+const MESSAGE_CHARACTERS_MAX: u64 = 8_192;
 /// Longest note of an event in the new representation, in octets, as in Kubernetes.
 const NOTE_OCTETS_MAX: usize = 1024;
 /// Longest action, reason and reporting instance of an event with an `eventTime`, in octets, as in Kubernetes.
@@ -37,6 +39,7 @@ const NEW_API: &str = "events.k8s.io/v1";
 /// The stored representation, core `v1`.
 pub(super) fn core_kind() -> Kind {
     let mut schema = metadata::of_built_in::<k8s_openapi::api::core::v1::Event>();
+    schema["properties"]["message"]["maxLength"] = json!(MESSAGE_CHARACTERS_MAX);
     atomic(&mut schema, &["involvedObject", "related"]);
     Kind {
         group: "",
@@ -64,6 +67,7 @@ pub(super) fn core_kind() -> Kind {
 /// The view `events.k8s.io/v1`.
 pub(super) fn new_kind() -> Kind {
     let mut schema = metadata::of_built_in::<k8s_openapi::api::events::v1::Event>();
+    schema["properties"]["note"]["maxLength"] = json!(MESSAGE_CHARACTERS_MAX);
     atomic(&mut schema, &["regarding", "related"]);
     Kind {
         group: "events.k8s.io",

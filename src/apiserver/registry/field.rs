@@ -22,6 +22,11 @@ pub fn invalid(path: &str, value: &Value, what: &str) -> Cause {
 /// The reason of [`type_invalid`].
 pub const TYPE_INVALID: &str = "FieldValueTypeInvalid";
 
+/// The reason of [`too_long`].
+pub const TOO_LONG: &str = "FieldValueTooLong";
+/// The reason of [`too_many`].
+pub const TOO_MANY: &str = "FieldValueTooMany";
+
 /// A value of the wrong JSON type.
 pub fn type_invalid(path: &str, value: &Value, expected: &str) -> Cause {
     let found = match value {
@@ -72,7 +77,7 @@ pub fn not_found(path: &str, value: &Value) -> Cause {
 /// Text over its length in octets.
 pub fn too_long(path: &str, octets_max: u64) -> Cause {
     Cause {
-        reason: "FieldValueTooLong",
+        reason: TOO_LONG,
         field: path.to_owned(),
         message: format!("Too long: may not be more than {octets_max} bytes"),
     }
@@ -81,7 +86,7 @@ pub fn too_long(path: &str, octets_max: u64) -> Cause {
 /// A list or map with too many items.
 pub fn too_many(path: &str, found: usize, items_max: u64) -> Cause {
     Cause {
-        reason: "FieldValueTooMany",
+        reason: TOO_MANY,
         field: path.to_owned(),
         message: format!("Too many: {found}: must have at most {items_max} items"),
     }

@@ -15,6 +15,8 @@ use crate::apiserver::schema::structural;
 const ANNOTATIONS_OCTETS_MAX: usize = 256 * 1024;
 /// The longest text in an owner reference, in octets: a DNS subdomain is the longest name there is.
 const OWNER_TEXT_OCTETS_MAX: usize = 253;
+/// The longest base of generated names, in octets: that of a name.
+const GENERATE_NAME_OCTETS_MAX: usize = 253;
 
 /// The schema of `metadata`, with a description for each field.
 pub fn schema() -> Value {
@@ -36,15 +38,18 @@ pub(super) fn of_type<T: schemars::JsonSchema>() -> Value {
 
 /// The schema of a whole object of a built-in kind: that of its Rust type, the metadata being that of all kinds.
 pub(super) fn of_built_in<T: schemars::JsonSchema>() -> Value {
-    complete(of_type::<T>())
+    let mut schema = of_type::<T>();
+    if let Some(properties) = schema["properties"].as_object_mut() {
+        properties.iter_mut().filter(|(name, _)| *name != "metadata").for_each(|(_, field)| structural::bound(field));
+    }
+    complete(schema)
 }
 
 /// A kind's schema with `apiVersion`, `kind` and `metadata`.
 pub(super) fn complete(mut schema: Value) -> Value {
-    schema["properties"]["apiVersion"] = json!({"type": "string", "description":
+    schema["properties"]["apiVersion"] = json!({"type": "string", "maxLength": 317, "description":
         "Version of this representation of the object, such as `signpost.dev/v1alpha1`: API group and version."});
-    schema["properties"]["kind"] =
-        json!({"type": "string", "description": "The kind of the object, in CamelCase, such as `Route`."});
+    schema["properties"]["kind"] = json!({"type": "string", "maxLength": 63, "description": "The kind of the object, in CamelCase, such as `Route`."});
     schema["properties"]["metadata"] = self::schema();
     if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
         required.retain(|name| name != "metadata");
@@ -58,6 +63,9 @@ pub(super) fn complete(mut schema: Value) -> Value {
 pub fn validate(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
     let metadata = &new["metadata"];
     let mut causes = Vec::new();
+    if metadata["generateName"].as_str().is_some_and(|base| base.len() > GENERATE_NAME_OCTETS_MAX) {
+        causes.push(field::too_long("metadata.generateName", GENERATE_NAME_OCTETS_MAX as u64));
+    }
     match metadata["name"].as_str() {
         None | Some("") => causes.push(field::required("metadata.name", "name or generateName is required")),
         // Names of stored objects stay what they are.

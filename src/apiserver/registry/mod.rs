@@ -360,13 +360,26 @@ pub trait Rules: Send + Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apiserver::schema::structural::without_description;
+    use crate::apiserver::schema::structural::{without_bound, without_description};
 
     #[test]
     fn every_field_of_every_kind_has_a_description() {
         for kind in kinds() {
             let mut found = Vec::new();
             without_description(kind.schema.document(), "", &mut found);
+            assert_eq!(found, Vec::<String>::new(), "{} {}", kind.group, kind.kind);
+        }
+    }
+
+    /// The lists, maps and texts of the metadata are bounded by [`bounds`] and [`metadata`], and its field sets by the size of
+    /// the object, since an object that was stored with more must stay writable.
+    #[test]
+    fn every_text_list_and_map_of_every_kind_is_bounded() {
+        for kind in kinds() {
+            let mut found = Vec::new();
+            let mut schema = kind.schema.document().clone();
+            schema["properties"].as_object_mut().expect("fields").remove("metadata");
+            without_bound(&schema, "", &mut found);
             assert_eq!(found, Vec::<String>::new(), "{} {}", kind.group, kind.kind);
         }
     }

@@ -226,7 +226,7 @@ async fn guard_overlap(now: Timestamp, claim: &Value, reader: &dyn Reader) -> Re
         let name = names::host_claim_name(&wildcard);
         match reader.get(KIND, None, &name).await? {
             Some(found) if is_of_another(&found) => {
-                return Err(refused(format!("{host} is below {wildcard}, which another namespace holds")));
+                return Err(refused(format!("{host} is below a wildcard that another namespace holds")));
             }
             Some(found) => writes.push(SideWrite::keep(KIND, &found)),
             None => writes.push(SideWrite { kind: KIND, namespace: None, name, expect: None, effect: Effect::Keep }),

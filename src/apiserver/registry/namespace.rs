@@ -7,6 +7,7 @@ use super::columns::{self, BUILT_IN_AGE, Column, Columns};
 use super::selectable::Selectable;
 use super::{Context, Kind, Operation, Reader, Rules, SideWrite, field, metadata};
 use crate::apiserver::error::{ApiError, Cause};
+use crate::apiserver::limits;
 use crate::apiserver::schema::Schema;
 
 /// Namespaces that are always there.
@@ -64,6 +65,16 @@ impl Rules for Namespaces {
         if let Some(spec) = old.get("spec") {
             new["spec"] = spec.clone();
         }
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
+        limits::annotation_faults(object)
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        // What was stored before the annotations had a meaning stays what it is.
+        let known = limits::annotation_faults(old);
+        limits::annotation_faults(new).into_iter().filter(|fault| !known.contains(fault)).collect()
     }
 
     fn validate_status_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {

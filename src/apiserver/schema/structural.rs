@@ -70,11 +70,21 @@ fn shared_types(object: &mut Map<String, Value>) {
         // LabelSelector: one value, since half a selector selects something else. Every route is matched against every
         // selector, and a cluster must know what a rule over it can cost: so there are bounds, far above what people write.
         set(properties, "matchLabels", json!({"maxProperties": 64}));
+        if let Some(Value::Object(value)) =
+            properties.get_mut("matchLabels").and_then(|labels| labels.get_mut("additionalProperties"))
+        {
+            value.insert("maxLength".to_owned(), json!(63));
+        }
         set(properties, "matchExpressions", json!({"x-kubernetes-list-type": "atomic", "maxItems": 64}));
         if let Some(Value::Object(requirement)) =
             properties.get_mut("matchExpressions").and_then(|list| list.get_mut("items")?.get_mut("properties"))
         {
+            set(requirement, "key", json!({"maxLength": 317}));
+            set(requirement, "operator", json!({"maxLength": 63}));
             set(requirement, "values", json!({"x-kubernetes-list-type": "atomic", "maxItems": 64}));
+            if let Some(Value::Object(value)) = requirement.get_mut("values").and_then(|list| list.get_mut("items")) {
+                value.insert("maxLength".to_owned(), json!(63));
+            }
         }
         object.insert("x-kubernetes-map-type".to_owned(), json!("atomic"));
     } else if has(properties, &["lastTransitionTime", "reason", "message", "status", "type"]) {
@@ -98,6 +108,50 @@ fn shared_types(object: &mut Map<String, Value>) {
         {
             set(entry, "fieldsV1", json!({"x-kubernetes-preserve-unknown-fields": true}));
         }
+    }
+}
+
+/// Bounds what a schema leaves unbounded: the texts, lists and maps of the built-in kinds, which Kubernetes bounds by the size of
+/// the object alone. Real ones are far below.
+pub fn bound(schema: &mut Value) {
+    let Value::Object(object) = schema else { return };
+    if let Some((key, maximum)) = unbounded_here(object) {
+        object.insert(key.to_owned(), json!(maximum));
+    }
+    if let Some(Value::Object(properties)) = object.get_mut("properties") {
+        properties.values_mut().for_each(bound);
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(inner) = object.get_mut(key) {
+            bound(inner);
+        }
+    }
+}
+
+/// The attribute that bounds a schema and that it lacks, with the bound of built-in kinds.
+fn unbounded_here(schema: &Map<String, Value>) -> Option<(&'static str, u64)> {
+    let lacks = |key: &str| !schema.contains_key(key);
+    let is_time = || schema.get("format").is_some_and(|format| format == "date-time");
+    let is_mixed = schema.contains_key("x-kubernetes-int-or-string");
+    match schema.get("type").and_then(Value::as_str) {
+        Some("string") if lacks("maxLength") && lacks("enum") && !is_time() => Some(("maxLength", 1_024)),
+        None if is_mixed && lacks("maxLength") => Some(("maxLength", 1_024)),
+        Some("array") if lacks("maxItems") => Some(("maxItems", 64)),
+        Some("object") if !lacks("additionalProperties") && lacks("maxProperties") => Some(("maxProperties", 64)),
+        _ => None,
+    }
+}
+
+/// The paths of what a schema leaves unbounded, for a test.
+#[cfg(test)]
+pub(in crate::apiserver) fn without_bound(schema: &Value, path: &str, found: &mut Vec<String>) {
+    let Value::Object(object) = schema else { return };
+    found.extend(unbounded_here(object).map(|(key, _)| format!("{path}: {key}")));
+    for (name, property) in object.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        without_bound(property, &format!("{path}.{name}"), found);
+    }
+    for key in ["items", "additionalProperties"] {
+        without_bound(&schema[key], &format!("{path}[]"), found);
     }
 }
 
@@ -139,7 +193,7 @@ mod tests {
         let expected = json!({"type": "object", "description": "One line.\n\nTwo.", "properties": {
             "weight": {"type": "integer", "format": "int64", "minimum": 0, "maximum": 4294967295_u32},
             "selector": {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {
-                "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 64},
+                "matchLabels": {"type": "object", "additionalProperties": {"type": "string", "maxLength": 63}, "maxProperties": 64},
                 "matchExpressions": {"type": "array", "x-kubernetes-list-type": "atomic", "maxItems": 64, "items": {
                     "type": "object", "properties": {
                         "values": {"type": "array", "x-kubernetes-list-type": "atomic", "maxItems": 64}}}}}}

@@ -31,8 +31,10 @@ fn walk(schema: &Node, value: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) 
         return;
     }
     if schema.int_or_string {
-        if !(value.is_i64() || value.is_u64() || value.is_string()) {
-            causes.push(field::type_invalid(&path.to_string(), value, "integer,string"));
+        match value {
+            Value::String(text) => string(schema, value, text, path, causes),
+            Value::Number(number) if !number.is_f64() => {}
+            _ => causes.push(field::type_invalid(&path.to_string(), value, "integer,string")),
         }
         return;
     }

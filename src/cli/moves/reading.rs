@@ -56,6 +56,9 @@ impl Platform {
         if let Some(most) = known.quarantined_max {
             forecast = forecast.with_quarantined_max(most);
         }
+        if let Some(reserved) = &known.reserved_labels {
+            forecast = forecast.with_reserved_labels(reserved.clone());
+        }
         let mut records = BTreeMap::new();
         let mut bound = BTreeMap::new();
         let client = &access.client;

@@ -39,8 +39,8 @@ pub(super) fn command() -> Command {
     Command::new("status")
         .about("Says in one screen how the platform stands: API, leader, processes, zones, queries, and what is wrong")
         .after_help(
-            "Give --admin once for each process. Exit codes: 0 the API and all processes answer and are ready (there \
-             may be warnings), 1 one does not, 2 called wrongly.",
+            "Give --admin once for each process. Exit codes: 0 the API and all processes answer and are ready, and every shard \
+             has an active address (there may be warnings), 1 one does not, or there is an outage, 2 called wrongly.",
         )
         .args(scrape::arguments())
         .arg(interval)

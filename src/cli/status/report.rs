@@ -51,7 +51,7 @@ pub(super) struct Objects {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
-    /// Whether the API and all processes answer, and the processes are ready.
+    /// Whether the API and all processes answer, the processes are ready, and there is no outage.
     pub(super) healthy: bool,
     api: Api,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,6 +69,9 @@ pub(super) struct Report {
     /// What the user may not read, so that nothing is said of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_read: Vec<&'static str>,
+    /// What leads nowhere, whomever one asks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    outages: Vec<String>,
     warnings: Vec<String>,
 }
 
@@ -245,12 +248,14 @@ impl Report {
             routes: None,
             ledger_zones: None,
             not_read: Vec::new(),
+            outages: Vec::new(),
             warnings: Vec::new(),
         };
         match platform {
             Ok(platform) => report.take(platform, &mut warnings, now),
             Err(error) => warnings.push(error),
         }
+        report.healthy &= report.outages.is_empty();
         report.processes.iter().for_each(|process| process.warn(&mut warnings));
         report.warnings = warnings;
         report
@@ -301,7 +306,10 @@ impl Report {
                 };
                 *counts.states.entry(state).or_default() += 1;
             }
-            let not_ready: Vec<&routers::Row> = rows.iter().filter(|row| row.ready == Some(false)).collect();
+            let dead = warnings::dead_routers(&routers, routes.as_deref());
+            self.outages.extend(dead.values().cloned());
+            let is_left = |row: &&routers::Row| row.ready == Some(false) && !dead.contains_key(&row.name);
+            let not_ready: Vec<&routers::Row> = rows.iter().filter(is_left).collect();
             for row in not_ready.iter().take(NAMED) {
                 warnings.push(format!("Router {} is not ready: {}", row.name, row.why.join("; ")));
             }
@@ -326,7 +334,9 @@ impl Report {
                 warnings.push(summed(&format!("{state}, {reason}"), names));
             }
             let routers = names.as_ref().map(|names| names.iter().map(String::as_str).collect());
-            warnings.extend(warnings::of_routes(&routes, routers.as_ref()));
+            let told = warnings::of_routes(&routes, routers.as_ref());
+            self.outages.extend(told.outages);
+            warnings.extend(told.warnings);
             self.routes = Some(counts);
         }
     }
@@ -375,15 +385,20 @@ impl Report {
             let text = format!("you may not read {}: nothing is said of them", self.not_read.join(", "));
             facts.add("not read", Cell::styled(Style::Warning, text));
         }
-        if self.warnings.is_empty() {
+        if !self.outages.is_empty() {
+            facts.add("outages", Cell::styled(Style::Bad, self.outages.len().to_string()));
+        } else if self.warnings.is_empty() {
             facts.add("warnings", Cell::styled(Style::Good, "none"));
             return facts.text(painter);
         }
-        facts.add("warnings", Cell::styled(Style::Warning, self.warnings.len().to_string()));
+        if !self.warnings.is_empty() {
+            facts.add("warnings", Cell::styled(Style::Warning, self.warnings.len().to_string()));
+        }
         let mut text = facts.text(painter);
         text.push('\n');
-        for warning in &self.warnings {
-            text.push_str(&painter.paint(Style::Warning, &format!("- {}", harmless(warning))));
+        let lines = self.outages.iter().map(|outage| (Style::Bad, outage));
+        for (style, line) in lines.chain(self.warnings.iter().map(|warning| (Style::Warning, warning))) {
+            text.push_str(&painter.paint(style, &format!("- {}", harmless(line))));
             text.push('\n');
         }
         text

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::api::v1alpha1::route::{ADMITTED, MOVE_PENDING, PUBLISHED, RESOLVABLE, Route};
-use crate::api::v1alpha1::router::{ACCEPTED, ADDRESSES_HEALTHY, Router, ZONE_PUBLISHED};
+use crate::api::v1alpha1::router::{
+    ACCEPTED, ADDRESSES_HEALTHY, AddressState, NO_ACTIVE_ADDRESS, Router, RouterState, ZONE_PUBLISHED,
+};
 
 /// How many objects a warning names, and how many Routers have a warning of their own for one thing.
 pub(super) const NAMED: usize = 3;
@@ -47,9 +49,43 @@ pub(super) fn of_routers(routers: &[Router]) -> Vec<String> {
     warnings
 }
 
+/// The Routers without an active address that somebody needs: their routes lead nowhere, or they are to take some. What to say
+/// of each, by its name. `routes`: all there are, if they could be read.
+pub(super) fn dead_routers(routers: &[Router], routes: Option<&[Route]>) -> BTreeMap<String, String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for router in routes.unwrap_or_default().iter().filter_map(|route| route.status.as_ref()?.router.as_deref()) {
+        *counts.entry(router).or_default() += 1;
+    }
+    let dead = routers.iter().filter_map(|router| {
+        let name = router.metadata.name.as_deref().unwrap_or_default();
+        let counted = || router.status.as_ref().and_then(|status| status.routes).unwrap_or(0) as usize;
+        let count = if routes.is_some() { counts.get(name).copied().unwrap_or(0) } else { counted() };
+        let takes = router.spec.state == RouterState::Active && router.metadata.deletion_timestamp.is_none();
+        let is_active = router.spec.addresses.iter().any(|address| address.state == AddressState::Active);
+        let what = match count {
+            _ if is_active => return None,
+            0 if takes => "it cannot take any route".to_owned(),
+            0 => return None,
+            1 => "its route leads nowhere".to_owned(),
+            count => format!("its {count} routes lead nowhere"),
+        };
+        Some((name.to_owned(), format!("Router {name} has no active address: {what}")))
+    });
+    dead.collect()
+}
+
+/// What is told of routes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct OfRoutes {
+    /// Names that lead nowhere.
+    pub(super) outages: Vec<String>,
+    /// What else is not as it should be.
+    pub(super) warnings: Vec<String>,
+}
+
 /// What becomes of routes that have a Router: names that are dead, moves that wait, Routers that are gone. `routers`: the
 /// names of all there are, if they could be read.
-pub(super) fn of_routes(routes: &[Route], routers: Option<&BTreeSet<&str>>) -> Vec<String> {
+pub(super) fn of_routes(routes: &[Route], routers: Option<&BTreeSet<&str>>) -> OfRoutes {
     let mut by_trouble: BTreeMap<(u8, String), Vec<String>> = BTreeMap::new();
     for route in routes {
         let Some(status) = &route.status else { continue };
@@ -64,18 +100,25 @@ pub(super) fn of_routes(routes: &[Route], routers: Option<&BTreeSet<&str>>) -> V
             status.conditions.iter().find(|condition| condition.type_ == kind && condition.status == word)
         };
         if let Some(said) = says(ADMITTED, "False") {
-            add(1, format!("not admitted any more, {}", said.reason));
+            add(2, format!("not admitted any more, {}", said.reason));
         }
         match (says(PUBLISHED, "False"), says(RESOLVABLE, "False")) {
+            // What the Router says already.
+            (Some(said), _) if said.reason == NO_ACTIVE_ADDRESS && routers.is_some() => {}
             (Some(said), _) => add(1, format!("not published, {}", said.reason)),
-            (None, Some(said)) => add(2, format!("not resolvable, {}", said.reason)),
+            (None, Some(said)) => add(3, format!("not resolvable, {}", said.reason)),
             (None, None) => {}
         }
         if let Some(said) = says(MOVE_PENDING, "True") {
-            add(3, format!("to move and cannot, {}", said.reason));
+            add(4, format!("to move and cannot, {}", said.reason));
         }
     }
-    by_trouble.into_iter().map(|((_, trouble), names)| summed(&trouble, names)).collect()
+    let mut told = OfRoutes::default();
+    for ((rank, trouble), names) in by_trouble {
+        let to = if rank < 2 { &mut told.outages } else { &mut told.warnings };
+        to.push(summed(&trouble, names));
+    }
+    told
 }
 
 /// Routes with the same trouble, in one line.
@@ -131,6 +174,31 @@ mod tests {
     }
 
     #[test]
+    fn routers_without_an_active_address() {
+        let router = |name: &str, spec: Value, routes: u32| -> Router {
+            let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name},
+                "spec": spec, "status": {"routes": routes}});
+            serde_json::from_value(object).expect("a Router")
+        };
+        let drained = json!([{"ip": "192.0.2.1", "state": "drained"}]);
+        let routers = [
+            router("active", json!({"addresses": [{"ip": "192.0.2.1"}]}), 4),
+            router("many", json!({"addresses": drained}), 3),
+            router("one", json!({"state": "cordoned"}), 1),
+            router("empty", json!({"addresses": drained, "state": "draining"}), 0),
+            router("new", json!({}), 0),
+        ];
+        let told: Vec<String> = dead_routers(&routers, None).into_values().collect();
+        let expected = [
+            "Router many has no active address: its 3 routes lead nowhere",
+            "Router new has no active address: it cannot take any route",
+            "Router one has no active address: its route leads nowhere",
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(dead_routers(&routers, Some(&[])).len(), 1, "the routes themselves are counted, where they can be");
+    }
+
+    #[test]
     fn routes_whose_names_are_dead() {
         let route = |name: &str, router: &str, conditions: Value| -> Route {
             let status = json!({"phase": "scheduled", "router": router, "conditions": conditions});
@@ -152,13 +220,20 @@ mod tests {
             ),
             route("h", "s1", json!([condition("MovePending", "False", "Stays")])),
         ];
+        let outages = ["1 route on a Router that is gone, s9: shop/f", "1 route not published, Held: shop/g"];
         let expected = [
-            "1 route on a Router that is gone, s9: shop/f",
-            "1 route not published, Held: shop/g",
             "4 routes not resolvable, WrongAnswer: shop/a, shop/b, shop/c, …",
             "1 route to move and cannot, Cordoned: shop/f",
         ];
-        assert_eq!(of_routes(&routes, Some(&BTreeSet::from(["s1"]))), expected);
-        assert_eq!(of_routes(&routes[4..6], None).len(), 1, "whether a Router is gone is not known");
+        let told = of_routes(&routes, Some(&BTreeSet::from(["s1"])));
+        assert_eq!(
+            (told.outages, told.warnings),
+            (outages.map(str::to_owned).into(), expected.map(str::to_owned).into())
+        );
+        assert_eq!(
+            of_routes(&routes[4..6], None).outages,
+            Vec::<String>::new(),
+            "whether a Router is gone is not known"
+        );
     }
 }

@@ -27,6 +27,13 @@ const OLD_AT_A_TIME: usize = 32;
 /// Routes among which these are looked for: many may be proven of this server and wait for another.
 const OLD_LOOKED_AT: usize = 1024;
 
+/// The longest wait between checks of the alias zone on a server that has failed. Every server has that zone, so that this is how
+/// soon a server that answers again is found, at two or three questions a second for each that does not.
+const ALIAS_RETRY: Duration = Duration::from_secs(1);
+/// The least time between two looks at all zones of a server of which one is right again, so that a server that answers now and
+/// then is not asked for all of them each time.
+const RECOVERY_GAP: Duration = Duration::from_secs(1);
+
 /// Routes among which one is taken whose alias tells of the whole zone where another one's is answered wrong.
 const WITNESSES: usize = 64;
 
@@ -71,7 +78,7 @@ impl Proofs {
     }
 
     fn shard_job(&mut self, apex: &Name, server: usize, now: Instant, random: u64) -> Option<Job> {
-        let is_held = self.brake_of(apex).is_some();
+        let is_held = self.is_braked(apex);
         let shard = self.shards.get_mut(apex)?;
         let bit = 1_u64 << server;
         let routes = &self.routes;
@@ -217,28 +224,38 @@ impl Proofs {
             return self.schedule(apex, server, true, now);
         }
         let (was_right, showed_all) = (standing.state(serial) == State::Right, standing.shows_all());
+        let (had_failed, was_silent) = (standing.has_failed(), standing.is_silent());
         let mut effect = standing.note(result, now);
         if !is_alias && standing.shows_all() != showed_all {
             effect = Effect::Large;
         }
         let has_become_right = !was_right && standing.state(serial) == State::Right;
         let mut wait = standing.next_wait(interval);
-        let is_urgent = standing.is_failing();
+        let (is_urgent, is_silent) = (standing.is_failing(), standing.is_silent());
         if !is_urgent {
             // Between three quarters and five quarters, so that zones part that were first checked together.
             wait = wait.mul_f64(0.75 + (random >> 32) as f64 / f64::from(u32::MAX) / 2.0);
+        } else if is_alias {
+            wait = wait.min(ALIAS_RETRY);
+        } else if is_silent && self.alias.standings[server].is_silent() {
+            // The alias zone tells when the server answers again. To ask for each of thousands of zones meanwhile would keep all
+            // checks busy with waiting.
+            wait = wait.max(interval);
         }
         self.schedule(apex, server, is_urgent, now + wait);
+        if had_failed && is_right || was_silent && !is_silent {
+            self.recheck_failed(server, is_alias, now);
+        }
         let bit = 1_u64 << if is_alias { server + SERVERS_MAX } else { server };
         let slot = if is_alias { server + SERVERS_MAX } else { server };
-        let (mut is_news, mut is_early, mut again) = (false, false, None);
+        let (mut is_news, mut is_early, mut is_better, mut again) = (false, false, false, None);
         for (at, label) in labels.iter().enumerate() {
             let Some(route) = self.routes.get_mut(label) else { continue };
             let fault = faults.remove(&at);
             let failed = fault.and_then(|fault| self.own.failed(label, slot, fault, now));
             let retry = failed.map(|(effect, standing)| (effect, standing.next_wait(interval)));
             if is_right && retry.is_none() {
-                self.own.right(label, slot);
+                is_better |= self.own.right(label, slot);
             }
             if !is_right && !old.is_some_and(|(_, shown)| shown.has(at)) {
                 is_early |= old.is_some() && now < route.since + PATIENCE * 2;
@@ -281,19 +298,41 @@ impl Proofs {
             _ => {}
         }
         if effect == Effect::Large {
-            return self.look_at_zone(apex);
+            self.look_at_zone(apex);
         }
-        // What has come while the check was under way was no part of it.
+        // What has come while the check was under way was no part of it, and while it failed more has come than one asks for.
         let explicit = self.shards.get(apex).into_iter().flat_map(|shard| &shard.explicit);
         let aliases = self.explicit_aliases.iter().filter(|_| is_alias);
         let is_left = |label: &str| {
             let Some(route) = self.routes.get(label) else { return false };
             let is_here = is_alias || *route.binding.shard == *zone;
-            is_here && route.to_ask & bit != 0 && self.waiting.contains(label, &route.binding.shard)
+            let is_waiting = || self.waiting.contains(label, &route.binding.shard);
+            is_here && route.to_ask & bit != 0 && (self.asking.contains(label) || is_waiting())
         };
         let is_behind = is_alias && found.is_some_and(|found| self.waiting.needs_after(found));
-        if is_right && (is_behind || self.asking.iter().chain(explicit).chain(aliases).any(|label| is_left(label))) {
+        // Where one name is right again, others that failed may be: each such check has fewer left.
+        let fails_here =
+            |label: &str| self.routes.get(label).is_some_and(|route| is_alias || *route.binding.shard == *zone);
+        let may_follow = is_better && self.own.failing(slot).any(|label| fails_here(label));
+        let is_more = || self.asking.iter().chain(explicit).chain(aliases).any(|label| is_left(label));
+        if is_right && (is_behind || may_follow || is_more()) {
             self.schedule_soon(apex, server, now);
+        }
+    }
+
+    /// Something of the server is right again: what else of it has failed is checked at once, and not only when its own turn
+    /// comes. The pace of questions bounds that. `is_sure`: it was the zone that every server has.
+    fn recheck_failed(&mut self, server: usize, is_sure: bool, now: Instant) {
+        let last = &mut self.recovered[server];
+        if !is_sure && last.is_some_and(|last| now < last + RECOVERY_GAP) {
+            return;
+        }
+        *last = Some(now);
+        let zones = self.shards.iter().map(|(apex, shard)| (apex, &shard.zone));
+        let zones = zones.chain([(self.settings.alias_apex(), &self.alias)]);
+        let failed = zones.filter(|(_, zone)| zone.standings[server].has_failed()).map(|(apex, _)| apex.clone());
+        for apex in failed.collect::<Vec<_>>() {
+            self.schedule(&apex, server, true, now);
         }
     }
 

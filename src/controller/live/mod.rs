@@ -281,7 +281,7 @@ impl Prover {
                 // The end of a write brings us back here.
                 return false;
             }
-            if let Some(apex) = self.proofs.pop_changed_shard() {
+            if let Some(apex) = self.proofs.pop_changed_shard(now) {
                 self.judge_router(apex);
                 continue;
             }
@@ -400,7 +400,7 @@ impl Prover {
                 Subject::Router(apex) => {
                     let name = self.proofs.router_saying(&apex).map(|(name, ..)| name);
                     name.map(|name| self.routers.remove(&name));
-                    // The next check of the zone looks at it again.
+                    self.proofs.look_at_shard_later(apex, Instant::now() + RETRY_AFTER);
                 }
             }
         } else if let Subject::Held(_, label) = subject

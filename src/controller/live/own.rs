@@ -52,9 +52,9 @@ impl OwnNames {
         Some((standing.note(Err(fault), now), standing))
     }
 
-    /// The name was answered right.
-    pub fn right(&mut self, label: &str, slot: usize) {
-        self.0[slot].remove(label);
+    /// The name was answered right. Whether it was not before.
+    pub fn right(&mut self, label: &str, slot: usize) -> bool {
+        self.0[slot].remove(label).is_some()
     }
 
     /// The label is no route's any more, or leads elsewhere.

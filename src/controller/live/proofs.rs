@@ -100,7 +100,10 @@ pub struct Proofs {
     /// What the brake holds, by the names of the Brakes.
     brakes: BTreeMap<String, BrakeKind>,
     later: BTreeSet<(Instant, Box<str>)>,
+    later_shards: BTreeSet<(Instant, Name)>,
     pub(super) changed_shards: HashSet<Name>,
+    /// When all that had failed of a server was looked at last since something of it was right again.
+    pub(super) recovered: Box<[Option<Instant>]>,
     counts: BTreeMap<&'static str, usize>,
     /// How many contents of zones there were.
     epochs: u64,
@@ -167,6 +170,7 @@ impl Proofs {
         Proofs {
             alias: Zone::new(servers.len(), Serial(0), 0),
             waiting: Waiting::new(servers.len()),
+            recovered: vec![None; servers.len()].into(),
             settings,
             servers: servers.into_boxed_slice(),
             asks,
@@ -188,6 +192,7 @@ impl Proofs {
             refused: HashMap::new(),
             brakes: BTreeMap::new(),
             later: BTreeSet::new(),
+            later_shards: BTreeSet::new(),
             changed_shards: HashSet::new(),
             counts: BTreeMap::new(),
             epochs: 0,
@@ -226,12 +231,11 @@ impl Proofs {
         self.changed_shards.extend(failing);
     }
 
-    /// The Brake by which the zone may be older than the ledger says: bindings are in the alias zone, and in their shards while
+    /// Whether a Brake may keep the zone older than the ledger says: bindings are in the alias zone, and in their shards while
     /// trails lead there; a Router in its shard.
-    pub(super) fn brake_of(&self, apex: &Name) -> Option<&str> {
+    pub(super) fn is_braked(&self, apex: &Name) -> bool {
         let is_alias = *apex == *self.settings.alias_apex();
-        let mut brakes = self.brakes.iter().filter(|(_, kind)| !is_alias || **kind == BrakeKind::RouteBinding);
-        brakes.next().map(|(name, _)| name.as_str())
+        self.brakes.values().any(|kind| !is_alias || *kind == BrakeKind::RouteBinding)
     }
 
     /// Takes the apexes of the zones that are served from files. One inside a zone of the platform hides a part of it, so that the
@@ -488,7 +492,12 @@ impl Proofs {
     }
 
     /// The next shard whose Router is to be judged.
-    pub fn pop_changed_shard(&mut self) -> Option<Name> {
+    pub fn pop_changed_shard(&mut self, now: Instant) -> Option<Name> {
+        while let Some((at, _)) = self.later_shards.first()
+            && *at <= now
+        {
+            self.changed_shards.extend(self.later_shards.pop_first().map(|(_, apex)| apex));
+        }
         let apex = self.changed_shards.iter().next()?.clone();
         self.changed_shards.take(&apex)
     }
@@ -496,6 +505,11 @@ impl Proofs {
     /// A shard's Router is to be judged again.
     pub fn look_at_shard(&mut self, apex: Name) {
         self.changed_shards.insert(apex);
+    }
+
+    /// The same, at a later time.
+    pub fn look_at_shard_later(&mut self, apex: Name, at: Instant) {
+        self.later_shards.insert((at, apex));
     }
 
     /// The Router of this name is to be judged again.
@@ -533,9 +547,10 @@ impl Proofs {
         &self.counts
     }
 
-    /// When to ask for [`Self::pop_dirty`] again, if nothing happens before.
+    /// When to ask for [`Self::pop_dirty`] and [`Self::pop_changed_shard`] again, if nothing happens before.
     pub fn next_look_at(&self) -> Option<Instant> {
-        self.later.first().map(|(at, _)| *at)
+        let shards = self.later_shards.first().map(|(at, _)| *at);
+        self.later.first().map(|(at, _)| *at).into_iter().chain(shards).min()
     }
 
     /// Whether a route waits until this server was asked for its own names.

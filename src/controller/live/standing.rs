@@ -243,6 +243,17 @@ impl Standing {
         self.failing.as_ref().is_some_and(|failing| !matches!(failing.fault, Fault::OldSerial { .. }))
     }
 
+    /// Whether it has failed, and not just once or for a moment.
+    pub fn has_failed(&self) -> bool {
+        self.failing.as_ref().is_some_and(|failing| failing.settled)
+    }
+
+    /// Whether it has failed by not answering at all.
+    pub fn is_silent(&self) -> bool {
+        let is_silence = |failing: &Failing| failing.settled && matches!(failing.fault, Fault::NotAnswering(_));
+        self.failing.as_ref().is_some_and(is_silence)
+    }
+
     /// Whether the last check failed.
     pub fn is_failing(&self) -> bool {
         self.failing.is_some()

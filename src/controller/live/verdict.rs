@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `Published` | `Published` | the shard's zone and the alias zone hold the Route's names, under serials that the ledger gave |
 //! | | `NotPublished` | one of them does not |
+//! | | `NoActiveAddress` | the shard's zone has no address for the name, since the Router has no active one |
 //! | `Resolvable` | `Resolvable` | every listed name server answers right for both names |
 //! | | `NotPublished` | as above |
 //! | | `NoActiveAddress` | the names are answered with no address, since the Router has no active one |
@@ -26,7 +27,7 @@ use super::routes::RouteState;
 use super::shard::Taken;
 use super::standing::{PATIENCE, State};
 use crate::api::v1alpha1::route::{PUBLISHED, RESOLVABLE};
-use crate::api::v1alpha1::router::ZONE_PUBLISHED;
+use crate::api::v1alpha1::router::{NO_ACTIVE_ADDRESS, ZONE_PUBLISHED};
 use crate::client::status::Statement;
 use crate::compiler::settings::text_of;
 use crate::wire::Name;
@@ -137,7 +138,12 @@ impl Proofs {
             text(alias_apex),
             route.serial
         );
-        let published = Statement { kind: PUBLISHED, is_true: true, reason: "Published", message };
+        let name = system_name(&route.binding);
+        let is_outage = shard.expectation.taken(&name).is_none() && shard.expectation.of(&name).is_empty();
+        let published = match is_outage {
+            true => leads_nowhere(PUBLISHED, &shard.router.name),
+            false => Statement { kind: PUBLISHED, is_true: true, reason: "Published", message },
+        };
         if !self.asks {
             return Saying { published: Some(published), resolvable: None };
         }
@@ -165,8 +171,7 @@ impl Proofs {
             return no("NameTaken", is_taken(&name, taken, &shard.router.name));
         }
         if shard.expectation.of(&name).is_empty() {
-            let message = format!("Router {} has no active address, so that the name leads nowhere", shard.router.name);
-            return no("NoActiveAddress", message);
+            return Some(leads_nowhere(RESOLVABLE, &shard.router.name));
         }
         // A route may ask for its own name.
         let host = host.filter(|host| !host.eq_ignore_ascii_case(&text(&name)));
@@ -248,7 +253,7 @@ impl Proofs {
             return say(false, "NoNameServer", NO_NAME_SERVER.to_owned());
         }
         let mut failures = Vec::new();
-        let brake = self.brake_of(apex);
+        let is_braked = self.is_braked(apex);
         let mut old = false;
         for (index, server) in self.servers.iter().enumerate() {
             let standing = &shard.zone.standings[index];
@@ -256,7 +261,7 @@ impl Proofs {
                 State::Right => {}
                 State::Unknown => return None,
                 // Where no Brake is known, the version is what is asked for: a zone has more than addresses.
-                State::Failed(_) if brake.is_some() && standing.shows_all() => old = true,
+                State::Failed(_) if is_braked && standing.shows_all() => old = true,
                 State::Failed(fault) => failures.push(Failure { server, fault, apex, need: serial }),
             }
         }
@@ -265,11 +270,12 @@ impl Proofs {
         }
         let servers = list(self.servers.iter().map(Server::to_string), self.servers.len(), ", ");
         let answer = if self.servers.len() == 1 { "answers" } else { "answer" };
-        let message = match brake.filter(|_| old) {
-            None => format!("{servers} {answer} for {zone} from serial {serial} on"),
-            Some(brake) => format!(
-                "{servers} {answer} for {zone} as the Router says, under an older serial than {serial} while Brake {brake} \
-                 holds back what was deleted"
+        // Every tenant may read it, and a Brake is the operator's: it is not named.
+        let message = match old && is_braked {
+            false => format!("{servers} {answer} for {zone} from serial {serial} on"),
+            true => format!(
+                "{servers} {answer} for {zone} as the Router says, under an older serial than {serial} while a Brake holds \
+                 back what was deleted"
             ),
         };
         say(true, "Published", message)
@@ -302,7 +308,7 @@ impl Proofs {
 
     fn reason(&self, failure: &Failure<'_>) -> &'static str {
         match failure.fault {
-            Fault::OldSerial { .. } if self.brake_of(failure.apex).is_some() => BRAKE_HELD,
+            Fault::OldSerial { .. } if self.is_braked(failure.apex) => BRAKE_HELD,
             fault => fault.reason(),
         }
     }
@@ -310,14 +316,14 @@ impl Proofs {
     fn told(&self, failures: &[Failure<'_>]) -> String {
         let one = |failure: &Failure<'_>| {
             let Failure { server, fault, apex, need } = failure;
-            match (fault, self.brake_of(apex)) {
+            match (fault, self.is_braked(apex)) {
                 // Not under which: that may change at every look, and this is written to each Route of the zone.
-                (Fault::OldSerial { .. }, None) => {
+                (Fault::OldSerial { .. }, false) => {
                     format!("{server} has {} under a serial older than {need}", text(apex))
                 }
-                (Fault::OldSerial { .. }, Some(brake)) => format!(
-                    "{server} has {} under a serial older than {need}, while Brake {brake} holds back what was deleted, and \
-                     has not answered for the name as it should",
+                (Fault::OldSerial { .. }, true) => format!(
+                    "{server} has {} under a serial older than {need}, while a Brake holds back what was deleted, and has \
+                     not answered for the name as it should",
                     text(apex)
                 ),
                 (fault, _) => format!("{server} {fault}"),
@@ -354,6 +360,12 @@ fn is_taken(name: &Name, taken: &Taken, router: &str) -> String {
              the route to another Router"
         ),
     }
+}
+
+/// What is said of a name that the zone has, with no address: for whoever uses it that is an outage.
+fn leads_nowhere(kind: &'static str, router: &str) -> Statement {
+    let message = format!("Router {router} has no active address, so that the name leads nowhere");
+    Statement { kind, is_true: false, reason: NO_ACTIVE_ADDRESS, message }
 }
 
 fn not_published(message: &str, asks: bool) -> Saying {

@@ -100,7 +100,7 @@ async fn append(client: &kube::Client, write: &RouteWrite, version: &str) -> kub
             type_: statement.kind.to_owned(),
             status: if statement.is_true { "True" } else { "False" }.to_owned(),
             reason: statement.reason.to_owned(),
-            message: statement.message.clone(),
+            message: statement.told().to_owned(),
             observed_generation: write.generation,
             last_transition_time: Time(Timestamp::now()),
         };

@@ -5,11 +5,13 @@
 //! its zone has it, and no longer than that, whatever caches hold.
 //!
 //! The names and addresses come from the host's owner, who may point them anywhere: so only port 53 is asked, with one small
-//! question each, at most [`ADDRESSES_MAX`] of them, and never the addresses of this machine or of its links.
+//! question each, at most [`ADDRESSES_MAX`] of them, and unless the operator allows it no private addresses and none of this
+//! machine ([`reach`](super::reach)).
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use super::reach;
 use crate::controller::live::ask::{Data, Question, Reply, ask, ask_resolver};
 use crate::controller::live::check::text;
 use crate::wire::header::Rcode;
@@ -31,9 +33,8 @@ pub struct Authorities {
     pub port: u16,
     /// How long one answer may take.
     pub patience: Duration,
-    /// Whether addresses of this machine and its links are asked: where the resolver is one of them, the operator has a
-    /// network of that kind.
-    pub near: bool,
+    /// Whether private addresses and those of this machine are queried, too.
+    pub private: bool,
 }
 
 /// What one server says.
@@ -70,21 +71,29 @@ impl Authorities {
     /// The servers of the zone that `name` is in, with an address each.
     async fn servers(&self, name: &Name) -> Result<Vec<(Name, IpAddr)>, String> {
         let names = self.zone_of(name).await?;
-        let mut found = Vec::new();
+        let (mut found, mut barred) = (Vec::new(), None);
         for server in names.into_iter().take(SERVERS_MAX) {
             for rtype in [RecordType::A, RecordType::AAAA] {
                 let Ok(reply) = self.resolve(&server, rtype).await else { continue };
-                let addresses = reply.answers.into_iter().filter_map(|record| match record.data {
-                    Data::Address(address) if self.near || !is_near(address) => Some((server.clone(), address)),
-                    _ => None,
-                });
-                found.extend(addresses);
+                for record in reply.answers {
+                    let Data::Address(address) = record.data else { continue };
+                    if self.private || reach::is_allowed(address) {
+                        found.push((server.clone(), address));
+                    } else {
+                        barred.get_or_insert_with(|| format!("{} ({address})", text(&server)));
+                    }
+                }
             }
         }
         found.truncate(ADDRESSES_MAX);
-        match found.is_empty() {
-            true => Err(format!("no name server of {} has an address that can be asked", text(name))),
-            false => Ok(found),
+        match (found.is_empty(), barred) {
+            (false, _) => Ok(found),
+            (true, Some(barred)) => Err(format!(
+                "no name server of {} has a public address: {barred} is not queried; only the operator can allow it \
+                 (verify-hosts-private-addresses)",
+                text(name)
+            )),
+            (true, None) => Err(format!("no name server of {} has an address that can be asked", text(name))),
         }
     }
 
@@ -138,20 +147,6 @@ fn texts(reply: &Reply, question: &Question) -> Result<Vec<Vec<u8>>, String> {
     }
 }
 
-/// Addresses of this machine and of its links, and such as are no host's.
-fn is_near(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(address) => {
-            let near = address.is_loopback() || address.is_link_local();
-            near || address.is_unspecified() || address.is_multicast() || address.is_broadcast()
-        }
-        IpAddr::V6(address) => {
-            let near = address.is_loopback() || address.is_unicast_link_local();
-            near || address.is_unspecified() || address.is_multicast()
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,12 +182,12 @@ mod tests {
     async fn ask_all(
         asked: &str,
         authority: &FakeServer,
-        near: bool,
+        private: bool,
         patience: Duration,
     ) -> Result<Vec<Result<Vec<String>, String>>, String> {
         let resolver = resolver(Ipv4Addr::LOCALHOST.into()).await;
         let authorities =
-            Authorities { resolvers: vec![resolver.address], port: authority.address.port(), patience, near };
+            Authorities { resolvers: vec![resolver.address], port: authority.address.port(), patience, private };
         let testimonies = authorities.texts(&name(asked)).await?;
         let text = |octets: Vec<u8>| String::from_utf8(octets).expect("a test's text");
         Ok(testimonies.into_iter().map(|one| one.texts.map(|all| all.into_iter().map(text).collect())).collect())
@@ -207,12 +202,16 @@ mod tests {
         .await;
         let found = ask_all("_x.www.shop.example.", &authority, true, PATIENCE).await;
         assert_eq!(found, Ok(vec![Ok(vec!["one".to_owned(), "two".to_owned()])]));
-        for (asked, near, complaint) in [
-            ("_x.www.shop.example.", false, "no name server of _x.www.shop.example has an address that can be asked"),
+        for (asked, private, complaint) in [
+            (
+                "_x.www.shop.example.",
+                false,
+                "no name server of _x.www.shop.example has a public address: ns.host.example (127.0.0.1) is not queried",
+            ),
             ("_x.www.other.example.", true, "no zone of _x.www.other.example has name servers"),
             ("_x.www.broken.example.", true, "cannot resolve _x.www.broken.example NS"),
         ] {
-            let found = ask_all(asked, &authority, near, PATIENCE).await;
+            let found = ask_all(asked, &authority, private, PATIENCE).await;
             assert!(found.as_ref().is_err_and(|error| error.contains(complaint)), "{asked}: {found:?}");
         }
     }

@@ -41,6 +41,7 @@ use crate::controller::turns::{Turns, Waiting};
 
 pub mod authorities;
 pub mod challenge;
+mod reach;
 
 /// Hosts that are asked for at a time. The namespaces share these places: owners may have name servers that take their time.
 const HOSTS_AT_A_TIME: usize = 16;

@@ -8,6 +8,10 @@
 //! thread appends it, syncs once a second, and writes the file anew beside the old one when what was appended has become
 //! more than what it began with. So a process killed at any moment finds what it did milliseconds before, and a machine
 //! that loses power what it did a second before: the API tells the rest.
+//!
+//! A sync that fails is reported once by Linux, which may have dropped what it had taken. What follows is then not appended
+//! behind it and synced again: everything is written anew to a new file, and only what can be read back whole, by the
+//! checksums of the journal, goes into that.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -20,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use super::super::domain::{Domains, OtherDomain};
 use super::record::{self, Live, Loaded};
+use crate::ending::Ending;
 use crate::zone::journal::{self, Entry, JournalError, Recovered};
 
 /// Name of the file in the state directory.
@@ -43,6 +48,7 @@ pub type Change = (Vec<u8>, Option<Vec<u8>>);
 pub struct LastGood {
     sender: Option<SyncSender<Vec<Change>>>,
     thread: Option<JoinHandle<()>>,
+    ending: Ending,
     failing: Arc<AtomicBool>,
     /// How many messages were sent, and how many of these are on the disk.
     sent: AtomicU64,
@@ -81,6 +87,9 @@ pub enum StateError {
         #[source]
         other: OtherDomain,
     },
+    /// The thread that writes it has ended.
+    #[error("the last-good state is not written any more: {0}")]
+    Ended(String),
 }
 
 impl LastGood {
@@ -125,11 +134,19 @@ impl LastGood {
         let failing = Arc::new(AtomicBool::new(false));
         let stored = Arc::new(AtomicU64::new(0));
         let told = (Arc::clone(&failing), Arc::clone(&stored));
-        let thread = std::thread::Builder::new()
-            .name("last-good".into())
-            .spawn(move || run(writer, &receiver, &told.0, &told.1))
-            .map_err(fault)?;
-        Ok((LastGood { sender: Some(sender), thread: Some(thread), failing, sent: AtomicU64::new(0), stored }, opened))
+        let ending = Ending::new();
+        let work = move || {
+            run(writer, &receiver, &told.0, &told.1);
+            Ok(())
+        };
+        let thread = Some(ending.spawn("last-good", work).map_err(fault)?);
+        let sent = AtomicU64::new(0);
+        Ok((LastGood { sender: Some(sender), thread, ending, failing, sent, stored }, opened))
+    }
+
+    /// Waits until the thread ends by itself, and returns why.
+    pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
+        self.ending.told()
     }
 
     /// Whether the file cannot be written at the moment: shared with the thread, which keeps it true.
@@ -163,10 +180,9 @@ impl Drop for LastGood {
     /// Waits until all is written and synced.
     fn drop(&mut self) {
         self.sender = None;
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the writer of the last-good state has panicked");
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported by `ended`.
+            drop(thread.join());
         }
     }
 }
@@ -256,7 +272,11 @@ struct Writer {
     /// What is not in the file yet.
     backlog: Vec<u8>,
     failing: bool,
+    /// Whether a sync has failed since the file was made: it may lack anything.
+    distrusted: bool,
     given_up: bool,
+    /// Brings a file to the disk; a test's fails.
+    sync: fn(&File) -> io::Result<()>,
 }
 
 impl Writer {
@@ -266,7 +286,8 @@ impl Writer {
         first.put(Entry { key: &key, value: Some(&value) });
         first.end_snapshot();
         let octets = first.finish();
-        let file = replace(path, &octets)?;
+        let file = replace(path, &octets, File::sync_all)?;
+        sync_directory(path)?;
         Ok(Writer::of(path, file, octets.len(), octets.len()))
     }
 
@@ -277,8 +298,17 @@ impl Writer {
     }
 
     fn of(path: &Path, file: File, good_octets: usize, snapshot_octets: usize) -> Writer {
-        let backlog = Vec::new();
-        Writer { path: path.to_owned(), file, good_octets, snapshot_octets, backlog, failing: false, given_up: false }
+        Writer {
+            path: path.to_owned(),
+            file,
+            good_octets,
+            snapshot_octets,
+            backlog: Vec::new(),
+            failing: false,
+            distrusted: false,
+            given_up: false,
+            sync: File::sync_all,
+        }
     }
 
     /// Appends frames, or keeps them while the disk fails.
@@ -336,8 +366,15 @@ impl Writer {
         }
         let appended_octets = self.good_octets - self.snapshot_octets;
         let has_grown = appended_octets > self.snapshot_octets.max(APPENDED_OCTETS_MIN);
-        // What was appended is safe whatever becomes of the copy.
-        let settled = self.file.sync_data().and_then(|()| if has_grown { self.compact() } else { Ok(()) });
+        if !self.distrusted {
+            // What was appended is safe whatever becomes of the copy.
+            let synced = (self.sync)(&self.file);
+            self.distrusted = synced.is_err();
+            if let Err(error) = synced {
+                tracing::error!(path = %self.path.display(), %error, "failed to sync the last-good state to disk; writing it anew");
+            }
+        }
+        let settled = if has_grown || self.distrusted { self.compact() } else { Ok(()) };
         if let Err(error) = &settled {
             tracing::error!(path = %self.path.display(), %error, "the last-good state cannot be brought to the disk; retrying");
         }
@@ -362,25 +399,34 @@ impl Writer {
         }
         anew.end_snapshot();
         let anew = anew.finish();
-        self.file = replace(&self.path, &anew)?;
+        self.file = replace(&self.path, &anew, self.sync)?;
         (self.good_octets, self.snapshot_octets) = (anew.len(), anew.len());
+        // Without this the old file may be the one that is found after a loss of power.
+        self.distrusted = true;
+        sync_directory(&self.path)?;
+        self.distrusted = false;
         Ok(())
     }
 }
 
-/// Puts a file in the place of the one at `path`, in one step: whoever opens it, and whatever happens, it is one or the
-/// other, whole.
-fn replace(path: &Path, octets: &[u8]) -> io::Result<File> {
+/// Puts a new file in the place of the one at `path`, in one step: whoever opens it finds one or the other, whole. It is open
+/// for what comes. The directory is still to be synced.
+fn replace(path: &Path, octets: &[u8], sync: fn(&File) -> io::Result<()>) -> io::Result<File> {
     let beside = path.with_extension("new");
-    let mut file = File::create(&beside)?;
-    file.write_all(octets)?;
-    file.sync_all()?;
-    drop(file);
-    fs::rename(&beside, path)?;
-    if let Some(directory) = path.parent() {
-        File::open(directory)?.sync_all()?;
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
     }
-    OpenOptions::new().append(true).open(path)
+    let mut file = OpenOptions::new().append(true).create_new(true).open(&beside)?;
+    file.write_all(octets)?;
+    sync(&file)?;
+    fs::rename(&beside, path)?;
+    Ok(file)
+}
+
+/// Brings the name of the file at `path` to the disk.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
 #[cfg(test)]
@@ -417,6 +463,52 @@ mod tests {
         writer.file = good;
         assert!(!writer.settle());
         assert!(!writer.fails());
+    }
+
+    #[test]
+    fn after_a_failed_sync_everything_is_written_to_a_new_file() {
+        let fails: fn(&File) -> io::Result<()> = |_| Err(io::Error::from_raw_os_error(5));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(FILE);
+        let inode = || std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).expect("it is there"));
+        let apex: Name = "v3.example.".parse().expect("a name");
+        let add = |writer: &mut Writer, serial: u32| {
+            let (key, value) = record::zone(&apex, Some(&published(serial)), None);
+            let mut frames = journal::Writer::append();
+            frames.put(Entry { key: &key, value: value.as_deref() });
+            writer.take(frames.finish());
+        };
+        let mut writer = Writer::create(&path, "v3.example").expect("written");
+        let before = inode();
+        add(&mut writer, 1);
+        writer.sync = fails;
+        assert!(writer.settle(), "it is tried again");
+        // The second sync of the same file would succeed, and prove nothing.
+        let second: fn(&File) -> io::Result<()> = |file| match file.metadata()?.len() {
+            0 => Err(io::Error::other("nothing was written")),
+            _ => file.sync_all(),
+        };
+        writer.sync = second;
+        assert_eq!(inode(), before);
+        assert!(!writer.settle());
+        assert_ne!(inode(), before, "it is a new file");
+        let after = inode();
+        add(&mut writer, 2);
+        assert!(!writer.settle());
+        assert_eq!(inode(), after, "which is trusted");
+        // What the system has dropped is not taken for stored.
+        writer.sync = fails;
+        add(&mut writer, 3);
+        assert!(writer.settle());
+        writer.sync = second;
+        let whole = fs::read(&path).expect("it is there");
+        fs::write(&path, &whole[..whole.len() - 8]).expect("written");
+        assert!(writer.settle(), "a part of it is gone");
+        fs::write(&path, &whole).expect("written");
+        assert!(!writer.settle());
+        drop(writer);
+        let (_, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
+        assert_eq!((serial(&opened, &apex), opened.problem), (Some(3), None));
     }
 
     #[test]

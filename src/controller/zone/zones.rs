@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -39,7 +39,7 @@ pub struct Zones {
     /// What was published of zones before a restart, or before they went, so that they come back with a newer serial.
     remembered: NameMap<Published>,
     /// Apexes that zone files serve: no shard's zone is published there.
-    files: NameMap<PathBuf>,
+    files: NameMap<Arc<Path>>,
     /// The same apexes in canonical order.
     file_apexes: BTreeSet<Name>,
     /// Apexes whose shard is gone while the map of zones may still have its zone.
@@ -267,7 +267,7 @@ impl Zones {
     }
 
     /// Zone files serve these apexes. A shard of such an apex is not published; one whose file is gone is, at once.
-    pub fn set_files(&mut self, files: NameMap<PathBuf>) {
+    pub fn set_files(&mut self, files: NameMap<Arc<Path>>) {
         let changed = |apex: &&Name| self.files.contains_key(*apex) != files.contains_key(*apex);
         let changed: Vec<Name> = self.files.keys().chain(files.keys()).filter(changed).cloned().collect();
         for apex in changed {

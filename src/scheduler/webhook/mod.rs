@@ -1,6 +1,6 @@
 //! `webhook`: an HTTP endpoint of the operator's own chooses the Router.
 //!
-//! It is asked with a POST of a [`Question`] and says its [`Answer`] with a status 2xx. Asking waits for a network, and so goes
+//! It is asked with a POST of a [`Question`], with a bearer token if there is one, and says its [`Answer`] with a status 2xx. Asking waits for a network, and so goes
 //! on beside the scheduler's loop, [`ASKED_AT_A_TIME`] questions at once; what comes of it is judged in the loop, against
 //! the snapshot of that moment: a Router that cannot take the route any more is not given it.
 //!
@@ -11,10 +11,13 @@
 pub mod message;
 pub mod rest;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::HeaderValue;
+use http::header::AUTHORIZATION;
 use reqwest::StatusCode;
+use tokio::io::AsyncReadExt as _;
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -31,6 +34,8 @@ pub const NAME: &str = "webhook";
 pub const ASKED_AT_A_TIME: usize = 16;
 /// Largest answer in octets: scores of a thousand Routers with the longest names.
 const ANSWER_OCTETS_MAX: usize = 512 * 1024;
+/// Largest file of a token in octets.
+const TOKEN_OCTETS_MAX: usize = 16 * 1024;
 /// How long until the second try. An endpoint that has just been restarted is there again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -43,6 +48,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// Authorities in PEM to trust instead of the system's.
     pub authorities: Option<PathBuf>,
+    /// The file of the token that it is shown; read for each question, so that a new one is in use at once.
+    pub token: Option<PathBuf>,
     /// Who decides when it gives no answer to go by.
     pub fallback: StrategyName,
 }
@@ -59,6 +66,13 @@ pub enum AskError {
     /// It did not answer in time.
     #[error("did not answer within {} ms", .0.as_millis())]
     Timeout(Duration),
+    /// It answered 401, without a token or to the one that it was shown.
+    #[error("answered {}: {}", StatusCode::UNAUTHORIZED, if *.0 {
+        "it does not accept the token in webhook-token-file"
+    } else {
+        "it requires a token, which the setting webhook-token-file names"
+    })]
+    Unauthorized(bool),
     /// It answered with another status than 2xx.
     #[error("answered {0}")]
     Status(StatusCode),
@@ -77,6 +91,7 @@ impl AskError {
             AskError::Unusable(_) => "unusable",
             AskError::Unreachable(_) => "unreachable",
             AskError::Timeout(_) => "timeout",
+            AskError::Unauthorized(_) => "unauthorized",
             AskError::Status(_) => "status",
             AskError::TooLarge => "too_large",
             AskError::Malformed(_) => "malformed",
@@ -93,7 +108,7 @@ impl AskError {
         match self {
             AskError::Unreachable(_) | AskError::Timeout(_) => true,
             AskError::Status(status) => *status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error(),
-            AskError::Unusable(_) | AskError::TooLarge | AskError::Malformed(_) => false,
+            AskError::Unusable(_) | AskError::Unauthorized(_) | AskError::TooLarge | AskError::Malformed(_) => false,
         }
     }
 }
@@ -122,19 +137,27 @@ impl Webhook {
         };
         let client = self.client.get_or_try_init(|| client(self.settings.authorities.as_ref()));
         let client = client.await.map_err(unusable)?;
+        let authorization = authorization(self.settings.token.as_deref()).await.map_err(unusable)?;
         let body = serde_json::to_vec(question).map_err(|error| unusable(error.to_string()))?;
-        match self.call(client, body.clone()).await {
+        let call = || self.call(client, authorization.clone(), body.clone());
+        match call().await {
             Err(error) if error.passes() => {
                 sleep(PAUSE).await;
-                self.call(client, body).await
+                call().await
             }
             outcome => outcome,
         }
     }
 
-    async fn call(&self, client: &reqwest::Client, body: Vec<u8>) -> Result<Answer, AskError> {
+    async fn call(
+        &self,
+        client: &reqwest::Client,
+        authorization: Option<HeaderValue>,
+        body: Vec<u8>,
+    ) -> Result<Answer, AskError> {
         let started = Instant::now();
-        let outcome = match timeout(self.settings.timeout, post(client, &self.settings.url, body)).await {
+        let outcome = post(client, &self.settings.url, authorization, body);
+        let outcome = match timeout(self.settings.timeout, outcome).await {
             Ok(outcome) => outcome,
             Err(_) => Err(AskError::Timeout(self.settings.timeout)),
         };
@@ -146,7 +169,30 @@ impl Webhook {
 
 /// Whether questions can be asked at all: why not, if a file that the settings name is not as it must be.
 pub async fn check(settings: &Settings) -> Result<(), String> {
-    client(settings.authorities.as_ref()).await.map(drop)
+    client(settings.authorities.as_ref()).await.map_err(|error| format!("webhook-ca: {error}"))?;
+    authorization(settings.token.as_deref()).await.map(drop)
+}
+
+/// The header that shows the token in this file. The error does not name the file: it stands in explanations of Routes.
+async fn authorization(token: Option<&Path>) -> Result<Option<HeaderValue>, String> {
+    let Some(path) = token else { return Ok(None) };
+    let read = async {
+        let mut octets = Vec::new();
+        let file = tokio::fs::File::open(path).await?;
+        file.take(TOKEN_OCTETS_MAX as u64 + 1).read_to_end(&mut octets).await?;
+        Ok::<_, std::io::Error>(octets)
+    };
+    let octets = read.await.map_err(|error| format!("webhook-token-file: {error}"))?;
+    let token = octets.trim_ascii();
+    if token.is_empty() || octets.len() > TOKEN_OCTETS_MAX || !token.iter().all(u8::is_ascii_graphic) {
+        return Err(
+            "webhook-token-file: it must hold one token of printable ASCII characters and nothing else".to_owned()
+        );
+    }
+    let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat())
+        .map_err(|error| format!("webhook-token-file: {error}"))?;
+    value.set_sensitive(true);
+    Ok(Some(value))
 }
 
 /// A client that goes where it is sent and nowhere else: no redirects, no proxies of the environment.
@@ -164,9 +210,21 @@ async fn client(authorities: Option<&PathBuf>) -> Result<reqwest::Client, String
     builder.build().map_err(|error| error.to_string())
 }
 
-async fn post(client: &reqwest::Client, url: &str, body: Vec<u8>) -> Result<Answer, AskError> {
-    let request = client.post(url).header("content-type", "application/json").header("accept", "application/json");
+async fn post(
+    client: &reqwest::Client,
+    url: &str,
+    authorization: Option<HeaderValue>,
+    body: Vec<u8>,
+) -> Result<Answer, AskError> {
+    let mut request = client.post(url).header("content-type", "application/json").header("accept", "application/json");
+    let has_token = authorization.is_some();
+    if let Some(authorization) = authorization {
+        request = request.header(AUTHORIZATION, authorization);
+    }
     let mut response = request.body(body).send().await.map_err(told)?;
+    if response.status() == StatusCode::UNAUTHORIZED {
+        return Err(AskError::Unauthorized(has_token));
+    }
     if !response.status().is_success() {
         return Err(AskError::Status(response.status()));
     }

@@ -4,11 +4,13 @@
 //! to one thread (`writer`) that commits them in groups, each group with one fsync, and only then answers. So revisions
 //! have one order, and an acknowledged write survives `kill -9` and loss of power. `tables` holds the layout of the file.
 
+pub(super) mod disk;
 mod retention;
 pub(super) mod tables;
 mod writer;
 
 use std::fs::{File, TryLockError};
+use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -21,12 +23,14 @@ use futures::Stream;
 use redb::{Database, ReadableDatabase};
 use tokio::sync::{Semaphore, oneshot};
 
+use self::disk::{Disk, SyncError};
 use self::tables::Reader;
 use self::writer::{Job, Writer};
 use super::feed::{self, Committed, Feed, History};
 use super::{
     EXPIRING_MAX, Error, Event, HISTORY_REVISIONS_MIN, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn,
 };
+use crate::ending::Ending;
 
 /// The format of the file that this version writes, and the newest it reads.
 pub const FORMAT: u64 = 1;
@@ -63,6 +67,8 @@ pub struct Options {
     /// How much room the disk must have for writes to be taken, in octets: more than one commit needs, so that a disk that
     /// fills up is met before a write and not in the middle of one.
     pub room_octets: u64,
+    /// Called before each sync of the file; its error counts as that of the sync. For tests.
+    pub before_sync: fn() -> io::Result<()>,
 }
 
 impl Default for Options {
@@ -75,6 +81,7 @@ impl Default for Options {
             history_bytes_max: 128 << 20,
             now: SystemTime::now,
             room_octets: 32 << 20,
+            before_sync: || Ok(()),
         }
     }
 }
@@ -143,6 +150,10 @@ pub(super) struct Shared {
     feed: Feed,
     /// Whether the writer would take a write, as far as it knows.
     writable: Arc<AtomicBool>,
+    /// Where it is reported that the writer ended by itself.
+    ending: Ending,
+    sync_error: SyncError,
+    before_sync: fn() -> io::Result<()>,
     /// Held as long as the database is in use.
     lock: File,
 }
@@ -157,7 +168,9 @@ impl Embedded {
         create(data_dir)?;
         let lock = lock(data_dir)?;
         let path = data_dir.join(FILE_NAME);
-        let database = open_database(&path, options.cache_octets)?;
+        let sync_error = SyncError::default();
+        let file = || disk::open(&path, options.before_sync, sync_error.clone());
+        let database = open_database(&path, options.cache_octets, file)?;
         let newest = tables::prepare(&database).map_err(|error| error.at(&path))?;
         // A data directory is a new directory entry; it, too, has to be on disk before the first write is acknowledged.
         File::open(data_dir)
@@ -166,14 +179,14 @@ impl Embedded {
 
         let database = RwLock::new(Some(database));
         let feed = Feed::new(newest);
-        let shared =
-            Arc::new(Shared { database, path: path.clone(), feed, writable: Arc::new(AtomicBool::new(true)), lock });
+        let (writable, ending) = (Arc::new(AtomicBool::new(true)), Ending::new());
+        let before_sync = options.before_sync;
+        let shared = Shared { database, path: path.clone(), feed, writable, ending, sync_error, before_sync, lock };
+        let shared = Arc::new(shared);
         let (queue, jobs) = mpsc::channel();
         let writer = Writer::new(shared.clone(), options, newest);
-        let writer = std::thread::Builder::new()
-            .name("store-writer".into())
-            .spawn(move || writer.run(&jobs))
-            .map_err(|source| OpenError::Io { path, source })?;
+        let writer = shared.ending.spawn("store-writer", move || writer.run(&jobs));
+        let writer = writer.map_err(|source| OpenError::Io { path, source })?;
         let room = Arc::new(Semaphore::new(QUEUE_MAX));
         Ok(Embedded { handle: Arc::new(Handle { shared, queue: Some(queue), room, writer: Some(writer) }) })
     }
@@ -200,6 +213,12 @@ impl Embedded {
         Arc::clone(&self.handle.shared.writable)
     }
 
+    /// Waits until the store ends by itself, which it does when its file cannot be trusted any more or its writer panics, and
+    /// returns why. No write is taken from then on: the process must end.
+    pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
+        self.handle.shared.ending.told()
+    }
+
     /// A snapshot for a backup.
     pub(super) fn reader(&self) -> Result<Reader> {
         self.handle.shared.reader()
@@ -210,7 +229,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.queue = None;
         if let Some(writer) = self.writer.take() {
-            // A writer that panicked has said so; there is nothing left to do about it here.
+            // A writer that panicked has reported it; there is nothing left to do about it here.
             drop(writer.join());
         }
     }
@@ -265,7 +284,8 @@ impl Shared {
         let mut place = self.database.write().unwrap_or_else(PoisonError::into_inner);
         // The file is closed first: it can be open only once.
         drop(place.take());
-        let database = open_database(&self.path, cache_octets)?;
+        let file = || disk::open(&self.path, self.before_sync, self.sync_error.clone());
+        let database = open_database(&self.path, cache_octets, file)?;
         let newest = tables::prepare(&database).map_err(|error| error.at(&self.path))?;
         *place = Some(database);
         Ok(newest)
@@ -306,10 +326,14 @@ pub(super) fn lock(data_dir: &Path) -> std::result::Result<File, OpenError> {
 }
 
 /// Opens the file, checks it if it was not closed, and gives free space back to the system if that is most of it.
-pub(super) fn open_database(path: &Path, cache_octets: usize) -> std::result::Result<Database, OpenError> {
+pub(super) fn open_database(
+    path: &Path,
+    cache_octets: usize,
+    file: impl FnOnce() -> std::result::Result<Disk, redb::Error>,
+) -> std::result::Result<Database, OpenError> {
     let corrupt = |reason: String| OpenError::Corrupt { path: path.into(), reason };
     let open = || -> std::result::Result<Database, redb::Error> {
-        let mut database = Database::builder().set_cache_size(cache_octets).create(path)?;
+        let mut database = Database::builder().set_cache_size(cache_octets).create_with_backend(file()?)?;
         let octets = std::fs::metadata(path)?.len();
         if octets >= COMPACT_OCTETS_MIN {
             let transaction = database.begin_write()?;

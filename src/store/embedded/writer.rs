@@ -8,7 +8,8 @@
 //! Nothing is written while the disk has less than [`Options::room_octets`] left: then the callers are told so, and the
 //! file is whole. A fault of the file in spite of that, such as a disk that is filled up at that moment, leaves it open
 //! what of the group is on disk. The file is then closed and opened anew until that works, which brings it to its last
-//! commit; if that was the group in doubt, watchers see it now.
+//! commit; if that was the group in doubt, watchers see it now. A sync that failed is another matter (`disk`): the writer
+//! ends, and the process with it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -111,14 +112,14 @@ impl Writer {
         }
     }
 
-    /// Works until the queue's other end is gone and the queue is empty.
-    pub(super) fn run(mut self, jobs: &Receiver<Job>) {
+    /// Works until the queue's other end is gone and the queue is empty, or until a sync fails: the error says so.
+    pub(super) fn run(mut self, jobs: &Receiver<Job>) -> std::result::Result<(), String> {
         self.account();
         loop {
             let first = match jobs.recv_timeout(self.idle()) {
                 Ok(job) => Some(job),
                 Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
             };
             let mut group: Vec<Job> = first.into_iter().collect();
             if !group.is_empty() {
@@ -129,8 +130,21 @@ impl Writer {
                 self.tried = Instant::now();
             }
             self.work(group);
+            if let Some(error) = self.shared.sync_error.get() {
+                return Err(self.distrusted(error));
+            }
             self.mark();
         }
+    }
+
+    /// What is said of a sync that failed.
+    fn distrusted(&self, error: &str) -> String {
+        let path = self.shared.path.display();
+        format!(
+            "{path}: failed to sync to disk: {error}; the system may have dropped writes that it had taken, so the process \
+             ends and nothing more is read from memory; check the disk (dmesg, smartctl) and start the process again, which \
+             reads the file from the disk (a service manager does so by itself); if that fails, restore a backup"
+        )
     }
 
     /// Adds up the history in the file.
@@ -257,6 +271,10 @@ impl Writer {
         self.failed = true;
         self.tried = Instant::now();
         self.shared.writable.store(false, Ordering::Relaxed);
+        if self.shared.sync_error.get().is_some() {
+            // The process ends, and says why.
+            return;
+        }
         tracing::error!(%error, "the store takes no writes: its file cannot be written; it is opened anew until that works");
         let told = || unavailable(redb::Error::PreviousIo);
         self.compactions.drain(..).for_each(|(_, answer)| drop(answer.send(Err(told()))));

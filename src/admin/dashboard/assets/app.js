@@ -3,7 +3,7 @@
 
 import { h, show } from "./dom.js";
 import { Failure, Live, forgetKinds, model, session, signIn, signOut } from "./data.js";
-import { clock, empty, link, queried } from "./words.js";
+import { asOf, empty, link, queried } from "./words.js";
 import * as overview from "./overview.js";
 import * as topology from "./topology.js";
 import * as routes from "./routes.js";
@@ -17,11 +17,13 @@ const told = document.getElementById("told");
 
 /** Least time between two loads of the same view because of news, in milliseconds. */
 const PACE = 1000;
+/** How often the age of what is shown is told anew while it is old. */
+const AGES = 5000;
 /** How often a view is loaded though nothing is told: ages move on, and events come without word. */
 const IDLE = 30_000;
 
 /** What all views see. */
-const context = { user: null, rights: null, samples: null, state: null };
+const context = { user: null, rights: null, samples: null, state: null, stale: null };
 let current = { view: null, place: null, data: null, at: 0 };
 let request = null;
 let pending = 0;
@@ -83,6 +85,7 @@ async function go({ moved }) {
     const { fresh } = current;
     current = { view, place: next, path, data, at: Date.now() };
     reachable();
+    mark();
     draw();
     if (fresh) {
       // Whoever loads the page starts at its top; whoever moves within it, at what they moved to.
@@ -139,31 +142,38 @@ function failed(failure) {
 
 const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
 
-// --- stale data is said to be stale ---
+// --- stale data is said to be stale, and looks so ---
 function unreachable(what) {
-  offline ??= Date.now();
-  const since = current.at ? ` What you see is as of ${clock(current.at)}.` : "";
-  show(
-    banner,
-    h("div.banner.is-bad", null, h("span", { "aria-hidden": "true" }, "✕ "), `${what}${since} Trying again…`),
-  );
+  offline = what;
+  mark();
 }
 
 function reachable() {
   offline = null;
+  mark();
+}
+
+/** Says how old what is shown is, if it is, and lets it look so. */
+function mark() {
+  const { state } = context;
+  const unheard = state && !state.connected;
+  const why = offline ?? (unheard ? `${["The API is not heard", state.error].filter(Boolean).join(": ")}.` : null);
+  const was = context.stale;
+  context.stale = why && context.user ? { at: current.at, why } : null;
+  main.classList.toggle("is-stale", Boolean(context.stale));
+  const shown = why && current.at ? ` What you see is as of ${asOf(current.at)}.` : "";
   show(
     banner,
-    context.state && !context.state.connected
-      ? h(
-          "div.banner.is-warn",
-          null,
-          h("span", { "aria-hidden": "true" }, "△ "),
-          ["The API has not been heard for a while", context.state.error].filter(Boolean).join(": "),
-          ". What you see may be old.",
-        )
-      : null,
+    why &&
+      h("div.banner.is-bad", null, h("span", { "aria-hidden": "true" }, "✕ "), `${why}${shown} Trying again…`),
   );
+  if (Boolean(was) !== Boolean(context.stale)) draw();
 }
+setInterval(() => {
+  if (!context.stale) return;
+  mark();
+  draw();
+}, AGES);
 
 // --- what is new ---
 const live = new Live({
@@ -171,14 +181,17 @@ const live = new Live({
     if (offline) go({ moved: false });
     if (context.rights?.numbers) samples();
   },
-  down: () => unreachable("The line to the server broke."),
+  down() {
+    unreachable("The line to the server broke.");
+    recognized();
+  },
   ended: (reason) =>
     reason === "TooManyStreams" ? unreachable("Too many pages are open, so this one stands still.") : enter(),
   news({ changed, sample, state }) {
     if (sample) take(sample);
     if (state) {
       context.state = state;
-      if (!offline) reachable();
+      mark();
     }
     const concerned = changed && current.view?.concerns(changed, current.place);
     if (concerned || (current.data === null && changed) || Date.now() - current.at > IDLE) soon();
@@ -224,6 +237,18 @@ function take({ at, columns }) {
 }
 
 // --- who is signed in ---
+/** A server that was started anew knows no session of before: the stream would be refused for ever. */
+async function recognized() {
+  try {
+    const { user } = await session();
+    if (!user && context.user)
+      welcome("You were signed out: the server was started anew, or ended your session. This page comes back when you sign in.");
+  } catch (failure) {
+    // It is not there yet; the stream is opened again soon, and this is asked again if that fails.
+    if (!(failure instanceof Failure)) throw failure;
+  }
+}
+
 async function enter() {
   try {
     const who = await session();
@@ -247,7 +272,7 @@ function welcome(why) {
   walked = true;
   Object.assign(context, { user: null, rights: null, samples: null, state: null });
   current = { view: null, place: null, data: null, at: 0 };
-  show(banner);
+  reachable();
   navigation(null);
   document.title = "Sign in · Signpost";
   // Loopback and HTTPS are safe ways for a token; browsers know which ones are.

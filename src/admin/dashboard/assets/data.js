@@ -112,6 +112,7 @@ export const path = {
   zones: `${OURS}/zones`,
   zone: (apex) => `${OURS}/zones/${part(apex)}`,
   route: (namespace, name) => `${OURS}/namespaces/${part(namespace)}/routes/${part(name)}`,
+  namespacedRoutes: (namespace) => `${OURS}/namespaces/${part(namespace)}/routes`,
   binding: (namespace, name) => `${OURS}/namespaces/${part(namespace)}/routebindings/${part(name)}`,
   namespace: (name) => `/api/v1/namespaces/${part(name)}`,
   events: (namespace) => `/apis/events.k8s.io/v1/namespaces/${part(namespace)}/events`,

@@ -4,10 +4,14 @@ import { h } from "./dom.js";
 import { items, itemsIfThere, model, objectIfThere, path, shownAt } from "./data.js";
 import { columns, few, now, plot, spark, total } from "./plot.js";
 import {
+  FIRST_ROUTER,
   addressStates,
+  asOf,
   badge,
+  commands,
   count,
   empty,
+  firstRoute,
   link,
   measured,
   metric,
@@ -39,16 +43,17 @@ export async function load(_, { rights }, signal) {
   return { overview, routers, zones, lease, brakes };
 }
 
-export function render({ overview, routers, zones, lease, brakes }, _, { samples, state, rights }) {
+export function render({ overview, routers, zones, lease, brakes }, _, { samples, state, rights, stale }) {
   const bound = new Map(overview.routers.map((one) => [one.name, one]));
   const serials = new Map(
     zones.filter((zone) => zone.spec.router).map((zone) => [zone.spec.router, zone.spec.versions?.[0]]),
   );
   const shard = (router) => card(router, bound.get(router.metadata.name), serials.get(router.metadata.name), samples);
   return [
-    h("div.title", null, h("h1", null, "Platform"), health(state)),
-    attention(overview, routers, lease, brakes, samples, state, rights),
-    vitals(overview, zones, lease, samples),
+    h("div.title", null, h("h1", null, "Platform"), health(state, stale, outages(overview, routers))),
+    attention(overview, routers, lease, brakes, samples, state, rights, stale),
+    firstSteps(overview, routers),
+    vitals(overview, zones, lease, samples, stale),
     plots(samples, routers, rights),
     h(
       "section",
@@ -61,12 +66,7 @@ export function render({ overview, routers, zones, lease, brakes }, _, { samples
       ),
       routers.length
         ? h("div.shards", null, routers.slice(0, CARDS_MAX).map(shard))
-        : empty(
-            "There is no shard yet.",
-            "Make a Router: ",
-            h("code", null, "kubectl explain router.spec"),
-            " tells every field, and examples/rhcloud has three.",
-          ),
+        : empty("There is no shard yet.", "The first step above makes one."),
       routers.length > CARDS_MAX &&
         h(
           "p.dim",
@@ -80,17 +80,63 @@ export function render({ overview, routers, zones, lease, brakes }, _, { samples
   ];
 }
 
-function health(state) {
+/** Shards of which somebody needs an active address, and none is: whatever the name servers say, that is an outage. */
+function outages(overview, routers) {
+  const routes = new Map(overview.routers.map((one) => [one.name, one.routes]));
+  const needed = ({ metadata, spec }) => routes.get(metadata.name) > 0 || (spec.state ?? "active") === "active";
+  const leadsNowhere = (router) => addressStates(router).every((address) => address.drained || address.down);
+  return {
+    shards: routers.filter((router) => needed(router) && leadsNowhere(router) && !panics(router)).length,
+    routes: overview.standings.down ?? 0,
+  };
+}
+
+function health(state, stale, { shards, routes }) {
+  if (stale) return badge("bad", "not known", stale.why);
   if (!state) return null;
-  if (!state.connected) return badge("warn", "API not heard", state.error ?? "");
-  return state.missing.length
-    ? badge("bad", "not ready", state.missing.join("\n"))
-    : badge("good", "ready", "/readyz says that nothing is missing");
+  if (state.missing.length) return badge("bad", "not ready", state.missing.join("\n"));
+  if (shards + routes > 0) return badge("bad", "outage", "names lead nowhere: see below");
+  return badge("good", "ready", "/readyz says that nothing is missing");
+}
+
+/** What to do on a platform that has nothing to show yet. */
+function firstSteps(overview, routers) {
+  if (routers.length > 0 && overview.routes > 0) return null;
+  const step = (done, text, ...more) =>
+    h("li", null, h("p", null, badge(done ? "good" : "note", done ? "done" : "next"), " ", text), !done && more);
+  return h(
+    "section.card",
+    { "data-key": "first steps" },
+    h("h2", null, "First steps"),
+    h(
+      "ol.first",
+      null,
+      step(
+        routers.length > 0,
+        ["Make a shard: a Router with the addresses that its names lead to. ", h("code", null, "kubectl explain router.spec"), " tells every field."],
+        commands(FIRST_ROUTER, "the first Router"),
+      ),
+      step(
+        overview.routes > 0,
+        "Ask for a name: a Route, in the namespace of an application.",
+        commands(firstRoute("default"), "the first Route"),
+      ),
+    ),
+  );
 }
 
 /** What an operator should look at, worst first. */
-function attention(overview, routers, lease, brakes, samples, state, rights) {
+function attention(overview, routers, lease, brakes, samples, state, rights, stale) {
   const found = [];
+  if (stale)
+    found.push(["bad", `Whether anything needs attention is not known: all of this is as of ${asOf(stale.at)}.`]);
+  const { down: dead } = overview.standings;
+  if (dead)
+    found.push([
+      "bad",
+      h("a", { href: link.routes({ standing: "down" }) }, `${plural(dead, "route")} down`),
+      dead === 1 ? ": its name leads nowhere" : ": their names lead nowhere",
+    ]);
   for (const missing of state?.missing ?? []) found.push(["bad", "not ready: ", missing]);
   // The Brakes tell more of it, to who may see them.
   for (const [kind, values] of brakes.length ? [] : columns(samples, "signpost_brake_held_objects")) {
@@ -128,7 +174,13 @@ function attention(overview, routers, lease, brakes, samples, state, rights) {
     const hard = router.spec.capacity?.hard;
     const routes = overview.routers.find((one) => one.name === name)?.routes ?? 0;
     const down = addressStates(router).filter((address) => address.down).length;
-    if (kind === "bad") found.push(["bad", h("a", { href: link.router(name) }, name), `: ${word}`]);
+    if (kind === "bad")
+      found.push([
+        "bad",
+        h("a", { href: link.router(name) }, name),
+        `: ${word}`,
+        routes > 0 && `, with ${plural(routes, "route")}`,
+      ]);
     else if (panics(router)) {
       found.push([
         "bad",
@@ -157,6 +209,7 @@ function attention(overview, routers, lease, brakes, samples, state, rights) {
     ["refused", "refused"],
     ["waiting", "without a shard"],
     ["unproven", "not proven to be answered"],
+    ["answered", "whose own host is not known to point here"],
   ]) {
     const number = overview.standings[standing];
     if (number) found.push(["warn", h("a", { href: link.routes({ standing }) }, `${plural(number, "route")} ${text}`)]);
@@ -164,6 +217,7 @@ function attention(overview, routers, lease, brakes, samples, state, rights) {
   if (found.length === 0)
     return h("section.attention", { "data-key": "attention" }, h("p", null, badge("good", "Nothing needs attention.")));
   const order = { bad: 0, warn: 1 };
+  // What is said first of a kind stays first.
   found.sort((one, other) => order[one[0]] - order[other[0]]);
   return h(
     "section.attention",
@@ -182,10 +236,17 @@ function attention(overview, routers, lease, brakes, samples, state, rights) {
   );
 }
 
-const vital = (name, value, ...more) =>
-  h("div.vital", { "data-key": name }, h("h3", null, name), h("div.value", null, value), h("div.more", null, more));
-
-function vitals(overview, zones, lease, samples) {
+function vitals(overview, zones, lease, samples, stale) {
+  const age = stale && h("div.more.as-of", null, `as of ${asOf(stale.at)}`);
+  const vital = (name, value, ...more) =>
+    h(
+      "div.vital",
+      { "data-key": name },
+      h("h3", null, name),
+      h("div.value", null, value),
+      h("div.more", null, more),
+      age,
+    );
   const held = total(samples, "signpost_brake_held_objects");
   const ready = now(samples, "signpost_dns_ready");
   const answers = now(samples, "signpost_dns_zones") !== null;
@@ -199,6 +260,7 @@ function vitals(overview, zones, lease, samples) {
       h("div.value", null, h("a.quiet", { href: "#/routes" }, count(overview.routes))),
       standings(overview.standings, (standing) => link.routes({ standing })),
       h("div.more", null, metric("signpost_routes")),
+      age,
     ),
     vital(
       "Namespaces",
@@ -217,7 +279,7 @@ function vitals(overview, zones, lease, samples) {
       vital(
         "Answered within",
         seconds(now(samples, 'signpost_dns_request_duration_seconds{quantile="0.99"}')),
-        "99 of 100 ",
+        "p99: 99 of 100 are faster ",
         metric("signpost_dns_request_duration_seconds"),
       ),
     answers &&
@@ -265,7 +327,7 @@ function plots(samples, routers, rights) {
     values,
   ]);
   const times = ["0.5", "0.99"].map((share) => [
-    share === "0.5" ? "half" : "99 of 100",
+    share === "0.5" ? "p50" : "p99",
     samples.columns.get(`signpost_dns_request_duration_seconds{quantile="${share}"}`) ?? [],
   ]);
   const asked = columns(samples, "signpost_dns_responses_total");
@@ -287,7 +349,7 @@ function plots(samples, routers, rights) {
     h(
       "div.card",
       { "data-key": "times" },
-      plot(at, times, { title: "Time to answer", unit: seconds }),
+      plot(at, times, { title: "Time to answer, p50 and p99", unit: seconds }),
       metric("signpost_dns_request_duration_seconds"),
     ),
   );

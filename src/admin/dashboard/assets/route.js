@@ -16,6 +16,7 @@ import {
   origin,
   plural,
   section,
+  stamp,
   standing,
   time,
 } from "./words.js";
@@ -42,7 +43,13 @@ export async function load({ namespace, name }, { rights }, signal) {
 }
 
 /** With a challenge, the host is to be proven as well. */
-const stepsOf = ({ challenge }) => (challenge ? STEPS.toSpliced(1, 0, "HostProven") : STEPS);
+const stepsOf = (route) => [
+  ...(route.status?.challenge ? STEPS.toSpliced(1, 0, "HostProven") : STEPS),
+  ...(isCustom(route) ? ["HostPointsHere"] : []),
+];
+
+/** Whether the route has a host outside the platform, whose DNS is somebody else's. */
+const isCustom = ({ status }) => (status?.names ?? []).some((one) => one.type === "custom");
 
 /** Where a route stands; the same as the server says in lists. */
 export function standingOf(route) {
@@ -51,9 +58,17 @@ export function standingOf(route) {
   const refused = find("Admitted");
   if (refused?.status === "False") return ["refused", refused];
   if (route.status?.phase !== "scheduled") return ["waiting", find("Scheduled")];
-  const unproven = ["Resolvable", "Published"].map(find).find((one) => one && one.status !== "True");
+  const proof = ["Resolvable", "Published"].map(find).filter(Boolean);
+  const leadsNowhere = ({ type, status, reason }) =>
+    status === "False" && (type === "Published" || reason === "NoActiveAddress");
+  const down = proof.find(leadsNowhere);
+  if (down) return ["down", down];
+  const unproven = proof.find((one) => one.status !== "True");
   if (unproven) return ["unproven", unproven];
-  return find("Resolvable") ? ["live", find("Resolvable")] : ["placed", find("Scheduled")];
+  if (!find("Resolvable")) return ["placed", find("Scheduled")];
+  const points = find("HostPointsHere");
+  if (isCustom(route) && points?.status !== "True") return ["answered", points ?? find("Resolvable")];
+  return ["live", find("Resolvable")];
 }
 
 export function render({ route, binding, router, events }, { namespace, name }) {
@@ -85,7 +100,7 @@ export function render({ route, binding, router, events }, { namespace, name }) 
       h(
         "div",
         null,
-        section("How it went live", conditions(status.conditions, stepsOf(status))),
+        section("How it went live", conditions(status.conditions, stepsOf(route))),
         section("What happened", timeline(story(route, binding, events))),
       ),
     ),
@@ -101,10 +116,22 @@ export function render({ route, binding, router, events }, { namespace, name }) 
 
 /** The one sentence that a user came for. */
 function answer(stands, decided, status) {
-  const dns = status.dns && code(status.dns, "the name");
+  // The stable name comes first: that on the shard is another one when the route moves.
+  const name = status.names?.find((one) => one.type === "custom")?.name ?? status.canonicalName ?? status.dns;
+  const dns = name && code(name, "the name");
   switch (stands) {
     case "live":
       return [h("p.big", null, dns), h("p", null, "is live. ", decided.message)];
+    case "answered":
+      return [
+        h("p.big", null, dns),
+        h("p", null, "is yours, and the platform answers its names for it. Whether your host points here: ", decided.message, "."),
+      ];
+    case "down":
+      return [
+        h("p.big", null, dns),
+        h("p", null, badge("bad", "down"), " leads nowhere", decided.reason ? ` (${decided.reason})` : "", ". ", decided.message),
+      ];
     case "placed":
       return [h("p.big", null, dns), h("p", null, "is yours. Whether it is answered has not been proven yet.")];
     case "unproven":
@@ -181,7 +208,7 @@ function names(status, router) {
     h(
       "ul.names",
       null,
-      (status.names ?? []).map((one) =>
+      ranked(status.names).map((one) =>
         h("li", { "data-key": one.name }, code(one.name), h("span.dim", null, kinds[one.type] ?? one.type)),
       ),
     ),
@@ -219,6 +246,12 @@ function names(status, router) {
     ]),
   ];
 }
+
+/** Names as people use them: their own, then the stable one, then that on the shard. */
+const ranked = (names) => {
+  const order = ["custom", "alias", "system"];
+  return [...(names ?? [])].sort((one, other) => order.indexOf(one.type) - order.indexOf(other.type));
+};
 
 const untilTime = (text) =>
   h("time", { datetime: text }, new Date(text).toLocaleString([], { dateStyle: "medium", timeStyle: "short" }));
@@ -331,10 +364,10 @@ function why(route, binding) {
             h(
               "tr",
               { "data-key": one.name, class: one.name === chosen ? "chosen" : null },
-              h("td", null, h("a", { href: link.router(one.name) }, one.name)),
+              h("td", { "data-label": "Shard" }, h("a", { href: link.router(one.name) }, one.name)),
               h(
                 "td",
-                null,
+                { "data-label": "Verdict" },
                 one.name === chosen
                   ? badge("good", "chosen")
                   : one.eligible
@@ -343,7 +376,7 @@ function why(route, binding) {
               ),
               h(
                 "td",
-                null,
+                { "data-label": "Score" },
                 one.score === undefined
                   ? h("span.dim", null, "–")
                   : h(
@@ -357,8 +390,8 @@ function why(route, binding) {
                       count(one.score),
                     ),
               ),
-              h("td.number", null, count(one.routes)),
-              h("td", null, one.message ?? ""),
+              h("td.number", { "data-label": "Routes then" }, count(one.routes)),
+              h("td.why", { "data-label": one.message && "Why" }, one.message ?? ""),
             ),
           ),
         ),
@@ -378,8 +411,8 @@ function story(route, binding, events) {
     told.some((event) => event.what === one.reason || (one.message && event.text?.includes(one.message)));
   const turned = (route.status?.conditions ?? [])
     .filter((one) => !says(one))
-    .map((one, at) => ({
-      rank: 2 + at,
+    .map((one) => ({
+      rank: one.type,
       at: one.lastTransitionTime,
       key: `condition ${one.type}`,
       kind: one.status === "True" ? "good" : one.status === "False" ? "bad" : "warn",
@@ -388,7 +421,7 @@ function story(route, binding, events) {
     }));
   const all = [
     {
-      rank: 0,
+      rank: "Asked for",
       at: route.metadata.creationTimestamp,
       key: "asked",
       kind: "note",
@@ -396,7 +429,7 @@ function story(route, binding, events) {
       text: "the Route was created",
     },
     binding && {
-      rank: 1,
+      rank: "Bound",
       at: placedAt(binding),
       key: "bound",
       kind: "good",
@@ -406,7 +439,27 @@ function story(route, binding, events) {
     ...turned,
     ...told,
   ].filter(Boolean);
-  // Most times are whole seconds: within one, things stand in the order in which they come about.
-  const second = ({ at }) => Math.floor((Date.parse(at) || 0) / 1000);
-  return all.sort((one, other) => second(other) - second(one) || (other.rank ?? 99) - (one.rank ?? 99));
+  return inOrder(all).reverse();
+}
+
+/** The order in which things come about. */
+const COMES = ["Asked for", "Bound", "Scheduled", "HostProven", "Admitted", "Published", "Resolvable", "HostPointsHere"];
+
+/**
+ * The oldest first; pure. What tells its time to a fraction of a second stands by that. Most times are whole seconds: such an
+ * entry stands within its second before whatever comes about after it.
+ */
+export function inOrder(entries) {
+  const rank = ({ rank, what }) => (COMES.includes(rank ?? what) ? COMES.indexOf(rank ?? what) : COMES.length);
+  const by = (one, other) =>
+    stamp(one.at) < stamp(other.at) ? -1 : stamp(one.at) > stamp(other.at) ? 1 : rank(one) - rank(other);
+  const isExact = ({ at }) => /\.\d*[1-9]/.test(at ?? "");
+  const second = ({ at }) => stamp(at).split(".")[0];
+  const ordered = entries.filter(isExact).sort(by);
+  for (const entry of entries.filter((one) => !isExact(one)).sort(by)) {
+    const isLater = (one) => second(one) > second(entry) || (second(one) === second(entry) && rank(one) > rank(entry));
+    const at = ordered.findIndex(isLater);
+    ordered.splice(at < 0 ? ordered.length : at, 0, entry);
+  }
+  return ordered;
 }

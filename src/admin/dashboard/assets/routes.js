@@ -5,15 +5,17 @@ import { items, model, objectIfThere, path } from "./data.js";
 import {
   STANDINGS,
   badge,
-  code,
+  commands,
   count,
   empty,
   facts,
+  firstRoute,
   link,
   origin,
   plural,
   queried,
   section,
+  stamp,
   standing,
   standings,
   time,
@@ -59,7 +61,7 @@ function table(page, here, withNamespace) {
               { "data-key": `${one.namespace}/${one.name}` },
               withNamespace && h("td", null, h("a.quiet", { href: link.namespace(one.namespace) }, one.namespace)),
               h("td", null, h("a", { href: link.route(one.namespace, one.name) }, one.name)),
-              h("td.mono", null, one.dns ?? one.host ?? h("span.dim", null, "none yet")),
+              h("td.mono", null, names(one)),
               h(
                 "td",
                 null,
@@ -83,6 +85,14 @@ function table(page, here, withNamespace) {
       ),
     ),
   ];
+}
+
+/** The name that stays first: a host of its own, or the stable alias; then that on the shard, which changes with it. */
+function names({ alias, dns, host }) {
+  const first = host ?? alias ?? dns;
+  if (!first) return h("span.dim", null, "none yet");
+  const second = host ? alias : dns;
+  return [h("div", null, first), second && second !== first && h("div.dim", null, second)];
 }
 
 /** The search, which filters as one types. */
@@ -118,6 +128,18 @@ function search(query, here) {
   );
 }
 
+/** Where there is no route yet, what makes one; unless the user may see none. */
+const noRoute = (maySee, namespace) =>
+  maySee
+    ? [
+        empty("There is no route yet.", "A Route asks for a name: ", h("code", null, "kubectl explain route.spec"), " tells its fields."),
+        commands(firstRoute(namespace), "the first Route"),
+      ]
+    : empty(
+        "There is no namespace whose routes you may list.",
+        "Ask an administrator for the role in a namespace, or sign in with its name if your groups do not tell it.",
+      );
+
 // --- everywhere ---
 export const all = {
   title: () => "Routes",
@@ -125,21 +147,21 @@ export const all = {
   async load({ query }, _, signal) {
     return { page: await model("routes", { ...query, limit: PAGE }, signal) };
   },
-  render({ page }, { query }) {
+  render({ page }, { query }, { rights }) {
     const here = (change) => link.routes({ ...query, ...change });
     const none = page.total === 0 && !query.q && !query.standing && !query.router;
+    const { all, namespaces } = rights;
     return [
       h("div.title", null, h("h1", null, "Routes")),
-      search(query, here),
-      none
-        ? empty(
-            "There is no route yet.",
-            "A Route asks for a name: ",
-            h("code", null, "kubectl explain route.spec"),
-            " tells its fields.",
-          )
-        : table(page, here, true),
-      h("footer", null, origin("/apis/signpost.dev/v1alpha1/routes?limit=50", "kubectl get routes -A")),
+      !none && search(query, here),
+      none ? noRoute(all || namespaces.length > 0, namespaces[0] ?? "default") : table(page, here, true),
+      h(
+        "footer",
+        null,
+        all
+          ? origin("/apis/signpost.dev/v1alpha1/routes?limit=50", "kubectl get routes -A")
+          : namespaces.map((name) => origin(`${path.namespacedRoutes(name)}?limit=50`, `kubectl -n ${name} get routes`)),
+      ),
     ];
   },
 };
@@ -148,7 +170,8 @@ export const all = {
 export const one = {
   title: ({ namespace }) => namespace,
   concerns,
-  async load({ namespace, query }, _, signal) {
+  async load({ namespace, query }, { rights }, signal) {
+    if (!rights.all && !rights.namespaces.includes(namespace)) return { hidden: true };
     const [page, overview, object, events] = await Promise.all([
       model("routes", { ...query, namespace, limit: PAGE }, signal),
       model("overview", {}, signal),
@@ -157,7 +180,12 @@ export const one = {
     ]);
     return { page, overview, object, events };
   },
-  render({ page, overview, object, events }, { namespace, query }) {
+  render({ hidden, page, overview, object, events }, { namespace, query }) {
+    if (hidden)
+      return [
+        h("div.title", null, h("div", null, h("p.kind", null, "Namespace"), h("h1", null, namespace))),
+        empty("This is not yours to see.", `You may not list the routes of the namespace ${namespace}, if there is one.`),
+      ];
     const at = overview.namespaces.findIndex((one) => one.name === namespace);
     const counted = overview.namespaces[at];
     const shards = overview.links.filter(([index, router]) => index === at && router);
@@ -174,7 +202,7 @@ export const one = {
         "Its routes",
         counted
           ? standings(counted.standings, (standing) => here({ standing }))
-          : empty("No route here yet.", "Ask for a name: ", code(`kubectl -n ${namespace} apply -f route.yaml`)),
+          : [empty("No route here yet.", "Ask for a name:"), commands(firstRoute(namespace), "the first Route")],
         facts([
           [
             "Shards",
@@ -198,7 +226,7 @@ export const one = {
         timeline(
           events
             .slice()
-            .sort((a, b) => (when(b) > when(a) ? 1 : -1))
+            .sort((one, other) => stamp(when(other)).localeCompare(stamp(when(one)), "en"))
             .slice(0, EVENTS)
             .map((event) =>
               entry(

@@ -38,17 +38,23 @@ export function picture({ overview, routers, page }, query) {
   const known = new Map(routers.map((one) => [one.metadata.name, one]));
   const names = new Set([...known.keys(), ...overview.routers.map((one) => one.name)]);
   const words = (q ?? "").toLowerCase().split(/\s+/).filter(Boolean);
-  const inPage = page && new Set(page.items.map((one) => one.namespace));
-  const hasWords = (text) => words.some((word) => text.toLowerCase().includes(word));
+  const hasWords = (text) => words.every((word) => text.toLowerCase().includes(word));
   let links = overview.links.map(([at, shard, routes]) => ({ namespace: overview.namespaces[at].name, shard, routes }));
   if (namespace) links = links.filter((one) => one.namespace === namespace);
   if (router) links = links.filter((one) => one.shard === router);
-  if (words.length)
-    links = links.filter((one) => inPage?.has(one.namespace) || hasWords(one.namespace) || hasWords(one.shard));
+  // A namespace with a route that is found may have others elsewhere: only where the found ones are is a match.
+  const found = new Map();
+  for (const one of words.length && page ? page.items : []) {
+    const key = `${one.namespace} ${one.router ?? NOWHERE}`;
+    found.set(key, { namespace: one.namespace, shard: one.router ?? NOWHERE, routes: (found.get(key)?.routes ?? 0) + 1 });
+  }
+  if (words.length) links = [...found.values()];
   const narrowed = Boolean(namespace || router || words.length);
   const linkedNamespaces = new Set(links.map((one) => one.namespace));
   const linkedShards = new Set(links.map((one) => one.shard));
-  const listed = overview.namespaces.filter((one) => linkedNamespaces.has(one.name));
+  if (words.length && !namespace && !router) [...names].filter(hasWords).forEach((name) => linkedShards.add(name));
+  const isFound = ({ name }) => linkedNamespaces.has(name) || (words.length > 0 && !namespace && !router && hasWords(name));
+  const listed = overview.namespaces.filter(isFound);
   const largest = [...listed].sort((one, other) => other.routes - one.routes).slice(0, NAMESPACES);
   const namespaces = largest.sort((one, other) => byName.compare(one.name, other.name));
   const shown = new Set(namespaces.map((one) => one.name));
@@ -96,7 +102,15 @@ export function picture({ overview, routers, page }, query) {
   };
 }
 
-export function render(data, { query }) {
+/** Why there is no picture. */
+function nothing({ q, namespace, router }, { all }) {
+  if (q || namespace || router) return empty("Nothing is like that.", "Take a word out of the search, or a choice away.");
+  return all
+    ? empty("There is nothing to draw yet.", "The ", h("a", { href: "#/" }, "first page"), " has the first steps: a shard, then a route.")
+    : empty("There is nothing to draw yet.", "The page of your ", h("a", { href: "#/routes" }, "routes"), " has the first step.");
+}
+
+export function render(data, { query }, { rights }) {
   const seen = picture(data, query);
   const here = (change) => link.topology({ ...query, ...change });
   const chip = (name) =>
@@ -107,7 +121,7 @@ export function render(data, { query }) {
       { "data-key": key },
       h(
         "a.node",
-        { href, "data-node": key, class: kind, "aria-current": kind === "chosen" ? "true" : null },
+        { href, "data-node": key, class: kind, title: label, "aria-current": kind === "chosen" ? "true" : null },
         h("span.name", null, label),
         more,
       ),
@@ -156,7 +170,7 @@ export function render(data, { query }) {
       ),
     ),
     seen.namespaces.length === 0 && seen.shards.length === 0
-      ? empty("Nothing is like that.", "Take a word out of the search, or a choice away.")
+      ? nothing(query, rights)
       : h(
           "div.topology",
           { id: "topology" },

@@ -38,11 +38,26 @@ export function time(text) {
   return h("time", { datetime: text, title: at.toISOString() }, said);
 }
 
+/** A time as text that sorts by its time, to the last digit that is told. */
+export function stamp(text) {
+  const [, whole, part = ""] = /^([^.Z]*)(?:\.(\d+))?/.exec(text ?? "") ?? [];
+  return `${whole ?? ""}.${part.padEnd(9, "0")}`;
+}
+
 export const clock = (milliseconds) => new Date(milliseconds).toLocaleTimeString([], { hour12: false });
+
+/** When something was seen last, and how long ago that is. */
+export const asOf = (milliseconds) =>
+  `${clock(milliseconds)}, ${seconds(Math.max(1, Math.floor((Date.now() - milliseconds) / 1000)))} ago`;
 
 // --- where a route stands: a shape and a word, so that no one needs the colour ---
 export const STANDINGS = {
   live: { mark: "●", word: "live", says: "every name server answers its name right" },
+  answered: {
+    mark: "◑",
+    word: "host not proven",
+    says: "the platform's names for it are answered right; that its own host points here is not known",
+  },
   placed: {
     mark: "◐",
     word: "placed",
@@ -51,6 +66,7 @@ export const STANDINGS = {
   unproven: { mark: "△", word: "not proven", says: "its name is not, or no longer, proven to be answered" },
   waiting: { mark: "◌", word: "waiting", says: "no shard has taken it yet" },
   refused: { mark: "✕", word: "refused", says: "it may not have its host" },
+  down: { mark: "▼", word: "down", says: "an outage: its name leads nowhere" },
 };
 
 export function standing(name, reason) {
@@ -103,6 +119,24 @@ const copyable = (text, label) =>
   h("button.copy", { type: "button", "data-action": "copy", "data-text": text, "aria-label": `Copy ${label}` }, "copy");
 /** Text that is meant to be pasted elsewhere. */
 export const code = (text, label = text) => h("span.code", null, h("code", null, text), copyable(text, label));
+
+/** Commands of several lines that are meant to be pasted into a terminal. */
+export const commands = (text, label) => h("div.commands", null, h("pre", null, h("code", null, text)), copyable(text, label));
+
+/** What makes a first Router. */
+export const FIRST_ROUTER = `kubectl apply -f - <<'EOF'
+apiVersion: signpost.dev/v1alpha1
+kind: Router
+metadata: {name: shard1}
+spec: {addresses: [{ip: 192.0.2.1}]}
+EOF`;
+/** What makes a first Route. */
+export const firstRoute = (namespace) => `kubectl apply -f - <<'EOF'
+apiVersion: signpost.dev/v1alpha1
+kind: Route
+metadata: {name: hello, namespace: ${namespace}}
+spec: {to: {name: web}}
+EOF`;
 
 /** Where an object is in the API, and the command that shows it. */
 export const origin = (path, command) =>
@@ -204,8 +238,8 @@ export function routerState(router) {
   const state = router.spec.state ?? "active";
   const failing = (router.status?.conditions ?? []).find((one) => one.type === "Ready" && one.status === "False");
   const active = addressStates(router).filter((address) => !address.drained);
+  if (active.length === 0) return ["bad", "no active address"];
   if (failing) return ["bad", failing.reason || "not ready"];
-  if (active.length === 0 && !router.spec.addressesFrom) return ["bad", "no address"];
   if (active.length > 0 && active.every((address) => address.down)) return ["bad", "all down"];
   return state === "active" ? ["good", "active"] : ["warn", state];
 }

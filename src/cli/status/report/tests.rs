@@ -31,13 +31,14 @@ fn platform() -> Platform {
         object("Route", json!({"namespace": "shop", "name": "vault"}), json!({}), json!({"conditions": condition}));
     let ready = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "NoActiveAddress", "message": "none is",
             "lastTransitionTime": "2025-01-01T00:00:00Z"}]});
+    let addresses = json!({"addresses": [{"ip": "192.0.2.1"}]});
     Platform {
         version: "v1.33.0+signpost".to_owned(),
         took: Duration::from_micros(2_340),
         lease: Some(serde_json::from_value(lease).expect("a Lease")),
         objects: Objects {
             routers: Some(vec![
-                object("Router", json!({"name": "shard1"}), json!({}), Value::Null),
+                object("Router", json!({"name": "shard1"}), addresses, Value::Null),
                 object("Router", json!({"name": "shard2"}), json!({"state": "cordoned"}), ready),
             ]),
             routes: Some(vec![scheduled("a"), scheduled("b"), waits]),
@@ -140,4 +141,18 @@ fn a_leader_that_is_gone() {
     platform.lease = Some(serde_json::from_value(lease).expect("a Lease"));
     let report = Report::new(Asked { kubeconfig: "k".into(), platform: Ok(platform), processes: Vec::new() }, now());
     assert_eq!(report.warnings[0], "no scheduler leads: host-1 has not renewed its Lease for 2m");
+}
+
+#[test]
+fn an_outage_is_no_warning() {
+    let mut platform = platform();
+    let on = json!({"phase": "scheduled", "router": "shard2"});
+    let routes = platform.objects.routes.as_mut().expect("they were read");
+    routes.push(object("Route", json!({"namespace": "shop", "name": "b"}), json!({}), on));
+    let report = Report::new(Asked { kubeconfig: "k".into(), platform: Ok(platform), processes: Vec::new() }, now());
+    assert!(!report.healthy);
+    assert_eq!(report.outages, ["Router shard2 has no active address: its route leads nowhere"]);
+    assert!(!report.warnings.iter().any(|warning| warning.contains("shard2")), "{:?}", report.warnings);
+    let text = report.text(Painter::PLAIN);
+    assert!(text.contains("outages   1\n") && text.contains("\n- Router shard2 has no active"), "{text}");
 }

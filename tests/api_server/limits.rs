@@ -1,0 +1,236 @@
+//! How large objects may be, and what a namespace may have.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use signpost::api::identity::{GROUP_AUTHENTICATED, Identity, USER_SCHEDULER};
+use signpost::apiserver::limits::{Amount, Limits};
+use signpost::apiserver::object;
+use signpost::store::{Engine, Key, Store, Txn, Write};
+
+use crate::support::{GROUP, ROUTES, Reply, Server, route, router};
+
+const MERGE: &[&str] = &["content-type: application/merge-patch+json"];
+const EVENTS: &str = "/api/v1/namespaces/default/events";
+const DEFAULT: &str = "/api/v1/namespaces/default";
+
+/// A Route with an annotation of so many bytes.
+fn sized(name: &str, bytes: usize) -> Value {
+    let mut route = route(name);
+    route["metadata"]["annotations"]["size"] = "x".repeat(bytes).into();
+    route
+}
+
+async fn as_scheduler(server: &Server, method: &str, path: &str, headers: &[&str], body: &Value) -> Reply {
+    let scheduler = Identity::user(USER_SCHEDULER);
+    server.send_as(Some(scheduler), method, path, headers, body.to_string().into_bytes()).await
+}
+
+fn condition(message: &str) -> Value {
+    json!({"type": "Scheduled", "status": "False", "reason": "Waiting", "message": message,
+           "lastTransitionTime": "2026-01-01T00:00:00Z"})
+}
+
+#[track_caller]
+fn too_large(reply: Reply, limit: usize) {
+    let status = reply.expect(413);
+    assert_eq!(status["reason"], "RequestEntityTooLarge");
+    let message = status["message"].as_str().expect("a message");
+    assert!(message.ends_with(&format!("bytes: limit is {limit}")), "{message}");
+    assert_eq!(status["details"]["kind"], "routes");
+}
+
+#[track_caller]
+fn exceeded(reply: Reply, quota: &str, rest: &str) {
+    let status = reply.expect(403);
+    assert_eq!(status["reason"], "Forbidden");
+    let message = status["message"].as_str().expect("a message");
+    assert!(message.contains(&format!("is forbidden: exceeded quota: {quota}, requested: ")), "{message}");
+    assert!(message.contains(rest), "{message}");
+    assert!(
+        message.contains("ask an administrator of the platform to set the annotation signpost.dev/max-"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn an_object_has_a_largest_size() {
+    let server = Server::start().await;
+    let path = format!("{ROUTES}/big");
+    for query in ["", "?dryRun=All"] {
+        too_large(server.post(&format!("{ROUTES}{query}"), &sized("big", 66_000)).await, 65_536);
+        let apply = ["content-type: application/apply-patch+yaml"];
+        let applied = sized("big", 66_000).to_string();
+        let separator = if query.is_empty() { "?" } else { "&" };
+        let applied = server.send("PATCH", &format!("{path}{query}{separator}fieldManager=m"), &apply, applied).await;
+        too_large(applied, 65_536);
+    }
+    assert_eq!(server.get(&path).await.status, 404);
+    server.post(ROUTES, &sized("big", 64_000)).await.expect(201);
+    let grown = json!({"metadata": {"annotations": {"more": "y".repeat(2_000)}}});
+    for query in ["", "?dryRun=All"] {
+        too_large(server.merge(&format!("{path}{query}"), &grown).await, 65_536);
+    }
+    // Its status finds room all the same, and the object can still be changed if it does not grow.
+    let status = json!({"status": {"conditions": [condition(&"z".repeat(10_000))]}});
+    as_scheduler(&server, "PATCH", &format!("{path}/status"), MERGE, &status).await.expect(200);
+    too_large(server.merge(&path, &json!({"metadata": {"annotations": {"more": "y"}}})).await, 65_536);
+    server.merge(&path, &json!({"metadata": {"annotations": {"size": "x".repeat(63_000)}}})).await.expect(200);
+    server.delete(&path).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_router_with_all_that_it_may_have_fits() {
+    let server = Server::start().await;
+    let ip = |number: usize| format!("2001:db8:aaaa:bbbb:cccc:dddd:eeee:{number:04x}");
+    let mut full = router("full");
+    full["spec"]["description"] = "d".repeat(1_024).into();
+    full["spec"]["addresses"] =
+        (0..128).map(|number| json!({"ip": ip(number), "weight": 1000, "priority": 100})).collect();
+    full["spec"]["records"] = (0..256).map(|number| format!("r{number} TXT {}", "t".repeat(1_000))).collect();
+    server.post(&format!("{GROUP}/routers"), &full).await.expect(201);
+    let since = "2026-01-01T00:00:00Z";
+    let health = |number| json!({"ip": ip(number), "health": "unhealthy", "since": since, "error": "e".repeat(1_024)});
+    let status = json!({"status": {
+        "addresses": (0..128).map(health).collect::<Value>(), "conditions": [condition(&"m".repeat(4_096))]}});
+    as_scheduler(&server, "PATCH", &format!("{GROUP}/routers/full/status"), MERGE, &status).await.expect(200);
+    let stored = server.get(&format!("{GROUP}/routers/full")).await.text.len();
+    assert!(stored < 512 << 10, "it has {stored} bytes, and may have 512 KiB without the platform's own status");
+}
+
+#[tokio::test]
+async fn an_object_that_is_stored_larger_can_be_made_smaller_and_released() {
+    let store = Arc::new(Engine::memory());
+    let names = ["shrinks", "released", "deleted", "stays"];
+    // As an earlier version has stored it: larger than objects may be, with a text and a list beyond their maxima.
+    for name in names {
+        let mut large = sized(name, 200_000);
+        large["metadata"]["namespace"] = "default".into();
+        large["metadata"]["uid"] = name.into();
+        large["status"]["phase"] = "new".into();
+        large["metadata"]["finalizers"] = (0..80).map(|number| format!("example.com/f{number}")).collect();
+        large["spec"]["tls"] = json!({"termination": "edge", "secretName": "s".repeat(5_000)});
+        let key = Key(format!("/signpost.dev/routes/default/{name}").into());
+        let put = Write::Put { key, value: object::encode(&large).into(), ttl: None };
+        store.commit(Txn { expect: Vec::new(), writes: vec![put] }).await.expect("stored");
+    }
+    let server = Server::over(store).await;
+    let path = |name: &str| format!("{ROUTES}/{name}");
+    let status = json!({"status": {"conditions": [condition("it waits")]}});
+    as_scheduler(&server, "PATCH", &format!("{}/status", path("stays")), MERGE, &status).await.expect(200);
+    server
+        .merge(&path("shrinks"), &json!({"metadata": {"annotations": {"size": "x".repeat(150_000)}}}))
+        .await
+        .expect(200);
+    too_large(
+        server.merge(&path("shrinks"), &json!({"metadata": {"annotations": {"more": "x".repeat(99)}}})).await,
+        65_536,
+    );
+    server.delete(&path("released")).await.expect(200);
+    for left in [40, 0] {
+        let finalizers: Value = (0..left).map(|number| format!("example.com/f{number}")).collect();
+        server.merge(&path("released"), &json!({"metadata": {"finalizers": finalizers}})).await.expect(200);
+    }
+    server.gone(&path("released")).await;
+    server.merge(&path("deleted"), &json!({"metadata": {"finalizers": null}})).await.expect(200);
+    server.delete(&path("deleted")).await.expect(200);
+    server.gone(&path("deleted")).await;
+}
+
+fn limits(routes: Amount) -> Limits {
+    Limits { routes, ..Limits::default() }
+}
+
+const fn amount(objects: u64, bytes: u64) -> Amount {
+    Amount { objects, bytes }
+}
+
+#[tokio::test]
+async fn concurrent_creates_do_not_exceed_the_quota_of_a_namespace() {
+    let server = Server::start().await;
+    server.api.limit_to(limits(amount(5, 1 << 20)));
+    let names: Vec<String> = (0..40).map(|number| format!("r{number}")).collect();
+    let created =
+        futures::future::join_all(names.iter().map(async |name| server.post(ROUTES, &route(name)).await)).await;
+    let count = created.iter().filter(|reply| reply.status == 201).count();
+    assert_eq!(count, 5, "neither more nor fewer");
+    for reply in created.into_iter().filter(|reply| reply.status != 201) {
+        exceeded(reply, "namespace-routes", "requested: routes=1, used: routes=5, limited: routes=5; ");
+    }
+    exceeded(server.post(&format!("{ROUTES}?dryRun=All"), &route("one")).await, "namespace-routes", "used: routes=5");
+    // Another namespace has a quota of its own.
+    server
+        .post("/api/v1/namespaces", &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}))
+        .await;
+    server.post(&format!("{GROUP}/namespaces/other/routes"), &route("one")).await.expect(201);
+    // What is deleted makes room, a dry run takes none, and a restart changes nothing.
+    let list = server.get(ROUTES).await.json();
+    let first = list["items"][0]["metadata"]["name"].as_str().expect("a name").to_owned();
+    server.delete(&format!("{ROUTES}/{first}")).await.expect(200);
+    server.post(&format!("{ROUTES}?dryRun=All"), &route("one")).await.expect(201);
+    server.post(ROUTES, &route("one")).await.expect(201);
+    let again = Server::over(server.store.clone()).await;
+    again.api.limit_to(limits(amount(5, 1 << 20)));
+    exceeded(again.post(ROUTES, &route("two")).await, "namespace-routes", "used: routes=5, limited: routes=5");
+}
+
+#[tokio::test]
+async fn the_bytes_of_a_namespace_count_at_every_write() {
+    let server = Server::start().await;
+    server.api.limit_to(limits(amount(100, 100_000)));
+    server.post(ROUTES, &sized("one", 40_000)).await.expect(201);
+    server.post(ROUTES, &sized("two", 40_000)).await.expect(201);
+    exceeded(
+        server.post(ROUTES, &sized("three", 40_000)).await,
+        "namespace-route-bytes",
+        "limited: route-bytes=100000; ",
+    );
+    let annotation = |bytes: usize| json!({"metadata": {"annotations": {"size": "x".repeat(bytes)}}});
+    let two = format!("{ROUTES}/two");
+    exceeded(server.merge(&two, &annotation(62_000)).await, "namespace-route-bytes", "used: route-bytes=8");
+    server.merge(&two, &annotation(50_000)).await.expect(200);
+    // The limit is lowered below what is there: what shrinks or stays is taken, and so is the platform's status.
+    let set =
+        json!({"metadata": {"annotations": {"signpost.dev/max-route-bytes": "64Ki", "signpost.dev/max-routes": "1"}}});
+    server.merge(DEFAULT, &set).await.expect(200);
+    exceeded(server.merge(&two, &annotation(50_001)).await, "namespace-route-bytes", "limited: route-bytes=65536; ");
+    server.merge(&two, &annotation(49_000)).await.expect(200);
+    let status = json!({"status": {"conditions": [condition("it waits")]}});
+    as_scheduler(&server, "PATCH", &format!("{two}/status"), MERGE, &status).await.expect(200);
+    exceeded(server.post(ROUTES, &route("three")).await, "namespace-routes", "used: routes=2, limited: routes=1; ");
+    // An administrator raises it. A tenant cannot, and a value that is no number is refused.
+    let set = |value: &str| {
+        json!({"metadata": {"annotations": {
+        "signpost.dev/max-routes": value, "signpost.dev/max-route-bytes": null}}})
+    };
+    let tenant =
+        Identity { user: "tina".into(), groups: vec!["signpost:tenant:default".into(), GROUP_AUTHENTICATED.into()] };
+    let refused = server.send_as(Some(tenant), "PATCH", DEFAULT, MERGE, set("9").to_string().into_bytes()).await;
+    assert_eq!(refused.status, 403, "{}", refused.text);
+    let refused = server.merge(DEFAULT, &set("many")).await.expect(422);
+    assert_eq!(refused["details"]["causes"][0]["field"], "metadata.annotations[signpost.dev/max-routes]", "{refused}");
+    server.merge(DEFAULT, &set("3")).await.expect(200);
+    server.post(ROUTES, &route("three")).await.expect(201);
+}
+
+#[tokio::test]
+async fn the_events_of_a_namespace_leave_room_for_those_of_the_platform() {
+    let server = Server::start().await;
+    server.api.limit_to(Limits { events: amount(3, 1 << 20), ..Limits::default() });
+    let event = |number: usize| {
+        json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": format!("e{number}")},
+               "involvedObject": {"kind": "Route", "name": "r", "namespace": "default"}, "reason": "R", "message": "m"})
+    };
+    for number in 0..3 {
+        server.post(EVENTS, &event(number)).await.expect(201);
+    }
+    exceeded(server.post(EVENTS, &event(3)).await, "namespace-events", "used: events=3, limited: events=3; ");
+    let json_body = ["content-type: application/json"];
+    for number in 3..6 {
+        as_scheduler(&server, "POST", EVENTS, &json_body, &event(number)).await.expect(201);
+    }
+    let refused = as_scheduler(&server, "POST", EVENTS, &json_body, &event(6)).await;
+    exceeded(refused, "namespace-events", "used: events=6, limited: events=6; ");
+    server.delete(&format!("{EVENTS}/e0")).await.expect(200);
+    as_scheduler(&server, "POST", EVENTS, &json_body, &event(6)).await.expect(201);
+}
