@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use kube_cel::{AdmissionRequest, VapEvaluator, VapExpression};
 use serde_json::{Value, json};
+use signpost::api::identity::Identity;
+use signpost::apiserver::auth::rules::{Access, Decision, GROUP_NAME_SERVERS, decide};
 use signpost::config::{self, Places};
 
 fn root() -> &'static Path {
@@ -265,4 +267,34 @@ fn each_test_that_the_security_page_names_exists() {
     for attacker in ["stranger", "tenant", "Viewer", "Name server", "Agent", "Scheduler", "Identity provider"] {
         assert!(page.contains(attacker), "nothing about a {attacker}");
     }
+}
+
+/// The cluster's role of name servers and the rule table say the same of each verb on each of our kinds.
+#[test]
+fn on_a_clusters_api_name_servers_have_the_same_rights() {
+    let documents =
+        serde_saphyr::from_multiple::<Value>(&read("deploy/kubernetes/cluster-api/rbac.yaml")).expect("YAML");
+    let role = documents
+        .iter()
+        .find(|document| document["kind"] == "ClusterRole" && document["metadata"]["name"] == "signpost-name-server");
+    let rules = role.expect("the role is there")["rules"].as_array().expect("a list");
+    let has = |list: &Value, one: &str| list.as_array().expect("a list").iter().any(|item| item == one || item == "*");
+    let name_server = Identity { user: "ns1".to_owned(), groups: vec![GROUP_NAME_SERVERS.to_owned()] };
+    let mut allowed = 0;
+    for kind in ["routers", "routes", "routebindings", "nameclaims", "zones", "brakes"] {
+        for resource in [kind.to_owned(), format!("{kind}/status")] {
+            for verb in ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"] {
+                let rule = rules.iter().find(|rule| {
+                    has(&rule["apiGroups"], "signpost.dev")
+                        && has(&rule["resources"], &resource)
+                        && has(&rule["verbs"], verb)
+                });
+                let access = Access::resource(verb, "signpost.dev", &resource, None, None);
+                let is_allowed = matches!(decide(&name_server, &access), Decision::Allowed { .. });
+                assert_eq!(rule.is_some(), is_allowed, "{verb} {resource}");
+                allowed += usize::from(is_allowed);
+            }
+        }
+    }
+    assert!(allowed > 20, "{allowed}");
 }

@@ -15,7 +15,11 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
 {{- define "signpost.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
 {{- end -}}
 
 {{- define "signpost.podSecurity" -}}
