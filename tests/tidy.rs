@@ -32,10 +32,22 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("apiserver", &["api", "store", "httpd", "clock", "trust", "telemetry"]),
     ("compiler", &["api", "zone", "zonefile", "wire"]),
     ("scheduler", &["api", "client", "clock", "trust", "telemetry"]),
-    // It keeps up with the folder of zone files, which is read by `zonefile`.
+    // It keeps up with the folder of zone files, which is read by `zonefile`; its health probes trust as all our clients do.
     (
         "controller",
-        &["api", "client", "compiler", "zone", "zonefile", "transfer", "inquiry", "wire", "clock", "telemetry"],
+        &[
+            "api",
+            "client",
+            "compiler",
+            "zone",
+            "zonefile",
+            "transfer",
+            "inquiry",
+            "wire",
+            "clock",
+            "trust",
+            "telemetry",
+        ],
     ),
     ("agent", &["api", "client", "clock", "telemetry"]),
     ("admin", &["api", "client", "zone", "httpd", "clock", "telemetry"]),
