@@ -1,19 +1,42 @@
-//! What a client of ours trusts if an operator says so by a file: the certificates in it and no others.
+//! What a client of ours trusts: the system's certificate authorities; or, if an operator says so by a file, the certificates
+//! in it and no others.
+//!
+//! The system's are read at the first handshake that needs them, so that a client which only speaks plain HTTP works on a
+//! system that has none, as minimal containers are.
 //!
 //! A certificate that vouches for itself (`openssl req -x509`) is marked as an authority's unless one asks for another, and
 //! verifiers by the letter of RFC 5280 §4.2.1.9 take none of those for a server. Who lists one means that server all the same; so
 //! one that is listed itself, octet by octet, is taken for its own names and its own time.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use rustls_platform_verifier::Verifier;
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::client::verify_server_name;
+use tokio_rustls::rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{CertificateError, DigitallySignedStruct, SignatureScheme};
+
+/// The settings of a TLS client that trusts the certificates of `listed` and no others, or the system's if that is not given.
+pub fn of(listed: Option<&[u8]>) -> Result<rustls::ClientConfig, String> {
+    listed.map_or_else(|| Ok(of_system()), only)
+}
+
+/// The settings of a TLS client that trusts the system's certificate authorities, which nothing looks for yet.
+pub fn of_system() -> rustls::ClientConfig {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let system = System { provider: Arc::clone(&provider), judge: OnceLock::new() };
+    rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider has what the default versions need")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(system))
+        .with_no_client_auth()
+}
 
 /// The settings of a TLS client that trusts the certificates of this PEM text and no others. The error says what is wrong
 /// with the text, of which certificate if there are several; without a certificate there is nothing to trust.
@@ -31,6 +54,64 @@ pub fn only(pem: &[u8]) -> Result<rustls::ClientConfig, String> {
 pub fn is_authority_itself(fault: &CertificateError) -> bool {
     // The verifier's own error is of a crate that is not at hand, and this is how it prints.
     matches!(fault, CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity"))
+}
+
+/// Judges as the system does, once it has read its authorities.
+#[derive(Debug)]
+struct System {
+    provider: Arc<rustls::crypto::CryptoProvider>,
+    judge: OnceLock<Verifier>,
+}
+
+impl System {
+    /// A system that has none is asked again at the next handshake: they may be installed meanwhile.
+    fn judge(&self) -> Result<&Verifier, rustls::Error> {
+        if let Some(judge) = self.judge.get() {
+            return Ok(judge);
+        }
+        let judge = Verifier::new(Arc::clone(&self.provider)).map_err(|error| {
+            rustls::Error::General(format!(
+                "the system's certificate authorities cannot be read ({error}); install them (package ca-certificates), or \
+                 name a file of authorities"
+            ))
+        })?;
+        Ok(self.judge.get_or_init(|| judge))
+    }
+}
+
+impl ServerCertVerifier for System {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.judge()?.verify_server_cert(shown, between, name, ocsp, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, shown, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, shown, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 /// Judges as the library does, and knows what is listed itself.

@@ -34,7 +34,7 @@ fn an_empty_file_gives_loopback_defaults() {
     assert_eq!(settings.roles, Role::ALL);
     let all = settings.dns_listen.iter().chain(&settings.api_listen).chain(&settings.admin_listen);
     assert!(all.into_iter().all(|address| address.ip().is_loopback() && address.port() > 1023));
-    assert_eq!(settings.domain, "v3.rhcloud.com");
+    assert_eq!(settings.domain, "");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn faults_say_where_and_what() {
             &[("dns-workers", "many")],
             &["flag --dns-workers: \"dns-workers\" is \"many\": must be a number from 0 to 256"],
         ),
-        ("", &[], &[("nameserver", "ns1.v3.rhcloud.com")], &["needs its addresses"]),
+        ("", &[], &[("nameserver", "ns1.v3.rhcloud.com"), ("domain", "v3.rhcloud.com")], &["needs its addresses"]),
         ("", &[], &[("nameserver", "ns1.v3.rhcloud.com=0.0.0.0")], &["no address that anyone can ask"]),
         ("", &[], &[("nameserver", "ns1.v3.rhcloud.com=ns2")], &["must be NAME=ADDR[,ADDR]"]),
         ("", &[], &[("verify-server", "ns1.example")], &["must be [NAME=]ADDR[:PORT] with an IP address"]),

@@ -520,23 +520,72 @@ fn of_too_many_keys_with_a_time_to_live_the_first_to_end_go() {
     });
 }
 
+/// Options of a store whose disk never has enough room.
+fn full() -> Options {
+    Options { room_octets: u64::MAX, ..Options::default() }
+}
+
 #[test]
-fn without_room_nothing_is_written_and_all_can_be_read() {
+fn without_room_the_store_does_not_grow_and_all_can_be_read() {
     in_directory(|directory| async move {
         let store = Engine::open(&directory, Options::default()).unwrap();
-        let written = commit(&store, vec![put("/a", "1")]).await;
+        let written = commit(&store, vec![put("/a", "1"), put("/held", "held by someone")]).await;
+        assert_eq!(store.full(), None);
         drop(store);
-        let store = Engine::open(&directory, Options { room_octets: u64::MAX, ..Options::default() }).unwrap();
-        for writes in [vec![put("/a", "2")], vec![put("/b", "1"), delete("/a")]] {
+        let store = Engine::open(&directory, full()).unwrap();
+        for writes in [vec![put("/a", "22")], vec![put("/b", "1")], vec![put("/b", "1"), delete("/a")]] {
             let refused = store.commit(Txn { expect: vec![], writes }).await;
             assert!(matches!(refused, Err(Error::Full { needed: u64::MAX })), "{refused:?}");
         }
-        assert!(matches!(store.compact(written).await, Err(Error::Full { .. })));
+        assert_eq!(store.full(), Some(u64::MAX));
         assert_eq!(store.revision().await.unwrap(), written);
         assert_eq!(value(&store, "/a", None).await.as_deref(), Some("1"));
         drop(store);
         let store = Engine::open(&directory, Options::default()).unwrap();
-        assert!(commit(&store, vec![put("/a", "2")]).await > written);
+        assert!(commit(&store, vec![put("/a", "22")]).await > written);
+    });
+}
+
+#[test]
+fn without_room_deletions_expiry_and_compaction_go_on() {
+    static LATER: AtomicBool = AtomicBool::new(false);
+    let now = || {
+        let later = if LATER.load(Ordering::Relaxed) { Duration::from_secs(7_200) } else { Duration::ZERO };
+        std::time::SystemTime::now() + later
+    };
+    in_directory(|directory| async move {
+        let store = Engine::open(&directory, Options { now, ..Options::default() }).unwrap();
+        let hour = Some(Duration::from_secs(3600));
+        let brief = Write::Put { key: key("/brief"), value: Bytes::from_static(b"x"), ttl: hour };
+        let first = commit(&store, vec![put("/a", "1"), put("/b", "22"), put("/held", "held"), brief]).await;
+        for number in 0..100 {
+            commit(&store, vec![put("/churn", &format!("{number:0>600}"))]).await;
+        }
+        drop(store);
+        let store = Engine::open(&directory, Options { now, ..full() }).unwrap();
+        // What does not grow, what only deletes, and what is part of a deletion even where it grows.
+        commit(&store, vec![put("/b", "33")]).await;
+        commit(&store, vec![delete("/a")]).await;
+        let marking = Txn { expect: vec![], writes: vec![put("/held", "held, to be deleted"), put("/mark", "x")] };
+        assert!(matches!(store.commit_freeing(marking).await.unwrap(), Outcome::Committed(_)));
+        LATER.store(true, Ordering::Relaxed);
+        let expired = async {
+            while value(&store, "/brief", None).await.is_some() {
+                tokio::task::yield_now().await
+            }
+        };
+        tokio::time::timeout(PATIENCE, expired).await.expect("keys with a time to live go");
+        // All history goes, whatever was to be kept.
+        let forgotten = async {
+            while !matches!(store.get(&key("/a"), Some(first)).await, Err(Error::Compacted { .. })) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, forgotten).await.expect("history is forgotten");
+        store.compact(store.revision().await.unwrap()).await.unwrap();
+        let left: Vec<_> = store.list(&key("/"), None, None, None).await.unwrap().items;
+        let names: Vec<&str> = left.iter().map(|item| &*item.key.0).collect();
+        assert_eq!(names, ["/b", "/churn", "/held", "/mark"]);
     });
 }
 

@@ -12,7 +12,15 @@ pub struct Health {
 struct State {
     role: &'static str,
     what: &'static str,
-    missing: Mutex<Option<String>>,
+    standing: Mutex<Standing>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Standing {
+    Ready,
+    /// It is of use, but something is wrong.
+    Warning(String),
+    Missing(String),
 }
 
 /// One check, in the hands of whoever knows its state.
@@ -22,19 +30,28 @@ pub struct Check(Arc<State>);
 impl Check {
     /// It is there.
     pub fn ready(&self) {
-        *self.0.missing.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.stands(Standing::Ready);
+    }
+
+    /// It is there, and what is wrong with it all the same.
+    pub fn warn(&self, what: impl Into<String>) {
+        self.stands(Standing::Warning(what.into()));
     }
 
     /// It is not there, and why.
     pub fn missing(&self, why: impl Into<String>) {
-        *self.0.missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.into());
+        self.stands(Standing::Missing(why.into()));
+    }
+
+    fn stands(&self, standing: Standing) {
+        *self.0.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
     }
 }
 
 impl Health {
     /// Adds a check that is not ready yet, and why.
     pub fn add(&self, role: &'static str, what: &'static str, missing: &str) -> Check {
-        let state = Arc::new(State { role, what, missing: Mutex::new(Some(missing.to_owned())) });
+        let state = Arc::new(State { role, what, standing: Mutex::new(Standing::Missing(missing.to_owned())) });
         self.checks.lock().unwrap_or_else(PoisonError::into_inner).push(state.clone());
         Check(state)
     }
@@ -45,7 +62,7 @@ impl Health {
         let line = |state: &Arc<State>| Line {
             role: state.role,
             what: state.what,
-            missing: state.missing.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            standing: state.standing.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         };
         Report(checks.iter().map(line).collect())
     }
@@ -59,18 +76,33 @@ pub struct Report(Vec<Line>);
 struct Line {
     role: &'static str,
     what: &'static str,
-    missing: Option<String>,
+    standing: Standing,
 }
 
 impl Report {
     /// Whether nothing is missing.
     pub fn is_ready(&self) -> bool {
-        self.0.iter().all(|line| line.missing.is_none())
+        !self.0.iter().any(|line| matches!(line.standing, Standing::Missing(_)))
     }
 
     /// What is missing, such as `dns/zones: …`.
     pub fn missing(&self) -> Vec<String> {
-        let text = |line: &Line| line.missing.as_ref().map(|why| format!("{}/{}: {why}", line.role, line.what));
+        self.lines(|standing| match standing {
+            Standing::Missing(why) => Some(why),
+            Standing::Ready | Standing::Warning(_) => None,
+        })
+    }
+
+    /// What is there and has something wrong with it, likewise.
+    pub fn warnings(&self) -> Vec<String> {
+        self.lines(|standing| match standing {
+            Standing::Warning(what) => Some(what),
+            Standing::Ready | Standing::Missing(_) => None,
+        })
+    }
+
+    fn lines(&self, words: impl Fn(&Standing) -> Option<&String>) -> Vec<String> {
+        let text = |line: &Line| Some(format!("{}/{}: {}", line.role, line.what, words(&line.standing)?));
         self.0.iter().filter_map(text).collect()
     }
 }
@@ -78,9 +110,10 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for line in &self.0 {
-            match &line.missing {
-                None => writeln!(f, "[+] {}/{}", line.role, line.what)?,
-                Some(why) => writeln!(f, "[-] {}/{}: {why}", line.role, line.what)?,
+            match &line.standing {
+                Standing::Ready => writeln!(f, "[+] {}/{}", line.role, line.what)?,
+                Standing::Warning(what) => writeln!(f, "[!] {}/{}: {what}", line.role, line.what)?,
+                Standing::Missing(why) => writeln!(f, "[-] {}/{}: {why}", line.role, line.what)?,
             }
         }
         writeln!(f, "{}", if self.is_ready() { "ready" } else { "not ready" })

@@ -7,10 +7,12 @@ pub mod dashboard;
 pub mod exposition;
 pub mod health;
 pub mod host;
+pub mod liveness;
 pub mod metrics;
 pub mod unbound;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
 use axum::extract::State;
@@ -21,6 +23,7 @@ use axum::routing::get;
 use dashboard::Dashboard;
 use exposition::Format;
 use health::Health;
+use liveness::Liveness;
 use metrics::Metrics;
 use unbound::Unbound;
 
@@ -29,6 +32,8 @@ use unbound::Unbound;
 pub struct Admin {
     /// What is missing.
     pub health: Arc<Health>,
+    /// What must not stand still.
+    pub liveness: Arc<Liveness>,
     /// Numbers.
     pub metrics: Arc<Metrics>,
     /// Names without a Route that are asked.
@@ -61,9 +66,13 @@ async fn index(headers: HeaderMap) -> Response {
     text.into_response()
 }
 
-/// Whoever answers is alive: being out of touch with the API is no reason to be killed, since the zones still serve.
-async fn livez() -> &'static str {
-    "ok\n"
+/// Being out of touch with the API is no reason to be killed, since the zones still serve: a worker that does not is.
+async fn livez(State(admin): State<Admin>) -> Response {
+    let hung = admin.liveness.hung(Instant::now());
+    match hung.is_empty() {
+        true => "ok\n".into_response(),
+        false => (StatusCode::INTERNAL_SERVER_ERROR, hung.join("\n") + "\n").into_response(),
+    }
 }
 
 async fn readyz(State(admin): State<Admin>) -> Response {
@@ -119,6 +128,20 @@ mod tests {
         assert_eq!(get(&admin, "/readyz").await.0, StatusCode::OK);
         zones.missing("the zones were taken away");
         assert!(get(&admin, "/readyz").await.1.contains("taken away"));
+    }
+
+    #[tokio::test]
+    async fn liveness_names_what_is_hung() {
+        let admin = Admin::default();
+        let limit = std::time::Duration::from_secs(2);
+        admin.liveness.watch("DNS worker 0", limit, || Some(1));
+        let start = Instant::now();
+        admin.liveness.look(start);
+        assert_eq!(get(&admin, "/livez").await.0, StatusCode::OK);
+        admin.liveness.look(start + limit);
+        let (status, text) = get(&admin, "/livez").await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(text.starts_with("DNS worker 0 is hung"), "{text}");
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 
 pub mod identity;
 pub mod names;
+pub mod selectors;
 pub mod standing;
 pub mod statuses;
 pub mod text;

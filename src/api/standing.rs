@@ -3,7 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::{Deserialize, Serialize};
 
-use super::v1alpha1::route::{ADMITTED, PUBLISHED, Phase, RESOLVABLE, RouteStatus, SCHEDULED};
+use super::v1alpha1::route::{
+    ADMITTED, HOST_POINTS_HERE, NameKind, PUBLISHED, Phase, RESOLVABLE, RouteStatus, SCHEDULED,
+};
 use super::v1alpha1::router::NO_ACTIVE_ADDRESS;
 
 /// Where a route stands.
@@ -12,6 +14,8 @@ use super::v1alpha1::router::NO_ACTIVE_ADDRESS;
 pub enum Standing {
     /// Every name server was asked for its name and answered right.
     Live,
+    /// Every name server answers its names of the platform right; that its own host points here is not known.
+    Answered,
     /// It has a Router; nobody has said whether its name is answered.
     Placed,
     /// It has a Router; its name is not proven to be answered, or not any more.
@@ -27,13 +31,21 @@ pub enum Standing {
 
 impl Standing {
     /// All of them, the best first.
-    pub const ALL: [Standing; 6] =
-        [Standing::Live, Standing::Placed, Standing::Unproven, Standing::Waiting, Standing::Refused, Standing::Down];
+    pub const ALL: [Standing; 7] = [
+        Standing::Live,
+        Standing::Answered,
+        Standing::Placed,
+        Standing::Unproven,
+        Standing::Waiting,
+        Standing::Refused,
+        Standing::Down,
+    ];
 
     /// Its word, as in JSON and in labels of metrics.
     pub fn word(self) -> &'static str {
         match self {
             Standing::Live => "live",
+            Standing::Answered => "answered",
             Standing::Placed => "placed",
             Standing::Unproven => "unproven",
             Standing::Waiting => "waiting",
@@ -57,7 +69,11 @@ impl Standing {
         } else if let Some(unproven) = unproven {
             (Standing::Unproven, Some(unproven))
         } else if let Some(live) = is(RESOLVABLE, "True") {
-            (Standing::Live, Some(live))
+            let is_custom = status.names.iter().any(|name| name.kind == NameKind::Custom);
+            match is_custom && is(HOST_POINTS_HERE, "True").is_none() {
+                true => (Standing::Answered, condition(HOST_POINTS_HERE).or(Some(live))),
+                false => (Standing::Live, Some(live)),
+            }
         } else {
             (Standing::Placed, condition(SCHEDULED))
         }
@@ -123,6 +139,21 @@ mod tests {
             let status: RouteStatus = serde_json::from_value(status).expect("a status");
             let (found, decided) = Standing::of(&status);
             assert_eq!((found, decided.map(|condition| condition.reason.as_str())), (standing, reason));
+        }
+        // Nothing says live of a host whose own DNS was not seen to lead here.
+        let names = json!([{"name": "www.shop.example", "type": "custom"}]);
+        let resolvable = condition("Resolvable", "True", "Resolvable");
+        for (points, standing) in [
+            (None, Standing::Answered),
+            (Some("Unknown"), Standing::Answered),
+            (Some("False"), Standing::Answered),
+            (Some("True"), Standing::Live),
+        ] {
+            let points = points.map(|status| condition("HostPointsHere", status, "X"));
+            let conditions: Vec<Value> = [resolvable.clone()].into_iter().chain(points).collect();
+            let status = json!({"phase": "scheduled", "names": names, "conditions": conditions});
+            let status: RouteStatus = serde_json::from_value(status).expect("a status");
+            assert_eq!(Standing::of(&status).0, standing);
         }
     }
 }

@@ -25,6 +25,10 @@ pub trait Engine: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Page>>;
     /// [`Store::commit`].
     fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome>>;
+    /// [`Store::commit_freeing`].
+    fn commit_freeing(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome>>;
+    /// [`Store::full`].
+    fn full(&self) -> Option<u64>;
     /// [`Store::watch`].
     fn watch(&self, prefix: &Key, after: Revision) -> BoxStream<'static, Result<Vec<Event>>>;
 }
@@ -50,6 +54,14 @@ impl<S: Store> Engine for S {
 
     fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome>> {
         Box::pin(Store::commit(self, txn))
+    }
+
+    fn commit_freeing(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome>> {
+        Box::pin(Store::commit_freeing(self, txn))
+    }
+
+    fn full(&self) -> Option<u64> {
+        Store::full(self)
     }
 
     fn watch(&self, prefix: &Key, after: Revision) -> BoxStream<'static, Result<Vec<Event>>> {

@@ -209,11 +209,10 @@ impl ApiError {
         error
     }
 
-    /// 507 (RFC 4918 §11.5): there is no room for it at the moment.
+    /// 507 (RFC 4918 §11.5): there is no room for it at the moment. It says nothing of when to try again: clients would do so
+    /// ten times before they show the error.
     pub fn full(message: impl Into<String>) -> Self {
-        let mut error = Self::new(507, "InsufficientStorage", message);
-        error.retry_after_seconds = Some(5);
-        error
+        Self::new(507, "InsufficientStorage", message)
     }
 
     /// 504: no answer in time.
@@ -319,8 +318,8 @@ impl From<store::Error> for ApiError {
             }
             store::Error::Unavailable => Self::unavailable("the store is not available, please try again later"),
             store::Error::Full { needed } => Self::full(format!(
-                "the disk of the API's data directory has less than {} MiB left: nothing is written until there is room; free \
-                 some",
+                "the disk of the API's data directory is full (less than {} MiB left): objects can be deleted, but not created \
+                 or made larger; free some space, and writes are taken again",
                 needed >> 20
             )),
             store::Error::OutcomeUnknown => Self::timeout(

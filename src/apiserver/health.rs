@@ -8,6 +8,7 @@ use super::error::ApiError;
 use super::request::Query;
 use super::{Shared, respond};
 use crate::api::v1alpha1::SERVER_MARK;
+use crate::store;
 
 /// The Kubernetes minor version whose contract this server keeps; clients warn where theirs is far from it.
 const KUBERNETES_MINOR: &str = "32";
@@ -37,12 +38,17 @@ pub(crate) fn answer(server: &Shared, path: &str, query: &Query) -> Option<Resul
     let checks: Vec<_> = checks.into_iter().filter(|(name, _)| !excluded.contains(name)).collect();
     let failed = checks.iter().any(|(_, good)| !good);
     let root = path.trim_matches('/');
-    if !failed && !query.flag("verbose") {
+    // No reason to turn away from the server: it answers all reads.
+    let full = server.store.full().filter(|_| root.starts_with("readyz"));
+    if !failed && full.is_none() && !query.flag("verbose") {
         return Some(Ok(respond::text(StatusCode::OK, "ok")));
     }
     let mut told = String::new();
     for (name, good) in checks {
         told += &if good { format!("[+]{name} ok\n") } else { format!("[-]{name} failed\n") };
+    }
+    if let Some(needed) = full {
+        told += &format!("[!]disk {}\n", ApiError::from(store::Error::Full { needed }));
     }
     told += &format!("{root} check {}\n", if failed { "failed" } else { "passed" });
     let status = if failed { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK };

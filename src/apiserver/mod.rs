@@ -41,6 +41,7 @@ pub mod strategic_merge;
 pub mod table;
 pub mod trees;
 pub mod watch_cache;
+pub(crate) mod work;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
@@ -72,7 +73,7 @@ use self::watch_cache::WatchCache;
 use crate::api::identity::Identity;
 use crate::api::names::LabelRules;
 use crate::httpd;
-use crate::store::Store;
+use crate::store::{self, Store};
 
 /// Largest body of a request in octets: what kube-apiserver takes.
 pub const BODY_OCTETS_MAX: usize = 3 * 1024 * 1024;
@@ -137,6 +138,7 @@ pub(crate) struct Shared {
     requests: Arc<Shares>,
     watches: Arc<Shares>,
     worked_on: Semaphore,
+    pub(crate) turns: work::Turns,
 }
 
 impl ApiServer {
@@ -156,6 +158,7 @@ impl ApiServer {
             requests: Shares::new(REQUESTS_MAX),
             watches: Shares::new(WATCHES_MAX),
             worked_on: Semaphore::new(WORKED_ON_MAX),
+            turns: work::Turns::new(),
         };
         ApiServer { shared: Arc::new(shared) }
     }
@@ -328,7 +331,10 @@ impl Shared {
             Target::Resource(resource) => resource,
         };
         if !self.is_ready() {
-            return Err(ApiError::unavailable("the server is starting, please try again"));
+            return Err(match self.store.full() {
+                Some(needed) => store::Error::Full { needed }.into(),
+                None => ApiError::unavailable("the server is starting, please try again"),
+            });
         }
         let verb = verb.ok_or_else(ApiError::method_not_allowed)?;
         let call = Call { server: self, resource, query, identity, headers: &parts.headers };
@@ -348,16 +354,21 @@ impl Shared {
                 Some(_) => None,
                 None => Some(self.worked_on.acquire().await.expect("the semaphore is never closed")),
             };
-            match verb {
-                Verb::Get => handlers::get::get(&call).await,
-                Verb::List => handlers::list::list(&call).await,
-                Verb::Create => handlers::create::create(&call, &body).await,
-                Verb::Update => handlers::update::update(&call, &body).await,
-                Verb::Patch => handlers::patch::patch(&call, &body).await,
-                Verb::Delete => handlers::delete::delete(&call, &body).await,
-                Verb::DeleteCollection => handlers::delete::delete_collection(&call, &body).await,
-                Verb::Watch => Err(ApiError::method_not_allowed()),
-            }
+            let is_large = body.len() >= work::BODY_LARGE && matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
+            let _turn = self.turns.take(is_large).await;
+            let handling = async {
+                match verb {
+                    Verb::Get => handlers::get::get(&call).await,
+                    Verb::List => handlers::list::list(&call).await,
+                    Verb::Create => handlers::create::create(&call, &body).await,
+                    Verb::Update => handlers::update::update(&call, &body).await,
+                    Verb::Patch => handlers::patch::patch(&call, &body).await,
+                    Verb::Delete => handlers::delete::delete(&call, &body).await,
+                    Verb::DeleteCollection => handlers::delete::delete_collection(&call, &body).await,
+                    Verb::Watch => Err(ApiError::method_not_allowed()),
+                }
+            };
+            work::wait_beside(is_large, handling).await
         };
         tokio::time::timeout(REQUEST_TIME_MAX, answer)
             .await

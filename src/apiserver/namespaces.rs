@@ -55,8 +55,14 @@ pub(crate) async fn run(server: &Arc<Shared>, cancel: &CancellationToken) {
                 break;
             }
         }
+        let mut told = None;
         while let Err(error) = make(server).await {
-            tracing::warn!(%error, "the first namespaces could not be made yet");
+            // A full disk is told by the store.
+            let told_of = Some((error.code, error.reason));
+            if error.code != 507 && told != told_of {
+                tracing::warn!(%error, "the first namespaces could not be made yet");
+                told = told_of;
+            }
             tokio::time::sleep(RETRY).await;
         }
         loop {

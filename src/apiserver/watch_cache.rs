@@ -235,22 +235,19 @@ impl WatchCache {
         limit: usize,
         wanted: Option<&dyn Fn(&Object) -> bool>,
     ) -> (Snapshot, usize) {
-        let applied = self.applied();
-        let state = self.shelf(kind).read();
-        let revision = applied.max(state.last);
-        let mut range = state.range(prefix);
-        match wanted {
-            None => {
-                let objects = range.by_ref().take(limit).cloned().collect();
-                (Snapshot { revision, objects }, range.count())
-            }
-            Some(wanted) => {
-                let mut matching = range.filter(|object| wanted(object));
-                let objects = matching.by_ref().take(limit).cloned().collect();
-                let more = usize::from(matching.next().is_some());
-                (Snapshot { revision, objects }, more)
-            }
-        }
+        let Some(wanted) = wanted else {
+            let applied = self.applied();
+            let state = self.shelf(kind).read();
+            let mut range = state.range(prefix);
+            let objects = range.by_ref().take(limit).cloned().collect();
+            return (Snapshot { revision: applied.max(state.last), objects }, range.count());
+        };
+        // Who asks may make `wanted` expensive: it is not evaluated while a write waits for the shelf.
+        let Snapshot { revision, objects } = self.snapshot(kind, prefix);
+        let mut matching = objects.into_iter().filter(|object| wanted(object));
+        let objects = matching.by_ref().take(limit).collect();
+        let more = usize::from(matching.next().is_some());
+        (Snapshot { revision, objects }, more)
     }
 
     /// The objects as [`Self::snapshot`], and a cursor at the changes after it.
@@ -296,6 +293,16 @@ impl Shelf {
     /// The object with that key (`namespace/name` or `name`).
     pub fn get(&self, key: &str) -> Option<Arc<Object>> {
         self.read().objects.get(key).map(|found| found.0.clone())
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.read().objects.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Whether there is any object whose key starts with `prefix`.

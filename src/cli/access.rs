@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -188,10 +189,11 @@ impl Place {
         };
         let kubeconfig = read.map_err(|error| format!("cannot use the kubeconfig {origin}: {error} (--kubeconfig)"))?;
         let kubeconfig = kubeconfig.ok_or_else(|| format!("there is no file in {origin} (--kubeconfig)"))?;
+        let url = server_of(&kubeconfig, self.context.as_deref()).unwrap_or_else(|| origin.clone());
         let client = client::from_context(kubeconfig, self.context.as_deref(), &origin).await;
         let client = client.map_err(|error| error.to_string())?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-        Ok(Access { client, origin, namespace, all: self.all })
+        Ok(Access { client, origin, url, namespace, all: self.all })
     }
 }
 
@@ -215,13 +217,32 @@ pub(super) struct Access {
     /// The namespace of objects that are named without one.
     pub(super) namespace: String,
     origin: String,
+    url: String,
     all: bool,
 }
 
+/// The address of the API that a context of the kubeconfig names.
+fn server_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
+    let context = context.or(kubeconfig.current_context.as_deref())?;
+    let context = kubeconfig.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
+    let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?;
+    cluster.cluster.as_ref()?.server.clone()
+}
+
 impl Access {
-    /// What is said when the API does not do as it was asked.
+    /// What is said when the API does not do as it was asked: where it is, and why.
     pub(super) fn unanswered(&self, error: impl Into<Trouble>) -> String {
-        format!("the API of {} does not answer as needed: {}", self.origin, error.into().0)
+        let Access { url, origin, .. } = self;
+        match error.into() {
+            Trouble::Unreached(why) => {
+                format!("the API at {url} cannot be reached: {why} (by the kubeconfig {origin})")
+            }
+            Trouble::Unauthorized(why) => {
+                format!("the API at {url} does not accept the credential in {origin}: unauthorized: {why}")
+            }
+            Trouble::Forbidden(why) => format!("the API at {url} does not allow it: forbidden: {why}"),
+            Trouble::Refused(why) => format!("the API at {url} refuses it: {why}"),
+        }
     }
 
     /// The namespaced objects of a kind that the arguments speak of.
@@ -281,21 +302,58 @@ where
 }
 
 /// What the API, or the way to it, says of a failure.
-pub(super) struct Trouble(String);
+pub(super) enum Trouble {
+    /// There was no answer.
+    Unreached(String),
+    /// The API does not know who asks.
+    Unauthorized(String),
+    /// Who asks may not do it.
+    Forbidden(String),
+    /// Any other answer.
+    Refused(String),
+}
+
+impl Trouble {
+    /// What the API answered with this HTTP status.
+    pub(super) fn answered(code: u16, message: String) -> Self {
+        match code {
+            401 => Trouble::Unauthorized(message),
+            403 => Trouble::Forbidden(message),
+            _ => Trouble::Refused(message),
+        }
+    }
+}
 
 impl From<kube::Error> for Trouble {
     fn from(error: kube::Error) -> Self {
-        Trouble(match error {
-            kube::Error::Api(status) => status.message,
-            error => chain(&error),
-        })
+        match error {
+            kube::Error::Api(status) => Trouble::answered(status.code, status.message),
+            error => Trouble::Unreached(cause(&error)),
+        }
     }
 }
 
 impl From<&str> for Trouble {
     fn from(text: &str) -> Self {
-        Trouble(text.to_owned())
+        Trouble::Refused(text.to_owned())
     }
+}
+
+/// Why there was no answer, in words where the system has none for people.
+pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut at = Some(error);
+    while let Some(error) = at {
+        let io = error.downcast_ref::<std::io::Error>();
+        match io.map(std::io::Error::kind) {
+            Some(ErrorKind::ConnectionRefused) => {
+                return "connection refused; is the server running, and is this its address?".to_owned();
+            }
+            Some(ErrorKind::TimedOut) => return "timed out".to_owned(),
+            _ => {}
+        }
+        at = io.and_then(|io| io.get_ref()).map(|held| held as &(dyn std::error::Error + 'static)).or(error.source());
+    }
+    chain(error)
 }
 
 /// An error with what it came from, each said once.
@@ -316,7 +374,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 pub(super) fn run<T>(limit: Duration, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    let late = || format!("nothing came of it within {} seconds", limit.as_secs());
+    let late = || format!("timed out: there was no answer within {} seconds", limit.as_secs());
     runtime.block_on(async { tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(late())) })
 }
 

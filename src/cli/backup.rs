@@ -38,6 +38,11 @@ pub(super) fn command() -> Command {
         .long("check")
         .action(ArgAction::SetTrue)
         .help("Reads a backup and says whether it is whole, and makes none");
+    let force = Arg::new("force")
+        .long("force")
+        .action(ArgAction::SetTrue)
+        .conflicts_with("check")
+        .help("Replaces FILE if it is there");
     let online = Arg::new("online")
         .long("online")
         .action(ArgAction::SetTrue)
@@ -52,7 +57,7 @@ pub(super) fn command() -> Command {
              not, 2 called wrongly.",
         )
         .arg(file)
-        .args([check, online])
+        .args([check, force, online])
         .arg(output::argument())
         .args(access::arguments())
 }
@@ -88,7 +93,10 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     };
     let file = matches.get_one::<PathBuf>("file").expect("clap demands it");
     let report = if matches.get_flag("check") {
-        check(file).map(|summary| Report::new(file, &summary, None))
+        let checked = check(file).map(|summary| Report::new(file, &summary, None));
+        checked.inspect(|_| note(format_args!("{}: the backup is valid and whole", file.display())))
+    } else if !matches.get_flag("force") && file.exists() {
+        Err(format!("{} is there already: name another file, or give --force to replace it", file.display()))
     } else {
         make(&place, file, matches.get_flag("online"))
     };
@@ -201,7 +209,7 @@ async fn fetch(place: &Place, to: &mut impl io::Write) -> Result<(), String> {
         let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let told: Option<serde_json::Value> = serde_json::from_slice(&body).ok();
         let message = told.as_ref().and_then(|status| status["message"].as_str()).unwrap_or("it has no backups");
-        return Err(access.unanswered(format!("{status}: {message}").as_str()));
+        return Err(access.unanswered(Trouble::answered(status.as_u16(), format!("{message} ({status})"))));
     }
     let mut body = response.into_body();
     while let Some(frame) = body.frame().await {

@@ -1,6 +1,8 @@
 //! `signpost brake`: what the name servers hold back, and what is decided of it.
 
-use clap::{Arg, ArgMatches, Command};
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Api;
@@ -12,7 +14,7 @@ use super::access::{self, API_TIMEOUT, Access, Place};
 use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
-use super::{Exit, age, note};
+use super::{Exit, age, confirm, note};
 use crate::api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeKind, Decision, HEARD_EVERY, SILENCE_MAX};
 
 /// For how long a hold is to have been the same before it can be approved: the time it takes to read what it holds.
@@ -40,6 +42,13 @@ pub(super) fn command() -> Command {
              it is refused: what \"signpost brake list\" showed is no longer what is held.",
         )
         .arg(id())
+        .arg(
+            Arg::new("dry-run")
+                .long("dry-run")
+                .action(ArgAction::SetTrue)
+                .help("Says what would be let go, and decides nothing"),
+        )
+        .arg(confirm::argument())
         .args(access::arguments());
     let reject = Command::new("reject")
         .about("Says that a loss is an accident: the objects stay served, and no alarm is rung until others are missing, too")
@@ -68,7 +77,13 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         "approve" => Some(Decision::Approve),
         _ => Some(Decision::Reject),
     };
-    let done = access::run(API_TIMEOUT, async {
+    let is_approved = decision == Some(Decision::Approve);
+    let dry_run = is_approved && matches.get_flag("dry-run");
+    let (asks, more) = match is_approved {
+        true => (confirm::asks(matches), confirm::time(matches)),
+        false => (false, Duration::ZERO),
+    };
+    let done = access::run(API_TIMEOUT + more, async {
         let access = place.connect().await?;
         match decision {
             None => {
@@ -77,7 +92,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
             }
             Some(decision) => {
                 let id = matches.get_one::<String>("id").expect("clap demands it");
-                Ok(Done::Decided(decide(&access, id, decision).await?))
+                Ok(Done::Decided(decide(&access, id, decision, dry_run, asks).await?))
             }
         }
     });
@@ -232,11 +247,15 @@ fn is_changing(brake: &Brake, now: Timestamp) -> bool {
     })
 }
 
-async fn decide(access: &Access, id: &str, decision: Decision) -> Result<String, String> {
+/// Most objects that a question names.
+const NAMES_TOLD: usize = 10;
+
+async fn decide(access: &Access, id: &str, decision: Decision, dry_run: bool, asks: bool) -> Result<String, String> {
     let told = |error: kube::Error| format!("{}; {WITHOUT_API}", access.unanswered(error));
     let api: Api<Brake> = Api::all(access.client.clone());
     let brake = api.get_opt(id).await.map_err(told)?;
-    let brake = brake.ok_or_else(|| format!("nothing is held under {id:?}; \"signpost brake list\" shows what is"))?;
+    let brake = brake
+        .ok_or_else(|| format!("NotFound: nothing is held under {id:?}; \"signpost brake list\" shows what is"))?;
     if !brake.is_held() {
         return Err(format!(
             "no name server holds {id}, so that there is nothing to decide: the hold has ended, or begins just now, see \
@@ -249,6 +268,18 @@ async fn decide(access: &Access, id: &str, decision: Decision) -> Result<String,
             "{id} changes still, and holds {objects} {kind}s by now: wait until it is quiet, see \"signpost brake list\", \
              and approve what that shows"
         ));
+    }
+    let what = || {
+        let row = Row::new(brake.clone());
+        let named = brake.spec.names.iter().take(NAMES_TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = if brake.spec.names.len() > NAMES_TOLD { ", …" } else { "" };
+        format!("{} {}s would no longer be served: {named}{more}", row.objects, row.kind.word())
+    };
+    if dry_run {
+        return Ok(format!("nothing was decided; with an approval {}", what()));
+    }
+    if asks {
+        confirm::confirm(&format!("{}. Approve?", what()))?;
     }
     // The set that was shown, or none: were the object made anew since, its uid would be another one.
     let patch = json!({

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::output::{self, Format};
 use super::{Exit, complain, print, serve};
-use crate::config::layers::LayerError;
-use crate::config::{self, layers, reference};
+use crate::config::{layers, reference};
+use crate::daemon::configuration;
 use crate::wire::Name;
 use crate::zonefile::folder::origin_by_name;
 use crate::zonefile::include::{FolderIncludes, read_file};
@@ -49,8 +49,8 @@ pub(super) fn command() -> Command {
     Command::new("check")
         .about("Says what is wrong with a file before anything serves it")
         .after_help(
-            "Exit codes: 0 nothing wrong (warnings may be there, but for --strict), 1 errors or faults found, 2 called \
-             wrongly, or --config names no file.",
+            "Exit codes: 0 nothing wrong (warnings may be there, but for --strict), 1 errors or faults found in a zone \
+             file, 2 called wrongly, or the configuration cannot be used.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -193,17 +193,17 @@ fn config(matches: &ArgMatches) -> Exit {
         let hint = nearest.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
         format!("environment variable {variable} is no setting{hint}")
     });
-    let warnings: Vec<String> = warnings.collect();
-    let errors = config::load(&places).err().map(|errors| errors.0).unwrap_or_default();
-    // A file that is not there was named wrongly.
-    let is_unreadable = |error: &config::Error| matches!(error, config::Error::Layer(LayerError::Unreadable { .. }));
-    let exit = match errors.is_empty() {
-        true => Exit::Success,
-        false if errors.iter().any(is_unreadable) => Exit::Usage,
-        false => Exit::Failure,
+    let mut warnings: Vec<String> = warnings.collect();
+    let errors: Vec<String> = match configuration::load(&places) {
+        Ok(settings) => {
+            warnings.extend(configuration::warnings(&settings));
+            configuration::missing(&settings)
+        }
+        Err(errors) => errors.0.iter().map(ToString::to_string).collect(),
     };
+    // As of `serve`, which could not use it either.
+    let exit = if errors.is_empty() { Exit::Success } else { Exit::Usage };
     errors.iter().for_each(complain);
-    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let found = Configuration { valid: errors.is_empty(), errors, warnings };
     let text = || {
         let warnings = found.warnings.iter().map(|warning| format!("warning: {warning}\n"));

@@ -14,6 +14,8 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
 use super::{Exit, age, print, progress};
+use crate::api::v1alpha1::route::Route;
+use crate::api::v1alpha1::router::Router;
 
 /// How long `--watch` goes on: until it is interrupted.
 const EVER: std::time::Duration = std::time::Duration::from_secs(10 * 365 * 86_400);
@@ -77,8 +79,27 @@ impl Wish {
         let api: Api<Event> = access.scoped();
         let events = access.list(&api, ListParams::default()).await?;
         let mut rows: Vec<Row> = events.iter().map(Row::of).filter(|row| self.wants(row)).collect();
+        if rows.is_empty() {
+            self.find(access).await?;
+        }
         rows.sort_by(|a, b| (a.at, &a.namespace, &a.name).cmp(&(b.at, &b.namespace, &b.name)));
         Ok(rows)
+    }
+
+    /// Complains if the object that events are wanted of is not there: of an object that is, there may be none.
+    async fn find(&self, access: &Access) -> Result<(), String> {
+        let Some((kind, name)) = &self.about else { return Ok(()) };
+        let named = ListParams::default().fields(&format!("metadata.name={name}"));
+        let is_there = match kind.to_ascii_lowercase().as_str() {
+            "route" | "routes" => !access.list(&access.scoped::<Route>(), named).await?.is_empty(),
+            "router" | "routers" => !access.list(&Api::<Router>::all(access.client.clone()), named).await?.is_empty(),
+            _ => true,
+        };
+        if is_there {
+            Ok(())
+        } else {
+            Err(format!("NotFound: there is no {kind} {name}, and there are no events of one"))
+        }
     }
 
     fn wants(&self, row: &Row) -> bool {

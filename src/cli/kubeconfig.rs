@@ -76,5 +76,8 @@ fn write(matches: &ArgMatches, data_dir: PathBuf) -> Result<(), String> {
             note(format_args!("{} lets {name} in", path.display()));
         }
     }
+    if let Made::Token(token) = &made {
+        user::until_it_works(&data_dir.join("pki"), name, token);
+    }
     Ok(())
 }

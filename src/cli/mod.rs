@@ -7,6 +7,7 @@
 // What commands share.
 mod access;
 mod age;
+mod confirm;
 mod output;
 mod platform;
 mod progress;

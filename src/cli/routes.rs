@@ -13,7 +13,9 @@ use super::style::{Painter, Style};
 use super::table::{Cell, Table};
 use super::{Exit, age, progress};
 use crate::api::standing::Standing;
-use crate::api::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED};
+use crate::api::v1alpha1::route::{
+    ADMITTED, HOST_POINTS_HERE, MOVE_PENDING, NameKind, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED,
+};
 use crate::apiserver::selector::label_fault;
 
 pub(super) fn command() -> Command {
@@ -28,7 +30,7 @@ pub(super) fn command() -> Command {
     let state = Arg::new("state")
         .long("state")
         .value_name("STATE")
-        .value_parser(["waiting", "scheduled", "published", "resolvable", "refused", "down"])
+        .value_parser(["waiting", "scheduled", "published", "answered", "resolvable", "refused", "down"])
         .help("Only routes in this state");
     Command::new("routes")
         .about("Lists routes: their names, their Routers, and why those without one wait")
@@ -87,7 +89,9 @@ pub(super) enum State {
     Scheduled,
     /// Its names are in a published zone.
     Published,
-    /// Every name server was asked and answered right.
+    /// Every name server was asked for the platform's names and answered right; that its own host points here is not known.
+    Answered,
+    /// Every name server was asked and answered right, and its own host, if it has one, points here.
     Resolvable,
 }
 
@@ -102,6 +106,9 @@ impl State {
             _ if says(ADMITTED, "False") => State::Refused,
             Phase::New => State::Waiting,
             Phase::Scheduled if status.is_some_and(|status| Standing::of(status).0 == Standing::Down) => State::Down,
+            Phase::Scheduled if status.is_some_and(|status| Standing::of(status).0 == Standing::Answered) => {
+                State::Answered
+            }
             Phase::Scheduled if says(RESOLVABLE, "True") => State::Resolvable,
             Phase::Scheduled if says(PUBLISHED, "True") => State::Published,
             Phase::Scheduled => State::Scheduled,
@@ -115,6 +122,7 @@ impl State {
             State::Down => "down",
             State::Scheduled => "scheduled",
             State::Published => "published",
+            State::Answered => "answered",
             State::Resolvable => "resolvable",
         }
     }
@@ -122,7 +130,7 @@ impl State {
     fn style(self) -> Style {
         match self {
             State::Refused | State::Down => Style::Bad,
-            State::Waiting => Style::Warning,
+            State::Waiting | State::Answered => Style::Warning,
             State::Scheduled | State::Published | State::Resolvable => Style::Good,
         }
     }
@@ -186,11 +194,12 @@ impl Row {
 /// The condition that says what is wrong, in the order in which a route gets further; last that it is to move, and cannot.
 fn first_wrong(conditions: &[Condition]) -> Option<&Condition> {
     let rank = |condition: &Condition| {
-        let order = [ADMITTED, SCHEDULED, PUBLISHED, RESOLVABLE, MOVE_PENDING];
+        let order = [ADMITTED, SCHEDULED, PUBLISHED, RESOLVABLE, HOST_POINTS_HERE, MOVE_PENDING];
         order.iter().position(|kind| *kind == condition.type_)
     };
     let wrong = |condition: &&Condition| match condition.type_.as_str() {
         MOVE_PENDING => condition.status == "True",
+        HOST_POINTS_HERE => condition.status != "True",
         _ => condition.status == "False" && rank(condition).is_some(),
     };
     conditions.iter().filter(wrong).min_by_key(|condition| rank(condition))
@@ -265,6 +274,12 @@ mod tests {
                 json!({}),
                 placed(json!([condition("Resolvable", "True", "Y"), condition("MovePending", "True", "Cordoned")])),
             ),
+            route(
+                "i",
+                json!({"host": "www.example.com"}),
+                json!({"phase": "scheduled", "dns": "www.example.com", "names": [{"name": "www.example.com", "type": "custom"}],
+                    "conditions": [condition("Resolvable", "True", "Y"), condition("HostPointsHere", "Unknown", "NotChecked")]}),
+            ),
             route("h", json!({}), placed(json!([condition("Published", "False", "NoActiveAddress")]))),
         ];
         let expected = "\
@@ -276,6 +291,7 @@ shop        d      waiting      -        -                              5m30s   
 shop        e      refused      -        www.example.com                5m30s   HostTaken: about HostTaken
 shop        f      waiting      -        -                              5m30s
 shop        g      resolvable   shard1   shop-front.shard1.v3.example   5m30s   Cordoned: about Cordoned
+shop        i      answered     -        www.example.com                5m30s   NotChecked: about NotChecked
 shop        h      down         shard1   shop-front.shard1.v3.example   5m30s   NoActiveAddress: about NoActiveAddress
 ";
         assert_eq!(table(&rows, Painter::PLAIN), expected);

@@ -1,24 +1,30 @@
 //! The numbers of running processes: `/metrics`, `/readyz` and `/unbound-names` of their admin endpoints.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 
+use super::access::cause;
+use super::{Exit, complain, serve};
 use crate::admin::unbound::Report;
+use crate::config::{self, AdminTls};
+use crate::daemon::scheduling::reachable;
 use crate::trust;
 
-/// Where the admin endpoint is unless `--admin-listen` says otherwise.
-const ADMIN_DEFAULT: &str = "http://127.0.0.1:9453";
 /// How long one answer may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest answer in octets: a page with a hundred thousand series.
 const PAGE_OCTETS_MAX: usize = 32 * 1024 * 1024;
 
-/// `--admin` and `--admin-ca`.
-pub(super) fn arguments() -> [Arg; 2] {
+/// The keys that say where the admin endpoint of a process is.
+const KEYS: [&str; 2] = ["admin-listen", "admin-tls"];
+
+/// `--admin` and `--admin-ca`, and the flags of the keys that stand in for them. The command has `--config` and `--data-dir`, too.
+pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     let authorities = Arg::new("admin-ca")
         .long("admin-ca")
         .value_name("FILE")
@@ -35,21 +41,40 @@ pub(super) fn arguments() -> [Arg; 2] {
                 _ => Err("must be a URL, such as http://127.0.0.1:9453"),
             }
         }))
-        .help(format!("Admin endpoint of a process (repeats) [default: {ADMIN_DEFAULT}]"));
-    [admin, authorities]
+        .help("Admin endpoint of a process (repeats) [default: where the server's admin-listen says]");
+    let keys = serve::arguments().filter(|argument| KEYS.contains(&argument.get_id().as_str()));
+    [admin, authorities].into_iter().chain(keys)
 }
 
-/// The file that `--admin-ca` names.
-pub(super) fn authorities(matches: &ArgMatches) -> Option<PathBuf> {
-    matches.get_one::<PathBuf>("admin-ca").cloned()
+/// What is to be asked.
+pub(super) struct Target {
+    /// The endpoints.
+    pub(super) urls: Vec<String>,
+    /// The file of authorities to trust; `None`: those of the system.
+    pub(super) authorities: Option<PathBuf>,
 }
 
-/// The endpoints that `--admin` names.
-pub(super) fn urls(matches: &ArgMatches) -> Vec<String> {
-    match matches.get_many::<String>("admin") {
-        Some(urls) => urls.cloned().collect(),
-        None => vec![ADMIN_DEFAULT.to_owned()],
+/// What `--admin` and `--admin-ca` name; without them the endpoint of the server with the same configuration. Complains if that
+/// cannot be read.
+pub(super) fn target(matches: &ArgMatches) -> Result<Target, Exit> {
+    let authorities = matches.get_one::<PathBuf>("admin-ca").cloned();
+    if let Some(urls) = matches.get_many::<String>("admin") {
+        return Ok(Target { urls: urls.cloned().collect(), authorities });
     }
+    let settings = config::read(&serve::places(matches)).map_err(|errors| {
+        errors.0.iter().for_each(complain);
+        Exit::Usage
+    })?;
+    let listened = settings.admin_listen.first().copied().expect("there is one at least");
+    let address = SocketAddr::new(reachable(listened.ip()), listened.port());
+    let scheme = if settings.admin_tls == AdminTls::Off { "http" } else { "https" };
+    // The authority that has signed the server's own certificate, where it can be read.
+    let own = || {
+        let files = ["pki/ca.crt", "admin-pki/ca.crt"].map(|file| settings.data_dir.join(file));
+        files.into_iter().find(|file| std::fs::File::open(file).is_ok())
+    };
+    let authorities = if settings.admin_tls == AdminTls::On { authorities.or_else(own) } else { authorities };
+    Ok(Target { urls: vec![format!("{scheme}://{address}")], authorities })
 }
 
 /// A client of admin endpoints, which goes where it is sent and nowhere else.
@@ -59,17 +84,20 @@ pub(super) struct Admin(reqwest::Client);
 impl Admin {
     /// A client, which over HTTPS trusts the `authorities` of a file, or those of the system. Nothing is sent yet.
     pub(super) fn new(authorities: Option<&Path>) -> Result<Admin, String> {
-        let mut builder = reqwest::Client::builder()
+        let at = |error: String| match authorities {
+            Some(path) => format!("{}: {error} (--admin-ca)", path.display()),
+            None => error,
+        };
+        let pem = authorities.map(std::fs::read).transpose().map_err(|error| at(error.to_string()))?;
+        reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .timeout(TIMEOUT)
-            .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")));
-        if let Some(path) = authorities {
-            let at = |error: String| format!("{}: {error} (--admin-ca)", path.display());
-            let pem = std::fs::read(path).map_err(|error| at(error.to_string()))?;
-            builder = builder.tls_backend_preconfigured(trust::only(&pem).map_err(at)?);
-        }
-        builder.build().map(Admin).map_err(|error| error.to_string())
+            .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")))
+            .tls_backend_preconfigured(trust::of(pem.as_deref()).map_err(at)?)
+            .build()
+            .map(Admin)
+            .map_err(|error| error.to_string())
     }
 
     /// The numbers of the process at `url`, with the moment at which they were asked for.
@@ -103,12 +131,9 @@ impl Admin {
 
     async fn get(&self, url: &str, path: &str) -> Result<(u16, String), String> {
         let told = |error: reqwest::Error| {
-            let error = error.without_url();
-            let mut cause: &dyn std::error::Error = &error;
-            while let Some(source) = cause.source() {
-                cause = source;
-            }
-            format!("{url} does not answer: {cause} (--admin)")
+            let is_late = error.is_timeout();
+            let why = if is_late { "timed out".to_owned() } else { cause(&error.without_url()) };
+            format!("{url} does not answer: {why} (--admin)")
         };
         let mut response = self.0.get(format!("{url}{path}")).send().await.map_err(told)?;
         let mut octets = Vec::new();

@@ -6,16 +6,17 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
 use super::{Exit, complain};
+use crate::config::Places;
 use crate::config::keys::{KEYS, Shape};
 use crate::config::layers::{self, Given, Layer, Source};
-use crate::config::{self, Places};
-use crate::daemon;
+use crate::daemon::{self, configuration};
 
 pub(super) fn command() -> Command {
     Command::new("serve")
         .about("Runs the server in the foreground: API, scheduler, DNS and admin, or some of these roles")
         .after_help(
-            "SIGTERM and SIGINT end it, SIGHUP reads configuration and zone files again. docs/configuration.md says more of each setting.",
+            "SIGTERM and SIGINT end it, SIGHUP reads configuration and zone files again. docs/configuration.md says more of \
+             each setting. Exit codes: 0 ended as asked, 1 it could not start or go on, 2 the configuration cannot be used.",
         )
         .args(arguments())
 }
@@ -73,7 +74,7 @@ pub(super) fn places(matches: &ArgMatches) -> Places {
 
 pub(super) fn run(matches: &ArgMatches) -> Exit {
     let places = places(matches);
-    let settings = match config::load(&places) {
+    let settings = match configuration::load(&places) {
         Ok(settings) => settings,
         Err(errors) => {
             for error in &errors.0 {
@@ -85,8 +86,9 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     match daemon::run(places, settings) {
         Ok(()) => Exit::Success,
         Err(error) => {
+            let exit = if error.is_configuration() { Exit::Usage } else { Exit::Failure };
             complain(error);
-            Exit::Failure
+            exit
         }
     }
 }

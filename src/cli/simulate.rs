@@ -92,7 +92,7 @@ async fn simulate(matches: &ArgMatches, place: &Place, documents: Vec<manifests:
     for router in added {
         forecast.set_router(router);
     }
-    let absent = |name: &str| format!("there is no Router {name}");
+    let absent = |name: &str| format!("NotFound: there is no Router {name}");
     for (name, weight) in matches.get_many::<(String, u32)>("set-weight").into_iter().flatten() {
         forecast.edit_router(name, |router| router.weight = *weight).then_some(()).ok_or_else(|| absent(name))?;
     }

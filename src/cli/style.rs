@@ -34,22 +34,37 @@ impl Style {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Painter {
     colours: bool,
+    /// How many columns the terminal has, if it is one.
+    width: Option<usize>,
 }
 
 impl Painter {
     /// Never colours.
     #[cfg(test)]
-    pub(super) const PLAIN: Painter = Painter { colours: false };
+    pub(super) const PLAIN: Painter = Painter { colours: false, width: None };
 
     /// Always colours, for tests of it.
     #[cfg(test)]
-    pub(super) const COLOURED: Painter = Painter { colours: true };
+    pub(super) const COLOURED: Painter = Painter { colours: true, width: None };
 
     /// Colours if standard output is a terminal that knows colours and nobody said otherwise (<https://no-color.org>).
     pub(super) fn of_stdout() -> Self {
         let said = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let refused = said("NO_COLOR").is_some() || said("TERM").is_some_and(|terminal| terminal == "dumb");
-        Painter { colours: !refused && std::io::stdout().is_terminal() }
+        let is_terminal = std::io::stdout().is_terminal();
+        let size = terminal_size::terminal_size_of(std::io::stdout()).filter(|_| is_terminal);
+        Painter { colours: !refused && is_terminal, width: size.map(|(terminal_size::Width(width), _)| width.into()) }
+    }
+
+    /// How many columns a line may have; `None`: as many as it takes.
+    pub(super) fn width(self) -> Option<usize> {
+        self.width
+    }
+
+    /// For a terminal of this many columns, without colours.
+    #[cfg(test)]
+    pub(super) fn of_width(width: usize) -> Self {
+        Painter { colours: false, width: Some(width) }
     }
 
     /// The text in the colour of its meaning.

@@ -12,9 +12,9 @@ use serde::Serialize;
 
 use super::output::{self, Format};
 use super::rates::{Rates, largest, number};
-use super::scrape::{self, Admin, Scrape};
+use super::scrape::{self, Admin, Scrape, Target};
 use super::style::{Painter, Style, harmless};
-use super::{Exit, access, complain, print};
+use super::{Exit, access, complain, print, serve};
 
 /// Longest time between two turns, in seconds.
 const INTERVAL_MAX: f64 = 3_600.0;
@@ -54,6 +54,7 @@ pub(super) fn command() -> Command {
              numbers are added. Exit codes: 0 ended as asked, 1 no process answers, 2 called wrongly.",
         )
         .args(scrape::arguments())
+        .args(serve::arguments_of(&["data-dir"]))
         .args([interval, once, turns])
         .arg(output::argument())
 }
@@ -61,9 +62,13 @@ pub(super) fn command() -> Command {
 pub(super) fn run(matches: &ArgMatches) -> Exit {
     let format = Format::of(matches);
     let turns = if matches.get_flag("once") { Some(1) } else { matches.get_one::<u64>("count").copied() };
+    let Target { urls, authorities } = match scrape::target(matches) {
+        Ok(target) => target,
+        Err(exit) => return exit,
+    };
     let watch = Watch {
-        urls: scrape::urls(matches),
-        authorities: scrape::authorities(matches),
+        urls,
+        authorities,
         interval: Duration::from_secs_f64(*matches.get_one::<f64>("interval").expect("it has a default")),
         turns,
         format,

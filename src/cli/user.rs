@@ -1,24 +1,32 @@
 //! `signpost user`: who may come into the API, beside the platform's own processes.
 //!
 //! It works on the data directory, so on the machine and with the rights of the server's own user, whether the server runs
-//! or not; a running one takes changes up within a second. What is secret goes to standard output, once; all else to
-//! standard error.
+//! or not; a running one takes changes up within a second. A command that makes a token ends when the running server's API
+//! accepts it. What is secret goes to standard output, once; all else to standard error.
 
-use std::path::PathBuf;
-use std::time::SystemTime;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::Api;
+use kube::api::PostParams;
+use kube::config::Kubeconfig;
 use serde::Serialize;
 
 use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
-use super::{Exit, complain, note, print, serve};
+use super::{Exit, access, complain, note, print, serve};
 use crate::api::identity::GROUP_TENANT_PREFIX;
 use crate::apiserver::auth::rules;
+use crate::client;
 use crate::config;
 use crate::daemon::access::KUBECONFIGS;
+use crate::daemon::data_dir::DataDir;
+use crate::tls::files;
+use crate::tls::kubeconfig::{self, Contents, Secret};
 use crate::tls::tokens::TokenEntry;
 use crate::tls::users::{self, Book, BookError, CredentialKind};
 use crate::tls::{self, tokens};
@@ -185,6 +193,48 @@ pub(super) fn make(matches: &ArgMatches, folder: &std::path::Path, name: &str) -
     })
 }
 
+/// How long the API may take to accept a new token: it looks at the file every second.
+const ACCEPTED_WITHIN: Duration = Duration::from_secs(10);
+/// How often it is asked.
+const ASK_INTERVAL: Duration = Duration::from_millis(25);
+
+/// Waits until the server that runs on the data directory accepts a new token, and says so if none does. `pki` is the folder of
+/// keys in the directory.
+pub(super) fn until_it_works(pki: &Path, user: &str, token: &str) {
+    let data_dir = pki.parent().unwrap_or(Path::new("."));
+    if !DataDir::is_in_use(data_dir) {
+        note(format_args!("no server runs on {}: the token works when one does", data_dir.display()));
+        return;
+    }
+    if let Err(why) = access::run(ACCEPTED_WITHIN, accepted(data_dir, user, token)) {
+        note(format_args!(
+            "the API was not seen to accept the token ({why}); it does within a second of reading {}, or its log says why not",
+            pki.join(users::FILE).display()
+        ));
+    }
+}
+
+/// Asks the API with the token who that is, until it knows.
+async fn accepted(data_dir: &Path, user: &str, token: &str) -> Result<(), String> {
+    let admin = data_dir.join("kubeconfig");
+    let text = files::read(&admin).map_err(|error| error.to_string())?;
+    let (server, trust) =
+        text.as_deref().and_then(kubeconfig::server_of).ok_or("there is no kubeconfig of the server")?;
+    let contents = Contents { user, server: &server, trust: &trust, secret: Secret::Token(token), namespace: None };
+    let kubeconfig = Kubeconfig::from_yaml(&kubeconfig::text(&contents)).map_err(|error| error.to_string())?;
+    let client = client::from_context(kubeconfig, None, &server).await.map_err(|error| error.to_string())?;
+    let reviews: Api<SelfSubjectReview> = Api::all(client);
+    loop {
+        match reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 401 => {}
+            // Whatever else it answers, it knows who asks.
+            Ok(_) | Err(kube::Error::Api(_)) => return Ok(()),
+            Err(error) => return Err(access::cause(&error)),
+        }
+        tokio::time::sleep(ASK_INTERVAL).await;
+    }
+}
+
 fn add(matches: &ArgMatches, folder: &std::path::Path, groups: &[String]) -> Result<(), BookError> {
     let name = matches.get_one::<String>("name").expect("clap demands it");
     users::change(folder, |book| book.add(name, groups.to_vec(), Timestamp::now()))?;
@@ -196,6 +246,7 @@ fn add(matches: &ArgMatches, folder: &std::path::Path, groups: &[String]) -> Res
         Made::Token(token) => {
             note("the token below is shown this once");
             print(&format!("{token}\n"));
+            until_it_works(folder, name, &token);
         }
         Made::Certificate(made) => {
             note("the key below is shown this once");

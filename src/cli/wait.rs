@@ -17,12 +17,12 @@ use super::style::{Painter, Style};
 use super::table::{Cell, Facts};
 use super::{Exit, complain, progress};
 use crate::api::v1alpha1::route::{
-    ADMITTED, HOST_PROVEN, MOVE_PENDING, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED,
+    ADMITTED, HOST_POINTS_HERE, HOST_PROVEN, MOVE_PENDING, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED,
 };
 use crate::api::v1alpha1::router::{ACCEPTED, ADDRESSES_HEALTHY, DRAINED, READY, Router, ZONE_PUBLISHED};
 
 /// What a route can be waited for to be.
-const OF_ROUTES: &[&str] = &[SCHEDULED, ADMITTED, HOST_PROVEN, PUBLISHED, RESOLVABLE, MOVE_PENDING];
+const OF_ROUTES: &[&str] = &[SCHEDULED, ADMITTED, HOST_PROVEN, PUBLISHED, RESOLVABLE, HOST_POINTS_HERE, MOVE_PENDING];
 /// What a Router can be waited for to be.
 const OF_ROUTERS: &[&str] = &[READY, ACCEPTED, ADDRESSES_HEALTHY, ZONE_PUBLISHED, DRAINED];
 /// What a condition can be.

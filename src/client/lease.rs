@@ -33,6 +33,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::backoff;
+use super::reflector::{self, Change, Changes, reflect};
 use crate::api::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 
 /// How long releasing may take when we stop; after that others wait for the Lease to expire.
@@ -48,6 +49,13 @@ pub struct Settings {
     pub duration: Duration,
     /// How often the leader renews, and others look; well below the duration.
     pub renew: Duration,
+}
+
+impl Settings {
+    /// Of a Lease that lasts for `duration`: the leader renews it five times in that time.
+    pub fn lasting(duration: Duration) -> Self {
+        Settings { duration, renew: duration / 5, ..Settings::default() }
+    }
 }
 
 impl Default for Settings {
@@ -142,6 +150,8 @@ pub struct Lease {
     seen: Option<Seen>,
     /// The greatest fencing number that the Lease was ever seen with, or that was taken here.
     greatest: i32,
+    /// Whether the last look at the Lease failed.
+    fails: bool,
     leadership: watch::Sender<Leadership>,
 }
 
@@ -164,27 +174,39 @@ impl Lease {
     ) -> watch::Receiver<Leadership> {
         let (leadership, receiver) = watch::channel(Leadership::Follower { holder: None });
         let candidate = Lease {
-            api: Api::namespaced(client, &settings.namespace),
+            api: Api::namespaced(client.clone(), &settings.namespace),
             name: name.to_owned(),
             holder: holder.to_owned(),
             settings,
             seen: None,
             greatest: 0,
+            fails: false,
             leadership,
         };
-        tokio::spawn(candidate.run_until(stop));
+        tokio::spawn(candidate.run_until(client, stop));
         receiver
     }
 
-    async fn run_until(mut self, stop: CancellationToken) {
+    async fn run_until(mut self, client: kube::Client, stop: CancellationToken) {
+        // Looking now and then is what it works by; the watch saves the wait where the holder lets go. It ends with this.
+        let one = reflector::Settings {
+            namespace: Some(self.settings.namespace.clone()),
+            field_selector: Some(format!("metadata.name={}", self.name)),
+            ..reflector::Settings::default()
+        };
+        let (_mirror, mut changes) = reflect(client, one, |lease: LeaseObject| {
+            lease.spec.and_then(|spec| spec.holder_identity).is_none_or(|holder| holder.is_empty())
+        });
         loop {
             let wait = tokio::select! {
                 () = stop.cancelled() => break,
                 wait = self.round() => wait,
             };
+            let follows = self.term().is_none();
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = sleep(wait) => {}
+                () = let_go(&mut changes), if follows => {}
             }
         }
         self.release().await;
@@ -198,11 +220,20 @@ impl Lease {
             Some(term) => term.remaining(),
             None => self.settings.duration,
         };
-        match timeout(limit, self.attempt()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(lease = %self.name, %error, "the lease cannot be read or written"),
-            Err(_) => tracing::warn!(lease = %self.name, "the lease cannot be read or written in time"),
+        let failure = match timeout(limit, self.attempt()).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some("the API did not answer in time".to_owned()),
+        };
+        match &failure {
+            // Once an outage: it is tried every few seconds.
+            Some(error) if !self.fails => {
+                tracing::warn!(lease = %self.name, error, "the lease cannot be read or written; trying again");
+            }
+            Some(error) => tracing::debug!(lease = %self.name, error, "the lease cannot be read or written"),
+            None => {}
         }
+        self.fails = failure.is_some();
         match self.term() {
             Some(term) if term.is_current() => regular.min(term.remaining()),
             Some(_) => {
@@ -321,8 +352,11 @@ impl Lease {
 
     async fn release(&mut self) {
         let Some(term) = self.term() else { return };
-        self.follow(None);
-        if term.remaining().is_zero() {
+        let is_over = term.remaining().is_zero();
+        // On purpose, which is nothing to warn of.
+        term.end();
+        self.leadership.send_replace(Leadership::Follower { holder: None });
+        if is_over {
             return;
         }
         let Some(mut spec) = self.seen.as_ref().and_then(|seen| seen.object.spec.clone()) else { return };
@@ -365,6 +399,20 @@ impl Lease {
 
     fn duration_seconds(&self) -> i32 {
         i32::try_from(self.settings.duration.as_secs().max(1)).unwrap_or(i32::MAX)
+    }
+}
+
+/// Waits until the Lease is seen to have no holder.
+async fn let_go(changes: &mut Changes<bool>) {
+    loop {
+        let is_free = match changes.next().await {
+            Change::Applied(applied) => *applied.now,
+            Change::Deleted { .. } => true,
+            Change::Resynced(resync) => resync.applied.iter().any(|applied| *applied.now),
+        };
+        if is_free {
+            return;
+        }
     }
 }
 

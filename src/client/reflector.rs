@@ -46,6 +46,7 @@ pub use self::views::{Mirrors, View};
 mod decode;
 mod kept;
 mod mirror;
+mod telling;
 mod thin;
 mod views;
 
@@ -351,6 +352,8 @@ pub enum Restart {
     Forbidden,
     /// The server failed, or asked us to wait (429, 5xx).
     Failing,
+    /// The server does not know the kind (404).
+    Missing,
     /// The answer was not what it must be.
     Garbage,
     /// The server's versions went back.
@@ -361,13 +364,14 @@ pub enum Restart {
 
 impl Restart {
     /// All reasons, in their order.
-    pub const ALL: [Restart; 9] = [
+    pub const ALL: [Restart; 10] = [
         Restart::Closed,
         Restart::Unreachable,
         Restart::Silent,
         Restart::Expired,
         Restart::Forbidden,
         Restart::Failing,
+        Restart::Missing,
         Restart::Garbage,
         Restart::WentBack,
         Restart::Asked,
@@ -382,6 +386,7 @@ impl Restart {
             Restart::Expired => "expired",
             Restart::Forbidden => "forbidden",
             Restart::Failing => "failing",
+            Restart::Missing => "missing",
             Restart::Garbage => "garbage",
             Restart::WentBack => "went_back",
             Restart::Asked => "asked",

@@ -66,13 +66,23 @@ impl Statement {
 /// Puts a statement into the conditions; the answer is whether that changed anything. `lastTransitionTime` moves only when
 /// the condition's status does.
 pub fn state(conditions: &mut Vec<Condition>, statement: &Statement, generation: Option<i64>, now: Timestamp) -> bool {
-    let status = if statement.is_true { "True" } else { "False" };
-    let Some(condition) = conditions.iter_mut().find(|condition| condition.type_ == statement.kind) else {
+    let Statement { kind, is_true, reason, .. } = statement;
+    put(conditions, (kind, if *is_true { "True" } else { "False" }, reason, statement.told()), generation, now)
+}
+
+/// The same of a condition's type, status, reason and message, where the status may be `Unknown`.
+pub fn put(
+    conditions: &mut Vec<Condition>,
+    (kind, status, reason, message): (&str, &str, &str, &str),
+    generation: Option<i64>,
+    now: Timestamp,
+) -> bool {
+    let Some(condition) = conditions.iter_mut().find(|condition| condition.type_ == kind) else {
         conditions.push(Condition {
-            type_: statement.kind.to_owned(),
+            type_: kind.to_owned(),
             status: status.to_owned(),
-            reason: statement.reason.to_owned(),
-            message: statement.told().to_owned(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
             observed_generation: generation,
             last_transition_time: Time(now),
         });
@@ -83,8 +93,8 @@ pub fn state(conditions: &mut Vec<Condition>, statement: &Statement, generation:
         condition.last_transition_time = Time(now);
         status.clone_into(&mut condition.status);
     }
-    statement.reason.clone_into(&mut condition.reason);
-    statement.told().clone_into(&mut condition.message);
+    reason.clone_into(&mut condition.reason);
+    message.clone_into(&mut condition.message);
     condition.observed_generation = generation;
     *condition != before
 }

@@ -38,6 +38,8 @@ pub fn keys(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'static 
         "verify-hosts-interval" => old.verify.hosts_interval != new.verify.hosts_interval,
         "verify-hosts-grace" => old.verify.hosts_grace != new.verify.hosts_grace,
         "verify-hosts-private-addresses" => old.verify.hosts_private != new.verify.hosts_private,
+        "lease-duration" => old.lease_duration != new.lease_duration,
+        "host-resolvers" => old.verify.host_resolvers != new.verify.host_resolvers,
         "verify-resolver" => old.verify.resolvers != new.verify.resolvers,
         "strategy" => old.strategy != new.strategy,
         "webhook-url" => old.webhook.url != new.webhook.url,

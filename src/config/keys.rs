@@ -302,10 +302,9 @@ pub static KEYS: &[Key] = &[
         name: "domain",
         shape: Shape::Text,
         value_name: "NAME",
-        default: "v3.rhcloud.com",
+        default: "none; with `manifests`, the zone above their Routers' `dns`",
         reloads: false,
-        help: "The platform's domain: the parent zone of all shards. The default is the one of examples/rhcloud; set your \
-               own before you let anyone delegate to you.",
+        help: "The platform's domain: the parent zone of all shards. A process needs one, unless it serves zone files alone.",
     },
     Key {
         name: "former-domain",
@@ -402,6 +401,26 @@ pub static KEYS: &[Key] = &[
         default: "those of /etc/resolv.conf",
         reloads: false,
         help: "Resolver that finds the name servers of hosts, for `verify-hosts`; at most 8, queried in this order.",
+    },
+    Key {
+        name: "lease-duration",
+        shape: Shape::Text,
+        value_name: "DURATION",
+        default: "15s",
+        reloads: false,
+        help: "How long after the last renewal of a leader that died another scheduler takes over, in whole seconds from 3s to 5m. \
+               The leader renews five times in that time, and stops leading after two thirds without an answer of the API. \
+               One that is stopped hands over at once.",
+    },
+    Key {
+        name: "host-resolvers",
+        shape: WORDS,
+        value_name: "ADDR[:PORT]",
+        default: "none",
+        reloads: false,
+        help: "Resolvers that are asked whether the custom hosts of routes point here, for the condition `HostPointsHere`; at most \
+               8, asked in this order. `system` stands for those of /etc/resolv.conf. Without any, nobody is asked, and the \
+               condition is `Unknown`. Each host is asked for again at least every 5 to 7 minutes.",
     },
     Key {
         name: "strategy",
@@ -521,7 +540,7 @@ pub static KEYS: &[Key] = &[
         reloads: false,
         help: "How many labels may be in quarantine for a namespace, from 1 to 1000000. Routes of one that has as many and need a \
                new label wait, with the reason `NamesInQuarantine`, until one is free: else whoever makes and deletes Routes \
-               of ever new names would fill the store.",
+               of ever new names would fill the store. As many hosts may be reserved for it (`host-reservation`).",
     },
     Key {
         name: "host-reservation",

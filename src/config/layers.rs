@@ -86,7 +86,7 @@ pub enum LayerError {
         suggestion: Option<&'static str>,
     },
     /// A value of the wrong type.
-    #[error("{at}: \"{key}\" must be {expected}, found {found}")]
+    #[error("{at}: \"{key}\" must be {expected}, found {found}{}", example(key))]
     WrongType {
         /// Where.
         at: Source,
@@ -97,6 +97,23 @@ pub enum LayerError {
         /// TOML's word for what it is.
         found: &'static str,
     },
+}
+
+/// A value as the key takes it, to follow what is wrong with another one.
+fn example(key: &str) -> String {
+    let Some(key) = keys::find(key) else { return String::new() };
+    let value = match (key.shape, key.value_name) {
+        (Shape::Text, "DURATION") => "\"5s\"",
+        (Shape::Text, "SWITCH") => "\"on\"",
+        (Shape::Text, "NAME") => "\"apps.example.com\"",
+        (Shape::Path, "DIR") => "\"/var/lib/signpost\"",
+        (Shape::Path, _) => "\"/etc/signpost/file\"",
+        (Shape::Count, _) => "5",
+        (Shape::List { .. }, "ADDR:PORT") => "[\"127.0.0.1:5300\"]",
+        (Shape::List { .. }, "NAME=ADDR[,ADDR]") => "[\"ns1.apps.example.com=192.0.2.53\"]",
+        _ => return String::new(),
+    };
+    format!(", such as {} = {value}", key.name)
 }
 
 fn did_you_mean(suggestion: Option<&str>) -> String {

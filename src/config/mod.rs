@@ -202,6 +202,17 @@ pub struct Verify {
     pub hosts_private: bool,
     /// `verify-resolver`; empty: those of the system.
     pub resolvers: Vec<SocketAddr>,
+    /// `host-resolvers`; empty: nobody is asked whether custom hosts point here.
+    pub host_resolvers: Vec<Resolver>,
+}
+
+/// A resolver that is asked, or some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resolver {
+    /// Those of the system.
+    System,
+    /// The one at this address.
+    At(SocketAddr),
 }
 
 /// A name server that is asked.
@@ -276,7 +287,8 @@ pub struct Settings {
     pub dns_dont_fragment: bool,
     /// `tcp-connections` to `tcp-write-timeout`.
     pub tcp: Tcp,
-    /// `domain`, in lower case, without a dot at the end.
+    /// `domain`, in lower case, without a dot at the end; empty if none is given, which only a process may leave so that
+    /// serves zone files alone.
     pub domain: String,
     /// `former-domain`, likewise.
     pub former_domain: Option<String>,
@@ -288,6 +300,8 @@ pub struct Settings {
     pub strategy: Strategy,
     /// `webhook-url` and the keys whose names begin alike.
     pub webhook: Webhook,
+    /// `lease-duration`, from 3 to 300 seconds.
+    pub lease_duration: Duration,
     /// `drain-rate`, at least 1.
     pub drain_rate: u32,
     /// `trail-minimum`.

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 
 use super::layers::{Given, Layer};
 use super::value::{
-    api_name, api_silence, audit_policy, cookie_mode, cookie_secret, duration, label, lame_duck, limit_mode,
-    listen_address, log_format, log_level, metrics_zones, name_server, number, one_in, path, query_log_clients,
-    query_log_format, role, secret_name, server_address, server_text, service, size, switch, timeout, trace_endpoint,
-    verify_server, workers, zone_name,
+    api_name, api_silence, audit_policy, cookie_mode, cookie_secret, duration, label, lame_duck, lease_duration,
+    limit_mode, listen_address, log_format, log_level, metrics_zones, name_server, number, one_in, path,
+    query_log_clients, query_log_format, resolver, role, secret_name, server_address, server_text, service, size,
+    switch, timeout, trace_endpoint, verify_server, workers, zone_name,
 };
 use super::{
     AdminTls, Error, Errors, Http, QueryLog, Role, Settings, Strategy, Tcp, Tracing, Verify, Webhook, jwt, strategy,
@@ -37,7 +37,7 @@ const SIZE_MAX: u64 = 1 << 40;
 /// What the texts mean.
 pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
     let mut reader = Reader { layer, errors: Vec::new() };
-    let domain = reader.one("domain", "v3.rhcloud.com", zone_name);
+    let domain = reader.optional("domain", zone_name).unwrap_or_default();
     let mut roles = reader.list("roles", &["api", "scheduler", "dns", "admin"], role);
     roles.sort();
     roles.dedup();
@@ -84,6 +84,7 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
             hosts_grace: reader.one("verify-hosts-grace", "7d", duration),
             hosts_private: reader.one("verify-hosts-private-addresses", "off", switch),
             resolvers: reader.at_most("verify-resolver", RESOLVERS_MAX, server_address),
+            host_resolvers: reader.at_most("host-resolvers", RESOLVERS_MAX, resolver),
         },
         strategy: reader.one("strategy", "round-robin", strategy::strategy),
         webhook: Webhook {
@@ -94,6 +95,7 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
             allow_http: reader.one("webhook-allow-http", "off", switch),
             fallback: reader.one("webhook-fallback", "round-robin", strategy::fallback),
         },
+        lease_duration: reader.one("lease-duration", "15s", lease_duration),
         drain_rate: reader.one("drain-rate", "10", |text| number(text, 1..=10_000)),
         trail_minimum: reader.one("trail-minimum", "7d", duration),
         trail_quiet: Some(reader.one("trail-quiet", "1d", duration)).filter(|quiet| !quiet.is_zero()),
@@ -176,6 +178,16 @@ pub(super) fn settings(layer: &Layer) -> Result<Settings, Errors> {
         let text = "\"webhook-url\" is plain http to another machine, where others can read and change it: use https, or \
                     set \"webhook-allow-http\" to \"on\"";
         reader.errors.push(Error::Together(text.to_owned()));
+    }
+    if settings.trail_maximum < settings.trail_minimum {
+        let text = "\"trail-maximum\" is shorter than \"trail-minimum\": raise the one, or lower the other".to_owned();
+        reader.errors.push(Error::Together(text));
+    }
+    for (at, server) in settings.nameservers.iter().enumerate() {
+        if settings.nameservers[..at].iter().any(|earlier| earlier.name == server.name) {
+            let text = format!("\"nameserver\": {} is given twice; list all its addresses together", server.name);
+            reader.errors.push(Error::Together(text));
+        }
     }
     let mut issuers: Vec<&str> = settings.jwt_issuers.iter().map(|one| one.issuer.as_str()).collect();
     issuers.sort_unstable();

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::{
-    CookieMode, DNS_PORT, LogClients, LogFormat, NameServer, Role, SecretName, VerifyServer, layers, strategy,
+    CookieMode, DNS_PORT, LogClients, LogFormat, NameServer, Resolver, Role, SecretName, VerifyServer, layers, strategy,
 };
 use crate::api::names;
 use crate::apiserver::{audit, limits};
@@ -160,7 +160,7 @@ pub(super) fn domain_name(text: &str) -> Result<String, String> {
 
 /// A whole number and its unit: `s`, `m`, `h` or `d`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let expected = || "must be a whole number and s, m, h or d, such as 30d".to_owned();
+    let expected = || "must be a whole number and s, m, h or d, such as 5s or 30d".to_owned();
     let split = text.len().saturating_sub(1);
     let (number, unit) = text.split_at_checked(split).ok_or_else(expected)?;
     let seconds = match unit {
@@ -206,7 +206,7 @@ pub(super) fn name_server(text: &str, domain: &str) -> Result<NameServer, String
     };
     let addresses: Vec<IpAddr> =
         layers::split(list, &[',']).iter().map(|text| address(text)).collect::<Result<_, _>>()?;
-    if addresses.is_empty() && names::is_at_or_below(&name, domain) {
+    if addresses.is_empty() && !domain.is_empty() && names::is_at_or_below(&name, domain) {
         return Err(format!("a name server inside {domain} needs its addresses: {name}=ADDR[,ADDR]"));
     }
     Ok(NameServer { name, addresses })
@@ -237,6 +237,21 @@ pub(super) fn server_address(text: &str) -> Result<SocketAddr, String> {
         Some(address) => Ok(address),
         None => Err(NO_ADDRESS.to_owned()),
     }
+}
+
+/// `system`, or `ADDR[:PORT]` of a resolver.
+pub(super) fn resolver(text: &str) -> Result<Resolver, String> {
+    match text {
+        "system" => Ok(Resolver::System),
+        text => server_address(text).map(Resolver::At).map_err(|error| format!("{error}, or system")),
+    }
+}
+
+/// How long a Lease lasts.
+pub(super) fn lease_duration(text: &str) -> Result<Duration, String> {
+    let parsed = duration(text)?;
+    let is_whole = parsed.subsec_nanos() == 0 && (3..=300).contains(&parsed.as_secs());
+    is_whole.then_some(parsed).ok_or_else(|| "must be in whole seconds, from 3s to 5m".to_owned())
 }
 
 /// The URL that takes spans. One without a path is a collector's, where that is `/v1/traces`.

@@ -4,14 +4,19 @@
 //! by a typing error or by a flag left out. So it does nothing before [`disagreement`] has found none: where the API is in
 //! the process it does not start, and where the API is elsewhere it waits, and says so. A platform whose domain is meant to
 //! change says which one it had before (`former-domain`).
+//!
+//! A platform without Routers and Routes has no names to lose: the scheduler, or the process with the API, takes it over under
+//! any domain ([`Duty::Lead`]), and removes the Zones of the other one.
 
 use std::time::Duration;
 
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams, Preconditions};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::v1alpha1::route::Route;
+use crate::api::v1alpha1::router::Router;
 use crate::api::v1alpha1::zone::{Zone, ZoneKind};
 
 /// How often it is looked again while the domains differ, or the API does not say.
@@ -59,6 +64,47 @@ impl Domains {
     }
 }
 
+/// What a process does where the domain of the API's objects is another one and there are none but Zones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Duty {
+    /// It waits until another process has taken the platform over.
+    Follow,
+    /// It takes the platform over.
+    Lead,
+}
+
+/// As [`disagreement`], after a platform without Routers and Routes was taken over.
+///
+/// # Errors
+///
+/// Those of the client.
+pub async fn disagreement_after_taking_over(
+    client: &kube::Client,
+    domains: &Domains,
+) -> kube::Result<Option<OtherDomain>> {
+    let Some(other) = disagreement(client, domains).await? else { return Ok(None) };
+    let one = ListParams::default().limit(1);
+    let (routers, routes): (Api<Router>, Api<Route>) = (Api::all(client.clone()), Api::all(client.clone()));
+    if !routers.list(&one).await?.items.is_empty() || !routes.list(&one).await?.items.is_empty() {
+        return Ok(Some(other));
+    }
+    let zones: Api<Zone> = Api::all(client.clone());
+    // Without Routers there are few: those of the platform, and what is left of shards that went a moment ago.
+    for zone in zones.list(&ListParams::default()).await?.items {
+        let name = zone.metadata.name.unwrap_or_default();
+        let preconditions = Some(Preconditions { uid: zone.metadata.uid, resource_version: None });
+        match zones.delete(&name, &DeleteParams { preconditions, ..DeleteParams::default() }).await {
+            Ok(_) => {
+                tracing::info!(zone = %name, "the Zone of the former domain was removed: there are no Routers and Routes")
+            }
+            // Another process was faster.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    disagreement(client, domains).await
+}
+
 /// How the domain of the API's objects differs from that of `domains`, if it does. An API without a parent Zone is anyone's.
 ///
 /// # Errors
@@ -90,14 +136,19 @@ pub async fn disagreement(client: &kube::Client, domains: &Domains) -> kube::Res
 pub async fn agreed(
     client: &kube::Client,
     domains: &Domains,
+    duty: Duty,
     stop: &CancellationToken,
     tell: impl Fn(Option<&OtherDomain>),
 ) -> bool {
     let mut told = None;
+    let look = async || match duty {
+        Duty::Follow => disagreement(client, domains).await,
+        Duty::Lead => disagreement_after_taking_over(client, domains).await,
+    };
     loop {
         let found = tokio::select! {
             () = stop.cancelled() => return false,
-            found = timeout(ASK_TIMEOUT, disagreement(client, domains)) => found,
+            found = timeout(ASK_TIMEOUT, look()) => found,
         };
         match found {
             Ok(Ok(None)) => {

@@ -42,6 +42,7 @@ use crate::api::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform, ZoneSpec, ZoneVer
 use crate::client::reflector::{self, Change, View};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::platform;
+use crate::compiler::settings::text_of;
 use crate::compiler::{Digest, Platform, Settings, shard};
 use crate::wire::Name;
 use crate::zone::Serial;
@@ -51,6 +52,11 @@ pub const VERSIONS_MAX: usize = 16;
 /// The least time between two versions of a zone. With [`VERSIONS_MAX`] it is how far a name server may lag under steady
 /// change; a single change on an idle zone never waits for it.
 pub const WRITE_INTERVAL: Duration = Duration::from_millis(25);
+/// The same while changes come one by one, as of routes that are each created after the one before was answered: they wait for
+/// nothing else. At [`WRITE_INTERVAL`] each was answered after 25 ms. So few changes no name server is long behind.
+pub const SMALL_WRITE_INTERVAL: Duration = Duration::from_millis(10);
+/// Changed aliases up to which a version is small.
+const SMALL_CHANGE: usize = 4;
 /// How far apart the serials of two versions of a zone are at least. A name server that could not wait for the ledger
 /// publishes under the serial after its last one; the room lets the ledger's next be newer still, so that all come to agree
 /// again without another change. There is at most one such publication a second, while the clock goes on, too.
@@ -61,6 +67,8 @@ const WRITES_MAX: usize = 64;
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 /// See [`RETRY_AFTER`]: an object that the API refuses will be refused again.
 const RETRY_LONGEST: Duration = Duration::from_secs(60);
+/// Most Routers that a line of the log names.
+const SHARDS_TOLD_MAX: usize = 20;
 /// Most events that one batch takes in before it writes.
 const BATCH_MAX: usize = 4096;
 
@@ -495,13 +503,33 @@ impl Ledger {
         let routers = std::mem::take(&mut self.first_routers);
         routers.into_values().for_each(|router| self.platform.set_router(router, &mut changes));
         self.note(changes);
-        let has_object = |known: &Known| known.zone.is_some();
-        let shard_zones: Vec<&Name> = self
-            .known
-            .iter()
-            .filter(|(apex, known)| has_object(known) && **apex != self.domain && **apex != self.alias_apex)
-            .map(|(apex, _)| apex)
-            .collect();
+        let of_kind = |kind: ZoneKind| {
+            self.known.iter().filter(move |(_, known)| known.zone.as_ref().is_some_and(|zone| zone.spec.kind == kind))
+        };
+        // Only on purpose does a platform come to have two parents. The way from one to the other was cut short.
+        let mut parents = of_kind(ZoneKind::Parent).map(|(apex, _)| apex);
+        if self.former.is_none() && parents.clone().any(|apex| *apex == self.domain) {
+            self.former = parents.find(|apex| **apex != self.domain).cloned();
+        }
+        if let Some(former) = &self.former {
+            let left: Vec<String> = self
+                .shards
+                .iter()
+                .filter(|(apex, _)| apex.is_at_or_below(former) && !apex.is_at_or_below(&self.domain))
+                .map(|(apex, shard)| format!("{} ({})", shard.router.name, text_of(apex)))
+                .take(SHARDS_TOLD_MAX)
+                .collect();
+            if !left.is_empty() {
+                tracing::warn!(
+                    "Routers whose zones are still below the former domain {}: {}; their zones stay as they are, with the \
+                     names in them; make Routers below {} and drain these",
+                    text_of(former),
+                    left.join(", "),
+                    text_of(&self.domain)
+                );
+            }
+        }
+        let shard_zones: Vec<&Name> = of_kind(ZoneKind::Shard).map(|(apex, _)| apex).collect();
         let orphans: HashSet<Name> =
             shard_zones.iter().filter(|apex| !self.shards.contains_key(**apex)).map(|apex| (*apex).clone()).collect();
         if orphans.len() * 2 > shard_zones.len() {
@@ -576,7 +604,9 @@ impl Ledger {
         if known.zone.as_ref().is_some_and(|zone| has_state(zone) && is_told(zone)) {
             return None;
         }
-        if let Some(at) = known.written.map(|written| written + WRITE_INTERVAL).filter(|at| *at > now) {
+        let is_small = apex == self.alias_apex && self.aliases.len() <= SMALL_CHANGE;
+        let interval = if is_small { SMALL_WRITE_INTERVAL } else { WRITE_INTERVAL };
+        if let Some(at) = known.written.map(|written| written + interval).filter(|at| *at > now) {
             self.later.insert((at, apex));
             return None;
         }

@@ -10,6 +10,7 @@ mod zone_watch;
 
 pub mod brake;
 pub mod health;
+pub mod hosts;
 mod turns;
 
 pub mod claim;

@@ -261,7 +261,9 @@ pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) 
     }
     let mismatch = router.is_some_and(|router| !router.selects(&route.labels, around.namespace));
     if mismatch && route.mismatch != Some(true) {
-        let message = format!("the selectors of Router {name} do not match the route any more; it stays there");
+        let term = router.and_then(|router| router.unmatched(&route.labels, around.namespace));
+        let term = term.map_or(String::new(), |term| format!(": {term}"));
+        let message = format!("the selectors of Router {name} do not match the route any more; it stays there{term}");
         say(SELECTOR_MISMATCH, true, "SelectorsChanged", message);
     }
     if !mismatch && route.mismatch == Some(true) {

@@ -21,6 +21,7 @@ use super::live::shard::Expectation;
 use super::route::Labels;
 use super::zone::zones::examine;
 use crate::api::names::is_at_or_below;
+use crate::api::selectors::unmatched_term;
 use crate::api::v1alpha1::router::{
     ACCEPTED, AddressState, DRAINED, NO_ACTIVE_ADDRESS, READY, Router, RouterState, RouterStatus, ZONE_PUBLISHED,
 };
@@ -143,6 +144,15 @@ impl RouterView {
     pub fn selects(&self, route: &Labels, namespace: &Labels) -> bool {
         let matches = |selector: &Option<Selector>, labels| selector.as_ref().is_some_and(|s| s.matches(labels));
         matches(&self.route_selector, route) && matches(&self.namespace_selector, namespace)
+    }
+
+    /// Which term of its selectors such a route does not match, with the field that it stands in.
+    pub fn unmatched(&self, route: &Labels, namespace: &Labels) -> Option<String> {
+        let term = |selector: &Option<Selector>, labels, field| {
+            selector.as_ref().and_then(|selector| Some(format!("{} ({field})", unmatched_term(selector, labels)?)))
+        };
+        let of_route = term(&self.route_selector, route, "spec.routeSelector");
+        of_route.or_else(|| term(&self.namespace_selector, namespace, "spec.namespaceSelector"))
     }
 
     /// Labels, in lower case, whose names in its zone do not lead to it, and why, in words that follow the name.

@@ -33,7 +33,7 @@ use self::walks::Walks;
 use self::zones::{Output, Zones};
 use super::apexes::Apexes;
 use super::asked::register::Register;
-use super::domain::{self, Domains, OtherDomain};
+use super::domain::{self, Domains, Duty, OtherDomain};
 use super::read::Read;
 use crate::api::v1alpha1::brake::{BrakeCause, BrakeKind, Decision};
 use crate::api::v1alpha1::router::Router;
@@ -117,7 +117,7 @@ pub async fn run(
             () = stop.cancelled() => return Ok(()),
         }
         let tell = |other: Option<&OtherDomain>| status.set_hindrance(other.map(ToString::to_string));
-        if !run.is_in_ledger && !domain::agreed(&client, &domains, &stop, tell).await {
+        if !run.is_in_ledger && !domain::agreed(&client, &domains, Duty::Follow, &stop, tell).await {
             return Ok(());
         }
     }

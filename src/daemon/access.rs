@@ -99,15 +99,15 @@ impl Access {
         }
     }
 
+    /// Whether the certificate that the API shows is valid for this host name.
+    pub fn is_for(&self, name: &str) -> bool {
+        self.served.as_ref().map_or_else(|| self.authority.is_for(name), |served| served.is_for(name))
+    }
+
     /// When the certificate that the API shows, and that of the authority, end, in seconds since 1970.
     pub fn ends(&self) -> [Option<i64>; 2] {
         let shown = self.served.as_ref().map_or_else(|| self.authority.server_end(), |served| served.end());
         [shown, self.authority.end()]
-    }
-
-    /// Whether the certificate that the API shows is valid for this host name.
-    pub fn is_for(&self, name: &str) -> bool {
-        self.served.as_ref().map_or_else(|| self.authority.is_for(name), |served| served.is_for(name))
     }
 
     /// The administrator's kubeconfig.
@@ -226,7 +226,13 @@ impl Access {
 impl Upkeep for Access {
     fn tend(&self, due: Due) {
         match due {
-            Due::Look => self.look_and_take(),
+            Due::Look => {
+                self.look_and_take();
+                // The clock was set.
+                if !self.authority.is_valid(SystemTime::now()) {
+                    self.renew();
+                }
+            }
             Due::Renewal => self.renew(),
         }
     }

@@ -65,21 +65,21 @@ impl Source {
         })
     }
 
-    /// When the certificate that is shown ends, in seconds since 1970.
-    pub fn end(&self) -> Option<i64> {
-        match self {
-            Source::Api(access) => access.ends()[0],
-            Source::Files(served) => served.end(),
-            Source::Own(authority) => authority.server_end(),
-        }
-    }
-
     /// Whether the certificate is valid for this host name.
     pub fn is_for(&self, name: &str) -> bool {
         match self {
             Source::Api(access) => access.is_for(name),
             Source::Files(served) => served.is_for(name),
             Source::Own(authority) => authority.is_for(name),
+        }
+    }
+
+    /// When the certificate that is shown ends, in seconds since 1970.
+    pub fn end(&self) -> Option<i64> {
+        match self {
+            Source::Api(access) => access.ends()[0],
+            Source::Files(served) => served.end(),
+            Source::Own(authority) => authority.server_end(),
         }
     }
 
@@ -96,13 +96,16 @@ impl Upkeep for Source {
         match (self, due) {
             (Source::Files(served), Due::Look) => upkeep::tell(WHOSE, served.follow()),
             (Source::Files(served), Due::Renewal) => upkeep::warn_of_end(WHOSE, served),
-            (Source::Own(authority), Due::Renewal) => {
+            (Source::Own(authority), due) => {
+                if due == Due::Look && authority.is_valid(SystemTime::now()) {
+                    return;
+                }
                 if let Err(error) = authority.renew(SystemTime::now()) {
                     tracing::error!(%error, "the admin endpoint's certificate cannot be renewed");
                 }
             }
             // The API looks after its own.
-            (Source::Api(_), _) | (Source::Own(_), Due::Look) => {}
+            (Source::Api(_), _) => {}
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 
@@ -12,6 +12,7 @@ use super::access::{Access, NAME_SERVER_KUBECONFIG};
 use super::data_dir::DataDir;
 use super::handover;
 use super::platform;
+use super::room;
 use super::sockets;
 use super::tasks::Tasks;
 use super::upkeep;
@@ -28,10 +29,13 @@ use crate::config::Settings;
 use crate::controller::router::taken_labels;
 use crate::controller::zone::zones;
 use crate::httpd::{self, Places};
-use crate::store::{self, Engine};
+use crate::store::{self, Engine, Store as _};
 
 /// How long the API may take to fill its cache from the store at the start.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// How often it is looked meanwhile whether the disk is full: then it may take longer.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The running API of this process.
 pub struct Api {
@@ -53,17 +57,22 @@ impl Api {
         check: &Check,
     ) -> Result<Self, Error> {
         let addresses = sockets::addresses(&listeners);
-        let audit = open_audit(settings, data_dir)?;
+        let audit = room::when_there_is_room(check, async || open_audit(settings, data_dir)).await?;
         let path = data_dir.join("");
-        let opened = tokio::task::spawn_blocking(move || Engine::open(&path, Default::default())).await;
-        let store = opened.expect("opening a store does not panic")?;
+        let open = async || {
+            let path = path.clone();
+            let opened = tokio::task::spawn_blocking(move || Engine::open(&path, Default::default())).await;
+            opened.expect("opening a store does not panic")
+        };
+        let store = room::when_there_is_room(check, open).await?;
         let authenticator = access.authenticator();
         let server_settings = apiserver::Settings { domain: settings.domain.clone(), authenticator };
         tasks.watch("the store", store.ended());
         let server = ApiServer::new(Arc::new(store.clone()), server_settings);
         let mut store_writable = None;
-        if let Engine::Embedded(store) = store {
+        if let Engine::Embedded(store) = &store {
             store_writable = Some(store.writable());
+            let store = store.clone();
             let write = move |mut to: &mut dyn std::io::Write| {
                 store::backup::backup(&store, &mut to).map(|_| ()).map_err(|error| error.to_string())
             };
@@ -92,13 +101,23 @@ impl Api {
             );
         }
         tasks.spawn("certificates", upkeep::keep(access.clone(), tasks.stop_token()));
-        tokio::select! {
-            ready = tokio::time::timeout(READY_WITHIN, server.ready()) => {
-                ready.map_err(|_| Error::ApiNotReady(READY_WITHIN))?;
+        let mut since = Instant::now();
+        while !server.is_ready() {
+            if let Some(needed) = store.full() {
+                check.missing(room::words(needed));
+                since = Instant::now();
             }
-            what = tasks.failure() => return Err(Error::Failed(what)),
+            tokio::select! {
+                () = server.ready() => {}
+                () = tokio::time::sleep(LOOK_INTERVAL) => {}
+                what = tasks.failure() => return Err(Error::Failed(what)),
+            }
+            if since.elapsed() > READY_WITHIN {
+                return Err(Error::ApiNotReady(READY_WITHIN));
+            }
         }
         check.ready();
+        tasks.spawn("disk", room::tell(store, check.clone(), tasks.stop_token()));
         Ok(Api { server, access, audit, store_writable, addresses })
     }
 

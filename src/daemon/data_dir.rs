@@ -98,6 +98,12 @@ impl DataDir {
         Ok(DataDir { path: path.to_owned(), _lock: lock })
     }
 
+    /// Whether a process holds the directory.
+    pub fn is_in_use(path: &Path) -> bool {
+        let lock = OpenOptions::new().read(true).write(true).open(path.join("pid"));
+        lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
+    }
+
     /// The name by which this directory's process is known to others, the same after every restart: it then takes up its
     /// own Lease at once.
     pub fn instance(&self) -> Result<String, DataDirError> {

@@ -49,6 +49,9 @@ const READINESS_INTERVAL: Duration = Duration::from_millis(50);
 /// remember it for minutes (RFC 2308 §7.1), so waiting less would cost answers, and waiting longer would gain none.
 const SILENT_LONGEST: Duration = Duration::from_secs(2);
 
+/// How long a worker or listener may stand still: it makes several turns a second, and a busy machine delays them by less.
+const HUNG_AFTER: Duration = Duration::from_secs(10);
+
 /// How long the listeners may take to end: with the default `tcp-write-timeout` what a slow client needs, and two goodbyes.
 /// Where an operator has set that higher, a stop does not wait for it.
 const LISTENERS_END: Duration = Duration::from_secs(7);
@@ -179,7 +182,10 @@ impl Dns {
             };
             Ok((files, status))
         };
-        let (running, (files, status)) = tokio::try_join!(answering, preparing)?;
+        let (mut running, (files, status)) = tokio::try_join!(answering, preparing)?;
+        for pulse in running.pulses() {
+            admin.liveness.watch(pulse.name.clone(), HUNG_AFTER, move || pulse.turns());
+        }
         let running = Arc::new(running);
         tasks.watch("the name server", running.ended());
         let query_log = QueryLog::start(&settings.query_log, running.query_log())?;

@@ -10,6 +10,7 @@ pub mod admin_tls;
 pub mod api;
 pub mod banner;
 mod certificate_metrics;
+pub mod configuration;
 pub mod data_dir;
 pub mod dials;
 pub mod dns;
@@ -21,6 +22,7 @@ mod inherited;
 pub mod manifests;
 pub mod platform;
 pub mod query_log;
+pub mod room;
 pub mod scheduling;
 pub mod signals;
 pub mod sockets;
@@ -33,12 +35,16 @@ pub mod upkeep;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_util::task::AbortOnDropHandle;
 
 use self::access::Access;
 use self::api::Api;
@@ -53,6 +59,7 @@ use self::tasks::Tasks;
 use crate::admin::dashboard::Dashboard;
 use crate::admin::health::Health;
 use crate::admin::host::Hosts;
+use crate::admin::liveness::Liveness;
 use crate::admin::{self, Admin};
 use crate::api::identity::{
     GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_ADMIN, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
@@ -75,6 +82,12 @@ use crate::{client, compiler, controller, store, tls, transport};
 
 /// How many files may be open where the system does not say: what it is nearly everywhere.
 const FILES_MAX_ASSUMED: u64 = 1_024;
+/// Threads of the admin endpoint: one more than a slow scrape takes.
+const ADMIN_THREADS: usize = 2;
+/// How often the control runtime counts a turn.
+const BEAT_INTERVAL: Duration = Duration::from_millis(250);
+/// How long the control runtime may stand still. Whatever tenants ask of it passes sooner; a deadlock does not.
+const CONTROL_HUNG_AFTER: Duration = Duration::from_secs(60);
 /// How long the loops may take to end.
 const DRAIN: Duration = Duration::from_secs(4);
 /// How long all of a stop takes at most, the lame duck apart: the loops, the listeners, the rest.
@@ -141,6 +154,21 @@ pub enum Error {
     Failed(String),
 }
 
+impl Error {
+    /// Whether the configuration is the reason, so that another start with the same one ends alike.
+    pub fn is_configuration(&self) -> bool {
+        matches!(
+            self,
+            Error::Inherited(_)
+                | Error::Platform(_)
+                | Error::OtherDomain(_)
+                | Error::ZoneFiles(_)
+                | Error::Traces(_)
+                | Error::Manifests(_)
+        )
+    }
+}
+
 fn lines(errors: &[manifests::ManifestError]) -> String {
     errors.iter().map(|error| format!("  {error}")).collect::<Vec<_>>().join("\n")
 }
@@ -157,11 +185,17 @@ pub fn run(places: Places, mut settings: Settings) -> Result<(), Error> {
     // All TLS of this process uses one provider; a second call finds it there.
     let _ = aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Workers)?;
+    // Health is answered by threads of its own, whatever tenants make the others do.
+    let mut health = tokio::runtime::Builder::new_multi_thread();
+    let health = health.worker_threads(ADMIN_THREADS).thread_name("admin").enable_all();
+    let health = health.build().map_err(Error::Workers)?;
+    let admin = Admin::default();
+    let alive = supervisor::keep_alive(admin.liveness.clone()).map_err(Error::Workers)?;
     let outcome = runtime.block_on(async {
         let mut signals = Signals::new().map_err(Error::Workers)?;
-        let alive = supervisor::keep_alive();
+        let beating = AbortOnDropHandle::new(tokio::spawn(beat(admin.liveness.clone())));
         let mut process = tokio::select! {
-            started = Process::start(&settings, given) => started?,
+            started = Process::start(&settings, given, admin, health.handle().clone()) => started?,
             () = signals.end() => return Ok(()),
         };
         process.announce(&settings);
@@ -177,11 +211,24 @@ pub fn run(places: Places, mut settings: Settings) -> Result<(), Error> {
             // Whoever asks twice means now.
             () = signals.end() => {}
         }
-        alive.abort();
+        drop(beating);
         outcome
     });
+    drop(alive);
     runtime.shutdown_timeout(Duration::from_secs(1));
+    health.shutdown_background();
     outcome
+}
+
+/// Counts turns of the control runtime, so that it is noticed when it stands still.
+async fn beat(liveness: Arc<Liveness>) {
+    let turns = Arc::new(AtomicU64::new(0));
+    let read = Arc::downgrade(&turns);
+    liveness.watch("the control runtime", CONTROL_HUNG_AFTER, move || Some(read.upgrade()?.load(Ordering::Relaxed)));
+    loop {
+        tokio::time::sleep(BEAT_INTERVAL).await;
+        turns.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// A running process.
@@ -199,8 +246,10 @@ struct Process {
     /// Settings that the loops go by.
     dials: Dials,
     applied: Option<manifests::Report>,
-    /// API, scheduler and control loops.
+    /// Scheduler and control loops.
     control: Tasks,
+    /// The API, which ends after the loops: a leader lets its Lease go.
+    serving: Tasks,
     /// The admin endpoints, which show how the others end.
     edge: Tasks,
     /// Held until all else has ended.
@@ -209,7 +258,7 @@ struct Process {
 
 impl Process {
     /// Builds all roles, or none, on sockets that are `given` where there are any.
-    async fn start(settings: &Settings, mut given: Given) -> Result<Self, Error> {
+    async fn start(settings: &Settings, mut given: Given, admin: Admin, admin_runtime: Handle) -> Result<Self, Error> {
         let documents = manifests::read(&settings.manifests).map_err(Error::Manifests)?;
         let admin_sockets = listen(settings, Role::Admin, &settings.admin_listen, "--admin-listen", &mut given)?;
         let api_sockets = listen(settings, Role::Api, &settings.api_listen, "--api-listen", &mut given)?;
@@ -222,34 +271,75 @@ impl Process {
         let dns_sockets = settings.has(Role::Dns).then(|| dns::bind(settings, files_max, &mut given)).transpose()?;
         inherited::all_taken(&given)?;
         let listened = dns_sockets.as_ref().map_or_else(|| settings.dns_listen.clone(), transport::Bound::addresses);
-        let data_dir = settings.needs_data_dir().then(|| DataDir::open(&settings.data_dir)).transpose()?;
-        let admin = Admin::default();
         let applied = (!documents.is_empty()).then(|| admin.health.add("api", "manifests", "they are not applied yet"));
         // The admin endpoints answer before anything else is there: without this check nothing would be missing yet.
         let starting = admin.health.add("process", "start", "it is starting");
-        let (mut control, mut edge) = (Tasks::new(), Tasks::new());
+        let (mut control, mut serving, mut edge) = (Tasks::new(), Tasks::new(), Tasks::new());
         let dials = Dials::new(settings);
         let admin_addresses = sockets::addresses(&admin_sockets);
-        traces::start(&settings.tracing, data_dir.as_ref(), &mut edge, &admin)?;
         let dashboard = Dashboard::new(admin.health.clone(), admin.metrics.clone());
+        let api_places = http::api_places(settings, files_max);
+        let admin_places = http::admin_places(settings, files_max);
+        let servers = [(Role::Api, "api", &api_places), (Role::Admin, "admin", &admin_places)];
+        let servers = servers.into_iter().filter(|(role, ..)| settings.has(*role));
+        admin.metrics.collect(HttpMetrics(servers.map(|(_, name, places)| (name, places.clone())).collect()));
+        // The names in a certificate are accepted as soon as it is there.
+        let certificate = Arc::new(OnceLock::<Arc<admin_tls::Source>>::new());
+        let certified = certificate.clone();
+        let hosts = Hosts::new(access::names(&admin_addresses, &settings.admin_names), move |name| {
+            certified.get().is_some_and(|certificate| certificate.is_for(name))
+        });
+        if !admin_sockets.is_empty() {
+            let help = "Requests to the admin endpoints refused for the name in their Host header";
+            admin.metrics.register(|registry| registry.register("admin_hosts_refused", help, hosts.refused()));
+        }
+        let serve_admin = |edge: &mut Tasks, sockets: Vec<TcpListener>, shown: Option<Arc<ServerConfig>>| {
+            for listener in sockets {
+                let router = hosts.checked(admin::router(admin.clone(), dashboard.clone()));
+                let (shown, places, stop) = (shown.clone(), admin_places.clone(), edge.stop_token());
+                edge.spawn_on("admin listener", &admin_runtime, async move {
+                    match listener.into_std().and_then(TcpListener::from_std) {
+                        Ok(listener) => httpd::serve(listener, shown, router, places, stop).await,
+                        Err(error) => tracing::error!(%error, "the admin endpoint cannot listen"),
+                    }
+                });
+            }
+        };
+        let mut admin_sockets = admin_sockets;
+        if matches!(settings.admin_tls, AdminTls::Off) {
+            // It needs no certificate, so it can say what the rest waits for.
+            serve_admin(&mut edge, std::mem::take(&mut admin_sockets), None);
+        }
+        let data_dir = match settings.needs_data_dir() {
+            true => Some(room::when_there_is_room(&starting, async || DataDir::open(&settings.data_dir)).await?),
+            false => None,
+        };
+        traces::start(&settings.tracing, data_dir.as_ref(), &mut edge, &admin)?;
         let access = match &data_dir {
             Some(data_dir) if settings.has(Role::Api) => {
-                let further = match settings.admin_tls {
+                let further = || match settings.admin_tls {
                     AdminTls::On => access::names(&admin_addresses, &settings.admin_names).collect(),
                     AdminTls::Off | AdminTls::Files { .. } => Vec::new(),
                 };
                 let listened = sockets::addresses(&api_sockets);
-                Some(Arc::new(Access::open(data_dir, settings, &listened, further)?))
+                let open = async || Access::open(data_dir, settings, &listened, further());
+                Some(Arc::new(room::when_there_is_room(&starting, open).await?))
             }
             _ => None,
         };
-        let admin_tls = admin_tls::Source::open(settings, data_dir.as_ref(), access.as_ref(), &admin_addresses)?;
+        let admin_tls =
+            async || admin_tls::Source::open(settings, data_dir.as_ref(), access.as_ref(), &admin_addresses);
+        let admin_tls = room::when_there_is_room(&starting, admin_tls).await?;
         admin.metrics.collect(CertificateMetrics {
             api: access.clone(),
             admin: admin_tls.clone(),
             kubeconfig: settings.kubeconfig.clone(),
         });
-        if !admin_sockets.is_empty() {
+        if let Some(tls) = &admin_tls {
+            // It is set once.
+            let _ = certificate.set(tls.clone());
+        }
+        if !admin_addresses.is_empty() {
             edge.spawn("dashboard", dashboard.clone().run(edge.stop_token()));
         }
         match &admin_tls {
@@ -257,32 +347,15 @@ impl Process {
             None => admin_tls::warn_of_plain(&admin_addresses),
         }
         let shown = admin_tls.as_ref().map(|tls| tls.server_config()).transpose()?;
-        let api_places = http::api_places(settings, files_max);
-        let admin_places = http::admin_places(settings, files_max);
-        let servers = [(Role::Api, "api", &api_places), (Role::Admin, "admin", &admin_places)];
-        let servers = servers.into_iter().filter(|(role, ..)| settings.has(*role));
-        admin.metrics.collect(HttpMetrics(servers.map(|(_, name, places)| (name, places.clone())).collect()));
-        let certificate = admin_tls.clone();
-        let hosts = Hosts::new(access::names(&admin_addresses, &settings.admin_names), move |name| {
-            certificate.as_ref().is_some_and(|certificate| certificate.is_for(name))
-        });
-        if !admin_sockets.is_empty() {
-            let help = "Requests to the admin endpoints refused for the name in their Host header";
-            admin.metrics.register(|registry| registry.register("admin_hosts_refused", help, hosts.refused()));
-        }
-        for listener in admin_sockets {
-            let router = hosts.checked(admin::router(admin.clone(), dashboard.clone()));
-            let serving = httpd::serve(listener, shown.clone(), router, admin_places.clone(), edge.stop_token());
-            edge.spawn("admin listener", serving);
-        }
+        serve_admin(&mut edge, admin_sockets, shown);
         let api = match (&data_dir, access) {
             (Some(data_dir), Some(access)) => {
                 let check = admin.health.add("api", "store", "it is being opened");
                 let api =
-                    Api::start(settings, data_dir, access, (api_sockets, api_places), &mut control, &check).await?;
+                    Api::start(settings, data_dir, access, (api_sockets, api_places), &mut serving, &check).await?;
                 // Before anything is made of the objects.
-                let found =
-                    domain::disagreement(&api.client(Identity::user(USER_CONTROLLER)), &domains(settings)).await;
+                let client = api.client(Identity::user(USER_CONTROLLER));
+                let found = domain::disagreement_after_taking_over(&client, &domains(settings)).await;
                 if let Some(other) = found.map_err(|error| Error::Failed(format!("the store: {error}")))? {
                     return Err(Error::OtherDomain(other));
                 }
@@ -325,8 +398,9 @@ impl Process {
             let controller = client_as(settings, api.as_ref(), USER_CONTROLLER).await?;
             let bindings = bindings.clone();
             let clients = scheduling::Clients { scheduler, controller, mirrors: together, bindings };
-            let instance = data_dir.instance()?;
-            let host_key = settings.verify.hosts.then(|| data_dir.host_key()).transpose()?;
+            let instance = room::when_there_is_room(&starting, async || data_dir.instance()).await?;
+            let host_key = async || settings.verify.hosts.then(|| data_dir.host_key()).transpose();
+            let host_key = room::when_there_is_room(&starting, host_key).await?;
             let here = scheduling::Here { instance: &instance, listened: &listened, host_key, files, dials: &dials };
             platform::check_chooser(&settings.chooser()).await;
             let started = scheduling::start(settings, clients, platform, base, here, &mut control, &admin);
@@ -342,7 +416,7 @@ impl Process {
                 bindings,
                 platform: dns::platform_settings(settings, &listened)?,
                 state: api.is_none().then(|| data_dir.join("state")),
-                instance: data_dir.instance()?,
+                instance: room::when_there_is_room(&starting, async || data_dir.instance()).await?,
             }),
             _ => None,
         };
@@ -373,6 +447,7 @@ impl Process {
             dials,
             applied: None,
             control,
+            serving,
             edge,
             _data_dir: data_dir,
         };
@@ -425,6 +500,7 @@ impl Process {
                     }
                 },
                 what = self.control.failure() => return Err(Error::Failed(what)),
+                what = self.serving.failure() => return Err(Error::Failed(what)),
                 what = self.edge.failure() => return Err(Error::Failed(what)),
             }
         }
@@ -442,6 +518,7 @@ impl Process {
             () = tokio::time::sleep(time) => {}
             () = signals.end() => {}
             what = self.control.failure() => tracing::error!("{what}"),
+            what = self.serving.failure() => tracing::error!("{what}"),
             what = self.edge.failure() => tracing::error!("{what}"),
         }
     }
@@ -457,7 +534,7 @@ impl Process {
         if let Some(tls) = &self.admin_tls {
             tls.reload();
         }
-        let new = match config::load(places) {
+        let new = match configuration::load(places) {
             Ok(new) => new,
             Err(errors) => {
                 for error in &errors.0 {
@@ -516,8 +593,10 @@ impl Process {
 
     /// Ends everything in order: the loops and the API, then answers, then the admin endpoints.
     async fn drain(self) {
-        for late in self.control.end(DRAIN).await {
-            tracing::warn!("{late} did not end in time");
+        for tasks in [self.control, self.serving] {
+            for late in tasks.end(DRAIN).await {
+                tracing::warn!("{late} did not end in time");
+            }
         }
         if let Some(dns) = self.dns {
             dns.stop().await;

@@ -23,7 +23,7 @@ use crate::compiler;
 use crate::compiler::inputs::BindingInput;
 use crate::compiler::settings::text_of;
 use crate::config;
-use crate::controller::domain::{self, OtherDomain};
+use crate::controller::domain::{self, Duty, OtherDomain};
 use crate::controller::health;
 use crate::controller::ledger::{self, BaseSerial};
 use crate::controller::live::feed::ZoneFeed;
@@ -32,7 +32,7 @@ use crate::controller::ownership::authorities::Authorities;
 use crate::controller::ownership::challenge::Key;
 use crate::controller::placement::Placement;
 use crate::controller::read::Read;
-use crate::controller::{live, ownership, placement};
+use crate::controller::{hosts, live, ownership, placement};
 use crate::scheduler::chooser::Chooser;
 use crate::scheduler::quiet::Quiet;
 use crate::scheduler::{self, Scheduler, Settings};
@@ -91,13 +91,14 @@ pub fn start(
     let domains = domains(config);
     let objects = admin.health.add("scheduler", "domain", "the API has not said yet of which domain its objects are");
     let (candidate, name, ends) = (scheduler.clone(), instance.to_owned(), stop.clone());
+    let lease = lease::Settings::lasting(config.lease_duration);
     tasks.spawn("leadership", async move {
         let tell = |other: Option<&OtherDomain>| match other {
             None => objects.ready(),
             Some(other) => objects.missing(other.to_string()),
         };
-        if domain::agreed(&candidate, &domains, &ends, tell).await {
-            run_for_lease(candidate, &name, lead, ends).await;
+        if domain::agreed(&candidate, &domains, Duty::Lead, &ends, tell).await {
+            run_for_lease(candidate, &name, lease, lead, ends).await;
         }
     });
     let metrics = crate::scheduler::metrics::Metrics::default();
@@ -112,7 +113,8 @@ pub fn start(
     settings.quarantined_max = config.name_quarantine_max;
     settings.label_rules = config.label_rules.clone();
     settings.quiet = Quiet { time: config.trail_quiet, maximum: config.trail_maximum };
-    let loops = Scheduler::sharing(scheduler, &scheduler::Views::of(shared), settings, metrics);
+    let loops =
+        Scheduler::sharing(scheduler, &scheduler::Views::of(shared, &platform.domain_text()), settings, metrics);
     let switch = loops.switch();
     let counters = placement::Metrics::default();
     admin.metrics.register(|registry| counters.register(registry));
@@ -191,6 +193,9 @@ pub fn start(
         interval: config.verify.hosts_interval,
         grace: config.verify.hosts_grace,
     });
+    let pointing = hosts::Settings { resolvers: host_resolvers(config), patience: config.verify.timeout };
+    let pointed = hosts::Metrics::default();
+    admin.metrics.register(|registry| pointed.register(registry));
     let (settings, former) = (platform.clone(), config.former_domain.clone());
     let sources = ledger::Sources { bindings, settings, former, base, told };
     let asked = ownership::Metrics::default();
@@ -203,9 +208,10 @@ pub fn start(
             let feeds = (routes.clone(), feed);
             let proofs =
                 live::run(controller.clone(), platform.clone(), proving.clone(), feeds, proofs.clone(), stop.clone());
+            let points = hosts::run(controller.clone(), pointing.clone(), pointed.clone(), stop.clone());
             let hosts = owners.clone().map(|owners| ownership::run(controller.clone(), owners, asked.clone(), stop));
             async {
-                tokio::join!(ledger, proofs, OptionFuture::from(hosts));
+                tokio::join!(ledger, proofs, points, OptionFuture::from(hosts));
             }
         }),
     );
@@ -213,8 +219,14 @@ pub fn start(
 }
 
 /// Runs for leadership until `stop`, and passes on how it stands.
-async fn run_for_lease(client: Client, name: &str, lead: watch::Sender<Leadership>, stop: CancellationToken) {
-    let mut leadership = Lease::run(client, SCHEDULER_LEASE, name, lease::Settings::default(), stop);
+async fn run_for_lease(
+    client: Client,
+    name: &str,
+    settings: lease::Settings,
+    lead: watch::Sender<Leadership>,
+    stop: CancellationToken,
+) {
+    let mut leadership = Lease::run(client, SCHEDULER_LEASE, name, settings, stop);
     loop {
         let now = leadership.borrow_and_update().clone();
         lead.send_replace(now);
@@ -282,6 +294,21 @@ fn servers_to_ask(config: &config::Settings, platform: &compiler::Settings, list
     servers
 }
 
+/// The resolvers that are asked whether hosts point here.
+fn host_resolvers(config: &config::Settings) -> Vec<SocketAddr> {
+    let each = config.verify.host_resolvers.iter().flat_map(|resolver| match resolver {
+        config::Resolver::At(address) => vec![*address],
+        config::Resolver::System => {
+            let found = resolvers_of(&std::fs::read_to_string(SYSTEM_RESOLVERS).unwrap_or_default());
+            if found.is_empty() {
+                tracing::warn!("host-resolvers has system, and {SYSTEM_RESOLVERS} names no resolver");
+            }
+            found
+        }
+    });
+    each.collect()
+}
+
 /// How the name servers of hosts are found and asked.
 fn authorities(config: &config::Settings) -> Authorities {
     let mut resolvers = config.verify.resolvers.clone();
@@ -313,7 +340,7 @@ fn resolvers_of(text: &str) -> Vec<SocketAddr> {
 }
 
 /// An address to ask, for one that is listened on.
-pub(super) fn reachable(address: IpAddr) -> IpAddr {
+pub fn reachable(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(address) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),

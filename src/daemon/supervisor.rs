@@ -4,14 +4,14 @@
 //! Whoever writes to a manager that does not read waits for it, and the system keeps ten messages for it. So a thread of its own
 //! tells it, which nobody waits for: it may stand still for as long as the manager does, and ends with the process.
 
-use std::sync::LazyLock;
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::time::Duration;
-use std::{env, future};
+use std::sync::mpsc::{RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+use std::{env, io};
 
 use sd_notify::NotifyState;
-use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval};
+
+use crate::admin::liveness::Liveness;
 
 /// Messages that wait for a manager that does not read; beyond, the newest are let go. It wants to know that the process is
 /// alive, not how often it was.
@@ -35,19 +35,52 @@ pub fn stopping(what: &str, longest: Duration) {
     tell(&[NotifyState::Stopping, NotifyState::Status(what), NotifyState::ExtendTimeoutUsec(microseconds)]);
 }
 
-/// Tells the manager twice in the time it has set that the process is alive, until the task is aborted. It is a task
-/// among the others: when none of them runs any more, neither does this one, and the manager starts the process anew.
-pub fn keep_alive() -> JoinHandle<()> {
-    let limit = sd_notify::watchdog_enabled();
-    tokio::spawn(async move {
-        let Some(limit) = limit.filter(|limit| !limit.is_zero()) else { return future::pending().await };
-        let mut ticks = interval(limit / 2);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+/// How often it is looked whether all parts of the process move.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The thread that watches the others; it ends when this is dropped.
+pub struct Watch {
+    _stop: Sender<()>,
+}
+
+/// Watches over `liveness`, and tells the manager twice in the time it has set that the process is alive, as long as nothing
+/// in it is hung. The thread waits for nothing that serves anybody, so that nobody can starve it.
+///
+/// # Errors
+///
+/// What the system says if it refuses a thread.
+pub fn keep_alive(liveness: Arc<Liveness>) -> io::Result<Watch> {
+    let (stop, stopped) = channel();
+    let limit = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero());
+    let interval = limit.map_or(LOOK_INTERVAL, |limit| (limit / 4).min(LOOK_INTERVAL));
+    std::thread::Builder::new().name("watchdog".into()).spawn(move || {
+        let mut told: Option<Instant> = None;
+        let mut is_hung = false;
         loop {
-            ticks.tick().await;
-            tell(&[NotifyState::Watchdog]);
+            let now = Instant::now();
+            liveness.look(now);
+            let hung = liveness.hung(now);
+            if is_hung == hung.is_empty() {
+                is_hung = !is_hung;
+                match is_hung {
+                    true => tracing::error!(
+                        "{}; the service manager is not told any more that the process is alive",
+                        hung.join("; ")
+                    ),
+                    false => tracing::warn!("all parts of the process move again"),
+                }
+            }
+            let is_due = limit.is_some_and(|limit| told.is_none_or(|told| now - told + interval > limit / 2));
+            if hung.is_empty() && is_due {
+                tell(&[NotifyState::Watchdog]);
+                told = Some(now);
+            }
+            if stopped.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
         }
-    })
+    })?;
+    Ok(Watch { _stop: stop })
 }
 
 fn tell(states: &[NotifyState<'_>]) {

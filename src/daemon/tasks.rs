@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::future::Future;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -55,6 +56,21 @@ impl Tasks {
                 () = stop.cancelled() => "ended".to_owned(),
             }
         });
+    }
+
+    /// The same for a task of another runtime.
+    pub fn spawn_on(
+        &mut self,
+        name: impl Into<String>,
+        runtime: &Handle,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let task = async move {
+            task.await;
+            "ended".to_owned()
+        };
+        let handle = self.set.spawn_on(task, runtime);
+        self.names.insert(handle.id(), name.into());
     }
 
     fn add(&mut self, name: impl Into<String>, task: impl Future<Output = String> + Send + 'static) {

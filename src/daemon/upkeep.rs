@@ -64,8 +64,10 @@ pub fn tell(whose: &str, taken: Result<bool, tls::Error>) {
 
 /// Warns of the operator's own certificate if it ends soon.
 pub fn warn_of_end(whose: &str, served: &Served) {
-    if served.ends_before(SystemTime::now() + WARN_BEFORE) {
-        let file = served.files()[0].display();
-        tracing::warn!("the certificate of {whose} in {file} ends within two weeks, or has ended; replace the file");
+    let file = served.files()[0].display();
+    if let Some(why) = served.invalid(SystemTime::now()) {
+        tracing::error!("the certificate of {whose} in {file} {why}, and clients refuse it; replace the file");
+    } else if served.ends_before(SystemTime::now() + WARN_BEFORE) {
+        tracing::warn!("the certificate of {whose} in {file} ends within two weeks; replace the file");
     }
 }

@@ -23,7 +23,7 @@ use super::decision::Placement;
 use super::facts::RouteFacts;
 use super::quiet::Quiet;
 use super::rebind::Leaving;
-use crate::api::names;
+use crate::api::names::{self, host_claim_name, label_claim_name};
 use crate::api::v1alpha1::name_claim::{ClaimKind, Holder};
 use crate::api::v1alpha1::route::{AssignedName, NameKind, Route};
 use crate::api::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
@@ -67,6 +67,8 @@ pub struct Plan {
     pub placement: Placement,
     /// How many labels are in quarantine for its namespace, if that is as many as may be: then it gets none that is new.
     pub labels_kept: Option<u32>,
+    /// How many hosts are reserved for its namespace, if that is as many as may be: then it gets none that is new.
+    pub hosts_kept: Option<u32>,
     /// Whether the Route may not have the label that it wants, even if that is free.
     pub is_label_refused: bool,
     /// When it was chosen.
@@ -94,8 +96,10 @@ pub enum Outcome {
     },
     /// Its host overlaps one that another namespace holds, as only the API knew.
     Overlaps,
-    /// It needs a new label, and its namespace may have none: so many are in quarantine for it.
-    LabelsKept {
+    /// It needs a new label or host, and its namespace may have none: so many are in quarantine, or reserved, for it.
+    NamesKept {
+        /// Which of the two.
+        kind: ClaimKind,
         /// As many as may be.
         most: u32,
     },
@@ -127,7 +131,7 @@ impl Outcome {
             Outcome::Moved => "moved",
             Outcome::AlreadyBound => "already_bound",
             Outcome::NotAdmitted { .. } | Outcome::Overlaps => "not_admitted",
-            Outcome::LabelsKept { .. } => "unschedulable",
+            Outcome::NamesKept { .. } => "unschedulable",
             Outcome::Changed => "changed",
             Outcome::Deposed => "deposed",
             Outcome::Fenced { .. } => "fenced",
@@ -193,11 +197,18 @@ impl Binder {
         }
         if let Some(most) = plan.labels_kept {
             let tried = if plan.host_is_own { 1 } else { usize::MAX };
-            if !has_a_claim(&self.client, labels_of(plan, &holder).take(tried), &holder, Timestamp::now()).await? {
-                return Ok(Outcome::LabelsKept { most });
+            let names = labels_of(plan, &holder).take(tried).map(|label| label_claim_name(&label));
+            if !has_a_claim(&self.client, names, &holder, Timestamp::now()).await? {
+                return Ok(Outcome::NamesKept { kind: ClaimKind::Label, most });
             }
         }
-        if let Some(host) = plan.route.host.as_deref().filter(|_| !plan.host_is_own)
+        let host = plan.route.host.as_deref().filter(|_| !plan.host_is_own);
+        if let (Some(most), Some(host)) = (plan.hosts_kept, host)
+            && !has_a_claim(&self.client, [host_claim_name(host)].into_iter(), &holder, Timestamp::now()).await?
+        {
+            return Ok(Outcome::NamesKept { kind: ClaimKind::Host, most });
+        }
+        if let Some(host) = host
             && let Some(refusal) = self.claim_host(host, &holder).await?
         {
             return Ok(refusal);

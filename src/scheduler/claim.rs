@@ -88,16 +88,16 @@ pub async fn claim(
     }
 }
 
-/// Whether there is a claim already for the first of `labels` that `holder` can have: so that it adds none to the ledger.
+/// Whether there is a claim already, of the first of these names that `holder` can have: so that it adds none to the ledger.
 pub async fn has_a_claim(
     client: &kube::Client,
-    labels: impl Iterator<Item = String>,
+    names: impl Iterator<Item = String>,
     holder: &Holder,
     now: Timestamp,
 ) -> kube::Result<bool> {
     let api: Api<NameClaim> = Api::all(client.clone());
-    for label in labels {
-        match api.get_opt(&label_claim_name(&label)).await? {
+    for name in names {
+        match api.get_opt(&name).await? {
             None => return Ok(false),
             Some(found) if judge(&found.spec, holder, now) != Verdict::Taken => return Ok(true),
             Some(_) => {}

@@ -64,8 +64,8 @@ pub fn decide(
     within_quota(wish, snapshot)?;
     let mut verdicts = filter(wish, snapshot, Some(strategy));
     prefer_below_soft_capacity(&mut verdicts);
-    let Some(best) = score(wish, &mut verdicts, strategy) else { return Err(explain::nowhere(&verdicts)) };
-    Ok(placement(&verdicts, best, strategy.name().as_str(), instead_of, snapshot))
+    let Some(best) = score(wish, &mut verdicts, strategy) else { return Err(explain::nowhere(wish, &verdicts)) };
+    Ok(placement(wish, &verdicts, best, strategy.name().as_str(), instead_of, snapshot))
 }
 
 /// Takes the Router `to`, which the route's annotation names, if it can take the route. Soft capacity and weights do not count:
@@ -77,10 +77,10 @@ pub fn decide_asked(wish: &Wish<'_>, snapshot: &Snapshot, to: &str) -> Result<Pl
         return Err(Nowhere { reason: "NoSuchRouter", message: format!("there is no Router {to}, where it is to be") });
     };
     if let Fit::Rejected(rejection) = verdicts[index].fit {
-        let message = format!("{to}, where it is to be, {}", rejection.message());
+        let message = format!("{to}, where it is to be, {}", rejection.told(wish, verdicts[index].router));
         return Err(Nowhere { reason: rejection.reason(), message });
     }
-    let mut placement = placement(&verdicts, Pick { index, tied: 0 }, MOVE, None, snapshot);
+    let mut placement = placement(wish, &verdicts, Pick { index, tied: 0 }, MOVE, None, snapshot);
     placement.explanation.summary = match wish.leaving {
         Some(from) => format!("moved from {from} to {to}, as {MOVE_ANNOTATION} asked"),
         None => format!("placed on {to}, as {MOVE_ANNOTATION} asked"),
@@ -116,14 +116,16 @@ pub fn decide_as_answered(wish: &Wish<'_>, snapshot: &Snapshot, answer: &Answer)
         Fit::AboveSoftCapacity => {
             return Err(Unfit::Router("has reached its soft capacity, and others have not".to_owned()));
         }
-        Fit::Rejected(rejection) => return Err(Unfit::Router(rejection.message().to_owned())),
+        Fit::Rejected(rejection) => {
+            return Err(Unfit::Router(rejection.told(wish, verdicts[index].router).into_owned()));
+        }
     }
     for verdict in &mut verdicts {
         if verdict.fit == Fit::Eligible(None) {
             verdict.fit = Fit::Eligible(answer.score(&verdict.router.name));
         }
     }
-    Ok(placement(&verdicts, Pick { index, tied: 0 }, webhook::NAME, answer.reason.as_deref(), snapshot))
+    Ok(placement(wish, &verdicts, Pick { index, tied: 0 }, webhook::NAME, answer.reason.as_deref(), snapshot))
 }
 
 /// The verdicts before any strategy looks, at least one of them eligible.
@@ -132,10 +134,11 @@ fn eligible<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot) -> Result<Vec<Verdict<'
     let mut verdicts = filter(wish, snapshot, None);
     prefer_below_soft_capacity(&mut verdicts);
     let any = verdicts.iter().any(|verdict| verdict.fit == Fit::Eligible(None));
-    if any { Ok(verdicts) } else { Err(explain::nowhere(&verdicts)) }
+    if any { Ok(verdicts) } else { Err(explain::nowhere(wish, &verdicts)) }
 }
 
 fn placement(
+    wish: &Wish<'_>,
     verdicts: &[Verdict<'_>],
     best: Pick,
     strategy: &'static str,
@@ -147,7 +150,7 @@ fn placement(
         router: chosen.name.clone(),
         dns: chosen.dns.clone(),
         strategy,
-        explanation: explain::placement(verdicts, best, strategy, remark, snapshot),
+        explanation: explain::placement(wish, verdicts, best, strategy, remark, snapshot),
     }
 }
 

@@ -4,13 +4,14 @@
 //! no class of verdict goes unmentioned. Where not all stand in full, the names of each class follow in short; and where these do
 //! not fit, a map in which each Router's class is found by its name ([`class_map`](super::class_map)).
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::class_map::{CLASSES_MAX, ClassMap};
 use super::decision::{Fit, Nowhere, Verdict};
-use super::filter::Rejection;
+use super::filter::{Rejection, Wish};
 use super::snapshot::Snapshot;
 use super::strategy::Pick;
 use crate::api::text::cut;
@@ -30,6 +31,7 @@ const MESSAGE_ROUTERS_MAX: usize = 8;
 /// Why the Router at `best` was chosen by `strategy`, with what there is to say of that, if anything. The verdicts are those of the
 /// snapshot's Routers, in their order.
 pub fn placement(
+    wish: &Wish<'_>,
     verdicts: &[Verdict<'_>],
     best: Pick,
     strategy: &str,
@@ -59,7 +61,7 @@ pub fn placement(
         moved_at: None,
         considered: bounded(verdicts.len()),
         eligible: bounded(eligible),
-        routers: foremost(verdicts, best.index).into_iter().map(|index| verdict(&verdicts[index])).collect(),
+        routers: foremost(verdicts, best.index).into_iter().map(|index| verdict(wish, &verdicts[index])).collect(),
         classes,
         class_map,
         tie_break,
@@ -86,7 +88,7 @@ fn foremost(verdicts: &[Verdict<'_>], chosen: usize) -> Vec<usize> {
 }
 
 /// Why there is no Router for the route.
-pub fn nowhere(verdicts: &[Verdict<'_>]) -> Nowhere {
+pub fn nowhere(wish: &Wish<'_>, verdicts: &[Verdict<'_>]) -> Nowhere {
     if verdicts.is_empty() {
         return Nowhere { reason: "NoRouter", message: "there is no Router yet".to_owned() };
     }
@@ -94,7 +96,7 @@ pub fn nowhere(verdicts: &[Verdict<'_>]) -> Nowhere {
     for (index, verdict) in verdicts.iter().take(MESSAGE_ROUTERS_MAX).enumerate() {
         let Fit::Rejected(rejection) = verdict.fit else { continue };
         let separator = if index == 0 { ": " } else { "; " };
-        let _ = write!(message, "{separator}{} {}", verdict.router.name, rejection.message());
+        let _ = write!(message, "{separator}{} {}", verdict.router.name, rejection.told(wish, verdict.router));
     }
     if let Some(others) = verdicts.get(MESSAGE_ROUTERS_MAX..).filter(|others| !others.is_empty()) {
         let _ = write!(message, "; and {} more: {}", others.len(), reasons(others.iter()));
@@ -102,17 +104,19 @@ pub fn nowhere(verdicts: &[Verdict<'_>]) -> Nowhere {
     Nowhere { reason: "Unschedulable", message }
 }
 
-fn verdict(verdict: &Verdict<'_>) -> RouterVerdict {
+fn verdict(wish: &Wish<'_>, verdict: &Verdict<'_>) -> RouterVerdict {
     let (eligible, reason, message, score) = match verdict.fit {
         Fit::Eligible(score) => (true, None, None, score),
-        Fit::AboveSoftCapacity => (true, Some(ABOVE_SOFT_CAPACITY), Some("others are below their soft capacity"), None),
-        Fit::Rejected(rejection) => (false, Some(rejection.reason()), Some(rejection.message()), None),
+        Fit::AboveSoftCapacity => {
+            (true, Some(ABOVE_SOFT_CAPACITY), Some("others are below their soft capacity".into()), None)
+        }
+        Fit::Rejected(rejection) => (false, Some(rejection.reason()), Some(rejection.told(wish, verdict.router)), None),
     };
     RouterVerdict {
         name: verdict.router.name.clone(),
         eligible,
         reason: reason.map(str::to_owned),
-        message: message.map(str::to_owned),
+        message: message.map(Cow::into_owned),
         score,
         routes: Some(verdict.shard.routes),
     }
@@ -272,6 +276,8 @@ fn bounded(count: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::reflector::ObjectKey;
+    use crate::scheduler::facts::{NamespaceFacts, RouteFacts};
     use crate::scheduler::filter::tests::router;
     use serde_json::json;
 
@@ -284,9 +290,12 @@ mod tests {
         let mut snapshot = Snapshot::default();
         let names: Vec<String> = (0..count).map(name).collect();
         names.iter().for_each(|name| snapshot.set_router(router(name, json!({}))));
+        let (route, namespace) = (RouteFacts::default(), NamespaceFacts::default());
+        let key = ObjectKey::namespaced("ns", "app");
+        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
         let verdict = |(number, (router, shard))| Verdict { router, shard, fit: fit(number) };
         let verdicts: Vec<Verdict<'_>> = snapshot.routers().enumerate().map(verdict).collect();
-        let explanation = placement(&verdicts, Pick { index: 0, tied: 0 }, "weighted", None, &snapshot);
+        let explanation = placement(&wish, &verdicts, Pick { index: 0, tied: 0 }, "weighted", None, &snapshot);
         (names, explanation)
     }
 

@@ -11,10 +11,11 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::core::{Selector, SelectorExt as _};
 
-use crate::api::names::{challenge_name, is_host_label};
+use crate::api::names::{alias_name, challenge_name, is_host_label};
 use crate::api::v1alpha1::name_claim::NameClaim;
 use crate::api::v1alpha1::route::{
-    ADMITTED, HOST_PROVEN, MOVE_ANNOTATION, MOVE_PENDING, Phase, QUOTA_ANNOTATION, Route, SCHEDULED,
+    ADMITTED, AssignedName, HOST_PROVEN, MOVE_ANNOTATION, MOVE_PENDING, NameKind, Phase, QUOTA_ANNOTATION, Route,
+    SCHEDULED,
 };
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::{AddressState, Router, RouterState, RouterStatus};
@@ -325,6 +326,16 @@ pub struct BindingFacts {
 }
 
 impl BindingFacts {
+    /// Of a RouteBinding of the platform with this domain. Names are due to be changed at once if its alias is of another
+    /// domain, which the platform had before.
+    pub fn of_platform(binding: &RouteBinding, domain: &str) -> Self {
+        let mut facts = BindingFacts::from(binding);
+        if alias_to_change(binding, domain).is_some() {
+            facts.next_trail = Some(Box::new(Timestamp::UNIX_EPOCH));
+        }
+        facts
+    }
+
     /// When the first of its trails begins or is over.
     pub fn trail_turn(&self) -> Option<Timestamp> {
         self.next_trail.as_deref().copied()
@@ -334,6 +345,13 @@ impl BindingFacts {
     pub fn is_zone_gone(&self, router: &RouterFacts) -> bool {
         self.zone != 0 && self.zone != zone_digest(&router.dns)
     }
+}
+
+/// The alias that a binding is to have below `domain`, if it has another one.
+pub fn alias_to_change(binding: &RouteBinding, domain: &str) -> Option<String> {
+    let alias = alias_name(&binding.spec.label, domain);
+    let differs = |name: &AssignedName| name.kind == NameKind::Alias && !name.name.eq_ignore_ascii_case(&alias);
+    binding.spec.names.iter().any(differs).then_some(alias)
 }
 
 /// A zone's name in eight octets, of which there is one in each binding.

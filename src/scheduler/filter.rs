@@ -3,10 +3,13 @@
 //! The checks stand in one order, the most deliberate first, and the first that fails is the verdict: an operator who
 //! cordoned a shard is told just that, not also that it is full.
 
+use std::borrow::Cow;
+
 use super::facts::{NamespaceFacts, Quota, RouteFacts, RouterFacts, matches};
 use super::snapshot::Shard;
 use super::strategy::{Candidate, Strategy};
 use crate::api::names::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_label_to_have, wanted_label};
+use crate::api::selectors::unmatched_term;
 use crate::api::v1alpha1::route::QUOTA_ANNOTATION;
 use crate::api::v1alpha1::router::RouterState;
 use crate::client::reflector::ObjectKey;
@@ -112,6 +115,26 @@ impl Rejection {
             Rejection::ZeroWeight => "has weight 0",
             Rejection::ZoneNotPublished => "has a zone that not all name servers serve",
         }
+    }
+}
+
+impl Rejection {
+    /// [`Self::message`] of this Router and the route that `wish` speaks of: of a selector, which of its terms does not match. Whoever
+    /// may see Routers may see that; what the route or its namespace has instead is not told.
+    pub fn told(self, wish: &Wish<'_>, router: &RouterFacts) -> Cow<'static, str> {
+        let (selector, labels, whose, field) = match self {
+            Rejection::RouteSelectorMismatch => {
+                (&router.route_selector, &*wish.route.labels, "this one does", "spec.routeSelector")
+            }
+            Rejection::NamespaceSelectorMismatch => {
+                (&router.namespace_selector, &wish.namespace.labels, "the route's does", "spec.namespaceSelector")
+            }
+            _ => return self.message().into(),
+        };
+        let Some(text) = selector.as_ref().ok().and_then(|selector| unmatched_term(selector, labels)) else {
+            return self.message().into();
+        };
+        format!("{}, and {whose} not match {text} ({field})", self.message()).into()
     }
 }
 
@@ -259,6 +282,46 @@ pub(super) mod tests {
             let shard = Shard { routes: 5, ..Shard::default() };
             let strategy = StrategyName::RoundRobin.strategy();
             assert_eq!(judge(&wish, &router("shard1", spec.clone()), &shard, Some(strategy)), verdict, "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_selector_is_told_by_the_term_that_does_not_match() {
+        use serde_json::json;
+        let map = |text: &str| -> Labels {
+            text.split(',').filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+        };
+        let long: Vec<String> = (0..500).map(|number| format!("value-{number}")).collect();
+        for (spec, expected) in [
+            (
+                json!({"routeSelector": {"matchLabels": {"app": "web", "tier": "lead"}}}),
+                "selects other routes by their labels, and this one does not match tier=lead (spec.routeSelector)",
+            ),
+            (
+                json!({"routeSelector": {"matchExpressions": [
+                    {"key": "tier", "operator": "Exists"}, {"key": "tier", "operator": "NotIn", "values": ["gold", "silver"]},
+                ]}}),
+                "selects other routes by their labels, and this one does not match tier notin (gold,silver) \
+                 (spec.routeSelector)",
+            ),
+            (
+                json!({"namespaceSelector": {"matchLabels": {"team": "b"}}}),
+                "selects other namespaces by their labels, and the route's does not match team=b (spec.namespaceSelector)",
+            ),
+            (json!({"state": "cordoned"}), "is cordoned"),
+            (
+                json!({"routeSelector": {"matchExpressions": [{"key": "x", "operator": "In", "values": long}]}}),
+                "selects other routes by their labels, and this one does not match x in (value-0,value-1,value-10,value-100,\
+                 value-101,value-102,value-103,value-104,value-105,value-106,value-107,value-108… (spec.routeSelector)",
+            ),
+        ] {
+            let route = RouteFacts { labels: map("app=web,tier=gold").into(), ..RouteFacts::default() };
+            let namespace = NamespaceFacts { labels: map("team=a"), ..NamespaceFacts::default() };
+            let key = ObjectKey::namespaced("ns", "app");
+            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
+            let router = router("shard1", spec);
+            let rejection = judge(&wish, &router, &Shard::default(), None).expect_err("it does not fit");
+            assert_eq!(rejection.told(&wish, &router), expected);
         }
     }
 

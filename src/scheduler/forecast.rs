@@ -14,7 +14,7 @@ use super::bind::{is_label_refused, labels};
 use super::decision::{Nowhere, Placement, decide, decide_asked};
 use super::facts::{BindingFacts, NamespaceFacts, RouteFacts, RouterFacts};
 use super::filter::Wish;
-use super::quarantine::{self, Quarantined};
+use super::quarantine::{self, QuarantineFacts, Quarantined};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::Strategy;
 use crate::api::names::{self, LabelRules, takes_names_of};
@@ -105,7 +105,7 @@ impl Forecast {
     pub fn set_claim(&mut self, claim: NameClaim) {
         let spec = claim.spec;
         if let Some(until) = spec.quarantine_until.filter(|_| spec.kind == ClaimKind::Label) {
-            self.quarantined.count(&spec.holder.namespace);
+            self.quarantined.count(&QuarantineFacts::new(ClaimKind::Label, &spec.holder.namespace));
             let holder = ObjectKey::namespaced(&spec.holder.namespace, &spec.holder.name);
             self.kept.insert(spec.value.to_ascii_lowercase(), Kept { holder, until: until.0 });
         }
@@ -225,7 +225,7 @@ impl Forecast {
                 Some(_) => {}
                 None if self.labels.contains(&label) => {}
                 None => {
-                    let most = self.quarantined.is_full(namespace);
+                    let most = self.quarantined.is_full(ClaimKind::Label, namespace);
                     return most.map_or(Label::Some(label), |most| Label::None { most });
                 }
             }
@@ -265,7 +265,7 @@ impl Forecast {
         let mut outcome = decide(&Wish { key, route, namespace, platform_host, leaving }, &self.snapshot);
         let label = from.is_none().then(|| self.label(key, route, platform_host.is_some()));
         if let (Ok(_), Some(Label::None { most })) = (&outcome, &label) {
-            let (reason, message) = quarantine::refusal(*most);
+            let (reason, message) = quarantine::refusal(ClaimKind::Label, *most);
             outcome = Err(Nowhere { reason, message });
         }
         if let Ok(placement) = &outcome {
@@ -285,7 +285,8 @@ impl Forecast {
                 && self.labels.insert(label.clone())
                 && let Some(kept) = self.kept.remove(&label)
             {
-                self.quarantined.discount(kept.holder.namespace.as_deref().unwrap_or_default());
+                let namespace = kept.holder.namespace.as_deref().unwrap_or_default();
+                self.quarantined.discount(&QuarantineFacts::new(ClaimKind::Label, namespace));
             }
             let fresh = || Bound {
                 facts: BindingFacts { route_uid: route.uid.clone(), ..BindingFacts::default() },

@@ -55,7 +55,7 @@ use self::waking::Waking;
 use self::webhook::ASKED_AT_A_TIME;
 use self::webhook::rest::Rest;
 use crate::api::names::{LabelRules, is_at_or_below, other_label, takes_names_of};
-use crate::api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_HOST, NameClaim};
+use crate::api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_HOST, ClaimKind, NameClaim};
 use crate::api::v1alpha1::route::Route;
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::api::v1alpha1::router::Router;
@@ -184,7 +184,7 @@ pub struct Scheduler {
     lines: Lines,
     /// Custom hosts that overlap.
     hosts: Hosts,
-    /// Labels in quarantine.
+    /// Labels in quarantine, and reserved hosts.
     quarantined: Quarantined,
     /// Routes just bound, with the time at which their status shall say so.
     settling: VecDeque<(Instant, ObjectKey)>,
@@ -259,11 +259,12 @@ pub struct Views {
 }
 
 impl Views {
-    /// Of these mirrors.
-    pub fn of(mirrors: &Mirrors) -> Self {
+    /// Of these mirrors, on the platform with this domain.
+    pub fn of(mirrors: &Mirrors, domain: &str) -> Self {
+        let domain: Arc<str> = domain.into();
         Views {
             routes: mirrors.view(|route: &Route| RouteFacts::from(route)),
-            bindings: mirrors.view(|binding: &RouteBinding| BindingFacts::from(binding)),
+            bindings: mirrors.view(move |binding: &RouteBinding| BindingFacts::of_platform(binding, &domain)),
         }
     }
 }
@@ -278,7 +279,7 @@ impl Scheduler {
     /// change the status of Routes, and to record Events.
     pub fn new(client: kube::Client, settings: Settings, metrics: Metrics) -> Self {
         let mirrors = Mirrors::new(client.clone());
-        let views = Views::of(&mirrors);
+        let views = Views::of(&mirrors, &settings.domain);
         mirrors.open();
         Self::sharing(client, &views, settings, metrics)
     }
@@ -575,12 +576,22 @@ impl Scheduler {
         self.snapshot.assume(key.clone(), &placement.router, Instant::now());
         let decided = std::time::Instant::now();
         let namespace = key.namespace.as_deref().unwrap_or_default();
-        let labels_kept = self.quarantined.is_full(namespace);
+        let [labels_kept, hosts_kept] =
+            [ClaimKind::Label, ClaimKind::Host].map(|kind| self.quarantined.is_full(kind, namespace));
         let exists = |name: &str| self.namespaces.get(&ObjectKey::cluster(name)).is_some();
         let is_label_refused = is_label_refused(&self.settings.label_rules, &key, route.subdomain.as_deref(), exists);
-        let plan =
-            Plan { key, route, version, host_is_own, leaving, placement, labels_kept, is_label_refused, decided };
-        let plan = Box::new(plan);
+        let plan = Box::new(Plan {
+            key,
+            route,
+            version,
+            host_is_own,
+            leaving,
+            placement,
+            labels_kept,
+            hosts_kept,
+            is_label_refused,
+            decided,
+        });
         let (binder, term, flying) = (self.binder.clone(), term.clone(), plan.key.clone());
         let task = under_way.attempts.spawn(async move {
             let outcome = binder.bind(&plan, &term).await;
@@ -658,7 +669,7 @@ impl Scheduler {
                 self.refuse(key, route, reason, message, events);
             }
             Outcome::Overlaps => self.on_overlap(key, route, events),
-            Outcome::LabelsKept { most } => self.on_labels_kept(key, route, most, events),
+            Outcome::NamesKept { kind, most } => self.on_names_kept(key, route, (kind, most), events),
             Outcome::Changed | Outcome::Deposed => {
                 self.release_host(key, route);
                 self.queue.failed(key, Instant::now(), random());
@@ -683,16 +694,16 @@ impl Scheduler {
         }
     }
 
-    /// The route needs a new label, and its namespace may have none for now.
-    fn on_labels_kept(&mut self, key: &ObjectKey, route: &RouteFacts, most: u32, events: &Events) {
+    /// The route needs a new label or host, and its namespace may have none for now.
+    fn on_names_kept(&mut self, key: &ObjectKey, route: &RouteFacts, (kind, most): (ClaimKind, u32), events: &Events) {
         self.give_up_host(key, route);
-        if self.quarantined.is_full(key.namespace.as_deref().unwrap_or_default()).is_none() {
+        if self.quarantined.is_full(kind, key.namespace.as_deref().unwrap_or_default()).is_none() {
             // One was freed meanwhile, which nobody tells a route that does not wait yet.
             self.queue.failed(key, Instant::now(), random());
             return;
         }
         self.queue.unschedulable(key, Instant::now(), random());
-        let (reason, message) = quarantine::refusal(most);
+        let (reason, message) = quarantine::refusal(kind, most);
         self.report(key, route, Report::unscheduled(&route.uid, reason, message, route.host.is_some()), events);
     }
 

@@ -156,10 +156,17 @@ impl Scheduler {
             && let Some((_, key)) = self.trail_turns.first().filter(|(time, _)| *time <= now).cloned()
         {
             self.trail_turns.pop_first();
-            let (binder, term, flying) = (self.binder.clone(), term.clone(), key.clone());
+            let (binder, reporter) = (self.binder.clone(), self.reporter.clone());
+            let (term, flying) = (term.clone(), key.clone());
             let task = under_way.trails.spawn(async move {
-                let turning = timeout(TURN_TIMEOUT, binder.turn_trails(&key, &term)).await;
-                turning.map_or_else(
+                let turn = async {
+                    // Our own server writes the Route's status together with the binding.
+                    if binder.turn_names(&key, &term).await? && !binder.server.is_our_own(&binder.client).await {
+                        reporter.repair(&key).await?;
+                    }
+                    Ok::<(), kube::Error>(())
+                };
+                timeout(TURN_TIMEOUT, turn).await.map_or_else(
                     |_| Err("the API did not answer in time".to_owned()),
                     |result| result.map_err(|error| error.to_string()),
                 )
@@ -176,7 +183,7 @@ impl Scheduler {
         };
         let Some(key) = self.flights.remove(&id) else { return };
         if let Err(error) = result {
-            tracing::warn!(route = %key, %error, "the trails of a moved route cannot be changed; trying again");
+            tracing::warn!(route = %key, %error, "the names of a bound route cannot be changed; trying again");
         }
         let now = Timestamp::now();
         if self.bindings.get(&key).is_some_and(|binding| binding.trail_turn().is_some_and(|time| time <= now)) {

@@ -28,7 +28,7 @@ use kube::Api;
 use kube::api::PostParams;
 
 use super::bind::{Binder, CHANGES_MAX, Outcome, Plan, is_fenced};
-use super::facts::{RouteFacts, RouterFacts};
+use super::facts::{RouteFacts, RouterFacts, alias_to_change};
 use super::quiet;
 use crate::api::names;
 use crate::api::v1alpha1::route::{NameKind, Route, TRAILS_MAX, Trail};
@@ -114,27 +114,40 @@ impl Binder {
     }
 
     /// Takes those trails off the binding at `key` whose time is over and whose names are [`quiet`](super::quiet), and lets
-    /// begin those whose time has come.
-    pub(super) async fn turn_trails(&self, key: &ObjectKey, term: &Term) -> kube::Result<()> {
+    /// begin those whose time has come. An alias of the platform's former domain becomes one of its domain; the answer is whether
+    /// that was so.
+    pub(super) async fn turn_names(&self, key: &ObjectKey, term: &Term) -> kube::Result<bool> {
         let bindings: Api<RouteBinding> =
             Api::namespaced(self.client.clone(), key.namespace.as_deref().unwrap_or_default());
-        let Some(mut binding) = bindings.get_opt(&key.name).await? else { return Ok(()) };
+        let Some(mut binding) = bindings.get_opt(&key.name).await? else { return Ok(false) };
         let (now, before) = (Timestamp::now(), binding.spec.trails.clone());
+        let alias = alias_to_change(&binding, &self.domain);
+        if let Some(alias) = &alias {
+            for name in binding.spec.names.iter_mut().filter(|name| name.kind == NameKind::Alias) {
+                name.name.clone_from(alias);
+            }
+        }
         let ended = quiet::settle(&mut binding, self.quiet, now);
         for trail in &mut binding.spec.trails {
             trail.from = trail.from.take().filter(|from| from.0 > now);
         }
-        if binding.spec.trails == before || !term.is_current() {
-            return Ok(());
+        if binding.spec.trails == before && alias.is_none() || !term.is_current() {
+            return Ok(false);
         }
         for name in ended {
             tracing::warn!(route = %key, %name, "a former name ends that is still asked for (trail-maximum)");
         }
+        if alias.is_some() {
+            // It is bound anew, as the Route is at the moment.
+            let routes: Api<Route> = Api::namespaced(self.client.clone(), key.namespace.as_deref().unwrap_or_default());
+            let Some(route) = routes.get_opt(&key.name).await? else { return Ok(false) };
+            binding.spec.route_resource_version = route.metadata.resource_version;
+        }
         fence(&mut binding, term);
         match bindings.replace(&key.name, &PostParams::default(), &binding).await {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(alias.is_some()),
             // It is looked at again.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -239,6 +252,7 @@ mod tests {
                 explanation: Default::default(),
             },
             labels_kept: None,
+            hosts_kept: None,
             is_label_refused: false,
             decided: std::time::Instant::now(),
         }

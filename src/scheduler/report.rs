@@ -130,7 +130,7 @@ fn status_of_binding(route: &Route, binding: &RouteBindingSpec) -> Option<Value>
     let status = route.status.clone().unwrap_or_default();
     let says_so = status.phase == Phase::Scheduled
         && status.router.as_ref() == Some(&binding.router)
-        && status.trails == binding.trails;
+        && (&status.names, &status.trails) == (&binding.names, &binding.trails);
     if route.metadata.uid.as_deref() != Some(&binding.route_uid) || says_so {
         return None;
     }

@@ -71,6 +71,20 @@ impl Store for Engine {
         }
     }
 
+    async fn commit_freeing(&self, txn: Txn) -> Result<Outcome> {
+        match self {
+            Engine::Memory(engine) => engine.commit_freeing(txn).await,
+            Engine::Embedded(engine) => engine.commit_freeing(txn).await,
+        }
+    }
+
+    fn full(&self) -> Option<u64> {
+        match self {
+            Engine::Memory(engine) => engine.full(),
+            Engine::Embedded(engine) => engine.full(),
+        }
+    }
+
     fn watch(&self, prefix: &Key, after: Revision) -> impl Stream<Item = Result<Vec<Event>>> + Send + 'static {
         match self {
             Engine::Memory(engine) => Either::Left(engine.watch(prefix, after)),

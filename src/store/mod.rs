@@ -213,8 +213,8 @@ pub enum Error {
     /// The engine cannot be reached or is shutting down; nothing was written.
     #[error("the store is unavailable")]
     Unavailable,
-    /// The disk has too little room left; nothing was written. It passes when room is made.
-    #[error("the disk of the store has less than {} MiB left", needed >> 20)]
+    /// The disk has too little room left for what makes the store larger; nothing was written. It passes when room is made.
+    #[error("the disk of the store is full: it has less than {} MiB left", needed >> 20)]
     Full {
         /// How much room there must be, in octets.
         needed: u64,
@@ -250,6 +250,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// Commits `txn`; when this returns `Committed`, it is durable.
     fn commit(&self, txn: Txn) -> impl Future<Output = Result<Outcome>> + Send;
+
+    /// The same for a transaction that frees room in the end, such as a deletion: it goes on while the disk is full.
+    fn commit_freeing(&self, txn: Txn) -> impl Future<Output = Result<Outcome>> + Send {
+        self.commit(txn)
+    }
+
+    /// Whether the disk is full: then how much room it must have, in octets, for all writes to be taken.
+    fn full(&self) -> Option<u64> {
+        None
+    }
 
     /// What happens under `prefix` after revision `after`: whole revisions, one an item, in order, none left out.
     ///

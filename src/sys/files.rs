@@ -65,6 +65,32 @@ pub fn forget_cached(file: &File) -> io::Result<()> {
     }
 }
 
+/// Takes blocks of the disk for the first `octets` of `file`, which is that long then. Where the file system knows no such
+/// call, zeros are written.
+///
+/// # Errors
+///
+/// What the system says, such as that there is no room; part of the room may be taken then.
+pub fn allocate(file: &File, octets: u64) -> io::Result<()> {
+    let length = libc::off_t::try_from(octets).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+    // SAFETY: the descriptor is open as long as `file` is; the call changes nothing of the process's memory.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) } {
+        0 => Ok(()),
+        libc::EOPNOTSUPP | libc::EINVAL => write_zeros(file, octets),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+fn write_zeros(file: &File, octets: u64) -> io::Result<()> {
+    use std::os::unix::fs::FileExt as _;
+    let zeros = [0; 64 * 1024];
+    for at in (0..octets).step_by(zeros.len()) {
+        let count = zeros.len().min(usize::try_from(octets - at).unwrap_or(usize::MAX));
+        file.write_all_at(&zeros[..count], at)?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +113,18 @@ mod tests {
         let mut read = String::new();
         file.read_to_string(&mut read).unwrap();
         assert_eq!(read, "whole");
+    }
+
+    #[test]
+    fn room_is_taken_by_either_way() {
+        use std::os::unix::fs::MetadataExt as _;
+        let ways: [fn(&File, u64) -> io::Result<()>; 2] = [allocate, write_zeros];
+        for take in ways {
+            let file = tempfile::tempfile().unwrap();
+            take(&file, 100_000).unwrap();
+            let data = file.metadata().unwrap();
+            assert!(data.len() == 100_000 && data.blocks() * 512 >= 100_000, "{data:?}");
+        }
     }
 
     #[test]

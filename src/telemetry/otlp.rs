@@ -202,16 +202,18 @@ impl HttpClient for Client {
 
 /// A client that goes where it is sent and nowhere else.
 fn client(authorities: Option<&Path>) -> Result<reqwest::Client, SetupError> {
-    let mut builder = reqwest::Client::builder()
+    let at = |path: &Path, reason: String| SetupError::File { path: path.to_owned(), reason };
+    let pem = match authorities {
+        Some(path) => Some(std::fs::read(path).map_err(|error| at(path, error.to_string()))?),
+        None => None,
+    };
+    let trust = trust::of(pem.as_deref()).map_err(|reason| at(authorities.unwrap_or(Path::new("")), reason))?;
+    let builder = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
         .timeout(TIMEOUT)
-        .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")));
-    if let Some(path) = authorities {
-        let at = |reason: String| SetupError::File { path: path.to_owned(), reason };
-        let pem = std::fs::read(path).map_err(|error| at(error.to_string()))?;
-        builder = builder.tls_backend_preconfigured(trust::only(&pem).map_err(at)?);
-    }
+        .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")))
+        .tls_backend_preconfigured(trust);
     builder.build().map_err(|error| SetupError::Client(error.to_string()))
 }
 

@@ -2,8 +2,8 @@
 //!
 //! All lies in one folder, mode 0700, its files 0600: `ca.crt`, `ca.key`, `server.pem`, `tokens`, `users.toml`. Files
 //! are replaced atomically, so a crash leaves the old or the new. The server's certificate lives 397 days and is
-//! made anew when 60 are left or when the names it must be valid for have changed; running connections
-//! take no notice, since the TLS layer asks [`Authority`] for the newest one at each handshake. The authority's own
+//! made anew when 60 are left, when the names it must be valid for have changed, or when the clock says that it is not
+//! valid yet, as after a first start under a clock that was ahead; running connections take no notice, since the TLS layer asks [`Authority`] for the newest one at each handshake. The authority's own
 //! certificate is made anew with the same key, so that what it signed stays valid. Instead of the self-made certificate the
 //! API can serve one of the operator's ([`served`]); the authority then signs certificates of clients alone.
 
@@ -43,9 +43,16 @@ const AUTHORITY_RENEW_DAYS: u64 = 365;
 const SERVER_DAYS: u64 = 397;
 /// When so many days are left, the server's certificate is made anew.
 const SERVER_RENEW_DAYS: u64 = 60;
-/// How far back certificates begin, for clients whose clocks are behind.
-const BACKDATED: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(86_400);
+/// How far back certificates begin, for clients whose clocks are behind. The time counts as part of their life, of which
+/// clients accept no more.
+const BACKDATED: Duration = DAY;
+/// When the authority's certificate begins, whatever the clock says: 2020, before there was this program. Clients keep copies of it
+/// in kubeconfigs, and one that was made under a clock years ahead must not be refused once the clock is right. A clock that
+/// is before it is wrong.
+fn authority_begins() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_577_836_800)
+}
 
 /// Why certificates cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +106,7 @@ pub struct ClientIdentity {
 }
 
 /// Signs a client certificate with the key of the authority in `folder`, which must be there: the common name is the user,
-/// the organizations are the groups. It begins an hour before `now`, for servers whose clocks are behind, but not before
+/// the organizations are the groups. It begins a day before `now`, for servers whose clocks are behind, but not before
 /// `earliest`.
 pub fn sign_client(
     folder: &Path,
@@ -202,14 +209,14 @@ impl Authority {
         let pem = self.certificate_pem.load_full();
         let der = certificate(&path, &pem)?;
         let mut renewed = Renewed::default();
-        if parse(&path, &der)?.validity().not_after.timestamp() < seconds(now + DAY * AUTHORITY_RENEW_DAYS as u32) {
+        if is_due(&path, &parse(&path, &der)?, now, AUTHORITY_RENEW_DAYS) {
             self.certificate_pem.store(Arc::new(new_authority(&self.folder, &self.key, now)?));
             renewed.authority = true;
         }
-        let path = self.folder.join("server.crt");
+        let path = self.folder.join(SERVER_FILE);
         let current = self.current.0.load();
         let server = parse(&path, &current.cert[0])?;
-        let due = server.validity().not_after.timestamp() < seconds(now + DAY * SERVER_RENEW_DAYS as u32);
+        let due = is_due(&path, &server, now, SERVER_RENEW_DAYS);
         let signed_by_us = server.issuer().to_string() == format!("CN={}", authority_name(&self.key));
         if due || !signed_by_us || names_of(&server) != self.names {
             let certified = new_server(&self.folder, &self.names, &self.key, now)?;
@@ -217,6 +224,16 @@ impl Authority {
             renewed.server = true;
         }
         Ok(renewed)
+    }
+
+    /// Whether both certificates are valid at `now`. They are not after the clock was set, and [`Authority::renew`] helps.
+    pub fn is_valid(&self, now: SystemTime) -> bool {
+        let server = self.current.0.load();
+        let authority = certificate(&self.folder, &self.certificate_pem.load());
+        let is_valid = |der: &CertificateDer<'_>| {
+            X509Certificate::from_der(der).is_ok_and(|(_, certificate)| validity(&certificate, now).is_ok())
+        };
+        authority.is_ok_and(|authority| is_valid(&authority)) && server.cert.first().is_some_and(is_valid)
     }
 
     /// The server's certificate, the newest one at each handshake.
@@ -320,9 +337,32 @@ fn authority_params(key: &KeyPair, now: SystemTime) -> CertificateParams {
     params.distinguished_name.push(DnType::CommonName, authority_name(key));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    params.not_before = (now - BACKDATED).into();
-    params.not_after = (now + DAY * AUTHORITY_DAYS as u32).into();
+    params.not_before = authority_begins().into();
+    params.not_after = (now.max(authority_begins()) + DAY * AUTHORITY_DAYS as u32).into();
     params
+}
+
+/// Whether a certificate of ours is to be made anew: `days` before its end, and if it is not valid yet.
+fn is_due(path: &Path, certificate: &X509Certificate<'_>, now: SystemTime, days: u64) -> bool {
+    if let Err(why) = validity(certificate, now) {
+        tracing::warn!("the certificate in {} {why}, so it is made anew; was the clock wrong?", path.display());
+        return true;
+    }
+    certificate.validity().not_after.timestamp() < seconds(now + DAY * days as u32)
+}
+
+/// Whether the certificate is valid at `now`, and why not, to follow its name.
+fn validity(certificate: &X509Certificate<'_>, now: SystemTime) -> Result<(), String> {
+    let validity = certificate.validity();
+    // A clock before the authority's beginning tells nothing.
+    let now = seconds(now.max(authority_begins()));
+    if now < validity.not_before.timestamp() {
+        return Err(format!("is valid only from {} on", validity.not_before));
+    }
+    if now > validity.not_after.timestamp() {
+        return Err(format!("has been invalid since {}", validity.not_after));
+    }
+    Ok(())
 }
 
 fn new_authority(folder: &Path, key: &KeyPair, now: SystemTime) -> Result<String, Error> {
@@ -348,8 +388,9 @@ fn new_server(
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;
-    params.not_before = (now - BACKDATED).into();
-    params.not_after = (now + DAY * SERVER_DAYS as u32).into();
+    let begins = now.max(authority_begins() + BACKDATED) - BACKDATED;
+    params.not_before = begins.into();
+    params.not_after = (begins + DAY * SERVER_DAYS as u32).into();
     let issuer = Issuer::new(authority_params(authority, now), authority);
     let certificate = params.signed_by(&key, &issuer).map_err(make)?;
     let both = format!("{}{}", certificate.pem(), key.serialize_pem());
@@ -484,6 +525,30 @@ mod tests {
         let renewed = authority.renew(start() + DAY * 3400).expect("renews");
         assert!(renewed.authority && before != authority.certificate_pem());
         Authority::open(folder.path(), names(&[]), start() + DAY * 3401).expect("key and certificate belong together");
+    }
+
+    #[test]
+    fn what_was_made_under_a_wrong_clock_is_made_anew() {
+        // Ahead, far behind, and before certificates were.
+        for wrong in [start() + DAY * 730, start() - DAY * 900, UNIX_EPOCH + DAY] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let running = Authority::open(folder.path(), names(&[]), wrong).expect("opens");
+            assert!(running.is_valid(wrong));
+            let in_kubeconfigs = running.certificate_pem();
+            assert!(!running.is_valid(start()));
+            // While it runs, and at the next start.
+            assert!(running.renew(start()).expect("renews").server);
+            assert!(running.is_valid(start()) && running.is_valid(start() - BACKDATED));
+            let again = Authority::open(folder.path(), names(&[]), wrong).expect("opens");
+            let next = Authority::open(folder.path(), names(&[]), start()).expect("opens");
+            assert!(again.is_valid(wrong) && next.is_valid(start()));
+            // Copies of the authority's certificate from a time when the clock was ahead are good.
+            let path = Path::new("ca.crt");
+            let copy = certificate(path, &in_kubeconfigs).expect("a certificate");
+            if wrong > start() {
+                assert_eq!(validity(&parse(path, &copy).expect("a certificate"), start()), Ok(()));
+            }
+        }
     }
 
     #[test]

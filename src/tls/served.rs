@@ -15,6 +15,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::Error;
 
@@ -89,6 +90,13 @@ impl Served {
         let current = self.current.load();
         let Some(Ok(certificate)) = current.cert.first().map(ParsedCertificate::try_from) else { return false };
         ServerName::try_from(name).is_ok_and(|name| verify_server_name(&certificate, &name).is_ok())
+    }
+
+    /// Why the certificate that is served is not valid at `now`, to follow its name; `None` if it is.
+    pub fn invalid(&self, now: SystemTime) -> Option<String> {
+        let current = self.current.load();
+        let (_, certificate) = X509Certificate::from_der(current.cert.first()?).ok()?;
+        super::validity(&certificate, now).err()
     }
 
     /// Whether the certificate that is served ends before `time`. One that cannot be read does not say.

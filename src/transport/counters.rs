@@ -33,6 +33,8 @@ macro_rules! counters {
         #[repr(align(128))] // So that no two workers write to one cache line, nor to the line prefetched with it.
         pub(super) struct Counters {
             $(pub(super) $name: Count,)*
+            /// Turns of a loop that never stands still: several a second without work.
+            pub(super) turns: Count,
             durations: [Durations; TRANSPORTS.len()],
         }
 

@@ -23,9 +23,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use tokio::runtime::Runtime;
 use tokio_util::task::TaskTracker;
 
-use self::counters::Counters;
+use self::counters::{Count, Counters};
 use self::desk::{Desk, Desks, Outlets};
 use self::durations::DurationCounts;
 use self::given::Given;
@@ -192,12 +193,17 @@ impl Bound {
         self.listeners.iter().map(|listener| listener.address).collect()
     }
 
-    /// Starts answering from `db`. Call it within a Tokio runtime; streams run there.
+    /// Starts answering from `db`: datagrams on threads, streams on a runtime of their own.
     ///
     /// # Errors
     ///
     /// What the system says if it refuses a thread or a registration; whatever had been started is stopped.
     pub fn start(self, db: &ZoneDb, settings: &LiveSettings) -> io::Result<Running> {
+        // Of their own, so that nothing else of the process makes clients wait.
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.thread_name("dns-stream").enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let _inside = handle.enter();
         let desks = 2 * std::thread::available_parallelism().map_or(1, usize::from);
         let (desks, mut outlets) = Desks::new(desks, db, settings);
         let streams = Arc::new(Service::new(desks, self.limits.clone()));
@@ -212,6 +218,8 @@ impl Bound {
             sightings: Mutex::default(),
             lost: Vec::new(),
             ending: Ending::new(),
+            pulses: Vec::new(),
+            runtime: Some(runtime),
         };
         // A failure below drops `running`, which stops what it has.
         for listener in self.listeners {
@@ -220,7 +228,10 @@ impl Bound {
                 let ((desk, outlet), counters) = (Desk::new(db, settings), Arc::new(Counters::default()));
                 outlets.push(outlet);
                 running.workers.push((Arc::clone(desk.stats()), Arc::clone(&counters)));
-                let stop = Arc::clone(&running.stop);
+                let (stop, read) = (Arc::clone(&running.stop), Arc::downgrade(&counters));
+                let turns = move || Some(read.upgrade()?.turns.read());
+                let name = format!("the DNS worker dns-udp-{number} of {address}");
+                running.pulses.push(Pulse { name, stop: Arc::clone(&stop), turns: Box::new(turns) });
                 let work = move || {
                     worker.run(desk, &counters, &stop);
                     Ok(())
@@ -228,11 +239,18 @@ impl Bound {
                 running.threads.push(running.ending.spawn(&format!("dns-udp-{number}"), work)?);
             }
             let tcp = tokio::net::TcpListener::from_std(tcp)?;
-            let accepting = tcp::accept(tcp, address, Arc::clone(&running.streams), running.tasks.clone());
-            running.tasks.spawn(running.ending.watch(format!("the TCP listener {address}"), accepting));
+            let turns = Arc::new(Count::default());
+            let read = Arc::downgrade(&turns);
+            running.pulses.push(Pulse {
+                name: format!("the DNS listener of TCP {address}"),
+                stop: Arc::clone(&running.stop),
+                turns: Box::new(move || Some(read.upgrade()?.read())),
+            });
+            let accepting = tcp::accept(tcp, address, Arc::clone(&running.streams), turns, running.tasks.clone());
+            running.tasks.spawn_on(running.ending.watch(format!("the TCP listener {address}"), accepting), &handle);
         }
         let refreshing = tcp::refresh(Arc::clone(&running.streams));
-        running.tasks.spawn(running.ending.watch("the stream workers' refresh".to_owned(), refreshing));
+        running.tasks.spawn_on(running.ending.watch("the stream workers' refresh".to_owned(), refreshing), &handle);
         let (taps, sightings): (Vec<Tap>, Vec<Sightings>) =
             outlets.into_iter().map(|Outlets { query_log, sightings }| (query_log, sightings)).unzip();
         running.lost = taps.iter().map(Tap::lost).collect();
@@ -255,12 +273,35 @@ pub struct Running {
     sightings: Mutex<Vec<Sightings>>,
     lost: Vec<Lost>,
     ending: Ending,
+    pulses: Vec<Pulse>,
+    /// Of the streams; gone when all has ended.
+    runtime: Option<Runtime>,
+}
+
+/// What shows that a worker or listener moves.
+pub struct Pulse {
+    /// Which it is.
+    pub name: String,
+    stop: Arc<AtomicBool>,
+    turns: Box<dyn Fn() -> Option<u64> + Send + Sync>,
+}
+
+impl Pulse {
+    /// How many turns its loop has made, several a second; `None` once it was told to stop.
+    pub fn turns(&self) -> Option<u64> {
+        if self.stop.load(Ordering::Relaxed) { None } else { (self.turns)() }
+    }
 }
 
 impl Running {
     /// Waits until a worker or listener ends by itself, and returns which and why.
     pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
         self.ending.told()
+    }
+
+    /// What shows of each worker and listener that it moves; once, nothing is left for a second caller.
+    pub fn pulses(&mut self) -> Vec<Pulse> {
+        std::mem::take(&mut self.pulses)
     }
 
     /// The addresses, in the order of the configuration, with the ports that the system chose for port 0.
@@ -342,5 +383,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.tell_to_stop();
+        // Nothing may wait here: who wants the last answers written calls `stop`.
+        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
     }
 }

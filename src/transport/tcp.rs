@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::TcpStream;
+use tokio::time::MissedTickBehavior;
 use tokio_util::task::TaskTracker;
 
 use super::BindError;
 use super::admission::Refusal;
+use super::counters::Count;
 use super::stream::Service;
 use crate::nameserver::Transport;
 
@@ -23,6 +25,9 @@ const SEND_BUFFER_OCTETS: usize = 128 * 1024;
 
 /// How long a listener waits after a failed accept: without file descriptors, at once is in vain.
 const AFTER_ERROR: Duration = Duration::from_millis(50);
+
+/// How often a listener without clients shows that it moves.
+const TURN_EVERY: Duration = Duration::from_secs(1);
 
 /// How often desks without work let go of zones that have been replaced.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
@@ -56,18 +61,23 @@ pub(super) fn adopt(address: SocketAddr, listener: TcpListener) -> Result<TcpLis
     Ok(listener)
 }
 
-/// Accepts connections until told to stop.
+/// Accepts connections until told to stop. Each turn is counted, and there is one every second.
 pub(super) async fn accept(
     listener: tokio::net::TcpListener,
     address: SocketAddr,
     service: Arc<Service>,
+    turns: Arc<Count>,
     tasks: TaskTracker,
 ) {
+    let mut tick = tokio::time::interval(TURN_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
+        turns.add(1);
         let accepted = tokio::select! {
             biased;
             () = service.stopped() => return,
             accepted = listener.accept() => accepted,
+            _ = tick.tick() => continue,
         };
         match accepted {
             Ok((stream, peer)) => drop(tasks.spawn(serve(stream, peer, Arc::clone(&service)))),

@@ -173,6 +173,7 @@ impl Worker {
         counters: &Counters,
         exchanges: Vec<Exchange<'a>>,
     ) -> (usize, Vec<Exchange<'a>>) {
+        counters.turns.add(1);
         let received = match batch.receive(self.socket.as_fd(), wait) {
             Ok(received) => received,
             Err(error) => {

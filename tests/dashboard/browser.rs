@@ -169,6 +169,16 @@ impl Browser {
         entries.iter().map(|entry| format!("{} {}", entry["level"], entry["message"])).collect()
     }
 
+    /// Makes the page as wide and high as this, in CSS pixels, as on a small screen.
+    pub fn resize(&self, width: u32, height: u32) {
+        let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": true});
+        self.command(
+            "POST",
+            "/goog/cdp/execute",
+            &json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics}),
+        );
+    }
+
     /// Signs in with a token.
     pub fn sign_in(&self, admin: SocketAddr, token: &str) {
         self.open(&format!("http://{admin}/dashboard/"));

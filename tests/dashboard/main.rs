@@ -8,6 +8,7 @@ mod numbers;
 #[path = "../e2e/server.rs"]
 #[allow(dead_code, reason = "the end-to-end tests use more of it")]
 mod server;
+mod states;
 #[path = "../e2e/tools.rs"]
 #[allow(dead_code, reason = "the end-to-end tests use more of it")]
 mod tools;
@@ -284,6 +285,13 @@ fn an_operator_sees_the_platform_live() {
     ] {
         browser.sees(shown);
     }
+    browser.go("#/namespaces/myapp/routes/test");
+    browser.sees("myapp-test.routes.v3.rhcloud.com");
+    let names = browser.script("return [...document.querySelectorAll('.names code')].map((one) => one.innerText)");
+    assert!(
+        names[0] == "myapp-test.routes.v3.rhcloud.com" && names[1].as_str().is_some_and(|name| name.contains(".shard")),
+        "the stable name comes first: {names}"
+    );
     browser.go("#/namespaces/foo-bar/routes/vault");
     browser.sees("No shard has taken it yet.");
     browser.sees("shard2 selects other routes by their labels");
@@ -355,6 +363,14 @@ fn a_tenant_sees_its_own_and_a_keyboard_is_enough() {
     // What is another's is not told.
     browser.go("#/namespaces/foo/routes/cache");
     browser.sees("This is not yours to see.");
+    for namespace in ["foo", "made-up"] {
+        browser.go(&format!("#/namespaces/{namespace}"));
+        browser.sees(&format!("You may not list the routes of the namespace {namespace}, if there is one."));
+        assert!(!browser.text().contains("No route here yet"), "{namespace}");
+    }
+    browser.go("#/routes");
+    browser.sees("kubectl -n myapp get routes");
+    assert!(!browser.text().contains("get routes -A"), "what is forbidden is not offered");
     browser.go("#/routes?q=cache");
     browser.sees("No route is like that.");
     browser.go("#/topology");

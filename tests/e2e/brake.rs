@@ -127,6 +127,8 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
     eventually("the rejection counts after a restart", || (held(&one)[0] >= 2.0 && held(&one)[1] == 1.0).then_some(()));
 
     // With an approval the names go, on both name servers, and with them the hold.
+    let (done, printed) = brake(admin, &["approve", &bindings, "--dry-run"]);
+    assert!(done && printed.contains("nothing was decided"), "{printed}");
     let (done, printed) = brake(admin, &["approve", &bindings]);
     assert!(done && printed.contains("approved"), "{printed}");
     let (done, _) = brake(admin, &["approve", &routers]);

@@ -1,8 +1,10 @@
 //! Another `--domain` on the same objects, by a typing error or a flag left out: nothing is made of it, nothing is taken
 //! away, and it is said; with `--former-domain` it is meant.
 
+use std::process::Command;
+
 use crate::platform::apply_example;
-use crate::server::{DataDir, Ports, Server, eventually, http_get};
+use crate::server::{DataDir, Ports, Server, eventually, http_get, program, root};
 use crate::tools::{Kubectl, dig};
 
 const DOMAIN: [&str; 2] = ["--domain", "v3.rhcloud.com"];
@@ -21,7 +23,7 @@ fn another_domain_is_not_taken_for_meant() {
     // Where the API is in the process, it does not start, and nothing has changed.
     for roles in [&whole[..], &["--data-dir", data.path(), "--roles", "api,admin"]] {
         let mut refused = Server::spawn(ports, &[roles, &OTHER].concat());
-        assert_eq!(refused.wait().code(), Some(1), "{}", refused.log());
+        assert_eq!(refused.wait().code(), Some(2), "{}", refused.log());
         let log = refused.log();
         assert!(log.contains("of the platform v3.rhcloud.com") && log.contains("--former-domain"), "{log}");
     }
@@ -54,10 +56,110 @@ fn another_domain_is_not_taken_for_meant() {
 
     // Said to be meant, the names are others, and what the former domain had is gone.
     let former = ["--former-domain", "v3.rhcloud.com"];
-    let _server = Server::start(ports, &[&whole[..], &OTHER, &former].concat());
+    let server = Server::start(ports, &[&whole[..], &OTHER, &former].concat());
+    let alias_of = |object: &serde_json::Value| object["status"]["canonicalName"].as_str().map(str::to_owned);
+    eventually("every route has its alias below the new domain, and it is live", || {
+        let routes = kubectl.json(&["routes.signpost.dev", "-A"]);
+        let bound = routes["items"].as_array()?.iter().filter(|route| route["status"]["router"].is_string());
+        let (mut count, mut live) = (0, 0);
+        for route in bound {
+            let conditions = route["status"]["conditions"].as_array()?.iter();
+            let mut conditions = conditions.filter(|said| said["type"] == "Resolvable" && said["status"] == "True");
+            let is_new = alias_of(route)?.ends_with(".routes.v4.rhcloud.com");
+            (count, live) = (count + 1, live + usize::from(is_new && conditions.next().is_some()));
+        }
+        (count == scheduled.len() && live == count).then_some(())
+    });
+    for route in kubectl.json(&["routes.signpost.dev", "-A"])["items"].as_array().expect("a list") {
+        let Some(alias) = alias_of(route) else { continue };
+        assert_eq!(dig(server.dns, &alias, "CNAME", &[]).status, "NOERROR", "{alias}");
+        assert!(route["status"]["names"].as_array().is_some_and(|all| all.iter().any(|name| name["name"] == *alias)));
+    }
+    // Routers name their zones themselves, and these stay, with what is in them; that is said.
+    for promise in &scheduled {
+        assert!(!dig(server.dns, &promise.system, "A", &[]).data("A").is_empty(), "{promise:?}");
+    }
+    assert!(server.log().contains("still below the former domain v3.rhcloud.com: shard1"), "{}", server.log());
+    let router = kubectl.json(&["router", "shard1"])["status"]["conditions"].to_string();
+    assert!(router.contains("does not delegate shard1.v3.rhcloud.com"), "{router}");
+    assert!(!server.log().contains("ERROR"), "{}", server.log());
+    assert!(server.terminate().success());
+
+    // One start is enough, even if it ended before the old Zones could go.
+    let server = Server::start(ports, &[&whole[..], &OTHER].concat());
     eventually("the ledger is the new domain's", || {
         let zones = zones(&kubectl);
-        let is_new = zones.contains("/v4.rhcloud.com") && !zones.lines().any(|zone| zone.ends_with("/v3.rhcloud.com"));
-        is_new.then_some(())
+        let is_gone = |name: &str| !zones.lines().any(|zone| zone.ends_with(name));
+        (zones.contains("/v4.rhcloud.com") && is_gone("/v3.rhcloud.com") && is_gone("/routes.v3.rhcloud.com"))
+            .then_some(())
     });
+    assert!(!server.log().contains("ERROR"), "{}", server.log());
+}
+
+/// As after the installation of a package: the first start is with the wrong domain, the second with the right one.
+#[test]
+fn an_empty_platform_takes_another_domain() {
+    let data = DataDir::new();
+    let ports = Ports::free();
+    let whole = ["--data-dir", data.path()];
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    let parent = |domain: &str| {
+        let mut wanted = [format!("zone.signpost.dev/{domain}"), format!("zone.signpost.dev/routes.{domain}")];
+        wanted.sort();
+        eventually(&format!("the ledger is that of {domain} alone"), || {
+            kubectl.ok(&["get", "zones", "-o", "name"]).lines().eq(wanted.iter()).then_some(())
+        });
+    };
+    for domain in ["apps.example.com", "v3.rhcloud.com", "apps.example.com"] {
+        let server = Server::start(ports, &[&whole[..], &["--domain", domain]].concat());
+        parent(domain);
+        eventually("the zone is served", || (dig(server.dns, domain, "SOA", &[]).status == "NOERROR").then_some(()));
+        assert!(server.terminate().success());
+    }
+
+    // And where the scheduler is elsewhere: it takes the platform over, a name server waits for that.
+    let api = Server::start(ports, &[&whole[..], &["--domain", "apps.example.com", "--roles", "api,admin"]].concat());
+    let kubeconfig = |name: &str| data.join(name).to_str().expect("UTF-8").to_owned();
+    let (of_scheduler, of_name_server) = (kubeconfig("scheduler.kubeconfig"), kubeconfig("name-server.kubeconfig"));
+    let (own, state) = (DataDir::new(), DataDir::new());
+    let start = |roles: &str, kubeconfig: &str, data: &DataDir| {
+        let arguments = ["--roles", roles, "--kubeconfig", kubeconfig, "--data-dir", data.path()];
+        Server::spawn(Ports::free(), &[&arguments[..], &DOMAIN].concat())
+    };
+    let mut name_server = start("dns,admin", &of_name_server, &state);
+    let mut scheduler = start("scheduler,admin", &of_scheduler, &own);
+    scheduler.wait_ready();
+    name_server.wait_ready();
+    parent("v3.rhcloud.com");
+    assert_eq!(dig(name_server.dns, "v3.rhcloud.com", "SOA", &[]).status, "NOERROR");
+    assert!(name_server.terminate().success() && scheduler.terminate().success() && api.terminate().success());
+}
+
+/// Nothing has a domain by default, so that nobody starts under one that is not theirs.
+#[test]
+fn a_domain_is_needed_but_for_the_example() {
+    let data = DataDir::new();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(program());
+        command.args(arguments).args(["--data-dir", data.path()]).env_remove("SIGNPOST_DOMAIN");
+        command.output().expect("the program runs")
+    };
+    for arguments in [&["serve"][..], &["check", "config"], &["serve", "--roles", "api"]] {
+        let output = run(arguments);
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{complaint}");
+        assert!(complaint.contains("\"domain\" is not set") && complaint.contains("--domain"), "{complaint}");
+    }
+    assert!(!data.join("store.redb").exists());
+    let example = root().join("examples/rhcloud");
+    let output = run(&["check", "config", "--manifests", example.to_str().expect("UTF-8")]);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.contains("a domain of examples"), "{told}");
+    // The README's first command.
+    let ports = Ports::free();
+    let mut command = Command::new(program());
+    command.args(["serve", "--manifests"]).arg(example).args(["--data-dir", data.path()]).args(ports.arguments());
+    let mut server = Server::spawn_as(ports, command);
+    server.wait_ready();
+    assert_eq!(dig(server.dns, "anything.shard1.v3.rhcloud.com", "A", &[]).status, "NOERROR");
 }

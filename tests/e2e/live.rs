@@ -1,11 +1,12 @@
 //! Live before told: `Resolvable` as a user waits for it, and as it follows the name servers.
 
 use std::net::SocketAddr;
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::metrics::Scrape;
-use crate::server::{DataDir, Ports, Server, eventually};
+use crate::server::{DataDir, Ports, Server, eventually, program};
 use crate::tools::{Kubectl, dig};
 
 const PLATFORM: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n\
@@ -93,8 +94,28 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
     kubectl.ok(&["patch", "router", "one", "--type=json", "-p", &state("drained")]);
     wait(&kubectl, "cart", "Resolvable=False");
     assert_eq!(resolvable(&kubectl, "cart").expect("it was waited for").1, "NoActiveAddress");
+    wait(&kubectl, "cart", "Published=False");
+    // That is an outage, and everything says so.
+    let output = |arguments: &[&str]| {
+        let admin = format!("http://{}", server.admin);
+        let mut command = Command::new(program());
+        command.args(arguments).args(["--data-dir", data.path()]);
+        if arguments[0] == "status" {
+            command.args(["--admin", &admin, "--interval", "0"]);
+        }
+        command.output().expect("the program starts")
+    };
+    let outage =
+        eventually("the status is an outage", || Some(output(&["status"])).filter(|found| !found.status.success()));
+    let told = String::from_utf8_lossy(&outage.stdout).into_owned();
+    assert_eq!(outage.status.code(), Some(1), "{told}");
+    assert!(told.contains("Router one has no active address: its 2 routes lead nowhere"), "{told}");
+    let routes = String::from_utf8_lossy(&output(&["routes", "-n", "shop"]).stdout).into_owned();
+    assert!(routes.lines().any(|line| line.contains("cart") && line.contains(" down ")), "{routes}");
     kubectl.ok(&["patch", "router", "one", "--type=json", "-p", &state("active")]);
     wait(&kubectl, "cart", "Resolvable");
+    wait(&kubectl, "cart", "Published");
+    eventually("the outage is over", || output(&["status"]).status.success().then_some(()));
 
     // Records take its name: whoever writes them is warned, and the Router and the route say so.
     let records = |records: &str| format!(r#"{{"spec":{{"records":[{records}]}}}}"#);
@@ -133,7 +154,7 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
         (count("Resolvable") == 3).then(|| told.clone())
     });
     let count = |reason: &str| told.iter().filter(|found| *found == reason).count();
-    assert_eq!((count("Published"), count("NotResolvable")), (1, 2), "{told:?}");
+    assert_eq!((count("Published"), count("NotPublished"), count("NotResolvable")), (2, 1, 2), "{told:?}");
     let scrape = Scrape::of(server.admin);
     assert_eq!(scrape.sum("signpost_route_create_to_resolvable_seconds_count", &[]), 2.0);
     assert!(scrape.sum("signpost_verify_checks_total", &[("outcome", "right")]) >= 3.0);
@@ -215,4 +236,81 @@ fn a_name_server_that_goes_is_named_until_it_is_back() {
     eventually("checks go on", || (checks() >= done + 8.0).then_some(()));
     assert_eq!(version(), before);
     drop((first, api));
+}
+
+/// What `kubectl get` shows under LIVE.
+fn live(kubectl: &Kubectl, name: &str) -> String {
+    let page = kubectl.ok(&["get", "rt", "-n", "shop", name]);
+    let mut lines = page.lines();
+    let (head, line) = (lines.next().expect("a head"), lines.next().expect("a line"));
+    let at = head.find("LIVE").expect("the column is there");
+    line[at..].split_whitespace().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn nothing_says_live_of_a_host_before_its_own_dns_leads_here() {
+    let (data, zones) = (DataDir::new(), DataDir::new());
+    // The host's owner has a zone file here, and this server is the resolver, too.
+    let zone = |serial: u32, more: &str| {
+        let text = format!("$TTL 1\n@ SOA ns h {serial} 2 3 4 1\n@ NS ns\nns A 127.0.0.1\n{more}\n");
+        std::fs::write(zones.join("shop.test.zone"), text).expect("written");
+    };
+    zone(1, "www A 198.51.100.9");
+    let ports = Ports::free();
+    let resolver = ports.dns.to_string();
+    let arguments = ["--data-dir", data.path(), "--zones", zones.path(), "--host-resolvers", &resolver];
+    let server = Server::start(ports, &arguments);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    kubectl.ok_with(&["apply", "-f", "-"], PLATFORM);
+    let hosts =
+        [("www", "www.shop.test"), ("none", "none.shop.test"), ("wild", "*.wild.shop.test"), ("apex", "shop.test")];
+    for (name, host) in hosts {
+        kubectl.ok_with(&["apply", "-f", "-"], &route(name, &format!(", host: \"{host}\"")));
+        wait(&kubectl, name, "Resolvable");
+        wait(&kubectl, name, "HostPointsHere=False");
+        assert_eq!(live(&kubectl, name), "False", "{host}");
+    }
+    let found = |name: &str| condition(&kubectl, &["routes.signpost.dev", "-n", "shop", name], "HostPointsHere");
+    let (_, reason, message) = found("www").expect("it was waited for");
+    assert_eq!(reason, "PointsElsewhere");
+    assert!(message.contains("www.shop.test. IN CNAME shop-www.routes.v3.rhcloud.com."), "{message}");
+    assert!(!message.contains("198.51.100.9"), "what other names lead to is not told: {message}");
+    assert_eq!(found("none").expect("it was waited for").1, "NoRecord");
+    let routes = |state: &str| {
+        let mut command = Command::new(program());
+        command.args(["routes", "-n", "shop", "--state", state, "--output", "json", "--data-dir", data.path()]);
+        let found: Value = serde_json::from_slice(&command.output().expect("it starts").stdout).expect("JSON");
+        found.as_array().expect("a list").len()
+    };
+    assert_eq!((routes("resolvable"), routes("answered")), (0, 4));
+
+    // The owner makes the records: by the stable alias, by a wildcard, and at the apex by the address.
+    let alias = |name: &str| format!("shop-{name}.routes.v3.rhcloud.com.");
+    zone(
+        2,
+        &format!(
+            "www CNAME {}\n*.wild CNAME {}\n@ A 192.0.2.1\nnone A 192.0.2.1\nnone A 198.51.100.9",
+            alias("www"),
+            alias("wild")
+        ),
+    );
+    for name in ["www", "wild", "apex"] {
+        wait(&kubectl, name, "HostPointsHere");
+        assert_eq!(live(&kubectl, name), "True", "{name}");
+    }
+    eventually("half of its addresses elsewhere is elsewhere", || {
+        found("none").filter(|(_, reason, _)| reason == "PointsElsewhere")
+    });
+    assert_eq!(routes("resolvable"), 3);
+
+    // Where nobody is asked, that is what is said, and LIVE is not.
+    assert!(server.terminate().success());
+    let server = Server::start(ports, &["--data-dir", data.path(), "--zones", zones.path()]);
+    kubectl.ok_with(&["apply", "-f", "-"], &route("late", ", host: late.shop.test"));
+    wait(&kubectl, "late", "HostPointsHere=Unknown");
+    wait(&kubectl, "late", "Resolvable");
+    assert_eq!(found("late").expect("it was waited for").1, "NotChecked");
+    assert_eq!(live(&kubectl, "late"), "Unknown");
+    wait(&kubectl, "www", "HostPointsHere=Unknown");
+    drop(server);
 }

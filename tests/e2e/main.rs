@@ -18,6 +18,7 @@ mod live;
 mod manual;
 mod metrics;
 mod moves;
+mod operator;
 mod ownership;
 mod platform;
 mod query_log;

@@ -144,6 +144,9 @@ fn a_route_moves_and_a_shard_is_emptied() {
     assert_eq!(ask(new, "A").data("A"), ["192.0.2.2"]);
     assert_eq!(ask("shop-api.shard1.v3.rhcloud.com", "A").data("A"), ["192.0.2.1"], "the others stay");
     assert!(told(&data, &["explain", "route", "shop/web"]).contains("as signpost.dev/move-to asked"));
+    // The other route has nowhere to go: whoever asks is told so by the exit code, too.
+    let stuck = refused(&data, &["drain", "router", "shard1", "--dry-run"], 1);
+    assert!(stuck.contains("none of its routes can move"), "{stuck}");
 
     // It may not be forgotten that names lead through the zone.
     let complaint = kubectl.refused(&["delete", "router.signpost.dev", "shard1"], "");
@@ -216,9 +219,8 @@ impl Drop for User {
 #[test]
 fn a_former_name_stays_while_it_is_asked_for() {
     let (data, state) = (DataDir::new(), DataDir::new());
-    let keys = ["--trail-minimum", "1s", "--trail-quiet", "8s"];
-    let api =
-        ["--roles", "api,scheduler,admin", "--data-dir", data.path(), "--trail-maximum", "1h", "--verify-names", "off"];
+    let keys = ["--trail-minimum", "1s", "--trail-quiet", "8s", "--trail-maximum", "1h"];
+    let api = ["--roles", "api,scheduler,admin", "--data-dir", data.path(), "--verify-names", "off"];
     let server = Server::start(Ports::free(), &[&api[..], &keys].concat());
     let kubeconfig = data.join("name-server.kubeconfig");
     let kubeconfig = kubeconfig.to_str().expect("UTF-8");

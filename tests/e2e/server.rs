@@ -90,6 +90,10 @@ impl Server {
     /// Starts it without waiting.
     pub fn spawn(ports: Ports, arguments: &[&str]) -> Server {
         let mut command = Command::new(program());
+        if !arguments.contains(&"--domain") {
+            // The one of examples/rhcloud.
+            command.env("SIGNPOST_DOMAIN", "v3.rhcloud.com");
+        }
         command.arg("serve").args(arguments).args(ports.arguments()).stdin(Stdio::null()).stdout(Stdio::piped());
         Server::spawn_as(ports, command)
     }
@@ -98,7 +102,8 @@ impl Server {
     pub fn spawn_as(ports: Ports, mut command: Command) -> Server {
         // Nothing of the developer's own settings reaches the server under test.
         for (key, _) in std::env::vars_os() {
-            if key.to_string_lossy().starts_with("SIGNPOST_") || key == "KUBECONFIG" {
+            let is_set = command.get_envs().any(|(set, _)| set == key);
+            if (key.to_string_lossy().starts_with("SIGNPOST_") || key == "KUBECONFIG") && !is_set {
                 command.env_remove(key);
             }
         }

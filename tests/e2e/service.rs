@@ -1,14 +1,15 @@
 //! Under a service manager: what it is told, how the process ends, and sockets that outlive a process.
 
+use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::server::{PATIENCE, Ports, Server, eventually, free_address, http_get, program, root};
+use crate::server::{DataDir, PATIENCE, Ports, Server, eventually, free_address, http_get, program, root};
 use crate::tools::dig;
 
 /// A name of the example's zone files, and its address.
@@ -30,9 +31,15 @@ impl Manager {
 
     /// `signpost serve` on zone files, as this manager starts it.
     fn start(&self, ports: Ports, more: &[&str]) -> Server {
+        let zones = root().join("zones");
+        let zones = ["--roles", "dns,admin", "--zones", zones.to_str().expect("UTF-8")];
+        self.start_as(ports, &[&zones, more].concat())
+    }
+
+    /// `signpost serve` with these arguments.
+    fn start_as(&self, ports: Ports, arguments: &[&str]) -> Server {
         let mut command = Command::new(program());
-        command.args(["serve", "--roles", "dns,admin", "--zones"]).arg(root().join("zones")).args(ports.arguments());
-        command.args(more).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.arg("serve").args(arguments).args(ports.arguments()).stdin(Stdio::null()).stdout(Stdio::piped());
         command.env("NOTIFY_SOCKET", self.folder.path().join("notify")).env("WATCHDOG_USEC", "400000");
         Server::spawn_as(ports, command)
     }
@@ -101,6 +108,114 @@ fn a_lame_duck_is_not_ready_and_answers_until_a_second_signal() {
     // The manager is kept quiet meanwhile.
     manager.wait_for("WATCHDOG=1");
     assert!(server.terminate().success());
+}
+
+/// Threads of a process that stand still until this is dropped. Another process traces them.
+struct Frozen(Child);
+
+impl Frozen {
+    /// Stops the threads of `server` with this name; `None`, and a word about it, where nobody may.
+    fn threads(server: &Server, name: &str) -> Option<Frozen> {
+        const SCRIPT: &str = "import ctypes, os, sys\n\
+            ptrace = ctypes.CDLL(None, use_errno=True).ptrace\n\
+            for thread in map(int, sys.argv[1:]):\n\
+            \x20   for request in (0x4206, 0x4207):\n\
+            \x20       if ptrace(request, thread, 0, 0):\n\
+            \x20           print(os.strerror(ctypes.get_errno()), flush=True)\n\
+            \x20           sys.exit(1)\n\
+            print('stopped', flush=True)\n\
+            sys.stdin.read()\n";
+        let all = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("Linux tells");
+        let paths = all.map(|entry| entry.expect("Linux tells").path());
+        let named =
+            paths.filter(|path| std::fs::read_to_string(path.join("comm")).is_ok_and(|found| found.trim() == name));
+        let threads: Vec<_> = named.filter_map(|path| Some(path.file_name()?.to_owned())).collect();
+        assert!(!threads.is_empty(), "the server has threads named {name}");
+        let mut command = Command::new("python3");
+        command.args(["-c", SCRIPT]).args(threads).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                println!("skipped: python3: {error}");
+                return None;
+            }
+        };
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().expect("was piped")).read_line(&mut line).expect("it says something");
+        let frozen = Frozen(child);
+        if line.trim() != "stopped" {
+            println!("skipped: threads may not be traced here: {line}");
+            return None;
+        }
+        Some(frozen)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Manager {
+    /// Whether it is told within `time` that the process is alive, what it was told before apart.
+    fn is_told_of_life_within(&self, time: Duration) -> bool {
+        let mut buffer = [0; 4096];
+        self.socket.set_nonblocking(true).expect("is set");
+        while self.socket.recv(&mut buffer).is_ok() {}
+        self.socket.set_nonblocking(false).expect("is set");
+        let deadline = Instant::now() + time;
+        while Instant::now() < deadline {
+            let Ok(length) = self.socket.recv(&mut buffer) else { continue };
+            if String::from_utf8_lossy(&buffer[..length]).lines().any(|line| line == "WATCHDOG=1") {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[test]
+fn a_dns_worker_that_hangs_is_named_and_the_watchdog_is_not_fed() {
+    let manager = Manager::new();
+    let server = manager.start(Ports::free(), &["--dns-workers", "2"]);
+    manager.wait_for("READY=1");
+    for thread in ["dns-udp-1", "dns-stream"] {
+        assert_eq!(http_get(server.admin, "/livez").expect("answers").0, 200);
+        let Some(frozen) = Frozen::threads(&server, thread) else { return };
+        let told = eventually(&format!("/livez reports {thread}"), || {
+            http_get(server.admin, "/livez").filter(|(status, _)| *status == 500)
+        });
+        let named = if thread == "dns-stream" { "the DNS listener of TCP" } else { "the DNS worker dns-udp-1" };
+        assert!(told.1.contains(named) && told.1.contains("is hung"), "{}", told.1);
+        // One may have been on its way.
+        manager.is_told_of_life_within(Duration::from_millis(500));
+        assert!(!manager.is_told_of_life_within(Duration::from_secs(2)));
+        drop(frozen);
+        eventually("it is alive again", || http_get(server.admin, "/livez").filter(|(status, _)| *status == 200));
+        manager.wait_for("WATCHDOG=1");
+    }
+}
+
+#[test]
+fn a_starved_api_hides_neither_health_nor_dns() {
+    let manager = Manager::new();
+    let (data, ports) = (DataDir::new(), Ports::free());
+    let own = ["--roles", "api,scheduler,dns,admin", "--data-dir", data.path(), "--domain", "v3.rhcloud.com"];
+    let mut server = manager.start_as(ports, &own);
+    server.wait_ready();
+    // All threads that serve the API and run the control loops.
+    let Some(_frozen) = Frozen::threads(&server, "tokio-rt-worker") else { return };
+    let deadline = Instant::now() + Duration::from_secs(12);
+    while Instant::now() < deadline {
+        assert_eq!(http_get(server.admin, "/livez").expect("answers"), (200, "ok\n".to_owned()));
+        assert!(http_get(server.admin, "/readyz").is_some());
+        for transport in ["+notcp", "+tcp"] {
+            assert_eq!(dig(server.dns, "v3.rhcloud.com", "SOA", &[transport]).status, "NOERROR");
+        }
+        assert!(manager.is_told_of_life_within(Duration::from_secs(1)));
+    }
 }
 
 /// Starts the program with `sockets` from descriptor 3 on, as a service manager does.

@@ -17,6 +17,7 @@ use crate::observer::Observer;
 use crate::platform::{DOMAIN, Objects, arguments, until};
 use crate::server::{DataDir, Ports, Server, eventually, program};
 use crate::telling;
+use crate::tools::Kubectl;
 
 const HOUR: i64 = 3_600;
 const DAY: i64 = 24 * HOUR;
@@ -41,6 +42,16 @@ fn set_clock(file: &Path, offset: &str) {
     std::fs::rename(new, file).expect("a folder of the test");
 }
 
+/// A server whose clock the file sets.
+fn start(library: &Path, clock: &Path, ports: Ports, store: &Path) -> Server {
+    let mut command = Command::new(program());
+    command.args(["serve", "--data-dir"]).arg(store).args(arguments(&[])).args(ports.arguments());
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", clock).env("FAKETIME_NO_CACHE", "1");
+    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
+    Server::spawn_as(ports, command)
+}
+
 /// The serial of each zone.
 fn serials(asker: &mut Asker, zones: &[String]) -> BTreeMap<String, Serial> {
     let ask = |zone: &String| {
@@ -60,12 +71,7 @@ fn forwards_and_back() {
     let file = data.join("clock");
     set_clock(&file, "+0");
     let store = data.join("data");
-    let mut command = Command::new(program());
-    command.args(["serve", "--data-dir"]).arg(&store).args(arguments(&[])).args(ports.arguments());
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", &file).env("FAKETIME_NO_CACHE", "1");
-    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
-    let mut server = Server::spawn_as(ports, command);
+    let mut server = start(&library, &file, ports, &store);
     server.wait_ready();
 
     let (objects, mut model) = (Objects::of(&store.join("kubeconfig")), Model::default());
@@ -102,4 +108,39 @@ fn forwards_and_back() {
         println!("{when}: changes are served after {took:?}; {report}");
     }
     objects.check_kept(&mut model, "after all jumps");
+}
+
+/// The first start is under a wrong clock: what was made then is made anew when the clock is right, while the server runs and
+/// at its next start, and clients with the kubeconfig of then come in.
+#[test]
+fn certificates_of_a_wrong_clock() {
+    let Some(library) = library() else { return };
+    for offset in ["+730d", "-730d"] {
+        let (data, ports) = (DataDir::new(), Ports::free());
+        let (file, store) = (data.join("clock"), data.join("data"));
+        let kubectl = || Kubectl::new(store.join("kubeconfig"));
+        for is_corrected_while_it_runs in [true, false] {
+            set_clock(&file, offset);
+            let mut server = start(&library, &file, ports, &store);
+            server.wait_ready();
+            let complaint = kubectl().refused(&["get", "routers"], "");
+            assert!(complaint.contains("certificate"), "{offset}: {complaint}");
+            let copied = data.join("copied");
+            std::fs::copy(store.join("kubeconfig"), &copied).expect("a kubeconfig");
+            if is_corrected_while_it_runs {
+                set_clock(&file, "+0");
+            } else {
+                assert!(server.terminate().success());
+                set_clock(&file, "+0");
+                server = start(&library, &file, ports, &store);
+                server.wait_ready();
+            }
+            eventually(&format!("{offset}: the API shows a certificate that is valid"), || {
+                kubectl().run(&["get", "routers"]).status.success().then_some(())
+            });
+            assert!(Kubectl::new(copied).run(&["get", "routers"]).status.success(), "{offset}: with a copy");
+            assert!(server.log().contains("was the clock wrong?"), "{}", server.log());
+            assert!(server.terminate().success());
+        }
+    }
 }

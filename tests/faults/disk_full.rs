@@ -1,14 +1,16 @@
-//! A disk without room: writes are refused and nothing is lost, reads and DNS go on, and all is well when there is room.
+//! A disk without room: what would make the store larger is refused and nothing is lost, deletions, reads and DNS go on, and
+//! all is well when there is room.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::model::{Key, Model, Outcome};
 use crate::observer::Observer;
-use crate::platform::{Objects, arguments, start};
-use crate::server::{DataDir, Ports, Server, eventually, program};
+use crate::platform::{Objects, alias_of, arguments, spawn, start};
+use crate::server::{DataDir, Ports, Server, eventually, http_get, program};
 use crate::split::start_api;
 use crate::telling;
 
@@ -36,6 +38,14 @@ impl Disk {
         self.folder.join(name)
     }
 
+    /// Takes room until so many MiB are left.
+    fn fill_to(&self, left_mib: u64) {
+        let df = Command::new("df").args(["--output=avail", "-B1", self.folder.path()]).output().expect("df runs");
+        let free = String::from_utf8_lossy(&df.stdout).lines().nth(1).and_then(|line| line.trim().parse::<u64>().ok());
+        let taken = free.expect("df tells").saturating_sub(left_mib << 20);
+        std::fs::write(self.path("ballast"), vec![7; taken as usize]).expect("there is room");
+    }
+
     /// Takes all the room there is.
     fn fill(&self) {
         let mut ballast = File::options().create(true).append(true).open(self.path("ballast")).expect("a file");
@@ -60,19 +70,28 @@ impl Drop for Disk {
     }
 }
 
-/// Writes of every kind are refused with 507, and say why.
-fn refused(objects: &Objects, model: &mut Model, when: &str) {
+/// Writes that make the store larger are refused with 507, and say why; what frees room goes on.
+fn refused_but_for_deletions(objects: &Objects, model: &mut Model, gone: &str, when: &str) {
     for (key, state) in [
         (Key::Route("late".to_owned()), Some("first".to_owned())),
-        (Key::Route("r0".to_owned()), Some("changed".to_owned())),
-        (Key::Route("r1".to_owned()), None),
-        (Key::Router("shard1".to_owned()), Some("192.0.2.99".to_owned())),
+        (Key::Route("r0".to_owned()), Some("changed-to-something-longer".to_owned())),
+        (Key::Router("shard1".to_owned()), Some("192.0.2.99,192.0.2.100,192.0.2.101".to_owned())),
     ] {
         match objects.write(model, key.clone(), state) {
             Outcome::Refused(507, message) => assert!(message.contains("disk"), "{when}: {message}"),
             other => panic!("{when}: {key}: {other:?}"),
         }
     }
+    objects.must(model, Key::Route(gone.to_owned()), None);
+    // Held by a finalizer, an object is first marked, and goes when that is taken away.
+    let held = format!("held-{gone}");
+    objects.delete_held(model, &held);
+}
+
+/// `/readyz` says what is wrong, with this status.
+fn says_full(ports: Ports, status: u16) -> Option<()> {
+    let (code, text) = http_get(ports.admin, "/readyz")?;
+    (code == status && text.contains("the disk is full")).then_some(())
 }
 
 /// Waits until a write is taken.
@@ -94,12 +113,27 @@ fn of_the_api() {
     objects.found(&mut model, 4);
     let observer = Observer::start(ports.dns);
     observer.watch(objects.check_served(&model, ports.dns, "at first").0);
+    for gone in ["r1", "r2"] {
+        objects.hold(&mut model, &format!("held-{gone}"));
+    }
     let is_full = || telling::metric(ports.admin, "signpost_store_writable", "") == 0.0;
     assert!(!is_full());
 
     disk.fill();
-    refused(&objects, &mut model, "the disk is full");
+    observer.forget(&alias_of("r1"));
+    observer.forget(&alias_of("held-r1"));
+    eventually("it notices that the disk is full", || says_full(ports, 200));
+    refused_but_for_deletions(&objects, &mut model, "r1", "the disk is full");
     assert!(is_full() && telling::is_ready(ports.admin));
+    let status = Command::new(program())
+        .args(["status", "--kubeconfig"])
+        .arg(data.join("kubeconfig"))
+        .args(["--admin", &format!("http://{}", ports.admin), "--interval", "0"])
+        .output();
+    let status = String::from_utf8(status.expect("the program starts").stdout).expect("text");
+    assert!(status.contains("the disk is full"), "{status}");
+    let told = server.log().lines().filter(|line| line.contains("the disk is full")).count();
+    assert_eq!(told, 1, "{}", server.log());
     objects.check_kept(&mut model, "the disk is full");
     objects.check_served(&model, ports.dns, "the disk is full");
     disk.free();
@@ -114,9 +148,16 @@ fn of_the_api() {
     let server = start(ports, &own);
     objects.check_kept(&mut model, "started on a full disk");
     objects.check_served(&model, ports.dns, "started on a full disk");
-    refused(&objects, &mut model, "started on a full disk");
+    eventually("it says that the disk is full", || says_full(ports, 200));
+    observer.forget(&alias_of("r2"));
+    observer.forget(&alias_of("held-r2"));
+    refused_but_for_deletions(&objects, &mut model, "r2", "started on a full disk");
     disk.free();
     taken(&objects, &mut model, "room after the start");
+    eventually("it does not say so any more", || {
+        let (code, text) = http_get(ports.admin, "/readyz")?;
+        (code == 200 && !text.contains("the disk is full")).then_some(())
+    });
     server.kill();
     let _server = start(ports, &own);
     objects.check_kept(&mut model, "after all");
@@ -124,6 +165,60 @@ fn of_the_api() {
     let report = observer.report();
     report.assert_honest("started on a full disk");
     println!("disk of the API full: {report}");
+}
+
+/// What fills the disk may be the store itself: then it becomes writable by what it forgets and gives back.
+#[test]
+fn by_the_store_itself() {
+    let Some(disk) = Disk::mount() else { return };
+    let (data, ports) = (disk.path("data"), Ports::free());
+    let server = start(ports, &["--data-dir", data.to_str().expect("UTF-8")]);
+    let (objects, mut model) = (Objects::of(&data.join("kubeconfig")), Model::default());
+    objects.found(&mut model, 2);
+    disk.fill_to(50);
+    // History of one Route: the store keeps it for minutes while there is room.
+    let mut number = 0;
+    eventually("the store has filled the disk", || {
+        number += 1;
+        drop(objects.annotate("r0", &format!("{number:05}").repeat(10_000)));
+        server.log().contains("the disk is full").then_some(())
+    });
+    // Nobody frees anything.
+    taken(&objects, &mut model, "history is forgotten");
+    eventually("the log says so", || server.log().contains("the disk has room again").then_some(()));
+    objects.check_kept(&mut model, "after all");
+    drop(server);
+}
+
+/// A first start on a disk with hardly any room, or none: the process says what it waits for, and goes on when there is room.
+#[test]
+fn at_a_first_start() {
+    for left_mib in [0, 2, 24] {
+        let Some(disk) = Disk::mount() else { return };
+        let (data, ports) = (disk.path("data"), Ports::free());
+        match left_mib {
+            0 => disk.fill(),
+            left => disk.fill_to(left),
+        }
+        let mut server = spawn(ports, &["--data-dir", data.to_str().expect("UTF-8")]);
+        eventually(&format!("{left_mib} MiB: /readyz says that the disk is full"), || says_full(ports, 503));
+        if left_mib == 24 {
+            let objects = Objects::of(&data.join("kubeconfig"));
+            let error = objects.present().err().expect("nothing can be listed yet");
+            assert!(error.contains("disk"), "{error}");
+        }
+        // Long enough for a complaint a second to be seen.
+        std::thread::sleep(Duration::from_secs(3));
+        let log = server.log();
+        let told = log.lines().filter(|line| line.contains("disk") || line.contains("No space")).count();
+        assert!((1..=2).contains(&told), "{left_mib} MiB: {log}");
+        assert!(!log.contains("Error {") && !log.contains("Io("), "{left_mib} MiB: {log}");
+        disk.free();
+        server.wait_ready();
+        let (objects, mut model) = (Objects::of(&data.join("kubeconfig")), Model::default());
+        objects.found(&mut model, 1);
+        objects.check_served(&model, ports.dns, "after a first start on a full disk");
+    }
 }
 
 /// A disk that fills up in the middle of a commit, or fails: here by a limit on the size of files, which the process may

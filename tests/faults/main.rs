@@ -26,3 +26,6 @@ mod server;
 mod split;
 mod sync;
 mod telling;
+#[path = "../e2e/tools.rs"]
+#[allow(dead_code, reason = "the certificates' test needs kubectl alone")]
+mod tools;

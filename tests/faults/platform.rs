@@ -27,6 +27,9 @@ pub const NAMESPACE: &str = "live";
 /// How long one request to the API may take.
 const REQUEST: Duration = Duration::from_secs(30);
 
+/// The finalizer of routes that are held.
+const HOLDER: &str = "example.org/holder";
+
 /// What every process here is told.
 const COMMON: [&str; 6] = ["--domain", DOMAIN, "--nameserver", "ns1.v3.example=192.0.2.53", "--brake-share", "100"];
 
@@ -140,6 +143,33 @@ impl Objects {
                 routes.patch(name, &how, &Patch::Apply(object)).await.map(drop)
             }
         }
+    }
+
+    /// Makes a route that a finalizer holds.
+    pub fn hold(&self, model: &mut Model, name: &str) {
+        self.must(model, Key::Route(name.to_owned()), Some("held".to_owned()));
+        self.patch(name, json!({"metadata": {"finalizers": [HOLDER]}})).expect("it can be held");
+    }
+
+    /// Deletes a route that [`Self::hold`] made: marks it, sees it held, and lets it go.
+    pub fn delete_held(&self, model: &mut Model, name: &str) {
+        let routes: Api<Route> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let deleted = self.runtime.block_on(routes.delete(name, &DeleteParams::default())).expect("it is marked");
+        let marked = deleted.left().expect("the finalizer holds it");
+        assert!(marked.metadata.deletion_timestamp.is_some());
+        self.patch(name, json!({"metadata": {"finalizers": null}})).expect("it is let go");
+        model.note(&Key::Route(name.to_owned()), None, &Outcome::Acknowledged);
+    }
+
+    /// Gives a route an annotation.
+    pub fn annotate(&self, name: &str, value: &str) -> kube::Result<()> {
+        self.patch(name, json!({"metadata": {"annotations": {"example.org/note": value}}}))
+    }
+
+    fn patch(&self, name: &str, patch: serde_json::Value) -> kube::Result<()> {
+        let routes: Api<Route> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let (how, patch) = (PatchParams::default(), Patch::Merge(patch));
+        self.runtime.block_on(routes.patch(name, &how, &patch)).map(drop)
     }
 
     /// All there is, if the API answers.

@@ -54,7 +54,13 @@ impl Platform {
     pub fn restarted(self) -> Platform {
         let Platform { server, ports, data, admin } = self;
         assert!(server.terminate().success());
-        let server = Server::start(ports, &["--data-dir", data.path(), "--domain", "v3.rhcloud.com"]);
+        let server = Server::spawn(ports, &["--data-dir", data.path(), "--domain", "v3.rhcloud.com"]);
+        // It compacts a store of hundreds of MiB first, which takes a debug build on a busy machine more than a minute.
+        let deadline = Instant::now() + Duration::from_secs(300);
+        while http_get(ports.admin, "/readyz").is_none_or(|(status, _)| status != 200) {
+            assert!(Instant::now() < deadline, "not ready again: {}", server.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
         Platform { server, ports, data, admin }
     }
 

@@ -579,9 +579,15 @@ impl Target {
             object["metadata"]["labels"][label] == value
         });
         let chosen = self.query.get("fieldSelector").is_none_or(|selector| {
-            let field = selector.strip_suffix("!=").expect("only whether a field is there is known here");
-            let value = field.split('.').fold(object, |value, name| &value[name]);
-            value.as_str().is_some_and(|text| !text.is_empty())
+            let value =
+                |field: &str| field.split('.').fold(object, |value, name| &value[name]).as_str().map(str::to_owned);
+            match selector.strip_suffix("!=") {
+                Some(field) => value(field).is_some_and(|text| !text.is_empty()),
+                None => {
+                    let (field, wanted) = selector.split_once('=').expect("a field that is there, or has a value");
+                    value(field).is_some_and(|text| text == wanted)
+                }
+            }
         });
         plural == self.plural && in_namespace && labelled && chosen
     }

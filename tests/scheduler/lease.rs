@@ -127,3 +127,23 @@ async fn a_number_that_was_changed_costs_a_term_and_never_comes_again() {
     assert!(term(&second).expect("it leads").fencing() > greatest);
     stop_second.cancel();
 }
+
+#[tokio::test]
+async fn one_that_follows_takes_over_as_soon_as_the_leader_lets_go() {
+    let api = FakeApi::new(1);
+    let stop_first = CancellationToken::new();
+    // Nobody looks again within the test: only word of the change can be what it goes by.
+    let patient = Settings { duration: Duration::from_secs(7200), renew: Duration::from_secs(3600), ..settings() };
+    let first = Lease::run(api.client(), "signpost", "first", patient.clone(), stop_first.clone());
+    until("the first leads", || term(&first).is_some()).await;
+    let stop_second = CancellationToken::new();
+    let second = Lease::run(api.client(), "signpost", "second", patient, stop_second.clone());
+    until(
+        "the second knows who leads",
+        || matches!(&*second.borrow(), Leadership::Follower { holder: Some(holder) } if holder == "first"),
+    )
+    .await;
+    stop_first.cancel();
+    until("the second leads", || term(&second).is_some()).await;
+    stop_second.cancel();
+}

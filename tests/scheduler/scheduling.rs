@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use signpost::api::names::host_claim_name;
 use signpost::client::lease::{Leadership, Term};
 use signpost::scheduler::chooser::Chooser;
 use signpost::scheduler::metrics::Metrics;
@@ -542,6 +543,41 @@ async fn a_namespace_with_many_names_in_quarantine_gets_no_new_one() {
         check_all(&api);
         running.stop().await;
     }
+}
+
+#[tokio::test]
+async fn a_namespace_with_many_reserved_hosts_gets_no_new_one() {
+    let api = platform(1, 1);
+    let reserved = |number: usize| {
+        let host = format!("h{number}.example");
+        let holder = json!({"namespace": "ns", "name": format!("old{number}"), "uid": format!("of-{number}")});
+        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "NameClaim", "metadata": {
+            "name": host_claim_name(&host), "labels": {"signpost.dev/claim": "host"}}, "spec": {
+            "type": "host", "value": host, "since": "2025-01-01T00:00:00Z", "holder": holder,
+            "releasedAt": "2025-01-02T00:00:00Z", "quarantineUntil": "2999-01-01T00:00:00Z"}})
+    };
+    for number in 1..=3 {
+        api.put("nameclaims", reserved(number));
+    }
+    let running = start_with(&api, |settings| settings.quarantined_max = 2);
+    // One that comes back has its host again, and one without a host needs none.
+    for (name, spec) in [("old1", json!({"host": "h1.example"})), ("plain", json!({}))] {
+        api.put("routes", route("ns", name, &spec));
+    }
+    until("both are placed", || scheduled(&api) == 2).await;
+    api.put("routes", route("ns", "new", &json!({"host": "new.example"})));
+    let why = || condition(&api.get("routes", "ns", "new").expect("it is there"), "Scheduled");
+    until("the new one is told why it waits", || {
+        why().is_some_and(|(status, reason, message)| {
+            status == "False" && reason == "NamesInQuarantine" && message.starts_with("2 hosts of deleted routes")
+        })
+    })
+    .await;
+    assert!(api.get("nameclaims", "", &host_claim_name("new.example")).is_none(), "it holds no host");
+    api.delete("nameclaims", "", &host_claim_name("h2.example"));
+    until("it is placed", || scheduled(&api) == 3).await;
+    check_all(&api);
+    running.stop().await;
 }
 
 #[tokio::test]

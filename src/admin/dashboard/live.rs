@@ -201,8 +201,10 @@ impl Viewer {
 fn state(shared: &Shared, feeds: &[Arc<Feed>], numbers: bool) -> Value {
     let healths: Vec<_> = feeds.iter().map(|feed| feed.health()).collect();
     let error = healths.iter().filter(|health| !health.connected).find_map(|health| health.error.clone());
-    let missing = if numbers { shared.health.report().missing() } else { Vec::new() };
-    json!({"connected": healths.iter().all(|health| health.connected), "error": error, "missing": missing})
+    let report = shared.health.report();
+    let (missing, warnings) = if numbers { (report.missing(), report.warnings()) } else { Default::default() };
+    let connected = healths.iter().all(|health| health.connected);
+    json!({"connected": connected, "error": error, "missing": missing, "warnings": warnings})
 }
 
 fn too_many() -> Failure {

@@ -47,7 +47,7 @@ pub struct NameClaimSpec {
 
 /// What a claim is on.
 #[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClaimKind {
     Label,

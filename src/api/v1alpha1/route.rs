@@ -32,6 +32,10 @@ pub const MOVE: &str = "move";
 /// wants hosts to be proven.
 pub const HOST_PROVEN: &str = "HostProven";
 
+/// Condition of a Route with a host of its own: the resolvers that are asked find that the host leads to the Route. `Unknown` where
+/// none is asked, or none answers.
+pub const HOST_POINTS_HERE: &str = "HostPointsHere";
+
 /// Annotation of a Namespace: how many of its Routes may have a Router at a time, as a whole number. Without it, any number.
 pub const QUOTA_ANNOTATION: &str = "signpost.dev/route-quota";
 
@@ -48,7 +52,7 @@ pub const QUOTA_ANNOTATION: &str = "signpost.dev/route-quota";
     category = "signpost",
     namespaced,
     status = "RouteStatus",
-    doc = "A Route asks for a DNS name that leads, through one of the platform's Routers, to an application."
+    doc = "A Route asks for a DNS name that leads, through one of the platform's Routers, to an application. All fields of its spec may be left out: an empty spec asks for a name that the platform makes of namespace and name."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RouteSpec {

@@ -215,16 +215,17 @@ fn matching(loaded: &Loaded, id: Option<&str>, algorithm: Algorithm) -> Vec<Deco
 
 /// A client that goes where it is sent and nowhere else: no redirects, no proxies of the environment.
 async fn client(authorities: Option<&PathBuf>) -> Result<reqwest::Client, String> {
-    let mut builder = reqwest::Client::builder()
+    let at = |error: String| authorities.map(|path| format!("{}: {error}", path.display())).unwrap_or(error);
+    let pem = match authorities {
+        Some(path) => Some(tokio::fs::read(path).await.map_err(|error| at(error.to_string()))?),
+        None => None,
+    };
+    let builder = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
         .connect_timeout(FETCH_TIME_MAX)
-        .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")));
-    if let Some(path) = authorities {
-        let at = |error: String| format!("{}: {error}", path.display());
-        let pem = tokio::fs::read(path).await.map_err(|error| at(error.to_string()))?;
-        builder = builder.tls_backend_preconfigured(trust::only(&pem).map_err(at)?);
-    }
+        .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")))
+        .tls_backend_preconfigured(trust::of(pem.as_deref()).map_err(at)?);
     builder.build().map_err(|error| error.to_string())
 }
 

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::write::{Live, Part, Writer, name_of};
+use super::write::{Live, Part, Writer, name_of, releases};
 use crate::api::identity::Identity;
 use crate::apiserver::auth::rules::{GROUP_NAME_SERVERS, GROUP_SCHEDULERS};
 use crate::apiserver::error::ApiError;
@@ -21,6 +21,8 @@ pub(crate) struct Admitted {
     /// As it will be stored.
     pub(super) value: Bytes,
     pub(super) reservation: Option<Reservation>,
+    /// Whether it is part of a deletion, which a full disk does not hinder.
+    pub(super) frees: bool,
 }
 
 impl Writer<'_> {
@@ -28,17 +30,18 @@ impl Writer<'_> {
     /// namespace has no room for it.
     pub(crate) fn admit(&self, tree: Value, old: Option<&Live>, part: Part) -> Result<Admitted, ApiError> {
         let name = name_of(&tree).to_owned();
+        let frees = old.is_some_and(|old| releases(&old.tree, &tree));
         let stored = self.to_stored(tree);
         let value = engine::value(object::encode(&stored));
         self.check_size(&name, value.len(), &stored, old, part)?;
         let reservation = self.reserve(&name, value.len(), old)?;
-        Ok(Admitted { name, value, reservation })
+        Ok(Admitted { name, value, reservation, frees })
     }
 
     /// Admits an object that is marked for deletion, which is never refused.
     pub(crate) fn admit_marked(&self, tree: Value) -> Admitted {
         let name = name_of(&tree).to_owned();
-        Admitted { name, value: engine::value(object::encode(&self.to_stored(tree))), reservation: None }
+        Admitted { name, value: engine::value(object::encode(&self.to_stored(tree))), reservation: None, frees: true }
     }
 
     /// An object may have so many bytes; twice as many if the platform writes it, so that an object of a tenant at the limit

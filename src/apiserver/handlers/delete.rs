@@ -18,6 +18,7 @@ use crate::apiserver::request::{Query, WriteOptions, is_built_in, is_namespace};
 use crate::apiserver::respond;
 use crate::apiserver::selector::Selector;
 use crate::apiserver::table::Include;
+use crate::apiserver::work::{self, OBJECTS_LARGE};
 
 /// Holds an object until its dependents are without it.
 pub const FINALIZER_ORPHAN: &str = "orphan";
@@ -91,7 +92,12 @@ pub(crate) async fn delete_collection(call: &Call<'_>, sent: &Bytes) -> Result<R
     let (writer, deletion) = prepare(call, sent)?;
     call.server.cache.is_current(&*call.server.store).await?;
     let snapshot = call.server.cache.snapshot(kind, &call.resource.prefix());
-    let chosen = snapshot.objects.into_iter().filter(|object| selector.matches(kind, object)).take(limit);
+    let is_large = !selector.is_everything() && snapshot.objects.len() >= OBJECTS_LARGE;
+    let turn = call.server.turns.take(is_large).await;
+    let chosen: Vec<_> = work::beside(is_large, || {
+        snapshot.objects.into_iter().filter(|object| selector.matches(kind, object)).take(limit).collect()
+    });
+    drop(turn);
     let mut deleted: Vec<Arc<Object>> = Vec::new();
     for object in chosen {
         match delete_object(&writer, object.name(), &deletion).await {

@@ -22,6 +22,7 @@ use crate::apiserver::object::Object;
 use crate::apiserver::registry::Kind;
 use crate::apiserver::selector::Selector;
 use crate::apiserver::table::{self, Include, Rows};
+use crate::apiserver::work::{self, OBJECTS_LARGE};
 use crate::apiserver::{respond, watch_cache::Snapshot};
 use crate::store::{self, Revision};
 
@@ -120,7 +121,9 @@ async fn page(call: &Call<'_>, selector: &Selector) -> Result<Result<Page, Respo
     if !from_cache {
         return from_store(call, selector, None, None, limit).await.map(Ok);
     }
-    Ok(Ok(cached(call, selector, limit)))
+    let is_large = !selector.is_everything() && call.server.cache.shelf(call.resource.kind).len() >= OBJECTS_LARGE;
+    let _turn = call.server.turns.take(is_large).await;
+    Ok(Ok(work::beside(is_large, || cached(call, selector, limit))))
 }
 
 /// The first page, from the cache.
@@ -223,18 +226,26 @@ async fn from_store(
         };
         at = Some(page.at);
         let count = page.items.len();
-        for (index, item) in page.items.iter().enumerate() {
-            let key = engine::relative(kind.key_prefix, &item.key);
-            let object = Object::from_stored(kind, key, &item.value, item.modified.0)
-                .map_err(|error| ApiError::internal(error.to_string()))?;
-            if selector.matches(call.resource.kind, &object) {
-                objects.push(Arc::new(object));
+        let is_large = count >= OBJECTS_LARGE;
+        let _turn = call.server.turns.take(is_large).await;
+        let last = work::beside(is_large, || {
+            for (index, item) in page.items.iter().enumerate() {
+                let key = engine::relative(kind.key_prefix, &item.key);
+                let object = Object::from_stored(kind, key, &item.value, item.modified.0)
+                    .map_err(|error| ApiError::internal(error.to_string()))?;
+                if selector.matches(call.resource.kind, &object) {
+                    objects.push(Arc::new(object));
+                }
+                if objects.len() == limit {
+                    return Ok(Some((index, key)));
+                }
             }
-            if objects.len() == limit {
-                let more = page.more || index + 1 < count;
-                let next = more.then(|| token(page.at.0, &key[within.len()..]));
-                return Ok(Page { revision: page.at.0, objects, next, remaining: page.remaining });
-            }
+            Ok::<_, ApiError>(None)
+        })?;
+        if let Some((index, key)) = last {
+            let more = page.more || index + 1 < count;
+            let next = more.then(|| token(page.at.0, &key[within.len()..]));
+            return Ok(Page { revision: page.at.0, objects, next, remaining: page.remaining });
         }
         match page.items.last() {
             Some(last) if page.more => from = Some(engine::key(&last.key.0, "\0")),
@@ -257,10 +268,12 @@ pub(crate) fn write(
         Format::Metadata(version) => list_head("PartialObjectMetadataList", version.api_version(), &metadata),
         Format::Objects(Text::Json) => list_head(&list_kind, &kind.api_version(), &metadata),
         Format::Objects(Text::Yaml) => {
-            let items: Vec<Value> = objects.iter().map(|object| respond::as_tree(kind, object)).collect();
-            let list =
-                json!({"kind": list_kind, "apiVersion": kind.api_version(), "metadata": metadata, "items": items});
-            return respond::yaml(StatusCode::OK, &list);
+            return work::beside(objects.len() >= OBJECTS_LARGE, || {
+                let items: Vec<Value> = objects.iter().map(|object| respond::as_tree(kind, object)).collect();
+                let list =
+                    json!({"kind": list_kind, "apiVersion": kind.api_version(), "metadata": metadata, "items": items});
+                respond::yaml(StatusCode::OK, &list)
+            });
         }
     };
     let version = match format {

@@ -80,6 +80,9 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Response, ApiError> {
     Ok(respond::stream(lines))
 }
 
+/// How many initial objects are looked at at once: some milliseconds, whatever the selector.
+const OBJECTS_AT_ONCE: usize = 512;
+
 /// When the bookmark after `now` is due: in a minute, or shortly before the end.
 fn following_bookmark(now: Instant, end: Instant) -> Option<Instant> {
     let last = end.checked_sub(LAST_BOOKMARK)?;
@@ -194,11 +197,13 @@ impl Watcher {
 
     /// The next piece of the stream; `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
-        if !self.initial.is_empty() {
+        while !self.initial.is_empty() {
             let chunk = self.initial_chunk();
             if !chunk.is_empty() {
                 return Some(chunk);
             }
+            // Others have their turn between objects that the selector does not take.
+            tokio::task::yield_now().await;
         }
         if let Some(revision) = self.announce.take() {
             return Some(self.bookmark(revision, true));
@@ -224,7 +229,10 @@ impl Watcher {
 
     fn initial_chunk(&mut self) -> Bytes {
         let mut chunk = Vec::new();
-        while chunk.len() < CHUNK_OCTETS {
+        for _ in 0..OBJECTS_AT_ONCE {
+            if chunk.len() >= CHUNK_OCTETS {
+                break;
+            }
             let Some(object) = self.initial.pop_front() else { break };
             if self.selector.matches(self.kind, &object) {
                 chunk.extend_from_slice(&event_line("ADDED", &self.shown(&object)));

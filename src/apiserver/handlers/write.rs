@@ -403,7 +403,7 @@ impl<'a> Writer<'a> {
         namespace: Option<(Key, Revision)>,
     ) -> Result<Arc<Object>, Lost> {
         let expect = namespace.map(|(key, at)| (key, Expect::At(at)));
-        self.commit(admitted.name.clone(), Expect::Absent, Some(admitted), side, expect).await
+        self.commit(admitted.name.clone(), Expect::Absent, Some(admitted), side, expect, false).await
     }
 
     /// Commits a changed object over `live`.
@@ -413,14 +413,15 @@ impl<'a> Writer<'a> {
         admitted: Admitted,
         side: Vec<SideWrite>,
     ) -> Result<Arc<Object>, Lost> {
-        let expect = Expect::At(Revision(live.revision));
-        self.commit(admitted.name.clone(), expect, Some(admitted), side, None).await
+        let (expect, frees) = (Expect::At(Revision(live.revision)), admitted.frees);
+        self.commit(admitted.name.clone(), expect, Some(admitted), side, None, frees).await
     }
 
     /// Commits a deletion.
     pub(crate) async fn commit_delete(&self, live: &Live, side: Vec<SideWrite>) -> Result<u64, Lost> {
         let expect = Expect::At(Revision(live.revision));
-        self.commit(name_of(&live.tree).to_owned(), expect, None, side, None).await.map(|object| object.revision)
+        let name = name_of(&live.tree).to_owned();
+        self.commit(name, expect, None, side, None, true).await.map(|object| object.revision)
     }
 
     async fn commit(
@@ -430,6 +431,7 @@ impl<'a> Writer<'a> {
         admitted: Option<Admitted>,
         side: Vec<SideWrite>,
         also: Option<(Key, Expect)>,
+        frees: bool,
     ) -> Result<Arc<Object>, Lost> {
         let key = self.store_key(&name);
         let (encoded, reservation) = match admitted {
@@ -445,21 +447,26 @@ impl<'a> Writer<'a> {
         for write in side {
             add_side_write(&mut txn, write)?;
         }
+        let server = self.server.clone();
+        let committing = async move {
+            let store = &server.store;
+            if frees { store.commit_freeing(txn).await } else { store.commit(txn).await }
+        };
         let committed = match reservation {
-            None => self.server.store.commit(txn).await,
+            None => committing.await,
             Some(reservation) => {
                 // A client that goes away ends the request, but not the commit, which the reservation must outlast.
                 let server = self.server.clone();
-                let committing = async move {
-                    let committed = server.store.commit(txn).await;
+                let reserved = async move {
+                    let committed = committing.await;
                     if let Ok(Outcome::Committed(revision)) = &committed {
                         server.cache.reaches(revision.0, SHOWN_WAIT).await;
                     }
                     drop(reservation);
                     committed
                 };
-                let committing = tokio::spawn(committing).await;
-                committing.map_err(|_| ApiError::internal("the commit met a fault of the server's own"))?
+                let reserved = tokio::spawn(reserved).await;
+                reserved.map_err(|_| ApiError::internal("the commit met a fault of the server's own"))?
             }
         };
         let revision = match committed {
@@ -661,6 +668,16 @@ pub(crate) fn whole_seconds(time: Timestamp) -> String {
 /// `generation` after a change.
 pub(crate) fn next_generation(old: &Value) -> Value {
     (old["metadata"]["generation"].as_i64().unwrap_or(0) + 1).into()
+}
+
+/// Whether an update is part of a deletion: it begins one, or takes away what holds the object.
+pub(super) fn releases(old: &Value, new: &Value) -> bool {
+    let began = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
+    let holders = |object: &Value| {
+        let count = |list: &Value| list.as_array().map_or(0, Vec::len);
+        count(&object["metadata"]["finalizers"]) + count(&object["spec"]["finalizers"])
+    };
+    began(new) && (!began(old) || holders(new) < holders(old))
 }
 
 fn is_empty(list: &Value) -> bool {

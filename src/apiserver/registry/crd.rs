@@ -39,6 +39,8 @@ pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
             &[
                 ("DNS", "string", ".spec.dns", 0),
                 ("State", "string", ".spec.state", 0),
+                // A cluster shows the first thing that a path finds.
+                ("Addresses", "string", ".spec.addresses[*].ip", 0),
                 ("Routes", "integer", ".status.routes", 0),
                 ("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", 0),
                 ("Mode", "string", ".spec.mode", 1),
@@ -52,7 +54,9 @@ pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
                 ("DNS", "string", ".status.dns", 0),
                 ("Router", "string", ".status.router", 0),
                 ("Phase", "string", ".status.phase", 0),
-                ("Live", "string", ".status.conditions[?(@.type==\"Resolvable\")].status", 0),
+                // Not "Live": of a custom host that takes both, which a path cannot join.
+                ("Resolvable", "string", ".status.conditions[?(@.type==\"Resolvable\")].status", 0),
+                ("Points Here", "string", ".status.conditions[?(@.type==\"HostPointsHere\")].status", 0),
                 ("Reason", "string", ".status.conditions[?(@.type==\"Scheduled\")].reason", 1),
                 AGE,
             ],

@@ -10,7 +10,9 @@ use super::columns::{self, AGE, Cell, Column, Columns};
 use super::selectable::Selectable;
 use super::{Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
 use crate::api::names::{self, HostError, takes_names_of};
-use crate::api::v1alpha1::route::{ADMITTED, MOVE_ANNOTATION, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED};
+use crate::api::v1alpha1::route::{
+    ADMITTED, HOST_POINTS_HERE, MOVE_ANNOTATION, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
+};
 use crate::api::v1alpha1::{CATEGORY, GROUP, VERSION};
 use crate::apiserver::auth::rules::{self, Access};
 use crate::apiserver::error::{ApiError, Cause};
@@ -86,12 +88,10 @@ const COLUMNS: &[Column] = &[
         name: "Live",
         kind: "string",
         priority: 0,
-        description: "Whether every name server was asked for its name and answered right, and it may have its host.",
-        reads: &["status.conditions"],
-        cell: |read, _| match is_refused(read[0]) {
-            true => Cell::text("False"),
-            false => Cell::As(columns::condition(read[0], RESOLVABLE, "status")),
-        },
+        description: "Whether every name server was asked for its name and answered right, and it may have its host, which points \
+                      here.",
+        reads: &["status.conditions", "status.names"],
+        cell: |read, _| live(read[0], read[1]),
     },
     AGE,
     Column {
@@ -128,6 +128,22 @@ const COLUMNS: &[Column] = &[
         },
     },
 ];
+
+/// Whether it is live: its host, if it has one of its own, has to be seen to point here as well.
+fn live<'a>(conditions: Json<'a>, names: Json<'a>) -> Cell<'a> {
+    if is_refused(conditions) {
+        return Cell::text("False");
+    }
+    let resolvable = columns::condition(conditions, RESOLVABLE, "status");
+    let is_custom = names.items().any(|name| name.get(["type", "name"])[0].is("custom"));
+    if !is_custom || !resolvable.is("True") {
+        return Cell::As(resolvable);
+    }
+    match columns::condition(conditions, HOST_POINTS_HERE, "status") {
+        points if points.is_null() => Cell::text("Unknown"),
+        points => Cell::As(points),
+    }
+}
 
 /// Whether it must not have its host, or must not any more.
 fn is_refused(conditions: Json<'_>) -> bool {
@@ -662,6 +678,16 @@ mod tests {
                 {"type": "Resolvable", "status": "True", "reason": "Resolvable"},
             ]);
             assert_eq!((cell(&route, "Live"), cell(&route, "Reason")), (json!(live), json!(reason)));
+        }
+        route["status"]["names"] =
+            json!([{"name": "n-r.s1.v3.example", "type": "system"}, {"name": "www.shop.test", "type": "custom"}]);
+        for (points, live) in
+            [(None, "Unknown"), (Some("Unknown"), "Unknown"), (Some("False"), "False"), (Some("True"), "True")]
+        {
+            let mut conditions = vec![json!({"type": "Resolvable", "status": "True", "reason": "Resolvable"})];
+            conditions.extend(points.map(|points| json!({"type": "HostPointsHere", "status": points, "reason": "X"})));
+            route["status"]["conditions"] = json!(conditions);
+            assert_eq!(cell(&route, "Live"), json!(live));
         }
     }
 

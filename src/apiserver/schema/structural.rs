@@ -15,6 +15,10 @@ pub fn make_structural(schema: &mut Value) {
     if let Some(Value::String(text)) = object.get_mut("description") {
         *text = joined_lines(text);
     }
+    // That of an `Option`: absent fields need no value, and kubectl takes none that is not of the field's type.
+    if let Some(Value::Array(values)) = object.get_mut("enum") {
+        values.retain(|value| !value.is_null());
+    }
     numbers(object);
     shared_types(object);
     if let Some(Value::Object(properties)) = object.get_mut("properties") {
@@ -185,6 +189,7 @@ mod tests {
     fn a_schema_of_schemars_becomes_structural() {
         let mut schema = json!({"title": "T", "type": "object", "description": "One\nline.\n\nTwo.", "properties": {
             "weight": {"type": "integer", "format": "uint32", "nullable": true, "minimum": 0.0},
+            "decision": {"type": "string", "enum": ["approve", null], "nullable": true},
             "selector": {"type": "object", "properties": {
                 "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}},
                 "matchExpressions": {"type": "array", "items": {"type": "object", "properties": {"values": {"type": "array"}}}}}}
@@ -192,6 +197,7 @@ mod tests {
         make_structural(&mut schema);
         let expected = json!({"type": "object", "description": "One line.\n\nTwo.", "properties": {
             "weight": {"type": "integer", "format": "int64", "minimum": 0, "maximum": 4294967295_u32},
+            "decision": {"type": "string", "enum": ["approve"]},
             "selector": {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {
                 "matchLabels": {"type": "object", "additionalProperties": {"type": "string", "maxLength": 63}, "maxProperties": 64},
                 "matchExpressions": {"type": "array", "x-kubernetes-list-type": "atomic", "maxItems": 64, "items": {

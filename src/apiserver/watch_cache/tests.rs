@@ -159,3 +159,27 @@ fn objects_at_rest_are_packed_and_told_as_they_were() {
     assert_eq!(packed(&cache), OBJECTS - LINES_KEPT);
     assert!(!cache.shelf(zones()).get("zone-0000").expect("there").is_packed());
 }
+
+#[test]
+fn a_predicate_holds_up_no_write() {
+    let cache = WatchCache::new();
+    cache.apply(&[revision(1, (0..3).map(|index| format!("zone-{index}")))]);
+    std::thread::scope(|scope| {
+        let wrote = std::cell::OnceCell::new();
+        let wanted = |_: &Object| {
+            // While a client's selector is evaluated, someone else writes.
+            *wrote.get_or_init(|| {
+                let (done, is_done) = std::sync::mpsc::channel();
+                let cache = &cache;
+                scope.spawn(move || {
+                    cache.apply(&[revision(2, std::iter::once("zone-9".to_owned()))]);
+                    drop(done.send(()));
+                });
+                is_done.recv_timeout(Duration::from_secs(20)).is_ok()
+            })
+        };
+        let (page, more) = cache.page(zones(), "", 2, Some(&wanted));
+        assert_eq!(wrote.get(), Some(&true), "the write waits for the selector");
+        assert_eq!((page.revision, page.objects.len(), more), (1, 2, 1), "the page is of one revision");
+    });
+}

@@ -6,11 +6,13 @@
 
 use std::collections::BTreeSet;
 
-use kube::Api;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
 
 use super::why::{ALIASES_MAX, Why};
 use crate::api::names::{host_claim_name, label_claim_name};
 use crate::api::v1alpha1::name_claim::NameClaim;
+use crate::api::v1alpha1::route::{NameKind, Route};
 use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::cli::access::{Access, Place};
 use crate::cli::zones::{Ground, Source, Zones, complain_of};
@@ -51,6 +53,36 @@ pub(super) async fn around(place: &Place, ask: bool, name: &Name, rtype: RecordT
         }
     }
     ground.zones(Some(objects.zones(platform)))
+}
+
+/// What a tenant, who may not see the platform's zones, can be told of a name: which of its own routes has it. `None`: the user
+/// may see the bindings of all routes, and with them the zones.
+pub(super) async fn told_tenant(place: &Place, name: &Name) -> Result<Option<String>, String> {
+    let access = place.connect().await?;
+    let bindings: Api<RouteBinding> = Api::all(access.client.clone());
+    match bindings.list(&ListParams::default().limit(1)).await {
+        Err(kube::Error::Api(status)) if status.code == 403 => {}
+        Err(error) => return Err(access.unanswered(error)),
+        Ok(_) => return Ok(None),
+    }
+    let namespace = &access.namespace;
+    let routes: Api<Route> = Api::namespaced(access.client.clone(), namespace);
+    let routes = access.list(&routes, ListParams::default()).await?;
+    let wanted = text_of(name);
+    let found = routes.iter().find_map(|route| {
+        let status = route.status.as_ref()?;
+        let its = status.names.iter().find(|its| its.name.eq_ignore_ascii_case(&wanted))?;
+        let on = status.router.as_deref().unwrap_or("no Router");
+        let kind = match its.kind {
+            NameKind::System => "its name in the zone of its Router",
+            NameKind::Alias => "its alias",
+            NameKind::Custom => "its own host",
+        };
+        Some(format!("{wanted} is a name of your route {namespace}/{} on {on}: {kind}", route.name_any()))
+    });
+    let found =
+        found.unwrap_or_else(|| format!("no route of yours in the namespace {namespace} has the name {wanted}"));
+    Ok(Some(format!("{found}; the rest of the platform is not yours to see")))
 }
 
 /// The claims that speak of a name.

@@ -21,7 +21,7 @@ use super::output::{self, Format};
 use super::style::{Painter, Style, harmless};
 use super::table::{Cell, Facts};
 use super::zones::{self, Zones};
-use super::{Exit, complain, progress, serve};
+use super::{Exit, complain, note, progress, serve};
 use crate::api::v1alpha1::route::NameKind;
 use crate::wire::{Name, RecordType};
 
@@ -29,7 +29,7 @@ use crate::wire::{Name, RecordType};
 const DNS_PORT: u16 = 53;
 
 pub(super) fn command() -> Command {
-    let words = Arg::new("words").value_names(["@SERVER", "NAME", "TYPE"]).required(true).num_args(1..=3).help(
+    let words = Arg::new("words").value_names(["@SERVER", "NAME", "TYPE"]).num_args(0..=3).help(
         "The name, then the type [default: A], and before, between or after them @ADDRESS, @ADDRESS:PORT or @HOST",
     );
     let dnssec =
@@ -57,7 +57,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         Ok(place) => place,
         Err(exit) => return exit,
     };
-    let words = match Words::read(matches.get_many::<String>("words").expect("clap demands it")) {
+    let words = match Words::read(matches.get_many::<String>("words").unwrap_or_default()) {
         Ok(words) => words,
         Err(error) => {
             complain(error);
@@ -76,6 +76,12 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         let (exchange, zones) = tokio::join!(question.ask(server), async {
             match explained {
                 true => {
+                    if asks(&place)
+                        && let Some(told) = around::told_tenant(&place, &question.name).await.ok().flatten()
+                    {
+                        note(told);
+                        return None;
+                    }
                     let zones = around::around(&place, asks(&place), &question.name, question.rtype);
                     Some(progress::during("looking objects up", zones).await)
                 }
@@ -168,7 +174,11 @@ impl Words {
                 return Err(format!("{word} is one word too many"));
             }
         }
-        Ok(Words { server, name: name.ok_or("a name is missing")?, rtype: rtype.unwrap_or(RecordType::A) })
+        Ok(Words {
+            server,
+            name: name.ok_or("NAME is missing: signpost dig [@SERVER] NAME [TYPE]")?,
+            rtype: rtype.unwrap_or(RecordType::A),
+        })
     }
 }
 

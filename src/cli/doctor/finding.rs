@@ -27,8 +27,11 @@ pub struct Finding {
     pub severity: Severity,
     /// A word that stays the same from version to version, such as `glue-missing`.
     pub code: &'static str,
-    /// What it is about: a zone, a name server with its address, a host.
+    /// What it is about: a zone, a name server with its address, a host. Of several servers with the same finding, the first.
     pub subject: String,
+    /// All that it is about, where that is more than one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subjects: Vec<String>,
     /// What was found and what to do.
     pub message: String,
     /// Records to add, in the zone that the message names, as in a master file.
@@ -42,8 +45,23 @@ pub struct Finding {
 impl Finding {
     /// A finding without records.
     pub fn new(severity: Severity, code: &'static str, subject: impl Into<String>, message: impl Into<String>) -> Self {
-        let (add, remove) = (Vec::new(), Vec::new());
-        Finding { severity, code, subject: subject.into(), message: message.into(), add, remove }
+        let (subjects, add, remove) = (Vec::new(), Vec::new(), Vec::new());
+        Finding { severity, code, subject: subject.into(), subjects, message: message.into(), add, remove }
+    }
+
+    /// Whether the other says the same of something else.
+    pub fn says_as(&self, other: &Finding) -> bool {
+        let Finding { severity, code, message, add, remove, .. } = self;
+        (severity, code, message, add, remove)
+            == (&other.severity, &other.code, &other.message, &other.add, &other.remove)
+    }
+
+    /// Makes it one of what the other is about, too.
+    pub fn join(&mut self, other: &Finding) {
+        if self.subjects.is_empty() {
+            self.subjects.push(self.subject.clone());
+        }
+        self.subjects.push(other.subject.clone());
     }
 
     /// With records to add.
@@ -92,9 +110,16 @@ impl Report {
             };
             let word = painter.paint(style, word);
             // Names and words of others' servers are in it.
-            let told = harmless(&format!("{}: {} [{}]", finding.subject, finding.message, finding.code));
+            let subject = match finding.subjects.len() {
+                0 => finding.subject.clone(),
+                count => format!("{} and {} more", finding.subject, count - 1),
+            };
+            let told = harmless(&format!("{subject}: {} [{}]", finding.message, finding.code));
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{word} {told}");
+            if !finding.subjects.is_empty() {
+                let _ = writeln!(text, "           of      {}", harmless(&finding.subjects.join(", ")));
+            }
             for (what, records) in [("add   ", &finding.add), ("remove", &finding.remove)] {
                 for record in records {
                     let _ = writeln!(text, "           {what}  {}", harmless(record));

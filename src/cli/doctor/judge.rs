@@ -20,7 +20,7 @@ const ALIAS_TTL: u32 = 300;
 pub fn judge(survey: &Survey) -> Vec<Finding> {
     let mut findings = Vec::new();
     let intended = intended(survey);
-    delegation(survey, &intended, &mut findings);
+    delegation(survey, &Wanted::new(survey, &intended), &mut findings);
     addresses(survey, &intended, &mut findings);
     for server in &survey.servers {
         one_server(survey, server, &mut findings);
@@ -35,8 +35,44 @@ pub fn judge(survey: &Survey) -> Vec<Finding> {
         proof(host, &mut findings);
         custom_host(survey, host, &mut findings);
     }
-    findings
+    grouped(findings)
 }
+
+/// Equal findings of several servers as one, in the place of the first.
+fn grouped(findings: Vec<Finding>) -> Vec<Finding> {
+    let mut groups: Vec<Finding> = Vec::new();
+    for finding in findings {
+        match groups.iter_mut().find(|group| group.says_as(&finding)) {
+            Some(group) => group.join(&finding),
+            None => groups.push(finding),
+        }
+    }
+    groups
+}
+
+/// The name servers that the parent should name, with those of their addresses that it can be given: a record with a private
+/// address is one that this same report would call wrong.
+struct Wanted<'a> {
+    all: &'a NameServers,
+    public: NameServers,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(survey: &Survey, all: &'a NameServers) -> Self {
+        let is_good = |address: &&IpAddr| survey.private || not_public(**address).is_none();
+        let of = |addresses: &BTreeSet<IpAddr>| addresses.iter().filter(is_good).copied().collect();
+        Wanted { all, public: all.iter().map(|(name, addresses)| (name.clone(), of(addresses))).collect() }
+    }
+
+    /// Whether addresses of this name are known, and the parent can be given none of them.
+    fn has_no_public(&self, name: &str) -> bool {
+        let is_empty = |of: &NameServers| of.get(name).is_none_or(BTreeSet::is_empty);
+        !is_empty(self.all) && is_empty(&self.public)
+    }
+}
+
+/// What follows where the records that should be added are not known.
+const NO_PUBLIC: &str = "no address of it is public: give that in \"nameserver\", or --private if the others are meant";
 
 /// The name servers that there should be: those of the configuration, else those that our own servers name.
 fn intended(survey: &Survey) -> NameServers {
@@ -64,15 +100,17 @@ fn glue(name: &str, address: &IpAddr) -> String {
 }
 
 /// The records with which a parent delegates to these servers.
-fn whole_delegation(domain: &str, servers: &NameServers) -> Vec<String> {
-    let mut records: Vec<String> = servers.keys().map(|name| ns(domain, name)).collect();
-    for (name, addresses) in servers.iter().filter(|(name, _)| is_at_or_below(name, domain)) {
+fn whole_delegation(domain: &str, wanted: &Wanted<'_>) -> Vec<String> {
+    let is_inside = |name: &str| is_at_or_below(name, domain);
+    let servers = || wanted.public.iter().filter(|(name, _)| !is_inside(name) || !wanted.has_no_public(name));
+    let mut records: Vec<String> = servers().map(|(name, _)| ns(domain, name)).collect();
+    for (name, addresses) in servers().filter(|(name, _)| is_inside(name)) {
         records.extend(addresses.iter().map(|address| glue(name, address)));
     }
     records
 }
 
-fn delegation(survey: &Survey, intended: &NameServers, findings: &mut Vec<Finding>) {
+fn delegation(survey: &Survey, intended: &Wanted<'_>, findings: &mut Vec<Finding>) {
     let domain = &survey.domain;
     let zone = survey.parent_zone.as_deref().map_or("the parent zone".to_owned(), |zone| format!("the zone {zone}"));
     if let Some(why) = &survey.lost {
@@ -99,9 +137,17 @@ fn delegation(survey: &Survey, intended: &NameServers, findings: &mut Vec<Findin
     for (address, says) in &answers {
         let subject = format!("parent {address}");
         if says.servers.is_empty() {
-            let message = format!("it does not delegate {domain} ({}); in {zone}:", says.rcode);
-            let finding = Finding::new(Error, "delegation-missing", subject, message);
-            findings.push(finding.add(whole_delegation(domain, intended)));
+            let records = whole_delegation(domain, intended);
+            let lacking: Vec<&str> =
+                intended.all.keys().map(String::as_str).filter(|name| intended.has_no_public(name)).collect();
+            let mut message = format!("it does not delegate {domain} ({})", says.rcode);
+            if !lacking.is_empty() {
+                message += &format!("; {} cannot be told to it, since {NO_PUBLIC}", lacking.join(", "));
+            }
+            if !records.is_empty() {
+                message += &format!("; in {zone}:");
+            }
+            findings.push(Finding::new(Error, "delegation-missing", subject, message).add(records));
             continue;
         }
         if says.servers != first.servers {
@@ -124,11 +170,23 @@ fn compare(
     zone: &str,
     subject: &str,
     says: &NameServers,
-    intended: &NameServers,
+    wanted: &Wanted<'_>,
     findings: &mut Vec<Finding>,
 ) {
-    for (name, addresses) in intended {
+    let intended = wanted.all;
+    for (name, addresses) in &wanted.public {
         let inside = is_at_or_below(name, domain);
+        if inside && wanted.has_no_public(name) {
+            let lacks = match says.get(name) {
+                None => "does not name",
+                Some(there) if there.is_empty() => "gives no address of",
+                // What it has instead may well be right.
+                Some(_) => continue,
+            };
+            let message = format!("it {lacks} {name}, and {NO_PUBLIC}");
+            findings.push(Finding::new(Error, "ns-not-public", subject, message));
+            continue;
+        }
         let Some(there) = says.get(name) else {
             let mut records = vec![ns(domain, name)];
             records.extend(addresses.iter().filter(|_| inside).map(|address| glue(name, address)));

@@ -73,7 +73,8 @@ fn what_is_as_it_should_be_is_good() {
     let findings = judge(&healthy());
     assert!(findings.iter().all(|finding| finding.severity == Good), "{findings:#?}");
     let codes: Vec<&str> = findings.iter().map(|finding| finding.code).collect();
-    assert_eq!(codes, ["delegation", "server", "server"]);
+    assert_eq!(codes, ["delegation", "server"]);
+    assert_eq!(findings[1].subjects, ["ns1.apps.example. (192.0.2.1:53)", "ns2.apps.example. (198.51.100.2:53)"]);
 }
 
 #[test]
@@ -276,4 +277,50 @@ fn a_host_that_must_be_proven_is_or_the_record_is_told() {
         let told: Vec<&str> = findings.iter().flat_map(|finding| &finding.add).map(String::as_str).collect();
         assert_eq!(told, add);
     }
+}
+
+#[test]
+fn no_record_is_recommended_that_is_wrong_elsewhere() {
+    let mixed =
+        || name_servers(&[("ns1.apps.example.", &["10.0.0.1"]), ("ns2.apps.example.", &["198.51.100.2", "fd00::2"])]);
+    let others = [
+        NameServers::new(),
+        name_servers(&[("ns2.apps.example.", &["198.51.100.2"])]),
+        name_servers(&[("ns1.apps.example.", &[]), ("ns2.apps.example.", &[])]),
+        name_servers(&[("ns1.apps.example.", &["203.0.113.1"]), ("ns2.apps.example.", &["198.51.100.9"])]),
+    ];
+    for servers in others {
+        let mut survey = healthy();
+        survey.expected = mixed();
+        survey.servers.iter_mut().for_each(|server| server.child = mixed());
+        survey.parents = vec![parent(servers.clone())];
+        let findings = judge(&survey);
+        for record in findings.iter().flat_map(|finding| &finding.add) {
+            assert!(!record.contains("10.0.0.1") && !record.contains("fd00::") && !record.contains("ns1."), "{record}");
+        }
+        let removed = |record: &String| record.contains("203.0.113.1");
+        assert!(!findings.iter().flat_map(|finding| &finding.remove).any(removed), "the public address of ns1 stays");
+        // Where they are meant, they are.
+        survey.private = true;
+        let findings = judge(&survey);
+        assert!(
+            findings.iter().flat_map(|finding| &finding.add).any(|record| record.contains("10.0.0.1")),
+            "{servers:?}"
+        );
+    }
+}
+
+#[test]
+fn a_finding_of_many_servers_is_told_once() {
+    let mut survey = healthy();
+    let says = Ok(Delegation { rcode: "REFUSED".to_owned(), servers: NameServers::new() });
+    survey.parents = (1..=13)
+        .map(|last| Parent { address: format!("203.0.113.{last}:53").parse().expect("an address"), says: says.clone() })
+        .collect();
+    let findings = check(&survey, &[(Error, "parent-not-authoritative")]);
+    assert_eq!((findings[0].subject.as_str(), findings[0].subjects.len()), ("parent 203.0.113.1:53", 13));
+    let report = super::super::finding::Report::new(DOMAIN, findings);
+    let text = report.table(crate::cli::style::Painter::PLAIN);
+    assert!(text.contains("parent 203.0.113.1:53 and 12 more: it answers REFUSED"), "{text}");
+    assert!(text.contains("parent 203.0.113.13:53") && text.ends_with("1 errors, 0 warnings\n"), "{text}");
 }

@@ -86,7 +86,7 @@ impl Question<'_> {
         let told = |error: kube::Error| self.access.unanswered(error);
         let routes: Api<Route> = Api::namespaced(client.clone(), self.namespace);
         let route = routes.get_opt(self.name).await.map_err(told)?;
-        let route = route.ok_or_else(|| format!("there is no Route {}/{}", self.namespace, self.name))?;
+        let route = route.ok_or_else(|| format!("NotFound: there is no Route {}/{}", self.namespace, self.name))?;
         let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), self.namespace);
         let binding = bindings.get_opt(self.name).await.map_err(told)?;
         // An earlier Route's of the same name may not be cleared away yet.
@@ -105,7 +105,7 @@ impl Question<'_> {
                 None => None,
             };
             if now.is_none() && !account.tells_of(name) {
-                return Err(format!("there is no Router {name}"));
+                return Err(format!("NotFound: there is no Router {name}"));
             }
             account.answer_why_not(name, created, now);
         }
@@ -188,7 +188,7 @@ fn judge_now(
     match judge(&wish, router, &shard, placement.strategy.map(StrategyName::strategy)) {
         Ok(()) => Now { eligible: true, reason: None, message: "could take the route".to_owned(), routes },
         Err(rejection) => {
-            let (reason, message) = (Some(rejection.reason()), rejection.message().to_owned());
+            let (reason, message) = (Some(rejection.reason()), rejection.told(&wish, router).into_owned());
             Now { eligible: false, reason, message, routes }
         }
     }
@@ -259,7 +259,10 @@ mod tests {
             let mut account = Account::new(&route, None);
             account.answer_why_not("shard2", None, Some(now));
             let text = account.text(super::super::style::Painter::PLAIN);
-            assert!(text.contains(&format!("why not   shard2 {}\n", rejection.message())), "{text}");
+            assert!(text.contains(&format!("why not   shard2 {}", rejection.message())), "{text}");
+            let is_selector =
+                matches!(rejection, Rejection::RouteSelectorMismatch | Rejection::NamespaceSelectorMismatch);
+            assert_eq!(text.contains("not match a=b (spec."), is_selector, "{text}");
             left.retain(|other| *other != rejection);
         }
         assert!(left.is_empty(), "{left:?}");

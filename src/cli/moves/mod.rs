@@ -19,7 +19,7 @@ use self::plan::{Capacity, Context, Plan};
 use self::reading::{API_TIMEOUT, Platform};
 use super::access::{self, Access, Place};
 use super::output::{self, Format};
-use super::{Exit, note, serve};
+use super::{Exit, confirm, note, serve};
 use crate::api::names::is_at_or_below;
 use crate::api::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, NameKind, Route};
 use crate::api::v1alpha1::router::{Router, RouterState};
@@ -67,6 +67,7 @@ pub(super) fn drain_command() -> Command {
         .about("Moves all routes of a Router to others, at the pace of drain-rate; no new ones come to it")
         .after_help(EXIT_CODES)
         .arg(router_argument())
+        .arg(confirm::argument())
         .args(common());
     group("drain", "Empties things", router)
 }
@@ -139,6 +140,8 @@ fn router_of(matches: &ArgMatches) -> &str {
 struct Call {
     platform: Platform,
     dry_run: bool,
+    /// Whether the user is asked first.
+    asks: bool,
     format: Format,
 }
 
@@ -165,20 +168,22 @@ fn run(matches: &ArgMatches, act: impl AsyncFnOnce(Call) -> Result<(), String>) 
         Err(exit) => return exit,
     };
     let wait = matches.try_get_one::<u64>("wait").ok().flatten().copied().unwrap_or(0);
-    super::exit_of(access::run(API_TIMEOUT + Duration::from_secs(wait), async {
+    let can_ask = matches.try_contains_id("yes").is_ok();
+    let (asks, more) = if can_ask { (confirm::asks(matches), confirm::time(matches)) } else { (false, Duration::ZERO) };
+    super::exit_of(access::run(API_TIMEOUT + Duration::from_secs(wait) + more, async {
         let platform = Platform::read(&place).await?;
         let dry_run = matches.get_flag("dry-run");
-        act(Call { platform, dry_run, format: Format::of(matches) }).await
+        act(Call { platform, dry_run, asks, format: Format::of(matches) }).await
     }))
 }
 
 async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -> Result<(), String> {
     let forecast = &mut call.platform.forecast;
     if forecast.router(to).is_none() {
-        return Err(format!("there is no Router {to}"));
+        return Err(format!("NotFound: there is no Router {to}"));
     }
     if forecast.route(key).is_none() {
-        return Err(format!("there is no Route {key}"));
+        return Err(format!("NotFound: there is no Route {key}"));
     }
     // One that has none yet is placed there, and nowhere else.
     let on = forecast.bound(key).map(|bound| (&*bound.facts.router, bound.dns.as_str()));
@@ -265,7 +270,7 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
     let (strategy, caveat, rate) =
         (call.platform.known.strategy, call.platform.known.caveat, call.platform.known.drain_rate);
     let forecast = &mut call.platform.forecast;
-    let Some((router, _)) = forecast.router(name) else { return Err(format!("there is no Router {name}")) };
+    let Some((router, _)) = forecast.router(name) else { return Err(format!("NotFound: there is no Router {name}")) };
     let (action, word) = match state {
         RouterState::Draining => ("drain", "draining"),
         RouterState::Cordoned => ("cordon", "cordoned"),
@@ -308,6 +313,9 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
         plan.capacity.retain(|capacity| capacity.open || capacity.router == name);
     }
     if !call.dry_run && was != state {
+        if call.asks {
+            confirm::confirm(&format!("{} route(s) are to leave {name}. Drain it?", plan.moves.len()))?;
+        }
         let routers: Api<Router> = Api::all(call.platform.access.client.clone());
         let patch = Patch::Merge(json!({"spec": {"state": state}}));
         let patched = routers.patch(name, &PatchParams::default(), &patch).await;
@@ -333,5 +341,10 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
             });
         }
     }
-    call.show(&plan)
+    call.show(&plan)?;
+    let is_stuck = plan.moves.is_empty() && !plan.stays.is_empty();
+    if call.dry_run && state == RouterState::Draining && is_stuck {
+        return Err(format!("{name} cannot be drained now: none of its routes can move"));
+    }
+    Ok(())
 }

@@ -15,7 +15,7 @@ use self::report::{Asked, Objects, Platform, Process, Report};
 use super::access::{self, API_TIMEOUT, Access, Place, Trouble};
 use super::output::{self, Format};
 use super::rates::Rates;
-use super::scrape::{self, Admin};
+use super::scrape::{self, Admin, Target};
 use super::{Exit, complain, progress};
 use crate::api::v1alpha1::brake::Brake;
 use crate::api::v1alpha1::route::Route;
@@ -54,10 +54,13 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         Err(exit) => return exit,
     };
     let interval = Duration::from_secs_f64(*matches.get_one::<f64>("interval").expect("it has a default"));
-    let urls = scrape::urls(matches);
+    let Target { urls, authorities } = match scrape::target(matches) {
+        Ok(target) => target,
+        Err(exit) => return exit,
+    };
     let limit = API_TIMEOUT + interval + Duration::from_secs(60);
     let asked = access::run(limit, async {
-        let admin = Admin::new(scrape::authorities(matches).as_deref())?;
+        let admin = Admin::new(authorities.as_deref())?;
         let processes = futures::future::join_all(urls.iter().map(|url| process(&admin, url, interval)));
         let asking = async { tokio::join!(platform(&place), processes) };
         let (platform, processes) = progress::during("looking around", asking).await;

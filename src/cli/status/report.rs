@@ -142,6 +142,9 @@ pub(super) struct Process {
     undecided_holds: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     broken_zone_files: Option<u64>,
+    /// Certificates that it shows and that have ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expired_certificates: Option<u64>,
     /// Faults of objects that zones are made from.
     #[serde(skip_serializing_if = "Option::is_none")]
     verdicts: Option<u64>,
@@ -171,11 +174,15 @@ impl Process {
                 roles.push(role.to_owned());
             }
         }
-        let missing = checks.iter().filter_map(|check| check.strip_prefix("[-] ")).map(str::to_owned).collect();
+        // What is there with something wrong is told as what is not there.
+        let wrong = |check: &String| check.strip_prefix("[-] ").or(check.strip_prefix("[!] ")).map(str::to_owned);
+        let missing = checks.iter().filter_map(wrong).collect();
         let count = |name: &str| scrape.sum(name).map(|value| value as u64);
         let started = scrape.sum("signpost_start_time_seconds");
         let version = scrape.of("signpost_build_info").find_map(|sample| sample.labels.get("version")).cloned();
         let ages = scrape.of("signpost_mirror_age_seconds").map(|sample| sample.value);
+        let ends = scrape.of("signpost_certificate_expiry_time_seconds").map(|sample| sample.value);
+        let expired = ends.filter(|ends| *ends < now.as_second() as f64).count();
         let mut broken = Vec::new();
         for name in ["signpost_mirror_synced", "signpost_mirror_connected"] {
             for sample in scrape.of(name).filter(|sample| sample.value == 0.0) {
@@ -202,6 +209,7 @@ impl Process {
             held_losses: count("signpost_brake_held_objects"),
             undecided_holds: count("signpost_brake_undecided"),
             broken_zone_files: count("signpost_zone_files_broken"),
+            expired_certificates: Some(expired as u64).filter(|count| *count > 0),
             verdicts: count("signpost_verdicts"),
             rates: rates.filter(|_| scrape.sum("signpost_dns_requests_total").is_some()),
         }
@@ -223,6 +231,7 @@ impl Process {
         for (count, what) in [
             (alarming, "objects are missing from the API; their names are still served"),
             (self.broken_zone_files, "zone files are broken and never had a good version; see the log"),
+            (self.expired_certificates, "certificates have ended, and clients refuse them; see the log"),
             (self.verdicts, "faults in objects that zones are made from: \"signpost zone list\" names them"),
         ] {
             if let Some(count) = count.filter(|count| *count > 0) {

@@ -8,16 +8,19 @@ mod model;
 mod plan;
 mod tree;
 
+use std::collections::BTreeMap;
+
 use clap::{Arg, ArgMatches, Command, value_parser};
 use kube::Api;
 use kube::api::ListParams;
+use serde_json::json;
 
 use self::model::Topology;
 use self::plan::Plan;
 use super::access::{self, API_TIMEOUT, Access, Place};
 use super::output::{self, Format};
-use super::{Exit, print, progress};
-use crate::api::v1alpha1::route::Route;
+use super::{Exit, note, print, progress};
+use crate::api::v1alpha1::route::{NameKind, Route};
 use crate::api::v1alpha1::router::Router;
 
 pub(super) fn command() -> Command {
@@ -75,10 +78,46 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     }))
 }
 
+/// The Routers and routes that the user may see. A tenant sees the routes of its namespace, and of Routers what these tell.
 async fn list(access: &Access, namespace: Option<&str>) -> Result<(Vec<Router>, Vec<Route>), String> {
-    let routes: Api<Route> = match namespace {
-        Some(namespace) => Api::namespaced(access.client.clone(), namespace),
-        None => Api::all(access.client.clone()),
+    let of = |namespace: &str| Api::<Route>::namespaced(access.client.clone(), namespace);
+    let (routers, all) = match namespace {
+        Some(namespace) => {
+            let routes = of(namespace);
+            let listed = access.list(&routes, ListParams::default());
+            let (routers, routes) = tokio::try_join!(access.all_permitted::<Router>(), listed)?;
+            (routers, Some(routes))
+        }
+        None => tokio::try_join!(access.all_permitted::<Router>(), access.all_permitted::<Route>())?,
     };
-    tokio::try_join!(access.all(), access.list(&routes, ListParams::default()))
+    let routes = match all {
+        Some(routes) => routes,
+        None => {
+            note(format_args!(
+                "you may not list the routes of all namespaces: these are those of {}",
+                access.namespace
+            ));
+            access.list(&of(&access.namespace), ListParams::default()).await?
+        }
+    };
+    let routers = routers.unwrap_or_else(|| {
+        note("you may not list Routers: they are shown as far as these routes tell");
+        told_by(&routes)
+    });
+    Ok((routers, routes))
+}
+
+/// The Routers that routes are on, with the zones that their names are in.
+fn told_by(routes: &[Route]) -> Vec<Router> {
+    let on = routes.iter().filter_map(|route| {
+        let status = route.status.as_ref()?;
+        let system = status.names.iter().find(|name| name.kind == NameKind::System)?;
+        Some((status.router.clone()?, system.name.split_once('.')?.1.to_owned()))
+    });
+    let zones: BTreeMap<String, String> = on.collect();
+    let router = |(name, dns): (String, String)| {
+        let spec = serde_json::from_value(json!({"dns": dns})).expect("a Router needs no field");
+        Router::new(&name, spec)
+    };
+    zones.into_iter().map(router).collect()
 }

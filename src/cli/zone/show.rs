@@ -32,7 +32,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
             exit_of(Format::of(matches).show(&Shown::of(zone), |_| text()))
         }
         None => {
-            complain(format_args!("there is no zone {apex}; \"signpost zone list\" names all"));
+            complain(format_args!("NotFound: there is no zone {apex}; \"signpost zone list\" names all"));
             Exit::Failure
         }
     }

@@ -47,8 +47,9 @@ pub(super) fn command() -> Command {
     Command::new("status")
         .about("Asks the name servers which serial of each zone they have, and compares")
         .after_help(
-            "Exit codes: 0 all have the serial that the zone has by the API's objects, 1 one has not or does not \
-             answer, or the API does not answer, 2 called wrongly.",
+            "A server that is ahead is well: it has heard of a change after the objects were read here, or took a serial of its \
+             own while it waited for the API's. Exit codes: 0 all have the serial that the zone has by the API's objects, or \
+             are ahead of it, 1 one is behind or does not answer, or the API does not answer, 2 called wrongly.",
         )
         .arg(super::apex_argument().num_args(0..).help("Only these zones"))
         .args([server, port])
@@ -69,7 +70,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     }
     let apexes: Vec<&Name> = matches.get_many("apex").unwrap_or_default().collect();
     if let Some(unknown) = apexes.iter().find(|apex| zones.at(apex).is_none()) {
-        complain(format_args!("there is no zone {unknown}; \"signpost zone list\" names all"));
+        complain(format_args!("NotFound: there is no zone {unknown}; \"signpost zone list\" names all"));
         return Exit::Failure;
     }
     let asked =
@@ -79,7 +80,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         Err(error) => return crate::cli::exit_of(Err(error)),
     };
     match Format::of(matches).show(&rows, |painter| table(&rows, &servers, painter)) {
-        Ok(()) if rows.iter().all(|row| row.in_step) => Exit::Success,
+        Ok(()) if rows.iter().all(|row| row.in_step || row.ahead) => Exit::Success,
         Ok(()) => Exit::Failure,
         Err(error) => crate::cli::exit_of(Err(error)),
     }
@@ -113,6 +114,8 @@ struct Row {
     published: bool,
     /// Whether every server has it.
     in_step: bool,
+    /// Whether those that have not are ahead: they have heard of more than was read here, or took a serial on their own.
+    ahead: bool,
     servers: Vec<Held>,
 }
 
@@ -163,7 +166,12 @@ fn row(apex: &Name, serial: Option<u32>, published: bool, servers: Vec<Held>) ->
     // A serial that is not given out yet is a guess: then the servers shall have one and the same.
     let reference = if published { serial } else { servers.first().and_then(|held| held.serial) };
     let in_step = servers.iter().all(|held| held.serial.is_some() && held.serial == reference);
-    Row { zone: apex.to_string(), serial, published, in_step, servers }
+    let is_ahead = |held: &Held| match (held.serial, reference) {
+        (Some(has), Some(reference)) => has == reference || Serial(has).is_after(Serial(reference)),
+        _ => false,
+    };
+    let ahead = !in_step && published && servers.iter().all(is_ahead);
+    Row { zone: apex.to_string(), serial, published, in_step, ahead, servers }
 }
 
 fn table(rows: &[Row], servers: &[SocketAddr], painter: Painter) -> String {
@@ -178,9 +186,10 @@ fn table(rows: &[Row], servers: &[SocketAddr], painter: Painter) -> String {
             Some(serial) => Cell::styled(Style::Warning, format!("({serial})")),
             None => Cell::or_dash(None::<String>),
         };
-        let status = match row.in_step {
-            true => Cell::styled(Style::Good, "in step"),
-            false => Cell::styled(Style::Bad, "differs"),
+        let status = match (row.in_step, row.ahead) {
+            (true, _) => Cell::styled(Style::Good, "in step"),
+            (false, true) => Cell::styled(Style::Good, "ahead"),
+            (false, false) => Cell::styled(Style::Bad, "differs"),
         };
         let others: Vec<String> = row
             .servers
@@ -189,6 +198,9 @@ fn table(rows: &[Row], servers: &[SocketAddr], painter: Painter) -> String {
             .map(|held| match (held.serial, row.serial, &held.error) {
                 (Some(has), Some(serial), _) if Serial(serial).is_after(Serial(has)) => {
                     format!("{}: {has}, behind by {}", held.server, serial.wrapping_sub(has))
+                }
+                (Some(has), Some(serial), _) if row.published => {
+                    format!("{}: {has}, ahead by {}", held.server, has.wrapping_sub(serial))
                 }
                 (Some(has), ..) => format!("{}: {has}", held.server),
                 (None, _, error) => format!("{}: {}", held.server, error.as_deref().unwrap_or("no serial")),
@@ -222,13 +234,17 @@ mod tests {
             row("b.example.", 5, true, [Some(5), Some(3)]),
             row("c.example.", 5, true, [None, Some(6)]),
             row("d.example.", 5, false, [Some(4), Some(4)]),
+            row("e.example.", 5, true, [Some(5), Some(6)]),
+            row("f.example.", 5, true, [Some(6), Some(4)]),
         ];
         let expected = "\
 ZONE         SERIAL   STATUS    SERVERS
 a.example.   5        in step   all 2
 b.example.   5        differs   192.0.2.2:53: 3, behind by 2
-c.example.   5        differs   192.0.2.1:53: REFUSED; 192.0.2.2:53: 6
+c.example.   5        differs   192.0.2.1:53: REFUSED; 192.0.2.2:53: 6, ahead by 1
 d.example.   (5)      in step   192.0.2.1:53: 4, behind by 1; 192.0.2.2:53: 4, behind by 1
+e.example.   5        ahead     192.0.2.2:53: 6, ahead by 1
+f.example.   5        differs   192.0.2.1:53: 6, ahead by 1; 192.0.2.2:53: 4, behind by 1
 ";
         assert_eq!(table(&rows, &servers, Painter::PLAIN), expected);
     }

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 
 use crate::admin::unbound::{Asked, Report, Zone};
 use crate::cli::output::{self, Format};
-use crate::cli::scrape::{self, Admin};
+use crate::cli::scrape::{self, Admin, Target};
+use crate::cli::serve;
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Table};
 use crate::cli::{Exit, access, age, complain, exit_of, progress};
@@ -35,14 +36,18 @@ pub(super) fn command() -> Command {
         )
         .arg(zone)
         .args(scrape::arguments())
+        .args(serve::arguments_of(&["data-dir"]))
         .arg(names)
         .arg(output::argument())
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Exit {
+    let Target { urls, authorities } = match scrape::target(matches) {
+        Ok(target) => target,
+        Err(exit) => return exit,
+    };
     let asked = access::run(LIMIT, async {
-        let admin = Admin::new(scrape::authorities(matches).as_deref())?;
-        let urls = scrape::urls(matches);
+        let admin = Admin::new(authorities.as_deref())?;
         let reports = futures::future::join_all(urls.iter().map(|url| admin.unbound(url)));
         Ok(progress::during("asking processes", reports).await)
     });

@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::decode::{Decoded, Decoding, Events, Identity, Lenient, Page, Strict, decoded_events};
 use super::kept::{Entry, Kept, Version};
+use super::telling::Teller;
 use super::{Applied, Change, ObjectKey, Restart, Resync, Settings, Shared};
 use crate::client::backoff::Backoff;
 
@@ -43,6 +44,7 @@ pub(super) struct Mirror<K, V: ?Sized> {
     barren: u32,
     decoding: Decoding,
     streaming: bool,
+    teller: Teller,
     phase: Phase<K, V>,
 }
 
@@ -97,6 +99,7 @@ where
             barren: 0,
             decoding: Decoding::Strict,
             streaming: settings.streaming,
+            teller: Teller::new(&shared.kind),
             settings,
             project,
             shared,
@@ -352,7 +355,7 @@ where
             }
         }
         if let Some(error) = &failure.error {
-            tracing::warn!(kind = %self.shared.kind, reason = failure.reason.label(), %error, "mirror starts again");
+            self.teller.failed(failure.reason, error);
         }
         if failure.reason == Restart::Garbage {
             self.decoding = Decoding::Lenient;
@@ -472,7 +475,8 @@ where
         (self.project)(object)
     }
 
-    fn heard(&self) {
+    fn heard(&mut self) {
+        self.teller.heard();
         self.shared.state().heard = Some(Instant::now());
     }
 
@@ -502,6 +506,7 @@ impl Failure {
     fn of_status(status: &kube::core::Status) -> Self {
         let reason = match status.code {
             401 | 403 => Restart::Forbidden,
+            404 => Restart::Missing,
             410 => Restart::Expired,
             429 | 500.. => Restart::Failing,
             _ => Restart::Garbage,

@@ -8,7 +8,6 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use reqwest::header::HOST;
-use rustls_platform_verifier::ConfigVerifierExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
@@ -16,6 +15,7 @@ use tokio_rustls::rustls::ClientConfig;
 use crate::api::statuses::Statuses;
 use crate::api::v1alpha1::router::{CheckKind, HealthCheck};
 use crate::client::unreached::told;
+use crate::trust;
 
 /// Longest error that a verdict keeps, in characters.
 const ERROR_LENGTH_MAX: usize = 200;
@@ -56,7 +56,13 @@ impl Check {
 pub struct Clients {
     plain: OnceLock<Result<reqwest::Client, String>>,
     /// Trust in the system's authorities; a clone shares it.
-    trust: OnceLock<Result<ClientConfig, String>>,
+    trust: OnceLock<ClientConfig>,
+}
+
+impl Clients {
+    fn trust(&self) -> ClientConfig {
+        self.trust.get_or_init(trust::of_system).clone()
+    }
 }
 
 /// Probes of one address.
@@ -73,16 +79,14 @@ impl Probe {
         let address = SocketAddr::new(address, check.port);
         let client = match check.kind {
             CheckKind::Tcp => None,
-            CheckKind::Http => Some(clients.plain.get_or_init(|| built(builder())).clone()?),
+            CheckKind::Http => Some(
+                clients.plain.get_or_init(|| built(builder().tls_backend_preconfigured(clients.trust()))).clone()?,
+            ),
             CheckKind::Https => {
                 let builder = if check.insecure {
                     builder().tls_danger_accept_invalid_certs(true)
                 } else {
-                    let trust = clients.trust.get_or_init(|| {
-                        let config = ClientConfig::with_platform_verifier();
-                        config.map_err(|error| format!("the system's certificate authorities cannot be used: {error}"))
-                    });
-                    builder().tls_backend_preconfigured(trust.clone()?)
+                    builder().tls_backend_preconfigured(clients.trust())
                 };
                 let builder = match &check.host {
                     Some(host) => builder.resolve(host, address),

@@ -197,16 +197,17 @@ async fn authorization(token: Option<&Path>) -> Result<Option<HeaderValue>, Stri
 
 /// A client that goes where it is sent and nowhere else: no redirects, no proxies of the environment.
 async fn client(authorities: Option<&PathBuf>) -> Result<reqwest::Client, String> {
-    let mut builder = reqwest::Client::builder()
+    let at = |error: String| authorities.map(|path| format!("{}: {error}", path.display())).unwrap_or(error);
+    let pem = match authorities {
+        Some(path) => Some(tokio::fs::read(path).await.map_err(|error| at(error.to_string()))?),
+        None => None,
+    };
+    let builder = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
         .pool_max_idle_per_host(ASKED_AT_A_TIME)
-        .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")));
-    if let Some(path) = authorities {
-        let at = |error: String| format!("{}: {error}", path.display());
-        let pem = tokio::fs::read(path).await.map_err(|error| at(error.to_string()))?;
-        builder = builder.tls_backend_preconfigured(trust::only(&pem).map_err(at)?);
-    }
+        .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")))
+        .tls_backend_preconfigured(trust::of(pem.as_deref()).map_err(at)?);
     builder.build().map_err(|error| error.to_string())
 }
 

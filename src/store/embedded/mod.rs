@@ -5,15 +5,17 @@
 //! have one order, and an acknowledged write survives `kill -9` and loss of power. `tables` holds the layout of the file.
 
 pub(super) mod disk;
+mod reserve;
 mod retention;
 pub(super) mod tables;
 mod writer;
 
 use std::fs::{File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -24,6 +26,7 @@ use redb::{Database, ReadableDatabase};
 use tokio::sync::{Semaphore, oneshot};
 
 use self::disk::{Disk, SyncError};
+use self::reserve::Reserve;
 use self::tables::Reader;
 use self::writer::{Job, Writer};
 use super::feed::{self, Committed, Feed, History};
@@ -67,6 +70,8 @@ pub struct Options {
     /// How much room the disk must have for writes to be taken, in octets: more than one commit needs, so that a disk that
     /// fills up is met before a write and not in the middle of one.
     pub room_octets: u64,
+    /// How much room is set aside at start for deletions and compaction on a full disk, in octets.
+    pub reserve_octets: u64,
     /// Called before each sync of the file; its error counts as that of the sync. For tests.
     pub before_sync: fn() -> io::Result<()>,
 }
@@ -81,6 +86,7 @@ impl Default for Options {
             history_bytes_max: 128 << 20,
             now: SystemTime::now,
             room_octets: 32 << 20,
+            reserve_octets: 16 << 20,
             before_sync: || Ok(()),
         }
     }
@@ -150,6 +156,8 @@ pub(super) struct Shared {
     feed: Feed,
     /// Whether the writer would take a write, as far as it knows.
     writable: Arc<AtomicBool>,
+    /// How much room the disk must have while it has less, 0 while it has enough.
+    full: AtomicU64,
     /// Where it is reported that the writer ended by itself.
     ending: Ending,
     sync_error: SyncError,
@@ -168,6 +176,9 @@ impl Embedded {
         create(data_dir)?;
         let lock = lock(data_dir)?;
         let path = data_dir.join(FILE_NAME);
+        let reserve = Reserve::open(data_dir, options.reserve_octets);
+        // What is done at the open needs some of it already.
+        reserve.make_room(&lock);
         let sync_error = SyncError::default();
         let file = || disk::open(&path, options.before_sync, sync_error.clone());
         let database = open_database(&path, options.cache_octets, file)?;
@@ -181,10 +192,20 @@ impl Embedded {
         let feed = Feed::new(newest);
         let (writable, ending) = (Arc::new(AtomicBool::new(true)), Ending::new());
         let before_sync = options.before_sync;
-        let shared = Shared { database, path: path.clone(), feed, writable, ending, sync_error, before_sync, lock };
+        let shared = Shared {
+            database,
+            path: path.clone(),
+            feed,
+            writable,
+            full: AtomicU64::new(0),
+            ending,
+            sync_error,
+            before_sync,
+            lock,
+        };
         let shared = Arc::new(shared);
         let (queue, jobs) = mpsc::channel();
-        let writer = Writer::new(shared.clone(), options, newest);
+        let writer = Writer::new(shared.clone(), options, newest, reserve);
         let writer = shared.ending.spawn("store-writer", move || writer.run(&jobs));
         let writer = writer.map_err(|source| OpenError::Io { path, source })?;
         let room = Arc::new(Semaphore::new(QUEUE_MAX));
@@ -252,7 +273,16 @@ impl Store for Embedded {
 
     async fn commit(&self, txn: Txn) -> Result<Outcome> {
         txn.check()?;
-        self.ask(|answer| writer::Task::Commit(txn, answer)).await
+        self.ask(|answer| writer::Task::Commit { txn, frees: false, answer }).await
+    }
+
+    async fn commit_freeing(&self, txn: Txn) -> Result<Outcome> {
+        txn.check()?;
+        self.ask(|answer| writer::Task::Commit { txn, frees: true, answer }).await
+    }
+
+    fn full(&self) -> Option<u64> {
+        Some(self.handle.shared.full.load(Ordering::Relaxed)).filter(|needed| *needed > 0)
     }
 
     fn watch(&self, prefix: &Key, after: Revision) -> impl Stream<Item = Result<Vec<Event>>> + Send + 'static {
@@ -276,6 +306,28 @@ impl Shared {
     fn with_database<T>(&self, of: impl FnOnce(&Database) -> T) -> Result<T> {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
         database.as_ref().map(of).ok_or(Error::Unavailable)
+    }
+
+    /// Moves what is in the file together, and gives the rest of it back to the disk. Not while something is read; whether it
+    /// was done.
+    fn shrink(&self) -> std::result::Result<bool, redb::Error> {
+        let mut place = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        match place.as_mut().map(Database::compact) {
+            Some(Err(redb::CompactionError::TransactionInProgress)) | None => Ok(false),
+            Some(done) => Ok(done.map(|_| true)?),
+        }
+    }
+
+    /// How much room the file has within itself.
+    fn unused(&self) -> std::result::Result<u64, redb::Error> {
+        let used = self.with_database(|database| {
+            let transaction = database.begin_write()?;
+            let stats = transaction.stats()?;
+            transaction.abort()?;
+            Ok::<_, redb::Error>(stats.allocated_pages() * stats.page_size() as u64)
+        });
+        let used = used.map_err(|_| redb::Error::DatabaseClosed)??;
+        Ok((std::fs::metadata(&self.path)?.blocks() * 512).saturating_sub(used))
     }
 
     /// Closes the database after a fault and opens it anew, which brings the file to its last commit. Gives the newest

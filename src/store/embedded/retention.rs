@@ -52,6 +52,11 @@ impl Retention {
         }
     }
 
+    /// How many bytes there are.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// The revision up to which the budget requires history to be forgotten; 0 if the budget is met.
     pub(super) fn excess(&self) -> u64 {
         let mut left = self.bytes;

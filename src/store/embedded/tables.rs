@@ -356,6 +356,25 @@ impl<'t> WriteTables<'t> {
         Ok(Applied::Changed(events.into()))
     }
 
+    /// Whether `txn` would make the store larger for longer than its history is kept: by a new key, or by more octets than it
+    /// replaces.
+    pub(in crate::store) fn grows(&self, txn: &Txn) -> std::result::Result<bool, redb::Error> {
+        let (mut before, mut after) = (0, 0);
+        for write in &txn.writes {
+            let Some(replaced) = self.current(write.key())? else {
+                match write {
+                    Write::Put { .. } => return Ok(true),
+                    Write::Delete { .. } => continue,
+                }
+            };
+            before += replaced.value.len();
+            if let Write::Put { value, .. } = write {
+                after += value.len();
+            }
+        }
+        Ok(after > before)
+    }
+
     fn holds(&self, txn: &Txn) -> std::result::Result<bool, redb::Error> {
         for (key, expect) in &txn.expect {
             let modified = self.heads.get(&*key.0)?.map(|head| head.value().1);

@@ -5,8 +5,10 @@
 //! the callers are answered, in this order, so that whoever has its answer finds the write in every later read and watch.
 //! While the disk syncs, the next group gathers by itself; a group that is smaller than the last one waits a little for more.
 //!
-//! Nothing is written while the disk has less than [`Options::room_octets`] left: then the callers are told so, and the
-//! file is whole. A fault of the file in spite of that, such as a disk that is filled up at that moment, leaves it open
+//! While the disk has less than [`Options::room_octets`] left, what would make the store larger is refused, and the callers
+//! are told so. What frees room goes on, in small commits and of the `reserve` if need be: deletions, keys that end, and
+//! compaction, which then forgets all history and gives what the file no longer needs back to the disk. A fault of the file
+//! in spite of that, such as a disk that is filled up at that moment, leaves it open
 //! what of the group is on disk. The file is then closed and opened anew until that works, which brings it to its last
 //! commit; if that was the group in doubt, watchers see it now. A sync that failed is another matter (`disk`): the writer
 //! ends, and the process with it.
@@ -19,6 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 use redb::{Database, Durability};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::reserve::Reserve;
 use super::retention::{self, Retention};
 use super::tables::{Applied, WriteTables, unavailable};
 use super::{Options, Shared};
@@ -52,9 +55,23 @@ const OVER_AT_ONCE: u64 = 64;
 /// How often a file that failed is opened anew, and how often room is looked for.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
+/// How many transactions one commit holds, and how many revisions it forgets, on a full disk: so few that the reserve has room
+/// for it.
+const GROUP_FULL_MAX: usize = 16;
+/// See [`GROUP_FULL_MAX`].
+const COMPACT_FULL_MAX: usize = 64;
+
+/// How often the log says that the disk is still full.
+const FULL_TOLD_AGAIN: Duration = Duration::from_secs(600);
+
 /// What the writer is asked to do.
 pub(super) enum Task {
-    Commit(Txn, oneshot::Sender<Result<Outcome>>),
+    Commit {
+        txn: Txn,
+        /// Whether it goes on while the disk is full.
+        frees: bool,
+        answer: oneshot::Sender<Result<Outcome>>,
+    },
     Compact(Revision, oneshot::Sender<Result<()>>),
 }
 
@@ -83,17 +100,24 @@ pub(super) struct Writer {
     failed: bool,
     /// When it was opened anew last, or failed.
     tried: Instant,
+    reserve: Reserve,
     /// Whether the disk had too little room when it was last looked at.
     full: bool,
+    /// When the log last said so.
+    full_told: Option<Instant>,
+    /// Whether not even the reserve has room for a commit.
+    stuck: bool,
+    /// How many octets within the file are not used, as far as is known; counted while the disk is full.
+    unused: u64,
     /// How many jobs the last group held.
     gathered: usize,
 }
 
-/// The answer to a transaction once its group is durable.
-type Answer = (oneshot::Sender<Result<Outcome>>, Outcome);
+/// A transaction of a group, and whether it goes on while the disk is full.
+type Asked = (Txn, bool);
 
 impl Writer {
-    pub(super) fn new(shared: Arc<Shared>, options: Options, newest: Revision) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, options: Options, newest: Revision, reserve: Reserve) -> Self {
         let retention = Retention::new(options.history_bytes_max);
         Writer {
             shared,
@@ -107,7 +131,11 @@ impl Writer {
             marked: (Instant::now(), newest.0),
             failed: false,
             tried: Instant::now(),
+            reserve,
             full: false,
+            full_told: None,
+            stuck: false,
+            unused: 0,
             gathered: 0,
         }
     }
@@ -115,6 +143,7 @@ impl Writer {
     /// Works until the queue's other end is gone and the queue is empty, or until a sync fails: the error says so.
     pub(super) fn run(mut self, jobs: &Receiver<Job>) -> std::result::Result<(), String> {
         self.account();
+        self.look_for_room();
         loop {
             let first = match jobs.recv_timeout(self.idle()) {
                 Ok(job) => Some(job),
@@ -168,25 +197,29 @@ impl Writer {
 
     /// Puts what waits into a group; and, as long as that is less than the group before held, what comes within [`LINGER`].
     fn gather(&mut self, group: &mut Vec<Job>, jobs: &Receiver<Job>) {
-        take(group, jobs);
+        let most = if self.full { GROUP_FULL_MAX } else { GROUP_MAX };
+        take(group, jobs, most);
         for _ in 0..LINGERS_MAX.min(1 + self.gathered / LINGER_MORE_AT) {
             if group.len() >= self.gathered {
                 break;
             }
             // Asleep, and not at the queue: who sends something there wakes nobody.
             std::thread::sleep(LINGER);
-            take(group, jobs);
+            take(group, jobs, most);
         }
         self.gathered = group.len();
     }
 
     /// How long there is nothing to do if nobody asks.
     fn idle(&self) -> Duration {
-        if self.failed || self.full {
+        if self.failed || self.stuck {
             return RETRY_EVERY;
         }
         if self.forget > 0 || !self.compactions.is_empty() {
             return Duration::ZERO;
+        }
+        if self.full {
+            return RETRY_EVERY;
         }
         let mut idle = self.options.history.unwrap_or(Duration::from_secs(3600));
         if let Some(deadline) = self.deadline {
@@ -209,30 +242,35 @@ impl Writer {
     /// One round: a group of transactions, what has expired, a piece of compaction, all in one commit.
     fn work(&mut self, group: Vec<Job>) {
         let mut permits = Vec::with_capacity(group.len());
-        let mut txns = Vec::with_capacity(group.len());
+        let (mut txns, mut answers) = (Vec::with_capacity(group.len()), Vec::with_capacity(group.len()));
         for Job { task, _permit } in group {
             permits.push(_permit);
             match task {
-                Task::Commit(txn, answer) => txns.push((txn, answer)),
+                Task::Commit { txn, frees, answer } => {
+                    txns.push((txn, frees));
+                    answers.push(answer);
+                }
                 Task::Compact(upto, answer) if upto.0 > self.newest => {
                     drop(answer.send(Err(Error::Future { newest: Revision(self.newest) })));
                 }
                 Task::Compact(upto, answer) => self.compactions.push((upto, answer)),
             }
         }
-        let refusal = self.refusal();
-        self.shared.writable.store(refusal.is_none(), Ordering::Relaxed);
-        if let Some(refusal) = refusal {
-            txns.into_iter().for_each(|(_, answer)| drop(answer.send(Err(refusal.error()))));
-            self.compactions.drain(..).for_each(|(_, answer)| drop(answer.send(Err(refusal.error()))));
+        if !self.failed {
+            self.look_for_room();
+        }
+        self.shared.writable.store(!self.failed && !self.full, Ordering::Relaxed);
+        if self.failed || self.stuck {
+            let (failed, needed) = (self.failed, self.options.room_octets);
+            let refusal = || if failed { Error::Unavailable } else { Error::Full { needed } };
+            answers.into_iter().for_each(|answer| drop(answer.send(Err(refusal()))));
+            std::mem::take(&mut self.compactions).into_iter().for_each(|(_, answer)| drop(answer.send(Err(refusal()))));
             return;
         }
-        let (txns, answers): (Vec<Txn>, Vec<_>) = txns.into_iter().unzip();
         // A caller that is not there any more is no reason to do otherwise; hence the dropped results.
         match self.commit(&txns) {
             Ok(outcomes) => {
-                let answered: Vec<Answer> = answers.into_iter().zip(outcomes).collect();
-                answered.into_iter().for_each(|(answer, outcome)| drop(answer.send(Ok(outcome))));
+                answers.into_iter().zip(outcomes).for_each(|(answer, outcome)| drop(answer.send(outcome)));
             }
             Err(Fault::BeforeCommit(error)) => {
                 self.fail(&error);
@@ -245,26 +283,59 @@ impl Writer {
         }
     }
 
-    /// Why nothing can be written at the moment, if so.
-    fn refusal(&mut self) -> Option<Refusal> {
+    /// Looks whether the disk is full, and sees to it that there is room for what goes on even so.
+    fn look_for_room(&mut self) {
         let needed = self.options.room_octets;
-        if self.failed {
-            return Some(Refusal::Failed);
-        }
         // Where the system does not tell, the write will.
         let free = files::free_octets(&self.shared.lock).unwrap_or(u64::MAX);
-        let full = free < needed;
-        if full != self.full {
-            let path = self.shared.path.display();
-            match full {
-                true => {
-                    tracing::error!(%path, free, needed, "the disk is full: the store takes no writes until there is room")
-                }
-                false => tracing::warn!(%path, free, "the disk has room again: the store takes writes"),
+        let full = match self.full {
+            // The reserve comes first, so that the disk is not full again at once.
+            true => free < needed.saturating_add(self.reserve.missing()) || !self.reserve.fill(),
+            false if self.reserve.missing() > 0 && free >= self.reserve.missing() => {
+                self.reserve.fill();
+                files::free_octets(&self.shared.lock).unwrap_or(u64::MAX) < needed
             }
+            false => free < needed,
+        };
+        self.tell_of_room(full, free);
+        if full && !self.full {
+            self.unused = self.shared.unused().unwrap_or(0);
         }
         self.full = full;
-        full.then_some(Refusal::Full { needed })
+        self.shared.full.store(if full { needed } else { 0 }, Ordering::Relaxed);
+        self.stuck = full && !self.reserve.make_room(&self.shared.lock);
+        if !full || self.stuck {
+            return;
+        }
+        // What is superseded or deleted serves nobody now who could not read the whole list again.
+        let compacted = self.shared.reader().map_or(self.newest, |reader| reader.compacted().0);
+        self.forget = if compacted < self.newest { self.newest } else { 0 };
+        if self.forget == 0 && self.unused > 0 && free.saturating_add(self.unused) >= needed {
+            match self.shared.shrink() {
+                Ok(true) => self.unused = 0,
+                Ok(false) => {}
+                Err(error) => self.fail(&error),
+            }
+        }
+    }
+
+    /// Tells the log that the disk is full, and rarely that it still is; and that it is not any more.
+    fn tell_of_room(&mut self, full: bool, free: u64) {
+        let (path, needed) = (self.shared.path.display(), self.options.room_octets);
+        match (full, self.full_told) {
+            (true, told) if told.is_none_or(|told| told.elapsed() >= FULL_TOLD_AGAIN) => {
+                tracing::error!(
+                    %path, free, needed,
+                    "the disk is full: objects can be deleted, but not created or made larger, until there is room"
+                );
+                self.full_told = Some(Instant::now());
+            }
+            (false, Some(_)) if self.full => {
+                tracing::warn!(%path, free, "the disk has room again: the store takes all writes");
+                self.full_told = None;
+            }
+            _ => {}
+        }
     }
 
     fn fail(&mut self, error: &redb::Error) {
@@ -315,7 +386,7 @@ impl Writer {
         tracing::warn!(%path, newest, "the store's file was opened anew: it takes writes again");
     }
 
-    fn commit(&mut self, txns: &[Txn]) -> std::result::Result<Vec<Outcome>, Fault> {
+    fn commit(&mut self, txns: &[Asked]) -> std::result::Result<Vec<Result<Outcome>>, Fault> {
         let now = (self.options.now)();
         let sweep = self.deadline.is_some_and(|deadline| deadline <= now);
         let forget = self.compactions.iter().map(|(upto, _)| upto.0).max().unwrap_or(0).max(self.forget);
@@ -327,7 +398,8 @@ impl Writer {
         transaction.set_durability(Durability::Immediate).map_err(Fault::before)?;
         let mut tables = WriteTables::open(&transaction).map_err(Fault::before)?;
 
-        let mut group = Group { newest: self.newest, committed: Vec::new() };
+        let full = self.full.then_some(self.options.room_octets);
+        let mut group = Group { newest: self.newest, committed: Vec::new(), full };
         let outcomes = group.apply(&mut tables, txns, now).map_err(Fault::before)?;
         let mut dirty = !group.committed.is_empty();
         let over = tables.expiring_over(self.options.expiring_max).map_err(Fault::before)?;
@@ -342,7 +414,9 @@ impl Writer {
         if forget > 0 {
             compacted = tables.compacted().map_err(Fault::before)?;
             if compacted < forget {
-                compacted = tables.compact(forget, COMPACT_REVISIONS_MAX).map_err(Fault::before)?;
+                compacted = tables
+                    .compact(forget, if self.full { COMPACT_FULL_MAX } else { COMPACT_REVISIONS_MAX })
+                    .map_err(Fault::before)?;
                 dirty = true;
             }
         }
@@ -362,7 +436,11 @@ impl Writer {
             self.retention.add(revision.0, retention::charge_of(events));
         }
         self.shared.feed.publish(group.committed);
+        let before = self.retention.bytes();
         self.retention.forget(compacted);
+        if self.full {
+            self.unused += before - self.retention.bytes();
+        }
         self.limit_history();
         if compacted >= self.forget {
             self.forget = 0;
@@ -378,9 +456,9 @@ impl Writer {
     }
 }
 
-/// Moves what waits in the queue into a group, as far as there is room.
-fn take(group: &mut Vec<Job>, jobs: &Receiver<Job>) {
-    while group.len() < GROUP_MAX {
+/// Moves what waits in the queue into a group of at most `most`.
+fn take(group: &mut Vec<Job>, jobs: &Receiver<Job>, most: usize) {
+    while group.len() < most {
         match jobs.try_recv() {
             Ok(job) => group.push(job),
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
@@ -392,16 +470,22 @@ fn take(group: &mut Vec<Job>, jobs: &Receiver<Job>) {
 struct Group {
     newest: u64,
     committed: Vec<Committed>,
+    /// On a full disk, how much room it must have.
+    full: Option<u64>,
 }
 
 impl Group {
     fn apply(
         &mut self,
         tables: &mut WriteTables<'_>,
-        txns: &[Txn],
+        txns: &[Asked],
         now: SystemTime,
-    ) -> std::result::Result<Vec<Outcome>, redb::Error> {
-        txns.iter().map(|txn| self.apply_one(tables, txn, now)).collect()
+    ) -> std::result::Result<Vec<Result<Outcome>>, redb::Error> {
+        let apply = |(txn, frees): &Asked| match self.full {
+            Some(needed) if !frees && tables.grows(txn)? => Ok(Err(Error::Full { needed })),
+            _ => self.apply_one(tables, txn, now).map(Ok),
+        };
+        txns.iter().map(apply).collect()
     }
 
     fn expire(
@@ -427,24 +511,6 @@ impl Group {
                 self.committed.push((Revision(self.newest), events));
                 Ok(Outcome::Committed(Revision(self.newest)))
             }
-        }
-    }
-}
-
-/// Why nothing is written at the moment.
-enum Refusal {
-    /// The file failed and could not be opened anew yet.
-    Failed,
-    /// The disk has less room than this, in octets.
-    Full { needed: u64 },
-}
-
-impl Refusal {
-    /// What a caller is told: each of them nothing was written for.
-    fn error(&self) -> Error {
-        match *self {
-            Refusal::Failed => Error::Unavailable,
-            Refusal::Full { needed } => Error::Full { needed },
         }
     }
 }

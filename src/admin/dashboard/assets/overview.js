@@ -138,6 +138,7 @@ function attention(overview, routers, lease, brakes, samples, state, rights, sta
       dead === 1 ? ": its name leads nowhere" : ": their names lead nowhere",
     ]);
   for (const missing of state?.missing ?? []) found.push(["bad", "not ready: ", missing]);
+  for (const warning of state?.warnings ?? []) found.push(["bad", warning]);
   // The Brakes tell more of it, to who may see them.
   for (const [kind, values] of brakes.length ? [] : columns(samples, "signpost_brake_held_objects")) {
     if (values.at(-1) > 0)
@@ -237,7 +238,7 @@ function attention(overview, routers, lease, brakes, samples, state, rights, sta
 }
 
 function vitals(overview, zones, lease, samples, stale) {
-  const age = stale && h("div.more.as-of", null, `as of ${asOf(stale.at)}`);
+  const age = () => stale && h("div.more.as-of", null, `as of ${asOf(stale.at)}`);
   const vital = (name, value, ...more) =>
     h(
       "div.vital",
@@ -245,7 +246,7 @@ function vitals(overview, zones, lease, samples, stale) {
       h("h3", null, name),
       h("div.value", null, value),
       h("div.more", null, more),
-      age,
+      age(),
     );
   const held = total(samples, "signpost_brake_held_objects");
   const ready = now(samples, "signpost_dns_ready");
@@ -260,7 +261,7 @@ function vitals(overview, zones, lease, samples, stale) {
       h("div.value", null, h("a.quiet", { href: "#/routes" }, count(overview.routes))),
       standings(overview.standings, (standing) => link.routes({ standing })),
       h("div.more", null, metric("signpost_routes")),
-      age,
+      age(),
     ),
     vital(
       "Namespaces",

@@ -100,7 +100,7 @@ export function render({ route, binding, router, events }, { namespace, name }) 
       h(
         "div",
         null,
-        section("How it went live", conditions(status.conditions, stepsOf(route))),
+        section(stands === "live" ? "How it went live" : "How far it is", conditions(status.conditions, stepsOf(route))),
         section("What happened", timeline(story(route, binding, events))),
       ),
     ),
@@ -125,7 +125,7 @@ function answer(stands, decided, status) {
     case "answered":
       return [
         h("p.big", null, dns),
-        h("p", null, "is yours, and the platform answers its names for it. Whether your host points here: ", decided.message, "."),
+        h("p", null, "is yours, and the platform answers its names for it. Whether your host points here: ", sentence(decided.message)),
       ];
     case "down":
       return [
@@ -441,6 +441,9 @@ function story(route, binding, events) {
   ].filter(Boolean);
   return inOrder(all).reverse();
 }
+
+/** A message of a condition as a sentence; one that ends with a name has its dot. */
+const sentence = (message) => `${message.replace(/\.$/, "")}.`;
 
 /** The order in which things come about. */
 const COMES = ["Asked for", "Bound", "Scheduled", "HostProven", "Admitted", "Published", "Resolvable", "HostPointsHere"];

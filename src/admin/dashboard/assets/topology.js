@@ -288,7 +288,9 @@ export function drawn(root, data, { query }) {
   const boxes = new Map();
   for (const node of stage.querySelectorAll("[data-node]")) boxes.set(node.dataset.node, node.getBoundingClientRect());
   for (const item of stage.querySelectorAll('[data-key^="a:"]')) {
-    boxes.set(item.dataset.key, item.firstElementChild.getBoundingClientRect());
+    const box = item.firstElementChild.getBoundingClientRect();
+    // On a small screen this column is not there.
+    if (box.width > 0) boxes.set(item.dataset.key, box);
   }
   const { lines, single, shards, namespaces } = picture(data, query);
   const paths = [];

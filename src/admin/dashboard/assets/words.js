@@ -55,7 +55,7 @@ export const STANDINGS = {
   live: { mark: "●", word: "live", says: "every name server answers its name right" },
   answered: {
     mark: "◑",
-    word: "host not proven",
+    word: "host not pointed",
     says: "the platform's names for it are answered right; that its own host points here is not known",
   },
   placed: {

@@ -154,5 +154,5 @@ fn an_outage_is_no_warning() {
     assert_eq!(report.outages, ["Router shard2 has no active address: its route leads nowhere"]);
     assert!(!report.warnings.iter().any(|warning| warning.contains("shard2")), "{:?}", report.warnings);
     let text = report.text(Painter::PLAIN);
-    assert!(text.contains("outages   1\n") && text.contains("\n- Router shard2 has no active"), "{text}");
+    assert!(text.contains("outages    1\n") && text.contains("\n- Router shard2 has no active"), "{text}");
 }

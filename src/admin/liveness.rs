@@ -1,0 +1,123 @@
+//! Whether the parts of a process move that must never stand still: DNS workers and listeners, and the control runtime.
+//!
+//! Each of them counts its turns, of which there are several a second even without work. A thread of its own
+//! (`daemon::supervisor`) looks at the counters; what has not moved for its limit is hung. Neither the look nor `/livez` waits
+//! for anything that serves tenants.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Looks further apart than this prove nothing: the process stood still as a whole, or the machine did.
+const LOOKS_APART_MAX: Duration = Duration::from_secs(3);
+/// Without a look for this long the thread that looks is hung itself.
+const UNWATCHED_MAX: Duration = Duration::from_secs(30);
+
+/// Reads a counter of turns; `None` once its owner was told to end.
+type Turns = Box<dyn Fn() -> Option<u64> + Send + Sync>;
+
+/// All that is watched.
+#[derive(Default)]
+pub struct Liveness {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    parts: Vec<Part>,
+    looked: Option<Instant>,
+}
+
+struct Part {
+    name: String,
+    limit: Duration,
+    turns: Turns,
+    /// The turns at the last look that found more, and how long it has been since.
+    seen: u64,
+    still: Duration,
+}
+
+impl Liveness {
+    /// Watches a part, which is hung when `turns` stays the same for `limit`.
+    pub fn watch(
+        &self,
+        name: impl Into<String>,
+        limit: Duration,
+        turns: impl Fn() -> Option<u64> + Send + Sync + 'static,
+    ) {
+        let (seen, still) = (turns().unwrap_or(0), Duration::ZERO);
+        self.state().parts.push(Part { name: name.into(), limit, turns: Box::new(turns), seen, still });
+    }
+
+    /// Looks at all counters.
+    pub fn look(&self, now: Instant) {
+        let mut state = self.state();
+        let since = state.looked.replace(now).map_or(Duration::ZERO, |looked| now.saturating_duration_since(looked));
+        let since = if since > LOOKS_APART_MAX { Duration::ZERO } else { since };
+        state.parts.retain_mut(|part| {
+            let Some(turns) = (part.turns)() else { return false };
+            part.still = if turns == part.seen { part.still + since } else { Duration::ZERO };
+            part.seen = turns;
+            true
+        });
+    }
+
+    /// The parts that were hung at the last look, a sentence for each.
+    pub fn hung(&self, now: Instant) -> Vec<String> {
+        let state = self.state();
+        let hung = state.parts.iter().filter(|part| part.still >= part.limit && (part.turns)() == Some(part.seen));
+        let mut hung: Vec<String> = hung
+            .map(|part| format!("{} is hung: it has not moved for {} s", part.name, part.still.as_secs()))
+            .collect();
+        if state.looked.is_some_and(|looked| now.saturating_duration_since(looked) > UNWATCHED_MAX) {
+            hung.push("the thread that watches the others is hung".to_owned());
+        }
+        hung
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A counter is read under it, which does not panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn what_stands_still_for_its_limit_is_hung_and_named() {
+        let liveness = Liveness::default();
+        let (turns, gone) = (Arc::new(AtomicU64::new(7)), Arc::new(AtomicBool::new(false)));
+        let read = (turns.clone(), gone.clone());
+        let worker = move || (!read.1.load(Ordering::Relaxed)).then(|| read.0.load(Ordering::Relaxed));
+        liveness.watch("the worker", Duration::from_secs(10), worker);
+        let mut now = Instant::now();
+        let mut pass = |seconds: u64| {
+            for _ in 0..seconds {
+                now += Duration::from_secs(1);
+                liveness.look(now);
+            }
+            (now, liveness.hung(now))
+        };
+        assert!(pass(10).1.is_empty(), "nine seconds since the first look");
+        assert_eq!(pass(1).1, ["the worker is hung: it has not moved for 10 s"]);
+        turns.fetch_add(1, Ordering::Relaxed);
+        assert!(pass(1).1.is_empty());
+        assert_eq!(pass(10).1.len(), 1);
+        // What moved after the last look is not hung.
+        turns.fetch_add(1, Ordering::Relaxed);
+        assert!(pass(0).1.is_empty());
+        // The whole process stood still, as under SIGSTOP: that says nothing of the worker.
+        let (at, _) = pass(5);
+        liveness.look(at + Duration::from_secs(3600));
+        assert!(liveness.hung(at + Duration::from_secs(3600)).is_empty());
+        // Nobody looks any more.
+        let told = liveness.hung(at + Duration::from_secs(7200));
+        assert_eq!(told, ["the thread that watches the others is hung"]);
+        gone.store(true, Ordering::Relaxed);
+        assert!(pass(20).1.is_empty(), "it was told to end");
+    }
+}

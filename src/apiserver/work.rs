@@ -1,0 +1,95 @@
+//! Work that takes long enough for others to notice: it is done beside the threads that serve requests.
+//!
+//! A list of many objects with a selector, or a patch of a large object, takes tens of milliseconds of a processor. On a thread
+//! of the runtime these are tens of milliseconds in which all requests of that thread wait. Here the runtime gives the thread up
+//! for as long; and since such work takes turns ([`Turns`]), a user who asks for much of it leaves processors to others.
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// From how many objects on it is large to look at each, or to write all of them at once.
+pub(crate) const OBJECTS_LARGE: usize = 1_000;
+/// From how many octets on a body is large. That of an object of an ordinary size is a few KiB.
+pub(crate) const BODY_LARGE: usize = 64 * 1024;
+
+/// Turns at large work: half of the processors, so that others have the rest.
+pub(crate) struct Turns(Semaphore);
+
+impl Turns {
+    pub(crate) fn new() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Turns(Semaphore::new((processors / 2).max(1)))
+    }
+
+    /// Waits for a turn if the work is large.
+    pub(crate) async fn take(&self, is_large: bool) -> Option<SemaphorePermit<'_>> {
+        match is_large {
+            true => Some(self.0.acquire().await.expect("the semaphore is never closed")),
+            false => None,
+        }
+    }
+}
+
+/// Does the work, if it is large beside the runtime's threads.
+pub(crate) fn beside<T>(is_large: bool, work: impl FnOnce() -> T) -> T {
+    match is_large && may_block() {
+        true => tokio::task::block_in_place(work),
+        false => work(),
+    }
+}
+
+/// The same for work that also waits.
+pub(crate) async fn wait_beside<T>(is_large: bool, work: impl Future<Output = T>) -> T {
+    match is_large && may_block() {
+        true => tokio::task::block_in_place(|| Handle::current().block_on(work)),
+        false => work.await,
+    }
+}
+
+/// A runtime of one thread has none to give up.
+fn may_block() -> bool {
+    Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn large_work_leaves_the_only_thread_to_others() {
+        for waits in [false, true] {
+            let (sent, received) = std::sync::mpsc::channel();
+            let other = tokio::spawn(async move { sent.send(()) });
+            let limit = Duration::from_secs(60);
+            let work = tokio::spawn(async move {
+                let receive = move || received.recv_timeout(limit);
+                match waits {
+                    false => beside(true, receive),
+                    true => wait_beside(true, async move { receive() }).await,
+                }
+            });
+            assert_eq!(work.await.expect("no panic"), Ok(()), "the other task ran meanwhile");
+            other.await.expect("no panic").expect("it was received");
+        }
+    }
+
+    #[tokio::test]
+    async fn in_a_runtime_of_one_thread_it_is_done_in_place() {
+        assert_eq!(beside(true, || 1) + wait_beside(true, async { 2 }).await, 3);
+    }
+
+    #[tokio::test]
+    async fn large_work_takes_turns_and_small_work_does_not_wait() {
+        let turns = Turns::new();
+        let mut held = Vec::new();
+        while let Ok(Some(turn)) = tokio::time::timeout(Duration::from_millis(10), turns.take(true)).await {
+            held.push(turn);
+        }
+        assert!(!held.is_empty());
+        assert!(turns.take(false).await.is_none());
+        held.pop();
+        assert!(turns.take(true).await.is_some());
+    }
+}

@@ -1,0 +1,53 @@
+//! Asking on a terminal before something is done that no other command undoes at once. Scripts are not asked.
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _, stderr, stdin};
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches};
+
+/// How long someone may think about it, beyond what the command takes.
+const TO_THINK: Duration = Duration::from_secs(3_600);
+
+/// `--yes`.
+pub(super) fn argument() -> Arg {
+    Arg::new("yes")
+        .long("yes")
+        .short('y')
+        .action(ArgAction::SetTrue)
+        .help("Does it without asking on a terminal whether it is meant")
+}
+
+/// Whether the user is asked.
+pub(super) fn asks(matches: &ArgMatches) -> bool {
+    let is_dry = matches.try_get_one::<bool>("dry-run").ok().flatten().copied().unwrap_or(false);
+    !is_dry && !matches.get_flag("yes") && stdin().is_terminal() && stderr().is_terminal()
+}
+
+/// How much longer a command may take that asks.
+pub(super) fn time(matches: &ArgMatches) -> Duration {
+    if asks(matches) { TO_THINK } else { Duration::ZERO }
+}
+
+/// Asks whether it is meant.
+pub(super) fn confirm(question: &str) -> Result<(), String> {
+    let mut answer = String::new();
+    let asked = write!(stderr(), "{question} [y/N] ").and_then(|()| stderr().flush());
+    asked.and_then(|()| stdin().lock().read_line(&mut answer)).map_err(|error| error.to_string())?;
+    if is_yes(&answer) { Ok(()) } else { Err("nothing was changed".to_owned()) }
+}
+
+fn is_yes(answer: &str) -> bool {
+    matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn only_a_yes_is_one() {
+        for (answer, is_yes) in
+            [("y\n", true), ("Yes\n", true), ("\n", false), ("", false), ("no\n", false), ("yy\n", false)]
+        {
+            assert_eq!(super::is_yes(answer), is_yes, "{answer:?}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! What the log tells of mirrors that fail.
+//!
+//! A process has a mirror for each kind, and an outage of the API ends them all, again and again: that is one line when it
+//! begins, one now and then while it lasts, and one when it is over. A kind that the API does not know is told of alike.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Restart;
+
+/// How soon the log repeats itself at most.
+const AGAIN: Duration = Duration::from_secs(600);
+
+/// That of this process.
+static LOG: LazyLock<Mutex<Told>> = LazyLock::new(Mutex::default);
+
+/// What one mirror has the log tell.
+pub(super) struct Teller {
+    kind: String,
+    mirror: u64,
+    fails: bool,
+}
+
+impl Teller {
+    pub(super) fn new(kind: &str) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Teller { kind: kind.to_owned(), mirror: NEXT.fetch_add(1, Ordering::Relaxed), fails: false }
+    }
+
+    /// The mirror must start again.
+    pub(super) fn failed(&mut self, reason: Restart, error: &str) {
+        self.fails = true;
+        let line = LOG.lock().unwrap_or_else(PoisonError::into_inner).failed(
+            self.mirror,
+            &self.kind,
+            reason,
+            error,
+            Instant::now(),
+        );
+        match line {
+            Some(line) => tracing::warn!("{line}"),
+            None => tracing::debug!(kind = self.kind, reason = reason.label(), error, "mirror starts again"),
+        }
+    }
+
+    /// The API has answered it.
+    pub(super) fn heard(&mut self) {
+        if std::mem::take(&mut self.fails)
+            && LOG.lock().unwrap_or_else(PoisonError::into_inner).heard(self.mirror, &self.kind)
+        {
+            tracing::info!("the API answers again");
+        }
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        if self.fails {
+            LOG.lock().unwrap_or_else(PoisonError::into_inner).unanswered.remove(&self.mirror);
+        }
+    }
+}
+
+/// What was told.
+#[derive(Default)]
+struct Told {
+    /// The mirrors whom the API does not answer, and when that was told.
+    unanswered: BTreeSet<u64>,
+    outage: Option<Instant>,
+    /// What was told of kinds, and when.
+    kinds: BTreeMap<(String, Restart), (String, Instant)>,
+}
+
+impl Told {
+    /// The line, if it is time for one.
+    fn failed(&mut self, mirror: u64, kind: &str, reason: Restart, error: &str, now: Instant) -> Option<String> {
+        let is_recent = |told: Instant| now < told + AGAIN;
+        if matches!(reason, Restart::Closed | Restart::Unreachable | Restart::Silent | Restart::Failing) {
+            self.unanswered.insert(mirror);
+            if self.outage.is_some_and(is_recent) {
+                return None;
+            }
+            self.outage = Some(now);
+            return Some(format!(
+                "the API does not answer: {error}; DNS answers continue with what is known, and nothing changes until it is back"
+            ));
+        }
+        let key = (kind.to_owned(), reason);
+        if self.kinds.get(&key).is_some_and(|(told, at)| is_recent(*at) && told == error) {
+            return None;
+        }
+        self.kinds.insert(key, (error.to_owned(), now));
+        Some(match reason {
+            Restart::Missing => format!(
+                "the API has no kind {kind} of ours: install the CustomResourceDefinitions with \"signpost crds --domain \
+                 DOMAIN | kubectl apply --server-side -f -\"; trying again"
+            ),
+            _ => format!("all objects of the kind {kind} are listed again ({}): {error}", reason.label()),
+        })
+    }
+
+    /// Whether an outage that was told of is over.
+    fn heard(&mut self, mirror: u64, kind: &str) -> bool {
+        self.kinds.remove(&(kind.to_owned(), Restart::Missing));
+        self.unanswered.remove(&mirror) && self.unanswered.is_empty() && self.outage.take().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_is_told_once_and_then_rarely() {
+        let (mut told, start) = (Told::default(), Instant::now());
+        let mut lines = 0;
+        for second in 0..1_000 {
+            let now = start + Duration::from_secs(second);
+            for mirror in 0..6 {
+                let line = told.failed(mirror, "Zone", Restart::Unreachable, &format!("refused {mirror}"), now);
+                lines += line.map_or(0, |line| usize::from(line.contains("answers continue")));
+            }
+        }
+        assert_eq!(lines, 2);
+        let over: Vec<bool> = (0..6).map(|mirror| told.heard(mirror, "Zone")).collect();
+        assert_eq!(over, [false, false, false, false, false, true], "when all were answered");
+        assert!(told.failed(0, "Zone", Restart::Silent, "nothing", start).is_some(), "the next one is told at once");
+    }
+
+    #[test]
+    fn a_missing_kind_is_told_once_and_then_rarely() {
+        let (mut told, start) = (Told::default(), Instant::now());
+        let mut tell = |kind: &str, second: u64| {
+            told.failed(second, kind, Restart::Missing, "404", start + Duration::from_secs(second))
+        };
+        let line = tell("Zone", 0).expect("it is told");
+        assert!(line.contains("kind Zone") && line.contains("signpost crds"), "{line}");
+        assert!(tell("Router", 1).is_some() && tell("Zone", 1).is_none() && tell("Zone", 599).is_none());
+        assert!(tell("Zone", 601).is_some());
+        told.heard(1, "Zone");
+        assert!(told.failed(1, "Zone", Restart::Missing, "404", start).is_some());
+    }
+}

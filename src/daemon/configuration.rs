@@ -1,0 +1,151 @@
+//! The configuration as `serve` uses it: the settings that [`config::load`] reads, and a platform that they make.
+//!
+//! A process that follows the API's objects needs a domain. There is no default: names under the domain of somebody else help
+//! nobody. The one exception is a process with manifests whose Routers name their zones, as those of `examples/rhcloud` do:
+//! the zone above them is the domain then, unless the configuration says another one.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use super::{dns, manifests};
+use crate::api::names::{check_zone, is_at_or_below};
+use crate::config::{self, AdminTls, Error, Errors, Places, Role, Settings};
+
+/// Domains of examples: of our own pages, and those that RFC 2606 and RFC 6761 reserve.
+const EXAMPLES: [&str; 7] =
+    ["v3.rhcloud.com", "example.com", "example.org", "example.net", "example", "test", "invalid"];
+
+/// Reads the settings and completes them, so that a process which starts with them has a platform.
+///
+/// # Errors
+///
+/// All faults of the configuration.
+pub fn load(places: &Places) -> Result<Settings, Errors> {
+    let mut settings = config::load(places)?;
+    if !settings.needs_data_dir() {
+        return Ok(settings);
+    }
+    if settings.domain.is_empty() {
+        settings.domain = domain_of_manifests(&settings)?;
+    }
+    let listened: &[SocketAddr] = &settings.dns_listen;
+    match dns::platform_settings(&settings, listened) {
+        Ok(_) => Ok(settings),
+        Err(error) => Err(Errors(vec![Error::Together(error.to_string())])),
+    }
+}
+
+/// The zone above those that the Routers in the manifests name.
+fn domain_of_manifests(settings: &Settings) -> Result<String, Errors> {
+    let fault = |text: String| Errors(vec![Error::Together(text)]);
+    let documents = manifests::read(&settings.manifests)
+        .map_err(|errors| Errors(errors.iter().map(|error| Error::Together(error.to_string())).collect()))?;
+    let routers = documents.iter().map(|document| &document.object).filter(|object| object["kind"] == "Router");
+    let above = |dns: &str| Some(dns.split_once('.')?.1.trim_end_matches('.').to_ascii_lowercase());
+    let domains: BTreeSet<String> = routers.filter_map(|router| above(router["spec"]["dns"].as_str()?)).collect();
+    let mut domains = domains.into_iter().filter(|domain| check_zone(domain).is_ok());
+    match (domains.next(), domains.next()) {
+        (Some(domain), None) => Ok(domain),
+        _ => Err(fault(
+            "\"domain\" is not set: set the platform's domain, such as apps.example.com (\"domain\" in the file, \
+             --domain NAME)"
+                .to_owned(),
+        )),
+    }
+}
+
+/// Settings that are valid and will not do: files and directories that are not there, which end a start.
+pub fn missing(settings: &Settings) -> Vec<String> {
+    let mut missing = Vec::new();
+    let mut need = |key: &str, path: &Path, is_there: bool, what: &str| {
+        if !is_there {
+            missing.push(format!("\"{key}\" is \"{}\": there is no such {what}", path.display()));
+        }
+    };
+    let parent_is_there = |path: &Path| match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.is_dir(),
+        _ => true,
+    };
+    if let Some(zones) = settings.zones.as_deref().filter(|_| settings.has(Role::Dns)) {
+        need("zones", zones, zones.is_dir(), "directory");
+    }
+    for path in &settings.manifests {
+        need("manifests", path, path.exists(), "file or directory");
+    }
+    let mut files = vec![
+        ("kubeconfig", settings.kubeconfig.as_deref()),
+        ("api-tls-certificate", settings.api_tls.as_ref().map(|(certificate, _)| certificate.as_path())),
+        ("api-tls-key", settings.api_tls.as_ref().map(|(_, key)| key.as_path())),
+        ("api-tls-ca", settings.api_tls_ca.as_deref()),
+        ("webhook-ca", settings.webhook.ca.as_deref()),
+        ("trace-headers", settings.tracing.headers.as_deref()),
+        ("trace-ca", settings.tracing.ca.as_deref()),
+    ];
+    if let AdminTls::Files { certificate, key } = &settings.admin_tls {
+        files.extend([("admin-tls-certificate", Some(certificate.as_path())), ("admin-tls-key", Some(key.as_path()))]);
+    }
+    for (key, path) in files.into_iter().filter_map(|(key, path)| Some((key, path?))) {
+        need(key, path, path.is_file(), "file");
+    }
+    let logs = [
+        ("audit-log", settings.audit_log.as_deref().filter(|_| settings.audit.is_some() && settings.has(Role::Api))),
+        ("query-log-file", settings.query_log.file.as_deref().filter(|_| settings.query_log.every.is_some())),
+    ];
+    for (key, path) in logs.into_iter().filter_map(|(key, path)| Some((key, path?))) {
+        need(key, path, parent_is_there(path), "directory to write the file to");
+    }
+    missing
+}
+
+/// What is to be thought of in settings that work.
+pub fn warnings(settings: &Settings) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let domain = &settings.domain;
+    if !domain.is_empty() && EXAMPLES.iter().any(|example| is_at_or_below(domain, example)) {
+        warnings
+            .push(format!("\"domain\" is \"{domain}\", a domain of examples: nobody can delegate it; set your own"));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::layers::{Given, Layer, Source};
+
+    fn load_with(flags: &[(&'static str, &str)]) -> Result<Settings, String> {
+        let given = |(key, value): &(&'static str, &str)| {
+            (*key, Given { values: vec![(*value).to_owned()], source: Source::Flag(format!("--{key}")) })
+        };
+        let flags: Layer = flags.iter().map(given).collect();
+        load(&Places { flags, ..Places::default() }).map_err(|errors| errors.to_string())
+    }
+
+    #[test]
+    fn only_the_manifests_of_an_example_stand_in_for_a_domain() {
+        let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/rhcloud");
+        let error = load_with(&[]).expect_err("there is no default");
+        assert!(error.contains("\"domain\" is not set") && error.contains("--domain"), "{error}");
+        assert_eq!(load_with(&[("manifests", example)]).expect("it is the example's").domain, "v3.rhcloud.com");
+        let other = load_with(&[("manifests", example), ("domain", "apps.signpost.dev")]).expect("it is given");
+        assert_eq!(other.domain, "apps.signpost.dev");
+        // Zone files alone need none.
+        let files = load_with(&[("roles", "dns"), ("zones", "zones")]).expect("it needs none");
+        assert_eq!(files.domain, "");
+    }
+
+    #[test]
+    fn contradictions_are_found_before_a_start() {
+        let domain = ("domain", "apps.signpost.dev");
+        let twice = [domain, ("nameserver", "ns1.signpost.dev=192.0.2.1"), ("dns-listen", "0.0.0.0:53")];
+        assert!(load_with(&twice).is_ok());
+        let error = load_with(&[domain, ("dns-listen", "0.0.0.0:53")]).expect_err("nobody finds its name server");
+        assert!(error.contains("needs an address"), "{error}");
+        let settings = load_with(&[domain, ("manifests", "/nonexistent/m")]).expect("the domain is given");
+        assert_eq!(missing(&settings), ["\"manifests\" is \"/nonexistent/m\": there is no such file or directory"]);
+        assert!(warnings(&settings).is_empty());
+        let settings = load_with(&[("domain", "apps.example.com")]).expect("it is valid");
+        assert!(warnings(&settings)[0].contains("a domain of examples"));
+    }
+}

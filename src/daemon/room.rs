@@ -1,0 +1,98 @@
+//! A full disk: a start waits for room and says so, and a running process says that it takes few writes.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::health::Check;
+use crate::store::{Engine, Store as _};
+
+/// How often room is looked for.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Does a step of the start, again and again while the disk has no room for it: a process that ended would be started by its
+/// service manager for the same end, and nobody could ask it what is wrong.
+pub async fn when_there_is_room<T, E: Error + 'static>(
+    check: &Check,
+    mut step: impl AsyncFnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    let mut told = false;
+    loop {
+        match step().await {
+            Err(error) if is_full(&error) => {
+                check.missing(format!("the disk is full: {error}; free some space, and the start goes on"));
+                if !std::mem::replace(&mut told, true) {
+                    tracing::error!("the disk is full, the start waits for room: {error}");
+                }
+                tokio::time::sleep(INTERVAL).await;
+            }
+            done => {
+                if told {
+                    tracing::warn!("the disk has room again, the start goes on");
+                }
+                return done;
+            }
+        }
+    }
+}
+
+/// Whether a file system without room is what is behind an error.
+fn is_full(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        if matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// What is said of a store whose disk is full.
+pub fn words(needed: u64) -> String {
+    format!(
+        "the disk is full (less than {} MiB left): objects can be deleted, but not created or made larger; free some space",
+        needed >> 20
+    )
+}
+
+/// Has `check` say whether the disk of the store is full, until `stop`.
+pub async fn tell(store: Engine, check: Check, stop: CancellationToken) {
+    let mut told = None;
+    while stop.run_until_cancelled(tokio::time::sleep(INTERVAL / 4)).await.is_some() {
+        let full = store.full();
+        if full != told {
+            match full {
+                Some(needed) => check.warn(words(needed)),
+                None => check.ready(),
+            }
+            told = full;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::health::Health;
+    use crate::tls;
+
+    #[tokio::test]
+    async fn a_step_of_the_start_waits_for_room_and_for_nothing_else() {
+        let health = Health::default();
+        let check = health.add("process", "start", "it is starting");
+        let error = |kind: io::ErrorKind| tls::Error::File { path: "pki/ca.key".into(), source: kind.into() };
+        let mut tries = 0;
+        let step = when_there_is_room(&check, async || {
+            tries += 1;
+            assert_eq!(tries > 1, health.report().missing()[0].contains("the disk is full: "), "{}", health.report());
+            if tries < 3 { Err(error(io::ErrorKind::StorageFull)) } else { Ok(tries) }
+        });
+        assert_eq!(step.await.expect("there is room at last"), 3);
+        let denied = when_there_is_room(&check, async || Err::<(), _>(error(io::ErrorKind::PermissionDenied)));
+        assert!(denied.await.is_err());
+    }
+}

@@ -1,0 +1,295 @@
+//! What operators meet at the command line on a bad day: an address that nobody answers at, a machine without authorities, a
+//! narrow terminal, a configuration that contradicts itself.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::commands::run;
+use crate::platform::apply_example;
+use crate::server::{DataDir, PATIENCE, Ports, Server, eventually, program};
+use crate::tools::{Kubectl, dig};
+
+fn text(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).into_owned()
+}
+
+/// `signpost` with these variables, however it ends; its two outputs together.
+fn with(variables: &[(&str, &str)], arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(program());
+    command.args(arguments).env("HOME", "/nonexistent").env_remove("KUBECONFIG");
+    command.envs(variables.iter().copied());
+    let Output { status, stdout, stderr } = command.output().expect("the program starts");
+    (status.code(), text(&stdout) + &text(&stderr))
+}
+
+/// The same on a terminal of so many columns, on which someone types `typed`; `None` where there is no `script`.
+fn on_terminal(columns: u32, typed: &str, arguments: &[&str]) -> Option<(Option<i32>, String)> {
+    let quoted: Vec<String> = arguments.iter().map(|argument| format!("'{argument}'")).collect();
+    let line = format!("stty cols {columns} rows 40; exec {} {}", program(), quoted.join(" "));
+    let mut command = Command::new("script");
+    command
+        .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+        .env("NO_COLOR", "1")
+        .env_remove("KUBECONFIG");
+    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().inspect_err(|error| println!("skipped: script: {error}")).ok()?;
+    {
+        use std::io::Write as _;
+        let mut stdin = child.stdin.take().expect("was piped");
+        stdin.write_all(typed.as_bytes()).expect("it reads");
+        // What is typed stays typed until it is asked for.
+        let output = std::thread::spawn(move || child.wait_with_output().expect("it ends"));
+        let output = output.join().expect("no panic");
+        drop(stdin);
+        Some((output.status.code(), text(&output.stdout).replace('\r', "")))
+    }
+}
+
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn commands_find_the_admin_endpoint_and_need_no_authorities_for_plain_http() {
+    let (data, ports) = (DataDir::new(), Ports::free());
+    let _server = Server::start(ports, &["--data-dir", data.path()]);
+    let config = data.join("signpost.toml");
+    std::fs::write(&config, format!("admin-listen = [\"{}\"]\ndata-dir = \"{}\"\n", ports.admin, data.path()))
+        .expect("written");
+    let config = config.to_str().expect("UTF-8");
+    let admin = format!("http://{}", ports.admin);
+    let none = [("SSL_CERT_FILE", "/nonexistent"), ("SSL_CERT_DIR", "/nonexistent")];
+    let listen = ports.admin.to_string();
+    let in_environment = [none[0], none[1], ("SIGNPOST_ADMIN_LISTEN", listen.as_str())];
+    for (variables, place) in [
+        (&none[..], &["--config", config][..]),
+        (&in_environment[..], &["--data-dir", data.path()]),
+        (&none[..], &["--admin-listen", &listen, "--data-dir", data.path()]),
+        (&none[..], &["--admin", &admin, "--data-dir", data.path()]),
+    ] {
+        for command in
+            [&["status", "--interval", "0"][..], &["top", "--once", "--interval", "0.1"], &["zone", "unbound"]]
+        {
+            let (code, said) = with(variables, &[command, place].concat());
+            assert_eq!(code, Some(0), "{command:?} {place:?}: {said}");
+        }
+    }
+    // Over HTTPS the reason is told, and what helps.
+    let https = admin.replace("http:", "https:");
+    let (code, said) = with(&none, &["top", "--once", "--admin", &https]);
+    assert!(code == Some(1) && !said.contains("builder error"), "{said}");
+}
+
+#[test]
+fn a_connection_that_fails_says_where_and_why() {
+    let (data, ports) = (DataDir::new(), Ports::free());
+    let server = Server::start(ports, &["--data-dir", data.path()]);
+    let kubeconfig = std::fs::read_to_string(data.join("kubeconfig")).expect("it is there");
+    let stranger = data.join("stranger.kubeconfig");
+    let token = kubeconfig.lines().find(|line| line.contains("token:")).expect("a token");
+    std::fs::write(&stranger, kubeconfig.replace(token, "    token: \"signpost-nobody\"")).expect("written");
+    let url = format!("https://{}", ports.api);
+    let unknown = run(&["routes", "--kubeconfig", stranger.to_str().expect("UTF-8")]);
+    assert!(
+        unknown.code == Some(1) && unknown.err.contains(&url) && unknown.err.contains("unauthorized"),
+        "{}",
+        unknown.err
+    );
+    let name_server = data.join("name-server.kubeconfig");
+    let forbidden = run(&["events", "-A", "--kubeconfig", name_server.to_str().expect("UTF-8")]);
+    assert!(forbidden.code == Some(1) && forbidden.err.contains("forbidden"), "{}", forbidden.err);
+    assert!(server.terminate().success());
+    let refused = run(&["routes", "--data-dir", data.path()]);
+    let expected = format!("the API at {url} cannot be reached: connection refused");
+    assert!(refused.code == Some(1) && refused.err.contains(&expected), "{}", refused.err);
+}
+
+#[test]
+fn a_drain_is_asked_about_on_a_terminal_and_tables_fit_it() {
+    let (data, ports) = (DataDir::new(), Ports::free());
+    let _server = Server::start(ports, &["--data-dir", data.path()]);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    apply_example(&kubectl);
+    let state = || kubectl.ok(&["get", "router", "shard1", "-o", "jsonpath={.spec.state}"]);
+    let drain = ["drain", "router", "shard1", "--data-dir", data.path()];
+    let Some((code, said)) = on_terminal(100, "n\n", &drain) else { return };
+    assert!(code == Some(1) && said.contains("Drain it? [y/N]") && said.contains("nothing was changed"), "{said}");
+    assert_eq!(state(), "active");
+    let (code, said) = on_terminal(100, "y\n", &drain).expect("it was there");
+    assert!(code == Some(0) && state() == "draining", "{said}");
+    kubectl.ok(&["patch", "router", "shard1", "--type=merge", "-p", r#"{"spec":{"state":"active"}}"#]);
+    let (code, said) = on_terminal(100, "", &[&drain[..], &["--yes"]].concat()).expect("it was there");
+    assert!(code == Some(0) && !said.contains("[y/N]") && state() == "draining", "{said}");
+    // A script is not asked.
+    kubectl.ok(&["patch", "router", "shard1", "--type=merge", "-p", r#"{"spec":{"state":"active"}}"#]);
+    assert_eq!(run(&drain).code, Some(0));
+
+    for columns in [60, 80, 100] {
+        for command in [&["routers"][..], &["routes", "-A"], &["events", "-A"], &["zone", "list"]] {
+            let arguments = [command, &["--data-dir", data.path()]].concat();
+            let (code, said) = on_terminal(columns, "", &arguments).expect("it was there");
+            assert_eq!(code, Some(0), "{command:?}: {said}");
+            let longest = said.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            assert!(longest <= columns as usize, "{command:?} has {longest} of {columns} columns:\n{said}");
+        }
+    }
+}
+
+#[test]
+fn objects_that_are_not_there_are_not_found() {
+    let data = DataDir::new();
+    let _server = Server::start(Ports::free(), &["--data-dir", data.path()]);
+    for arguments in [
+        &["explain", "route", "shop/none"][..],
+        &["move", "route", "shop/none", "--to", "shard1"],
+        &["drain", "router", "none"],
+        &["cordon", "none"],
+        &["zone", "show", "none.example"],
+        &["zone", "status", "none.example"],
+        &["simulate", "--drain", "none"],
+        &["brake", "approve", "routers-0000000000000000"],
+        &["events", "--for", "route/none"],
+        &["events", "--for", "router/none"],
+    ] {
+        let ran = run(&[arguments, &["--data-dir", data.path()]].concat());
+        assert!(ran.code == Some(1) && ran.err.contains("NotFound"), "{arguments:?}: {:?} {}", ran.code, ran.err);
+    }
+    let ran = run(&["dig", "@127.0.0.1"]);
+    assert!(ran.code == Some(2) && ran.err.contains("NAME is missing"), "{}", ran.err);
+    let ran = run(&["dig"]);
+    assert!(ran.code == Some(2) && ran.err.contains("NAME is missing"), "{}", ran.err);
+}
+
+#[test]
+fn a_backup_is_confirmed_and_not_overwritten() {
+    let data = DataDir::new();
+    let _server = Server::start(Ports::free(), &["--data-dir", data.path()]);
+    let file = data.join("backup");
+    let file = file.to_str().expect("UTF-8");
+    let backup = |more: &[&str]| run(&[&["backup", file, "--data-dir", data.path()], more].concat());
+    assert_eq!(backup(&[]).code, Some(0));
+    let before = std::fs::read(file).expect("it is there");
+    let again = backup(&[]);
+    assert!(again.code == Some(1) && again.err.contains("--force"), "{}", again.err);
+    assert_eq!(std::fs::read(file).expect("it is there"), before);
+    assert_eq!(backup(&["--force"]).code, Some(0));
+    let checked = run(&["backup", "--check", file]);
+    assert!(checked.code == Some(0) && checked.err.contains("the backup is valid and whole"), "{}", checked.err);
+}
+
+#[test]
+fn check_config_finds_what_cannot_work() {
+    let folder = DataDir::new();
+    let file = folder.join("signpost.toml");
+    let check = |text: &str| {
+        std::fs::write(&file, text).expect("written");
+        let ran = run(&["check", "config", "--config", file.to_str().expect("UTF-8")]);
+        (ran.code, words(&(ran.out + &ran.err)))
+    };
+    for (text, expected) in [
+        ("trail-minimum = \"10d\"\ntrail-maximum = \"1d\"", "\"trail-maximum\" is shorter than \"trail-minimum\""),
+        (
+            "nameserver = [\"ns1.signpost.dev=192.0.2.1\", \"ns1.signpost.dev=192.0.2.2\"]",
+            "ns1.signpost.dev is given twice",
+        ),
+        ("zones = \"/nonexistent/zones\"", "\"/nonexistent/zones\": there is no such directory"),
+        ("manifests = [\"/nonexistent/m\"]", "\"/nonexistent/m\": there is no such file or directory"),
+        ("audit-log = \"/nonexistent/d/audit\"", "there is no such directory"),
+        ("lame-duck = 5", "\"lame-duck\" must be a string, found integer, such as lame-duck = \"5s\""),
+        ("lame-duck = \"5\"", "must be a whole number and s, m, h or d, such as 5s"),
+        ("verify-names = true", "such as verify-names = \"on\""),
+    ] {
+        let (code, said) = check(&format!("domain = \"apps.signpost.dev\"\n{text}\n"));
+        assert!(code == Some(2) && said.contains(expected), "{text}: {code:?} {said}");
+    }
+    let (code, said) = check("domain = \"apps.example.com\"");
+    assert!(code == Some(0) && said.contains("a domain of examples"), "{said}");
+    let (code, said) = check("domain = \"apps.signpost.dev\"");
+    assert!(code == Some(0) && !said.contains("warning"), "{said}");
+}
+
+#[test]
+fn a_clean_stop_warns_of_nothing_and_an_outage_of_the_api_is_one_line() {
+    let (data, state, ports) = (DataDir::new(), DataDir::new(), Ports::free());
+    let api = ["--data-dir", data.path(), "--roles", "api,scheduler,admin"];
+    let server = Server::start(ports, &api);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    let kubeconfig = data.join("name-server.kubeconfig");
+    let dns = ["--roles", "dns,admin", "--kubeconfig", kubeconfig.to_str().expect("UTF-8"), "--data-dir", state.path()];
+    let name_server = Server::start(Ports::free(), &dns);
+    apply_example(&kubectl);
+    let pid = server.id().to_string();
+    assert!(Path::new(&format!("/proc/{pid}")).exists());
+    let outages = |log: &str| log.lines().filter(|line| line.contains("the API does not answer")).count();
+    assert_eq!(outages(&name_server.log()), 0, "{}", name_server.log());
+    let log = {
+        server.signal("TERM");
+        let mut server = server;
+        assert!(server.wait().success());
+        server.log()
+    };
+    assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
+
+    eventually("the outage is told", || (outages(&name_server.log()) > 0).then_some(()));
+    // A while in which every mirror has tried again and again.
+    let metric = || {
+        let (_, text) = crate::server::http_get(name_server.admin, "/metrics")?;
+        let of =
+            |line: &str| line.starts_with("signpost_mirror_restarts_total") && line.contains("reason=\"unreachable\"");
+        let counts =
+            text.lines().filter(|line| of(line)).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        (counts.sum::<f64>() >= 12.0).then_some(())
+    };
+    eventually("the mirrors have tried again", metric);
+    let log = name_server.log();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains(" WARN ") || line.contains("ERROR")).collect();
+    assert!(warnings.len() == 1 && warnings[0].contains("DNS answers continue"), "{log}");
+    assert!(!dig(name_server.dns, "anything.shard1.v3.rhcloud.com", "A", &[]).data("A").is_empty());
+    let _server = Server::start(ports, &api);
+    eventually("its end is told", || name_server.log().contains("the API answers again").then_some(()));
+    assert!(name_server.terminate().success(), "within {PATIENCE:?}");
+}
+
+/// A tenant asks about its own names, and looks at its own shape of the platform.
+#[test]
+fn a_tenant_digs_and_sees_its_topology() {
+    let (data, ports) = (DataDir::new(), Ports::free());
+    let _server = Server::start(ports, &["--data-dir", data.path()]);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    apply_example(&kubectl);
+    let tina = data.join("tina.kubeconfig");
+    let tina = tina.to_str().expect("UTF-8");
+    let at = ["--data-dir", data.path()];
+    let add = ["user", "add", "tina", "--role", "tenant", "--namespace", "foo", "--no-credential"];
+    assert_eq!(run(&[&add[..], &at].concat()).code, Some(0));
+    let made = run(&[&["kubeconfig", "--user", "tina", "--namespace", "foo", "--out", tina][..], &at].concat());
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    // At once: the command has waited.
+    let tree = run(&["topology", "--kubeconfig", tina]);
+    assert!(
+        tree.code == Some(0) && tree.out.contains("foo   2 routes") && tree.err.contains("namespaces"),
+        "{}{}",
+        tree.out,
+        tree.err
+    );
+    let dns = format!("@{}", ports.dns);
+    let own = run(&["dig", &dns, "foo-cache.shard3.v3.rhcloud.com", "AAAA", "--kubeconfig", tina]);
+    assert!(own.code == Some(0) && own.err.contains("a name of your route foo/cache"), "{}{}", own.out, own.err);
+    let other = run(&["dig", &dns, "pay.shard2.v3.rhcloud.com", "--kubeconfig", tina]);
+    assert!(other.code == Some(0) && other.err.contains("no route of yours"), "{}{}", other.out, other.err);
+}
+
+/// It is a wish for a name and no more, and `kubectl explain` says so.
+#[test]
+fn an_empty_spec_asks_for_a_name() {
+    let data = DataDir::new();
+    let _server = Server::start(Ports::free(), &["--data-dir", data.path()]);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    apply_example(&kubectl);
+    let route = "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: empty, namespace: myapp}\nspec: {}\n";
+    kubectl.ok_with(&["apply", "-f", "-"], route);
+    kubectl.ok(&["wait", "-n", "myapp", "route.signpost.dev/empty", "--for=condition=Scheduled", "--timeout=180s"]);
+    let dns = kubectl.ok(&["get", "-n", "myapp", "route.signpost.dev/empty", "-o", "jsonpath={.status.dns}"]);
+    assert!(dns.starts_with("myapp-empty.shard"), "{dns}");
+    assert!(words(&kubectl.ok(&["explain", "route"])).contains("an empty spec asks for a name"));
+}
