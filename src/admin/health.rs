@@ -7,7 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Default)]
 pub struct Health {
     checks: Mutex<Vec<Arc<State>>>,
+    warnings: Mutex<Vec<(&'static str, &'static str, Warning)>>,
 }
+
+/// Tells what is wrong without being in the way of readiness, if anything is.
+pub type Warning = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
 struct State {
     role: &'static str,
@@ -56,6 +60,11 @@ impl Health {
         Check(state)
     }
 
+    /// Adds something that may be wrong while the process is ready.
+    pub fn warn(&self, role: &'static str, what: &'static str, warning: Warning) {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push((role, what, warning));
+    }
+
     /// How it stands.
     pub fn report(&self) -> Report {
         let checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +73,11 @@ impl Health {
             what: state.what,
             standing: state.standing.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         };
-        Report(checks.iter().map(line).collect())
+        let warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        let warning = |(role, what, warning): &(&'static str, &'static str, Warning)| {
+            Some(Line { role, what, standing: Standing::Warning(warning()?) })
+        };
+        Report(checks.iter().map(line).chain(warnings.iter().filter_map(warning)).collect())
     }
 }
 

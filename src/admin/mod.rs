@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
@@ -26,6 +26,8 @@ use health::Health;
 use liveness::Liveness;
 use metrics::Metrics;
 use unbound::Unbound;
+
+use crate::httpd::Peer;
 
 /// What the endpoints show.
 #[derive(Clone, Default)]
@@ -42,12 +44,14 @@ pub struct Admin {
 
 /// The endpoints, those of the dashboard among them.
 pub fn router(admin: Admin, dashboard: Dashboard) -> Router {
+    let (shown, judge) = (admin.clone(), dashboard.clone());
+    let unbound = move |peer, headers| unbound_names(shown.clone(), judge.clone(), peer, headers);
     Router::new()
         .route("/", get(index))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
-        .route("/unbound-names", get(unbound_names))
+        .route("/unbound-names", get(unbound))
         .with_state(admin)
         .merge(dashboard.router())
 }
@@ -89,9 +93,34 @@ async fn scrape(State(admin): State<Admin>, headers: HeaderMap) -> Response {
     }
 }
 
-async fn unbound_names(State(admin): State<Admin>) -> Response {
-    admin.unbound.respond()
+/// They are names of Routes that were, too, so they are not for everyone: who asks is on this machine, or may list Zones.
+async fn unbound_names(
+    admin: Admin,
+    dashboard: Dashboard,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+) -> Response {
+    // A proxy on this machine speaks for others.
+    let is_passed_on = FORWARDED.iter().any(|name| headers.contains_key(*name));
+    if !is_passed_on && peer.is_some_and(|Extension(Peer(peer))| peer.ip().to_canonical().is_loopback()) {
+        return admin.unbound.respond();
+    }
+    let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let Some(token) = authorization.and_then(|value| value.strip_prefix("Bearer ")) else {
+        return (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], NOT_FOR_ALL).into_response();
+    };
+    match dashboard.sees_all(token.trim()).await {
+        Ok(true) => admin.unbound.respond(),
+        Ok(false) => (StatusCode::FORBIDDEN, NOT_FOR_ALL).into_response(),
+        Err(failure) => failure.into_response(),
+    }
 }
+
+/// Headers of requests that a proxy has passed on.
+const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+const NOT_FOR_ALL: &str = "names that clients ask for are told to requests from this machine, and to users of the API who may list \
+                           Zones: send such a user's token as \"Authorization: Bearer TOKEN\" (signpost zone unbound \
+                           --token-file FILE)\n";
 
 #[cfg(test)]
 mod tests {
@@ -106,7 +135,8 @@ mod tests {
     }
 
     async fn get(admin: &Admin, path: &str) -> (StatusCode, String) {
-        let request = http::Request::get(path).body(Body::empty()).expect("a request");
+        let mut request = http::Request::get(path).body(Body::empty()).expect("a request");
+        request.extensions_mut().insert(Peer(([127, 0, 0, 1], 40_000).into()));
         let response = endpoints(admin).oneshot(request).await.expect("answers");
         let status = response.status();
         let body = response.into_body().collect().await.expect("a body").to_bytes();
@@ -153,6 +183,15 @@ mod tests {
         admin.unbound.open(unbound::Report::default);
         let (status, text) = get(&admin, "/unbound-names").await;
         assert_eq!((status, text.as_str()), (StatusCode::OK, r#"{"since":"1970-01-01T00:00:00Z","zones":[]}"#));
+        for (peer, header) in
+            [([192, 0, 2, 1], "x"), ([127, 0, 0, 1], "x-forwarded-for"), ([127, 0, 0, 1], "forwarded")]
+        {
+            let request = http::Request::get("/unbound-names").header(header, "192.0.2.1");
+            let mut request = request.body(Body::empty()).expect("a request");
+            request.extensions_mut().insert(Peer((peer, 40_000).into()));
+            let response = endpoints(&admin).oneshot(request).await.expect("answers");
+            assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{peer:?} {header}");
+        }
     }
 
     #[tokio::test]

@@ -3,11 +3,13 @@
 //! [`Store`] has `async fn`s and so cannot be a trait object. One box for each operation is nothing beside a commit, and
 //! it keeps every handler free of a type parameter.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt};
 
-use crate::store::{Event, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn};
+use crate::store::{Damage, Event, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn};
 
 /// [`Store`] as a trait object.
 pub trait Engine: Send + Sync + 'static {
@@ -31,6 +33,8 @@ pub trait Engine: Send + Sync + 'static {
     fn full(&self) -> Option<u64>;
     /// [`Store::watch`].
     fn watch(&self, prefix: &Key, after: Revision) -> BoxStream<'static, Result<Vec<Event>>>;
+    /// [`Store::damage`].
+    fn damage(&self) -> Arc<Damage>;
 }
 
 impl<S: Store> Engine for S {
@@ -66,6 +70,10 @@ impl<S: Store> Engine for S {
 
     fn watch(&self, prefix: &Key, after: Revision) -> BoxStream<'static, Result<Vec<Event>>> {
         Store::watch(self, prefix, after).boxed()
+    }
+
+    fn damage(&self) -> Arc<Damage> {
+        Store::damage(self)
     }
 }
 

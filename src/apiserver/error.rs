@@ -11,6 +11,11 @@ use super::limits::Limit;
 use super::registry::{Kind, field};
 use crate::store;
 
+/// The reason of an object that cannot be read from the store, as kube-apiserver gives it.
+const DAMAGED: &str = "StoreReadError";
+/// How many damaged keys one answer names.
+const DAMAGED_NAMED_MAX: usize = 10;
+
 /// One fault in an object, at one field.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cause {
@@ -202,6 +207,27 @@ impl ApiError {
         Self::new(500, "InternalError", format!("Internal error occurred: {}", message.into()))
     }
 
+    /// 500: what is stored under these keys cannot be read, in the words of kube-apiserver (`StoreReadError`).
+    pub fn damaged<K: std::fmt::Display>(keys: &[K]) -> Self {
+        let named: Vec<String> = keys.iter().take(DAMAGED_NAMED_MAX).map(ToString::to_string).collect();
+        let more = keys.len().saturating_sub(DAMAGED_NAMED_MAX);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let message = format!(
+            "the stored value of {}{more} is damaged: restore the object from a backup or drop it (\"signpost check store\"); an \
+             administrator can delete it with \"kubectl delete --ignore-store-read-error-with-cluster-breaking-potential\"",
+            named.join(", ")
+        );
+        let mut error = Self::new(500, DAMAGED, message.clone());
+        let cause = |key: &String| Cause::new("UnexpectedServerResponse", key.as_str(), "the stored value is damaged");
+        error.causes = named.iter().map(cause).collect();
+        error
+    }
+
+    /// Whether it is one of [`Self::damaged`].
+    pub fn is_damaged(&self) -> bool {
+        self.reason == DAMAGED
+    }
+
     /// 503: not at the moment.
     pub fn unavailable(message: impl Into<String>) -> Self {
         let mut error = Self::new(503, "ServiceUnavailable", message);
@@ -325,6 +351,7 @@ impl From<store::Error> for ApiError {
             store::Error::OutcomeUnknown => Self::timeout(
                 "the store gave no answer in time; the write may or may not have happened: look before trying again",
             ),
+            store::Error::Damaged { key, .. } => Self::damaged(&[key.0]),
             store::Error::Corrupt(what) => Self::internal(format!("the store is damaged: {what}")),
         }
     }

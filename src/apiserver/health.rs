@@ -37,6 +37,8 @@ pub(crate) fn answer(server: &Shared, path: &str, query: &Query) -> Option<Resul
     let excluded: Vec<&str> = query.all("exclude").collect();
     let checks: Vec<_> = checks.into_iter().filter(|(name, _)| !excluded.contains(name)).collect();
     let failed = checks.iter().any(|(_, good)| !good);
+    // No reason to send clients elsewhere: every other object is served.
+    let damaged = server.store.damage().count();
     let root = path.trim_matches('/');
     // No reason to turn away from the server: it answers all reads.
     let full = server.store.full().filter(|_| root.starts_with("readyz"));
@@ -49,6 +51,9 @@ pub(crate) fn answer(server: &Shared, path: &str, query: &Query) -> Option<Resul
     }
     if let Some(needed) = full {
         told += &format!("[!]disk {}\n", ApiError::from(store::Error::Full { needed }));
+    }
+    if damaged > 0 && root.starts_with("readyz") {
+        told += &format!("[!]stored-values {damaged} damaged; the log and \"signpost check store\" name them\n");
     }
     told += &format!("{root} check {}\n", if failed { "failed" } else { "passed" });
     let status = if failed { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK };

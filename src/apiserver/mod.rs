@@ -16,6 +16,7 @@ pub mod audit;
 pub mod auth;
 pub mod backup;
 pub mod continue_token;
+pub mod damaged;
 pub mod discovery;
 pub mod engine;
 pub mod error;

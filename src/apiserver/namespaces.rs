@@ -43,7 +43,7 @@ fn kind() -> &'static Kind {
 /// Whether the namespaces that are always there are.
 pub(crate) fn are_there(server: &Shared) -> bool {
     let shelf = server.cache.shelf(kind());
-    ALWAYS.iter().all(|name| shelf.get(name).is_some())
+    ALWAYS.iter().all(|name| shelf.exists(name))
 }
 
 /// Keeps the permanent namespaces and ends the others, until `cancel` fires.
@@ -89,7 +89,8 @@ async fn make(server: &Arc<Shared>) -> Result<(), ApiError> {
     for name in ALWAYS {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         match create_object(&writer, namespace, false).await {
-            Err(error) if error.reason != "AlreadyExists" => return Err(error),
+            // One that is damaged is there, too, and is no reason to serve nothing.
+            Err(error) if error.reason != "AlreadyExists" && !error.is_damaged() => return Err(error),
             _ => {}
         }
     }
@@ -114,7 +115,9 @@ async fn end(server: &Arc<Shared>, namespace: &str) -> Result<(), ApiError> {
                 _ => {}
             }
         }
-        for object in server.cache.snapshot(kind, &prefix).objects {
+        let left = server.cache.snapshot(kind, &prefix);
+        left.damaged.iter().for_each(|_| remaining.count(kind, &Value::Null));
+        for object in left.objects {
             remaining.count(kind, &object.tree_without_managed_fields());
         }
     }

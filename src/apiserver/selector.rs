@@ -104,6 +104,18 @@ impl Selector {
         self.labels.iter().all(|requirement| requirement.matches(object)) && self.matches_fields(kind, object)
     }
 
+    /// Whether it takes no object of the name and namespace of `object`, of which nothing else is known.
+    pub fn excludes(&self, object: &Object) -> bool {
+        self.fields.iter().any(|requirement| {
+            let equals = match requirement.path.as_str() {
+                "metadata.name" => object.name() == requirement.value,
+                "metadata.namespace" => object.namespace().unwrap_or_default() == requirement.value,
+                _ => return false,
+            };
+            equals != requirement.equal
+        })
+    }
+
     fn matches_fields(&self, kind: &Kind, object: &Object) -> bool {
         let mut viewed = None;
         self.fields.iter().all(|requirement| {

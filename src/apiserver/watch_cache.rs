@@ -11,7 +11,7 @@
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -23,13 +23,14 @@ use tokio_util::sync::CancellationToken;
 
 use self::history::History;
 use self::usage::Usage;
+use super::damaged::{self, Lost};
 use super::engine::{Engine, relative};
 use super::limits::Quota;
 use super::object::Object;
 use super::object::sample::Sampler;
 use super::registry::{self, Kind};
 use super::trees::Trees;
-use crate::store::{Error, Event, EventKind, Key};
+use crate::store::{Damaged, Error, Event, EventKind, Key};
 
 mod history;
 pub mod usage;
@@ -71,6 +72,8 @@ pub struct Shelf {
 #[derive(Default)]
 struct State {
     objects: BTreeSet<ByKey>,
+    /// Objects that are there and cannot be read, with the revisions that wrote them.
+    damaged: BTreeMap<Box<str>, u64>,
     history: History,
     /// The revision of the last change.
     last: u64,
@@ -95,6 +98,8 @@ pub struct Snapshot {
     pub revision: u64,
     /// The objects, in key order.
     pub objects: Vec<Arc<Object>>,
+    /// Objects that are there as well and cannot be read.
+    pub damaged: Vec<Lost>,
 }
 
 /// A watcher's place in the history of a kind.
@@ -138,23 +143,29 @@ impl WatchCache {
         let start = store.revision().await?;
         for shelf in &self.shelves {
             let prefix = Key(shelf.kind.key_prefix.into());
-            let mut objects = BTreeSet::new();
+            let (mut objects, mut lost) = (BTreeSet::new(), Vec::new());
             let mut from = None;
             loop {
                 let page = store.list(&prefix, from.as_ref(), Some(start), Some(PAGE_OBJECTS)).await?;
                 for item in &page.items {
                     let key = relative(shelf.kind.key_prefix, &item.key);
-                    if let Some(object) = understood(shelf.kind, key, &item.value, item.modified.0) {
-                        shelf.pack(&object);
-                        objects.insert(ByKey(object));
+                    match understood(shelf.kind, key, &item.value, item.modified.0) {
+                        Some(object) => {
+                            shelf.pack(&object);
+                            objects.insert(ByKey(object));
+                        }
+                        // Whole, and yet no object: damaged before it had a checksum.
+                        None => lost.push(Damaged { key: item.key.clone(), modified: item.modified }),
                     }
                 }
+                lost.extend(page.damaged);
                 from = page.items.last().map(|item| Key(format!("{}\0", item.key.0).into()));
                 if !page.more || from.is_none() {
                     break;
                 }
             }
-            shelf.fill(objects, start.0);
+            lost.iter().for_each(|damaged| store.damage().note(damaged));
+            shelf.fill(objects, lost, start.0);
         }
         self.applied.send_replace(start.0);
         // What one commit of the store made durable comes at one time, and whoever waits is woken once for all of it.
@@ -223,7 +234,8 @@ impl WatchCache {
         // Read before the shelf: all up to it is shown there, so the later of the two is what the objects show.
         let applied = self.applied();
         let state = self.shelf(kind).read();
-        Snapshot { revision: applied.max(state.last), objects: state.range(prefix).cloned().collect() }
+        let (objects, damaged) = (state.range(prefix).cloned().collect(), state.damaged(prefix));
+        Snapshot { revision: applied.max(state.last), objects, damaged }
     }
 
     /// As [`Self::snapshot`], but at most `limit` objects, of those that `wanted` takes; and how many follow. With `wanted`
@@ -240,14 +252,15 @@ impl WatchCache {
             let state = self.shelf(kind).read();
             let mut range = state.range(prefix);
             let objects = range.by_ref().take(limit).cloned().collect();
-            return (Snapshot { revision: applied.max(state.last), objects }, range.count());
+            let (revision, damaged) = (applied.max(state.last), state.damaged(prefix));
+            return (Snapshot { revision, objects, damaged }, range.count());
         };
         // Who asks may make `wanted` expensive: it is not evaluated while a write waits for the shelf.
-        let Snapshot { revision, objects } = self.snapshot(kind, prefix);
+        let Snapshot { revision, objects, damaged } = self.snapshot(kind, prefix);
         let mut matching = objects.into_iter().filter(|object| wanted(object));
         let objects = matching.by_ref().take(limit).collect();
         let more = usize::from(matching.next().is_some());
-        (Snapshot { revision, objects }, more)
+        (Snapshot { revision, objects, damaged }, more)
     }
 
     /// The objects as [`Self::snapshot`], and a cursor at the changes after it.
@@ -255,7 +268,8 @@ impl WatchCache {
         let applied = self.applied();
         let shelf = self.shelf(kind);
         let state = shelf.read();
-        let snapshot = Snapshot { revision: applied.max(state.last), objects: state.range(prefix).cloned().collect() };
+        let (objects, damaged) = (state.range(prefix).cloned().collect(), state.damaged(prefix));
+        let snapshot = Snapshot { revision: applied.max(state.last), objects, damaged };
         let cursor = shelf.cursor(prefix, snapshot.revision);
         drop(state);
         (snapshot, cursor)
@@ -305,6 +319,12 @@ impl Shelf {
         self.len() == 0
     }
 
+    /// Whether there is an object with that key, be it one that cannot be read.
+    pub fn exists(&self, key: &str) -> bool {
+        let state = self.read();
+        state.objects.contains(key) || state.damaged.contains_key(key)
+    }
+
     /// Whether there is any object whose key starts with `prefix`.
     pub fn has_any(&self, prefix: &str) -> bool {
         self.read().range(prefix).next().is_some()
@@ -316,12 +336,21 @@ impl Shelf {
         Cursor { shelf: self.clone(), namespace, after, bell: self.last.subscribe() }
     }
 
-    fn fill(&self, objects: BTreeSet<ByKey>, revision: u64) {
+    fn fill(&self, mut objects: BTreeSet<ByKey>, lost: Vec<Damaged>, revision: u64) {
+        let mut damaged = BTreeMap::new();
+        for Damaged { key, modified } in lost {
+            let key = relative(self.kind.key_prefix, &key);
+            // What was read while it was whole is still what it was.
+            match self.get(key).filter(|known| known.revision == modified.0) {
+                Some(known) => drop(objects.insert(ByKey(known))),
+                None => drop(damaged.insert(key.into(), modified.0)),
+            }
+        }
         let mut state = self.write();
         if let Some(usage) = &self.usage {
             usage.fill(objects.iter().map(|object| &*object.0));
         }
-        *state = State { objects, history: History::after(revision), last: 0 };
+        *state = State { objects, damaged, history: History::after(revision), last: 0 };
         drop(state);
         self.last.send_modify(|_| ());
     }
@@ -331,7 +360,7 @@ impl Shelf {
         let understood: Vec<_> = events
             .filter_map(|event| {
                 let key = relative(self.kind.key_prefix, &event.now.key);
-                Some((event, understood(self.kind, key, &event.now.value, event.at.0)?))
+                Some((event, self.shown(key, event)?))
             })
             .collect();
         let mut at_rest = Vec::with_capacity(understood.len());
@@ -347,6 +376,16 @@ impl Shelf {
         drop(state);
         self.last.send_replace(last);
         at_rest.iter().for_each(|object| self.pack(object));
+    }
+
+    /// The object of an event. The deletion of one that cannot be read has no value: it is the one that is known, or a
+    /// placeholder.
+    fn shown(&self, key: &str, event: &Event) -> Option<Arc<Object>> {
+        if event.kind == EventKind::Delete && event.now.value.is_empty() {
+            let known = self.get(key).map(|known| Arc::new(known.at(event.at.0)));
+            return known.or_else(|| damaged::placeholder(self.kind, &(key.into(), event.at.0)));
+        }
+        understood(self.kind, key, &event.now.value, event.at.0)
     }
 
     /// For an object that nothing has changed for a while: many of them must be small.
@@ -372,8 +411,15 @@ impl State {
             false => self.objects.replace(ByKey(now.clone())),
         };
         let before = before.map(|found| found.0);
+        self.damaged.remove(now.key());
         self.last = revision;
         self.history.push(Change { revision, now, before, deleted, line: OnceLock::new() })
+    }
+
+    fn damaged(&self, prefix: &str) -> Vec<Lost> {
+        // Nearly always there is none.
+        let ours = self.damaged.iter().filter(|(key, _)| key.starts_with(prefix));
+        ours.map(|(key, modified)| (key.clone(), *modified)).collect()
     }
 
     fn range<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
@@ -457,9 +503,13 @@ impl Change {
     pub fn from_event(kind: &Kind, event: &Event) -> Option<Change> {
         let key = relative(kind.key_prefix, &event.now.key);
         let before = event.before.as_ref();
+        let is_unread = event.kind == EventKind::Delete && event.now.value.is_empty();
         Some(Change {
             revision: event.at.0,
-            now: understood(kind, key, &event.now.value, event.at.0)?,
+            now: match is_unread {
+                true => damaged::placeholder(kind, &(key.into(), event.at.0))?,
+                false => understood(kind, key, &event.now.value, event.at.0)?,
+            },
             before: before.and_then(|before| understood(kind, key, &before.value, before.modified.0)),
             deleted: event.kind == EventKind::Delete,
             line: OnceLock::new(),
@@ -499,12 +549,16 @@ pub fn event_line(event_type: &str, object: &[u8]) -> Bytes {
     line.into_boxed_slice().into()
 }
 
-/// An object of the store. What cannot be understood is logged and left out: one bad value must not hide all others.
+/// An object of the store; `None` if the value is none.
 fn understood(kind: &Kind, key: &str, value: &[u8], revision: u64) -> Option<Arc<Object>> {
+    if let Err(error) = std::str::from_utf8(value) {
+        tracing::error!(key = %format_args!("{}{key}", kind.key_prefix), %error, "a stored value is not text");
+        return None;
+    }
     match Object::from_stored(kind, key, value, revision) {
         Ok(object) => Some(Arc::new(object)),
         Err(error) => {
-            tracing::error!(%error, "left out of the watch cache");
+            tracing::error!(%error, "a stored value is not an object");
             None
         }
     }

@@ -9,11 +9,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bytes::Bytes;
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use http_body_util::BodyExt as _;
-use jiff::Timestamp;
 use kube::client::Body;
 use serde::Serialize;
 
@@ -24,8 +22,7 @@ use super::table::Facts;
 use super::{Exit, note, progress, serve};
 use crate::apiserver;
 use crate::config;
-use crate::controller::ledger;
-use crate::store::KeyValue;
+use crate::daemon::restored;
 use crate::store::backup::{self, RestoreError, Summary};
 use crate::store::embedded::{Embedded, FILE_NAME, OpenError, Options};
 
@@ -53,8 +50,8 @@ pub(super) fn command() -> Command {
         .after_help(
             "If <data-dir> holds a store that no process uses, it is read; else the API is asked, as an \
              administrator. The backup is one moment, and is read again before it takes its place. It holds no keys \
-             and no tokens: keep <data-dir>/pki and the kubeconfigs beside it. Exit codes: 0 written (or whole), 1 \
-             not, 2 called wrongly.",
+             and no tokens: keep <data-dir>/pki and the kubeconfigs beside it. What is damaged in the store is left out and named. \
+             Exit codes: 0 written (or whole), 1 not, or without damaged objects, 2 called wrongly.",
         )
         .arg(file)
         .args([check, force, online])
@@ -100,7 +97,18 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     } else {
         make(&place, file, matches.get_flag("online"))
     };
-    super::exit_of(report.and_then(|report| Format::of(matches).show(&report, |painter| report.text(painter))))
+    let is_damaged = report.as_ref().is_ok_and(|report| !report.damaged.is_empty());
+    let exit =
+        super::exit_of(report.and_then(|report| Format::of(matches).show(&report, |painter| report.text(painter))));
+    match exit {
+        Exit::Success if is_damaged => {
+            super::complain(
+                "damaged objects are not in the backup; \"signpost check store\" says how to restore or to drop them",
+            );
+            Exit::Failure
+        }
+        exit => exit,
+    }
 }
 
 /// `signpost restore`.
@@ -121,13 +129,7 @@ pub(super) fn run_restore(matches: &ArgMatches) -> Exit {
             }
             _ => error.to_string(),
         };
-        let now = Timestamp::now();
-        let zones = apiserver::registry::find_kind("Zone").map_or("", |zones| zones.key_prefix);
-        let moved_on = |item: &KeyValue| {
-            let zone = item.key.0.starts_with(zones).then(|| serde_json::from_slice(&item.value).ok()).flatten()?;
-            ledger::after_restore(zone, now).map(|zone| Bytes::from(apiserver::object::encode(&zone)))
-        };
-        backup::restore(&settings.data_dir, &mut from, moved_on).map_err(told)?;
+        backup::restore(&settings.data_dir, &mut from, restored::moved_on).map_err(told)?;
         Ok(Report::new(file, &summary, Some(&settings.data_dir)))
     });
     super::exit_of(restored.and_then(|report| Format::of(matches).show(&report, |painter| report.text(painter))))
@@ -229,6 +231,8 @@ struct Report {
     /// The revision that the backup is.
     revision: u64,
     objects: u64,
+    /// Objects that were damaged in the store, and are not in the backup, by key.
+    damaged: Vec<String>,
     /// Where it was restored to.
     #[serde(skip_serializing_if = "Option::is_none")]
     data_dir: Option<String>,
@@ -243,6 +247,7 @@ impl Report {
             file: file.display().to_string(),
             revision: summary.revision.0,
             objects: summary.values,
+            damaged: summary.damaged.iter().map(|key| key.0.to_string()).collect(),
             data_dir: restored.map(|folder| folder.display().to_string()),
             first_revision: restored.map(|_| summary.first.0),
         }
@@ -253,6 +258,10 @@ impl Report {
         facts.add("backup", self.file.as_str());
         facts.add("objects", self.objects.to_string());
         facts.add("revision", self.revision.to_string());
+        facts.add("checksum", "verified (SHA-256 of the whole file)");
+        for key in &self.damaged {
+            facts.add("left out", format!("{key}: damaged in the store"));
+        }
         if let (Some(folder), Some(first)) = (&self.data_dir, self.first_revision) {
             facts.add("restored", format!("to {folder}, which goes on with revision {first}"));
         }
@@ -263,21 +272,27 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Revision;
+    use crate::store::{Key, Revision};
 
     #[test]
     fn what_is_told() {
-        let summary = Summary { revision: Revision(42), first: Revision(1_000_000_042), values: 7 };
+        let damaged = vec![Key("/signpost.dev/routes/a/b".into())];
+        let summary = Summary { revision: Revision(42), first: Revision(1_000_000_042), values: 7, damaged };
         let report = Report::new(Path::new("b"), &summary, Some(Path::new("data")));
         let expected = "\
 backup     b
 objects    7
 revision   42
+checksum   verified (SHA-256 of the whole file)
+left out   /signpost.dev/routes/a/b: damaged in the store
 restored   to data, which goes on with revision 1000000042
 ";
         assert_eq!(report.text(Painter::PLAIN), expected);
         let json = serde_json::to_value(Report::new(Path::new("b"), &summary, None)).expect("plain data");
-        assert_eq!(json, serde_json::json!({"file": "b", "revision": 42, "objects": 7}));
+        assert_eq!(
+            json,
+            serde_json::json!({"file": "b", "revision": 42, "objects": 7, "damaged": ["/signpost.dev/routes/a/b"]})
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use serde::Serialize;
 
 use super::output::{self, Format};
-use super::{Exit, complain, print, serve};
+use super::{Exit, check_store, complain, print, serve};
 use crate::config::{layers, reference};
 use crate::daemon::configuration;
 use crate::wire::Name;
@@ -56,12 +56,14 @@ pub(super) fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(zone)
         .subcommand(config)
+        .subcommand(check_store::command())
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Exit {
     match matches.subcommand() {
         Some(("zone", matches)) => zone(matches),
         Some(("config", matches)) => config(matches),
+        Some(("store", matches)) => check_store::run(matches),
         _ => Exit::Usage,
     }
 }

@@ -20,6 +20,7 @@ mod zones;
 mod backup;
 mod brake;
 mod check;
+mod check_store;
 mod completion;
 mod crds;
 mod dig;

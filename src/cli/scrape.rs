@@ -120,22 +120,31 @@ impl Admin {
     }
 
     /// The names without a Route that the process at `url` has counted.
-    pub(super) async fn unbound(&self, url: &str) -> Result<Report, String> {
-        let (status, text) = self.get(url, "/unbound-names").await?;
+    /// A process on another machine tells them to users who may list Zones, by their `token`.
+    pub(super) async fn unbound(&self, url: &str, token: Option<&str>) -> Result<Report, String> {
+        let (status, text) = self.get_as(url, "/unbound-names", token).await?;
         match status {
             200 => serde_json::from_str(&text).map_err(|error| format!("{url}/unbound-names is no report: {error}")),
-            404 => Err(format!("{url}: {}", text.trim())),
+            401 | 403 | 404 => Err(format!("{url}: {}", text.trim())),
             status => Err(format!("{url}/unbound-names answers {status}")),
         }
     }
 
     async fn get(&self, url: &str, path: &str) -> Result<(u16, String), String> {
+        self.get_as(url, path, None).await
+    }
+
+    async fn get_as(&self, url: &str, path: &str, token: Option<&str>) -> Result<(u16, String), String> {
         let told = |error: reqwest::Error| {
             let is_late = error.is_timeout();
             let why = if is_late { "timed out".to_owned() } else { cause(&error.without_url()) };
             format!("{url} does not answer: {why} (--admin)")
         };
-        let mut response = self.0.get(format!("{url}{path}")).send().await.map_err(told)?;
+        let mut request = self.0.get(format!("{url}{path}"));
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        let mut response = request.send().await.map_err(told)?;
         let mut octets = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(told)? {
             if octets.len() + chunk.len() > PAGE_OCTETS_MAX {
@@ -143,7 +152,12 @@ impl Admin {
             }
             octets.extend_from_slice(&chunk);
         }
-        Ok((response.status().as_u16(), String::from_utf8_lossy(&octets).into_owned()))
+        let (status, text) = (response.status(), String::from_utf8_lossy(&octets).into_owned());
+        // The name in the URL is none of the endpoint's: its answer says which setting allows it.
+        if status == reqwest::StatusCode::MISDIRECTED_REQUEST {
+            return Err(format!("{url} refuses its name: {}", text.trim()));
+        }
+        Ok((status.as_u16(), text))
     }
 }
 

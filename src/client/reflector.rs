@@ -15,7 +15,8 @@
 //! - an object deleted and made anew under its name, with both events lost or merged, is told as [`Applied::recreated`];
 //! - a list that does not hold an object any more tells which ones vanished, in one [`Resync`], so that a consumer can
 //!   judge a suspicious loss as a whole;
-//! - an object that does not decode keeps its last good value, and is counted;
+//! - an object that does not decode keeps its last good value, and is counted; so does one that the server itself cannot read
+//!   and sends a placeholder of; one without a last good value is known to exist ([`Health::unknown`]);
 //! - a forbidden list or watch is visible in [`Health`], and a forbidden watch makes the mirror list again and again with
 //!   growing waits instead of standing still;
 //! - watches that end or break again and again before they tell anything, as behind a proxy that holds events back, have the
@@ -27,6 +28,7 @@
 //! Where several loops of a process follow one kind, each has a [`View`] of the mirror that they share ([`Mirrors`]): an
 //! object is read once, and its place, uid and version are kept once, beside what each loop makes of it.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -212,6 +214,7 @@ trait Table<V>: Send + Sync {
     /// Whether all has been told to whom this is for.
     fn synced(&self) -> &watch::Sender<bool>;
     fn list_again(&self);
+    fn unknown(&self) -> Vec<ObjectKey>;
     fn health(&self) -> Health;
 }
 
@@ -274,6 +277,11 @@ impl<V> Store<V> {
         Arc::new(move || store.health())
     }
 
+    /// The objects that exist and of which no value is known: see [`Health::unknown`].
+    pub fn unknown(&self) -> Vec<ObjectKey> {
+        self.table.unknown()
+    }
+
     /// How the mirror fares at the moment.
     pub fn health(&self) -> Health {
         self.table.health()
@@ -305,6 +313,10 @@ impl<V: Send + Sync> Table<V> for Shared<V> {
         self.again.notify_one();
     }
 
+    fn unknown(&self) -> Vec<ObjectKey> {
+        self.state().unknown.iter().cloned().collect()
+    }
+
     fn health(&self) -> Health {
         self.health_of(&self.synced)
     }
@@ -331,6 +343,8 @@ pub struct Health {
     pub restarts: [(Restart, u64); Restart::ALL.len()],
     /// How many objects or events did not decode.
     pub undecodable: u64,
+    /// How many objects exist of which no value is known: they cannot be read, and never could since this process started.
+    pub unknown: usize,
     /// How many objects there are.
     pub objects: usize,
     /// The version up to which everything is known.
@@ -436,6 +450,8 @@ struct State {
     error: Option<String>,
     restarts: [u64; Restart::ALL.len()],
     undecodable: u64,
+    /// Objects that exist, and of which no value is known.
+    unknown: HashSet<ObjectKey>,
     version: String,
 }
 
@@ -469,6 +485,7 @@ impl<V: ?Sized> Shared<V> {
             error: state.error.clone(),
             restarts: Restart::ALL.map(|reason| (reason, state.restarts[reason as usize])),
             undecodable: state.undecodable,
+            unknown: state.unknown.len(),
             objects: self.objects().len(),
             version: state.version.clone(),
         }

@@ -9,7 +9,7 @@ pub mod keys;
 pub mod layers;
 mod reading;
 pub mod reference;
-mod strategy;
+pub mod strategy;
 mod value;
 
 use std::collections::BTreeSet;

@@ -33,7 +33,7 @@ pub(super) fn url(text: &str) -> Result<String, String> {
 }
 
 /// Whether what is sent to this URL leaves the machine without TLS.
-pub(super) fn is_readable_on_its_way(url: &str) -> bool {
+pub fn is_readable_on_its_way(url: &str) -> bool {
     let Ok(url) = url.parse::<http::Uri>() else { return false };
     let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     let is_here =

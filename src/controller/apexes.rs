@@ -34,6 +34,8 @@ struct State {
     /// What stands for the zones of broken files, as long as nothing better is there.
     broken: NameMap<Arc<Zone>>,
     base: Option<Arc<Contents>>,
+    /// Whether names may be missing from the platform's zones that exist.
+    partial: bool,
 }
 
 /// What became of a zone file's zone.
@@ -188,12 +190,23 @@ impl Apexes {
         self.state().files.get(apex).cloned()
     }
 
+    /// Says whether names may be missing from the platform's zones that exist, from now on: then none of them says that a name does
+    /// not exist.
+    pub fn set_partial(&self, partial: bool, db: &ZoneDb) {
+        let mut state = self.state();
+        if state.partial != partial {
+            state.partial = partial;
+            db.zones().iter().filter(|zone| zone.follows()).for_each(|zone| zone.set_partial(partial));
+        }
+    }
+
     /// Publishes zones of the platform, but for those that a file serves by now.
     pub fn publish_platform(&self, changes: Vec<db::Change>, db: &ZoneDb) {
         let state = self.state();
         for change in &changes {
             if let db::Change::Publish(zone) = change {
                 zone.set_follows();
+                zone.set_partial(state.partial);
                 if self.place(zone.apex()) == Placed::Served {
                     zone.set_shard();
                 }

@@ -113,8 +113,11 @@ pub async fn disagreement_after_taking_over(
 pub async fn disagreement(client: &kube::Client, domains: &Domains) -> kube::Result<Option<OtherDomain>> {
     let api: Api<Zone> = Api::all(client.clone());
     let is_parent = |zone: &Zone| zone.spec.kind == ZoneKind::Parent;
-    if api.get_opt(&domains.domain).await?.as_ref().is_some_and(is_parent) {
-        return Ok(None);
+    match api.get_opt(&domains.domain).await {
+        Ok(own) if own.as_ref().is_some_and(is_parent) => return Ok(None),
+        // It is there, and damaged.
+        Err(kube::Error::Api(status)) if status.reason == "StoreReadError" => return Ok(None),
+        own => drop(own?),
     }
     // It is one among those of all shards; but they are looked through only where our own is not there.
     let mut page = ListParams::default().limit(PAGE_ZONES);

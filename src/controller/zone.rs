@@ -110,6 +110,8 @@ pub async fn run(
     let starting = tokio::task::spawn_blocking(move || Run::start(db, options, &known));
     let started = starting.await.expect("taking up the last-good state does not panic");
     let mut run = started.inspect_err(|error| status.set_hindrance(Some(error.to_string())))?;
+    let (routers, bindings) = (sources.routers.0.clone(), sources.bindings.0.clone());
+    run.unknown = Box::new(move || [routers.unknown(), bindings.unknown()]);
     run.loading = None;
     if run.zones.is_none() {
         tokio::select! {
@@ -233,6 +235,10 @@ struct Run {
     walks: Walks,
     /// Changes of objects for the last-good state.
     journal: Vec<last_good::Change>,
+    /// The Routers and the RouteBindings that exist and cannot be read.
+    unknown: Box<dyn Fn() -> [Vec<ObjectKey>; 2] + Send>,
+    /// Whether names are missing because of these.
+    is_partial: bool,
     /// Zones that wait until all are made; `None` from then on.
     first: Option<Vec<db::Change>>,
     /// `None` from when the last-good state is served, or known not to be there.
@@ -266,6 +272,8 @@ impl Run {
             kept_sums: Default::default(),
             walks: Walks::default(),
             journal: Vec::new(),
+            unknown: Box::new(Default::default),
+            is_partial: false,
             first: Some(Vec::new()),
             loading: Some(loading),
         };
@@ -401,6 +409,7 @@ impl Run {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            self.settle_unknown();
             self.publish_due();
             self.status.set_synced(sources.are_synced());
             let deadline = self.zones.as_ref().and_then(Zones::next_deadline);
@@ -425,6 +434,30 @@ impl Run {
                     self.keep_house();
                     self.look_again(sources);
                 }
+            }
+        }
+    }
+
+    /// While an object exists that cannot be read and is not known from before, a name that is not found may be one of its.
+    fn settle_unknown(&mut self) {
+        let Some(zones) = &self.zones else { return };
+        let [routers, bindings] = (self.unknown)();
+        let platform = zones.platform();
+        let router = routers.iter().find(|key| platform.router(&key.name).is_none());
+        let binding = bindings.iter().find(|key| platform.binding(&key.to_string()).is_none());
+        let first = router.map(|key| format!("Router {key}")).or(binding.map(|key| format!("RouteBinding {key}")));
+        if first.is_some() != self.is_partial {
+            self.is_partial = first.is_some();
+            self.apexes.set_partial(self.is_partial, &self.db);
+            match first {
+                Some(object) => tracing::error!(
+                    object,
+                    routers = routers.len(),
+                    bindings = bindings.len(),
+                    "objects cannot be read from the API's store: until they are restored or deleted, names that are not found \
+                     are answered with SERVFAIL, since they may be theirs"
+                ),
+                None => tracing::info!("every object can be read again: names that are not found do not exist"),
             }
         }
     }
@@ -527,7 +560,9 @@ impl Run {
                 Some(now) => before.answering().next().is_some() && now.answering().next().is_none(),
             })
         };
-        let names = || zones.platform().routers().map(|router| router.name.clone()).collect();
+        let [unknown, _] = unread(&change, &self.unknown);
+        let names = || zones.platform().routers().map(|router| router.name.clone());
+        let names = || names().filter(|name| !unknown.contains(name)).collect();
         let (losses, others) = sort_out(&change, &is_loss, names);
         // What is there again is not missing, in this very list.
         others.keys().for_each(|name| self.routers.release(name));
@@ -557,7 +592,9 @@ impl Run {
             let before = zones.platform().binding(key);
             before.is_some_and(|before| now.as_ref().is_none_or(|now| now.label != before.label))
         };
-        let keys = || zones.platform().bindings().map(|binding| binding.key.clone()).collect();
+        let [_, unknown] = unread(&change, &self.unknown);
+        let keys = || zones.platform().bindings().map(|binding| binding.key.clone());
+        let keys = || keys().filter(|key| !unknown.contains(key)).collect();
         let (losses, others) = sort_out(&change, &is_loss, keys);
         others.keys().for_each(|key| self.bindings.release(key));
         if let Change::Applied(applied) = &change {
@@ -762,6 +799,14 @@ fn sort_out<V>(
         Change::Resynced(resync) => resync.applied.iter().for_each(|applied| put(&applied.key, Some(&applied.now))),
     }
     now.into_iter().partition(|(key, value)| is_loss(key, value))
+}
+
+/// The objects that the first list lacks only because they cannot be read: they are no losses.
+fn unread<V>(change: &Change<V>, unknown: &dyn Fn() -> [Vec<ObjectKey>; 2]) -> [HashSet<Box<str>>; 2] {
+    match change {
+        Change::Resynced(_) => unknown().map(|keys| keys.iter().map(|key| key.to_string().into()).collect()),
+        _ => Default::default(),
+    }
 }
 
 /// Those losses that a watch has told and that are believed: of what nobody misses all, and of the rest what `hold` lets pass.

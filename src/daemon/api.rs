@@ -12,6 +12,7 @@ use super::access::{Access, NAME_SERVER_KUBECONFIG};
 use super::data_dir::DataDir;
 use super::handover;
 use super::platform;
+use super::restored;
 use super::room;
 use super::sockets;
 use super::tasks::Tasks;
@@ -29,7 +30,8 @@ use crate::config::Settings;
 use crate::controller::router::taken_labels;
 use crate::controller::zone::zones;
 use crate::httpd::{self, Places};
-use crate::store::{self, Engine, Store as _};
+use crate::store::embedded::Options;
+use crate::store::{self, Damage, Engine, Store as _};
 
 /// How long the API may take to fill its cache from the store at the start.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -43,6 +45,7 @@ pub struct Api {
     access: Arc<Access>,
     audit: Option<Arc<Audit>>,
     store_writable: Option<Arc<AtomicBool>>,
+    damage: Arc<Damage>,
     addresses: Vec<SocketAddr>,
 }
 
@@ -61,7 +64,7 @@ impl Api {
         let path = data_dir.join("");
         let open = async || {
             let path = path.clone();
-            let opened = tokio::task::spawn_blocking(move || Engine::open(&path, Default::default())).await;
+            let opened = tokio::task::spawn_blocking(move || Engine::open(&path, store_options())).await;
             opened.expect("opening a store does not panic")
         };
         let store = room::when_there_is_room(check, open).await?;
@@ -69,6 +72,15 @@ impl Api {
         let server_settings = apiserver::Settings { domain: settings.domain.clone(), authenticator };
         tasks.watch("the store", store.ended());
         let server = ApiServer::new(Arc::new(store.clone()), server_settings);
+        let damage = store::Store::damage(&store);
+        let told = damage.clone();
+        let stop = tasks.stop_token();
+        tasks.spawn("the store", async move {
+            tokio::select! {
+                why = told.broken() => tracing::error!("{why}"),
+                () = stop.cancelled() => {}
+            }
+        });
         let mut store_writable = None;
         if let Engine::Embedded(store) = &store {
             store_writable = Some(store.writable());
@@ -118,7 +130,7 @@ impl Api {
         }
         check.ready();
         tasks.spawn("disk", room::tell(store, check.clone(), tasks.stop_token()));
-        Ok(Api { server, access, audit, store_writable, addresses })
+        Ok(Api { server, access, audit, store_writable, damage, addresses })
     }
 
     /// A client in this process that speaks as `identity`.
@@ -151,6 +163,11 @@ impl Api {
         self.store_writable.as_ref()
     }
 
+    /// What is damaged in its store.
+    pub fn damage(&self) -> &Arc<Damage> {
+        &self.damage
+    }
+
     /// Takes up files that were replaced: users, certificates, the audit log.
     pub fn reload(&self) {
         self.access.reload();
@@ -163,6 +180,11 @@ impl Api {
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
+}
+
+/// A store that turns out to be an older copy goes on like a restored one.
+fn store_options() -> Options {
+    Options { moved_on: restored::moved_on, ..Options::default() }
 }
 
 /// What the configuration of this process says of the platform's zones; if that is not enough for zones, nothing but names.

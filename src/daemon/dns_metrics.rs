@@ -283,6 +283,7 @@ pub fn mirrors(status: &Arc<Status>) -> Vec<(&'static str, HealthProbe)> {
             error: None,
             restarts: Restart::ALL.map(|reason| (reason, 0)),
             undecodable: 0,
+            unknown: 0,
             objects: 0,
             version: String::new(),
         };

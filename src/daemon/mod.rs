@@ -22,6 +22,7 @@ mod inherited;
 pub mod manifests;
 pub mod platform;
 pub mod query_log;
+pub mod restored;
 pub mod room;
 pub mod scheduling;
 pub mod signals;
@@ -57,7 +58,7 @@ use self::signals::{Signal, Signals};
 use self::store_metrics::StoreMetrics;
 use self::tasks::Tasks;
 use crate::admin::dashboard::Dashboard;
-use crate::admin::health::Health;
+use crate::admin::health::{Health, Warning};
 use crate::admin::host::Hosts;
 use crate::admin::liveness::Liveness;
 use crate::admin::{self, Admin};
@@ -167,6 +168,21 @@ impl Error {
                 | Error::Manifests(_)
         )
     }
+}
+
+/// How many damaged keys are named where the process tells how it fares.
+const DAMAGED_TOLD_MAX: usize = 5;
+
+/// Tells of damaged values in the store.
+fn damaged_values(damage: &Arc<store::Damage>) -> Warning {
+    let damage = damage.clone();
+    Box::new(move || {
+        let count = damage.count();
+        let keys: Vec<String> =
+            damage.first(DAMAGED_TOLD_MAX).iter().map(|damaged| damaged.key.0.to_string()).collect();
+        let more = if count > keys.len() { ", …" } else { "" };
+        (count > 0).then(|| format!("{count} damaged: {}{more}; see \"signpost check store\"", keys.join(", ")))
+    })
 }
 
 fn lines(errors: &[manifests::ManifestError]) -> String {
@@ -374,8 +390,10 @@ impl Process {
         if let Some(audit) = api.as_ref().and_then(Api::audit) {
             admin.metrics.collect(AuditMetrics(audit.clone()));
         }
-        if let Some(writable) = api.as_ref().and_then(Api::store_writable) {
-            admin.metrics.collect(StoreMetrics(writable.clone()));
+        if let Some((api, writable)) = api.as_ref().and_then(|api| Some((api, api.store_writable()?))) {
+            let damage = api.damage().clone();
+            admin.health.warn("api", "stored values", damaged_values(&damage));
+            admin.metrics.collect(StoreMetrics { writable: writable.clone(), damage });
         }
         let mut mirrors = Vec::new();
         let (mut switch, mut told) = (None, None);

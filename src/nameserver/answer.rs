@@ -191,6 +191,11 @@ fn step(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> R
             let verdict = verdict(Rcode::NOERROR, Kind::NoData, ask.zone.apex_hash());
             Ok(Step::Done(proved.map_or_else(|Full| verdict.cut(message), |()| verdict)))
         }
+        // The name may exist: an object that it would come from cannot be read.
+        Some(Lookup::NxDomain(_)) if ask.zone.is_partial() => Ok(Step::Done(Verdict {
+            authoritative: false,
+            ..verdict(Rcode::SERVFAIL, Kind::NoData, ask.zone.apex_hash())
+        })),
         Some(Lookup::NxDomain(encloser)) => {
             let proved = put_soa(ask, message).and_then(|()| proof::no_name(ask, current, &encloser, message));
             let verdict = verdict(Rcode::NXDOMAIN, Kind::NxDomain, ask.zone.apex_hash());

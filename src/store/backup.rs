@@ -3,6 +3,7 @@
 //! ```text
 //! "signpost store backup\n" format(8) revision(8)
 //! (1 key-length(4) key created(8) modified(8) deadline(8) value-length(4) value)*   deadline 0 = none
+//! (2 key-length(4) key)*                                    values that are damaged in the store; only in format 2
 //! 0 SHA-256 of everything before(32)
 //! ```
 //!
@@ -17,16 +18,18 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 
-use super::embedded::disk;
 use super::embedded::tables::{self, Reader, WriteTables};
-use super::embedded::{Embedded, FILE_NAME, LOCK_NAME, OpenError, create, lock, open_database};
-use super::{Error, KEY_OCTETS_MAX, Key, KeyValue, Revision, TXN_OCTETS_MAX};
+use super::embedded::{Embedded, FILE_NAME, LOCK_NAME, OpenError, create, lock, open_plain};
+use super::embedded::{origin, prepare};
+use super::{Damaged, Error, KEY_OCTETS_MAX, Key, KeyValue, Revision, Store as _, TXN_OCTETS_MAX};
 
 /// By how much a restore moves the revision: more than can have been written since any backup, as etcd advises.
 pub const REVISION_JUMP: u64 = 1_000_000_000;
 
 /// The format of backups that this version writes, and the newest it reads.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
+/// The format of those that leave nothing out, which older versions read, too.
+const FORMAT_WHOLE: u64 = 1;
 
 const MAGIC: &[u8] = b"signpost store backup\n";
 
@@ -81,11 +84,13 @@ pub fn backup(store: &Embedded, to: &mut impl std::io::Write) -> Result<Revision
     let reader = store.reader()?;
     let mut to = Hashing { inner: to, hash: Context::new(&SHA256) };
     to.write_all(MAGIC)?;
-    to.write_all(&FORMAT.to_le_bytes())?;
+    let is_damaged = store.damage().count() > 0;
+    to.write_all(&if is_damaged { FORMAT } else { FORMAT_WHOLE }.to_le_bytes())?;
     to.write_all(&reader.newest().0.to_le_bytes())?;
     let deadlines: std::collections::HashMap<(Key, Revision), u64> =
         reader.deadlines()?.into_iter().map(|(deadline, key, revision)| ((key, revision), deadline)).collect();
-    each(&reader, |item| {
+    let mut left_out = Vec::new();
+    each(&reader, &mut left_out, |item| {
         let deadline = deadlines.get(&(item.key.clone(), item.modified)).copied().unwrap_or(0);
         to.write_all(&[1])?;
         to.write_all(&length(item.key.0.len()))?;
@@ -96,6 +101,16 @@ pub fn backup(store: &Embedded, to: &mut impl std::io::Write) -> Result<Revision
         to.write_all(&length(item.value.len()))?;
         to.write_all(&item.value)
     })?;
+    left_out.iter().for_each(|damaged| store.damage().note(damaged));
+    if let (false, Some(Damaged { key, modified })) = (is_damaged, left_out.first().cloned()) {
+        // Found just now: the next try knows it from the start.
+        return Err(BackupError::Store(Error::Damaged { key, modified }));
+    }
+    for Damaged { key, .. } in &left_out {
+        to.write_all(&[2])?;
+        to.write_all(&length(key.0.len()))?;
+        to.write_all(key.0.as_bytes())?;
+    }
     to.write_all(&[0])?;
     let hash = to.hash.clone().finish();
     to.inner.write_all(hash.as_ref())?;
@@ -108,7 +123,11 @@ fn length(octets: usize) -> [u8; 4] {
 }
 
 /// Calls `write` with every value, in key order.
-fn each(reader: &Reader, mut write: impl FnMut(&KeyValue) -> std::io::Result<()>) -> Result<(), BackupError> {
+fn each(
+    reader: &Reader,
+    left_out: &mut Vec<Damaged>,
+    mut write: impl FnMut(&KeyValue) -> std::io::Result<()>,
+) -> Result<(), BackupError> {
     let everything = Key("".into());
     let mut from: Option<Key> = None;
     loop {
@@ -116,6 +135,7 @@ fn each(reader: &Reader, mut write: impl FnMut(&KeyValue) -> std::io::Result<()>
         for item in &page.items {
             write(item)?;
         }
+        left_out.extend(page.damaged);
         match page.items.last() {
             Some(last) if page.more => from = Some(Key(format!("{}\0", last.key.0).into())),
             _ => return Ok(()),
@@ -157,6 +177,8 @@ pub fn restore(
         }
     }
     std::fs::rename(&unfinished, &path).map_err(io(&path))?;
+    // The history of the store that was here ends on purpose.
+    origin::forget(data_dir).map_err(io(data_dir))?;
     std::fs::File::open(data_dir).and_then(|directory| directory.sync_all()).map_err(io(data_dir))?;
     Ok(revision)
 }
@@ -169,8 +191,8 @@ fn fill(
 ) -> Result<Revision, RestoreError> {
     // What is no backup makes no file.
     let mut from = Contents::begin(from)?;
-    let database = open_database(path, 0, || disk::open(path, || Ok(()), Default::default()))?;
-    tables::prepare(&database).map_err(|error| error.at(path))?;
+    let database = open_plain(path)?;
+    prepare::prepare(&database).map_err(|error| error.at(path))?;
     let transaction = database.begin_write().map_err(redb::Error::from)?;
     let mut tables = WriteTables::open(&transaction)?;
     let first = from.first();
@@ -187,7 +209,7 @@ fn fill(
 }
 
 /// What a backup holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// The revision that it is.
     pub revision: Revision,
@@ -195,26 +217,39 @@ pub struct Summary {
     pub first: Revision,
     /// How many values.
     pub values: u64,
+    /// The keys of values that were damaged in the store, and are not in the backup.
+    pub damaged: Vec<Key>,
 }
 
-/// Reads a whole backup and checks its hash, without making anything of it.
+/// Reads a whole backup, checks its hash, and calls `each` with every value.
+///
+/// # Errors
+///
+/// See [`RestoreError`].
+pub fn read(from: &mut impl Read, mut each: impl FnMut(KeyValue)) -> Result<Summary, RestoreError> {
+    let mut from = Contents::begin(from)?;
+    let mut values = 0;
+    while let Some((item, _)) = from.next_value()? {
+        values += 1;
+        each(item);
+    }
+    Ok(Summary { revision: from.revision, first: from.first(), values, damaged: from.damaged })
+}
+
+/// [`read`], without making anything of it.
 ///
 /// # Errors
 ///
 /// See [`RestoreError`].
 pub fn verify(from: &mut impl Read) -> Result<Summary, RestoreError> {
-    let mut from = Contents::begin(from)?;
-    let mut values = 0;
-    while from.next_value()?.is_some() {
-        values += 1;
-    }
-    Ok(Summary { revision: from.revision, first: from.first(), values })
+    read(from, drop)
 }
 
 /// The values of a backup, one after the other.
 struct Contents<'a, T> {
     from: Hashing<'a, T>,
     revision: Revision,
+    damaged: Vec<Key>,
 }
 
 impl<'a, T: Read> Contents<'a, T> {
@@ -231,7 +266,7 @@ impl<'a, T: Read> Contents<'a, T> {
         if revision.0.checked_add(REVISION_JUMP).is_none() {
             return Err(RestoreError::Damaged("its revision is out of range"));
         }
-        Ok(Contents { from, revision })
+        Ok(Contents { from, revision, damaged: Vec::new() })
     }
 
     /// The first revision of a store that is restored from it.
@@ -242,7 +277,12 @@ impl<'a, T: Read> Contents<'a, T> {
     /// The next value and its deadline; `None` at the end, when the hash was found to be right.
     fn next_value(&mut self) -> Result<Option<(KeyValue, u64)>, RestoreError> {
         let from = &mut self.from;
-        match from.take(1)?[0] {
+        let mut kind = from.take(1)?[0];
+        while kind == 2 {
+            self.damaged.push(from.key()?);
+            kind = from.take(1)?[0];
+        }
+        match kind {
             0 => {
                 let hash = from.hash.clone().finish();
                 let stated = from.take(hash.as_ref().len())?;
@@ -255,19 +295,13 @@ impl<'a, T: Read> Contents<'a, T> {
             1 => {}
             _ => return Err(RestoreError::Damaged("a record of unknown kind")),
         }
-        let key = from.counted(KEY_OCTETS_MAX)?;
-        let key = String::from_utf8(key).map_err(|_| RestoreError::Damaged("a key that is not text"))?;
+        let key = from.key()?;
         let (created, modified, deadline) = (from.number()?, from.number()?, from.number()?);
         let value = from.counted(TXN_OCTETS_MAX)?;
         if modified > self.revision.0 || created > modified {
             return Err(RestoreError::Damaged("a value newer than the backup"));
         }
-        let item = KeyValue {
-            key: Key(key.into()),
-            value: value.into(),
-            created: Revision(created),
-            modified: Revision(modified),
-        };
+        let item = KeyValue { key, value: value.into(), created: Revision(created), modified: Revision(modified) };
         Ok(Some((item, deadline)))
     }
 }
@@ -298,6 +332,11 @@ impl<T: Read> Hashing<'_, T> {
 
     fn number(&mut self) -> Result<u64, RestoreError> {
         Ok(tables::number(&self.take(8)?))
+    }
+
+    fn key(&mut self) -> Result<Key, RestoreError> {
+        let key = String::from_utf8(self.counted(KEY_OCTETS_MAX)?);
+        key.map(|key| Key(key.into())).map_err(|_| RestoreError::Damaged("a key that is not text"))
     }
 
     fn counted(&mut self, max: usize) -> Result<Vec<u8>, RestoreError> {

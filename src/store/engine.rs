@@ -1,13 +1,14 @@
 //! One concrete type over all engines, since a trait with async methods cannot be a trait object.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use futures::Stream;
 use futures::future::Either;
 
 use super::embedded::{Embedded, OpenError, Options};
 use super::memory::Memory;
-use super::{Event, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn};
+use super::{Damage, Event, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn};
 
 /// A handle to whichever engine was chosen. Clones share it; with the last one it is closed.
 #[derive(Clone)]
@@ -96,6 +97,13 @@ impl Store for Engine {
         match self {
             Engine::Memory(engine) => engine.compact(upto).await,
             Engine::Embedded(engine) => engine.compact(upto).await,
+        }
+    }
+
+    fn damage(&self) -> Arc<Damage> {
+        match self {
+            Engine::Memory(engine) => engine.damage(),
+            Engine::Embedded(engine) => engine.damage(),
         }
     }
 }

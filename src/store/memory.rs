@@ -101,7 +101,7 @@ impl Store for Memory {
                 None => {}
             }
         }
-        Ok(Page { at: Revision(at), items, more: remaining > 0, remaining: Some(remaining) })
+        Ok(Page { at: Revision(at), items, damaged: Vec::new(), more: remaining > 0, remaining: Some(remaining) })
     }
 
     async fn commit(&self, txn: Txn) -> Result<Outcome> {

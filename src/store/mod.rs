@@ -12,13 +12,16 @@ pub mod embedded;
 mod engine;
 mod feed;
 pub mod memory;
+pub mod repair;
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
 
+pub use embedded::damage::{Damage, Damaged};
 pub use engine::Engine;
 
 /// How many octets the keys and values of one transaction may have together: what etcd takes in one request by default,
@@ -161,6 +164,8 @@ pub struct Page {
     pub at: Revision,
     /// The values.
     pub items: Vec<KeyValue>,
+    /// What lies among them and cannot be read: these exist, too. A page that ends early names those up to its last value.
+    pub damaged: Vec<Damaged>,
     /// Whether more follow the last one.
     pub more: bool,
     /// How many more, where the engine knows.
@@ -222,6 +227,14 @@ pub enum Error {
     /// The engine gave no answer: the transaction may or may not have been committed.
     #[error("the outcome of the write is not known")]
     OutcomeUnknown,
+    /// The value of this key is damaged. The key exists, and nothing was written.
+    #[error("the stored value of {} is damaged; see \"signpost check store\"", key.0)]
+    Damaged {
+        /// The key.
+        key: Key,
+        /// The revision that wrote it.
+        modified: Revision,
+    },
     /// What is stored cannot be understood.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
@@ -270,4 +283,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Forgets history before `upto`: what was then is still readable as of `upto`, and watches may start after it.
     fn compact(&self, upto: Revision) -> impl Future<Output = Result<()>> + Send;
+
+    /// What is known to be damaged. An engine in memory has nothing to damage.
+    fn damage(&self) -> Arc<Damage> {
+        Arc::default()
+    }
 }

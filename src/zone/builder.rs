@@ -216,6 +216,7 @@ pub(super) fn assemble(apex: &Name, mut nodes: Vec<Vec<u8>>, denial: Option<Arc<
         number: Number::none(),
         follows: AtomicBool::new(false),
         shard: AtomicBool::new(false),
+        partial: AtomicBool::new(false),
     })
 }
 
@@ -349,6 +350,7 @@ impl Edit<'_> {
             number: Number::none(),
             follows: AtomicBool::new(false),
             shard: AtomicBool::new(false),
+            partial: AtomicBool::new(false),
         })
     }
 }

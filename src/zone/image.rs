@@ -42,6 +42,8 @@ pub struct Zone {
     pub(super) follows: AtomicBool,
     /// Whether the zone is a shard's.
     pub(super) shard: AtomicBool,
+    /// Whether names may be missing from the zone that exist.
+    pub(super) partial: AtomicBool,
 }
 
 /// Why a known zone cannot be answered from.
@@ -73,6 +75,7 @@ impl Zone {
             number: Number::none(),
             follows: AtomicBool::new(false),
             shard: AtomicBool::new(false),
+            partial: AtomicBool::new(false),
         }
     }
 
@@ -97,6 +100,18 @@ impl Zone {
     #[inline]
     pub fn is_shard(&self) -> bool {
         self.shard.load(Ordering::Relaxed)
+    }
+
+    /// Says whether names may be missing from the zone that exist, because objects that it is made from cannot be read. A name
+    /// that is not found is SERVFAIL then, and never said not to exist.
+    pub fn set_partial(&self, partial: bool) {
+        self.partial.store(partial, Ordering::Relaxed);
+    }
+
+    /// Whether names may be missing from the zone that exist.
+    #[inline]
+    pub fn is_partial(&self) -> bool {
+        self.partial.load(Ordering::Relaxed)
     }
 
     /// The name at the zone's top.

@@ -82,7 +82,10 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
 
     // The store is replaced by an empty one.
     assert!(api.terminate().success());
-    std::fs::remove_file(data.join("store.redb")).expect("the store is there");
+    // Without its identity, that is: else the start is refused.
+    for file in ["store.redb", "store-identity"] {
+        std::fs::remove_file(data.join(file)).expect("the store is there");
+    }
     let api = Server::start(api_ports, &api_arguments);
     let list = holds(admin, 2, 2);
     for server in &servers {

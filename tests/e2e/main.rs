@@ -8,6 +8,7 @@ mod bad_input;
 mod brake;
 mod called;
 mod commands;
+mod damage;
 mod dig;
 mod doctor;
 mod domain;

@@ -1,10 +1,11 @@
 //! Attacks on processor time, and on the signals that report a hang.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Platform, routes_path};
+use crate::support::{Platform, is_long, routes_path};
 
 /// The number of finalizers in the attack. Without a bound, one patch of a deleting Route with these takes five seconds.
 const FINALIZERS: usize = 30_000;
@@ -43,4 +44,62 @@ fn a_tenant_cannot_send_more_finalizers_than_are_compared_quickly() {
     assert!(memory_after < memory + 256, "memory grew from {memory} to {memory_after} MiB");
     assert!(disk_after < disk + 512, "the data directory grew from {disk} to {disk_after} MiB");
     bystander.was_served_within(Duration::from_secs(5));
+}
+
+/// Lists whose selector is expensive and takes nothing, lists in YAML, and large patches, many at once: what costs the most for the
+/// least that is sent.
+#[test]
+fn expensive_lists_and_patches_hold_up_nobody() {
+    let platform = Platform::start(&[]);
+    let attacker = platform.tenant("attacker");
+    let (events, views) = ("/api/v1/namespaces/attacker/events", "/apis/events.k8s.io/v1/namespaces/attacker/events");
+    let (made, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let objects = if is_long() { 10_000 } else { 1_200 };
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                loop {
+                    let number = made.fetch_add(1, Ordering::Relaxed);
+                    if number >= objects {
+                        return;
+                    }
+                    let event = json!({"metadata": {"name": format!("e{number}"), "namespace": "attacker"},
+                        "involvedObject": {"kind": "Route", "namespace": "attacker", "name": "none"},
+                        "reason": "Attack", "message": "x", "type": "Normal"});
+                    let (status, answer) = attacker.send("POST", events, Some(&event));
+                    assert_eq!(status, 201, "{answer}");
+                }
+            });
+        }
+    });
+    let bystander = platform.bystander();
+    let memory = platform.resident_mib();
+    let lists = [
+        format!("{views}?fieldSelector=reason%3Dnone"),
+        format!("{views}?fieldSelector=reason%3Dnone&limit=1"),
+        format!("{events}?fieldSelector=reason%3Dnone&watch=true&timeoutSeconds=1"),
+        format!("{views}?labelSelector=a,b,!c,d%20in%20(x,y)"),
+    ];
+    let patch = json!({"metadata": {"annotations": {"fill": "x".repeat(1 << 20)}}});
+    let (lists, attacker, answers) = (&lists, &attacker, &AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..32 {
+            let (patch, stop) = (&patch, &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    match thread % 8 {
+                        7 => drop(attacker.send("PATCH", &format!("{events}/e1"), Some(patch))),
+                        _ => drop(attacker.send("GET", &lists[thread % lists.len()], None)),
+                    }
+                    answers.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_secs(if is_long() { 120 } else { 8 }));
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(answers.load(Ordering::Relaxed) > 32, "the attack takes place");
+    let grown = platform.resident_mib().saturating_sub(memory);
+    assert!(grown < 256, "{grown} MiB more");
+    bystander.was_served_within(Duration::from_secs(10));
 }

@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::connections::connect_from;
 use crate::names::{admitted, create, dns, route};
 use crate::server::{eventually, free_address, http_get, program};
+use crate::streams::{STRANGER, add_address};
 use crate::support::{Client, Platform, routes_path};
+use crate::tools::inside_namespace;
 
 /// Is in the names of the victim's namespace, Routes and services, and nowhere else.
 const MARKER: &str = "zzmarker";
@@ -333,4 +336,54 @@ fn a_refusal_does_not_tell_what_exists() {
         let (status, body) = spy.send("GET", &format!("/apis/signpost.dev/v1alpha1/nameclaims/{name}"), None);
         assert_eq!(status, 403, "{body}");
     }
+}
+
+/// Names without a Route are names that other tenants had, or mistyped.
+#[test]
+fn names_that_clients_ask_for_are_not_for_everyone() {
+    if !inside_namespace("leaks::names_that_clients_ask_for_are_not_for_everyone") {
+        return;
+    }
+    add_address(STRANGER);
+    let platform = Platform::start(&[]);
+    let tenant = platform.tenant("spy");
+    let kubeconfig = std::fs::read_to_string(platform.data.join("kubeconfig")).expect("the server wrote it");
+    let token = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("token:")).expect("it has a token");
+    let token = token.trim().trim_matches('"').to_owned();
+    let ask = |client: [u8; 4], header: &str| {
+        let mut stream = connect_from(client, platform.ports.admin).expect("connects");
+        write!(stream, "GET /unbound-names HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}\r\n\r\n")
+            .expect("writes");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("reads");
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse::<u16>().ok()).expect("a status");
+        (status, answer)
+    };
+    for (client, header, expected) in [
+        ([127, 0, 0, 1], String::new(), 200),
+        ([127, 0, 0, 1], "X-Forwarded-For: 192.0.2.9\r\n".to_owned(), 401),
+        (STRANGER, String::new(), 401),
+        (STRANGER, "Authorization: Bearer nobody\r\n".to_owned(), 401),
+        (STRANGER, format!("Authorization: Bearer {}\r\n", tenant.token()), 403),
+        (STRANGER, format!("Authorization: Bearer {token}\r\n"), 200),
+    ] {
+        let (status, answer) = ask(client, &header);
+        assert_eq!(status, expected, "{client:?} {header}: {answer}");
+    }
+    // The command tells what is needed, and sends no token over plain HTTP to another machine.
+    let file = platform.data.join("token");
+    std::fs::write(&file, &token).expect("written");
+    let command = |admin: &str, with_token: bool| {
+        let mut command = Command::new(program());
+        command.args(["zone", "unbound", "--admin", admin]);
+        if with_token {
+            command.arg("--token-file").arg(&file);
+        }
+        let output = command.output().expect("the program starts");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let local = format!("http://{}", platform.ports.admin);
+    assert!(command(&local, false).0 && command(&local, true).0);
+    let (succeeded, complaint) = command("http://192.0.2.9:9453", true);
+    assert!(!succeeded && complaint.contains("over plain HTTP the token is readable"), "{complaint}");
 }

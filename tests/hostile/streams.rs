@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -106,7 +106,9 @@ async fn tcp(client: [u8; 4], server: SocketAddr) -> std::io::Result<TcpStream> 
 /// Waits until the server has closed each of these connections.
 fn until_closed(attackers: Vec<Attacker>) {
     let ended = join_all(attackers.into_iter().map(|attacker| attacker.ended));
+    let began = Instant::now();
     RUNTIME.block_on(async { tokio::time::timeout(PATIENCE, ended).await }).expect("each connection is closed");
+    println!("all connections are closed after another {:?}", began.elapsed());
 }
 
 fn count(answers: &[Answer], status: u16) -> usize {
@@ -231,19 +233,22 @@ fn one_client_has_its_own_connections_only() {
 }
 
 /// The addresses of strangers, on the loopback interface of a namespace.
-const STRANGER: [u8; 4] = [192, 0, 2, 9];
+pub const STRANGER: [u8; 4] = [192, 0, 2, 9];
 const SCHEDULER: [u8; 4] = [192, 0, 2, 10];
+
+/// Gives this address to the loopback interface of a namespace.
+pub fn add_address(address: [u8; 4]) {
+    let address = std::net::Ipv4Addr::from(address).to_string() + "/32";
+    let added = std::process::Command::new("ip").args(["address", "add", &address, "dev", "lo"]).status();
+    assert!(added.expect("iproute2 is installed").success());
+}
 
 #[test]
 fn the_reserve_is_for_loopback_and_users_of_the_platform() {
     if !inside_namespace("streams::the_reserve_is_for_loopback_and_users_of_the_platform") {
         return;
     }
-    for address in [STRANGER, SCHEDULER] {
-        let address = std::net::Ipv4Addr::from(address).to_string() + "/32";
-        let added = std::process::Command::new("ip").args(["address", "add", &address, "dev", "lo"]).status();
-        assert!(added.expect("iproute2 is installed").success());
-    }
+    [STRANGER, SCHEDULER].into_iter().for_each(add_address);
     let platform = Platform::start(&["--http-connections", "32"]);
     let kubeconfig = std::fs::read_to_string(platform.data.join("scheduler.kubeconfig")).expect("the server wrote it");
     let token = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("token:")).expect("it has a token");

@@ -192,6 +192,33 @@ async fn one_bad_object_harms_no_other() {
 }
 
 #[tokio::test]
+async fn what_the_server_cannot_read_is_known_to_exist() {
+    let placeholder = |name: &str| {
+        let mut object = router(name, &json!({}));
+        object["metadata"]["annotations"] = json!({"signpost.dev/damaged": "true"});
+        object["spec"] = json!("damaged");
+        object
+    };
+    let api = FakeApi::new(1);
+    api.put("routers", described("a", "1"));
+    api.put("routers", placeholder("b"));
+    let (store, mut changes) = mirror(&api, settings());
+    assert_eq!(next(&mut changes).await, "R(+a=1)1");
+    assert_eq!((store.unknown(), restarts(&store, Restart::Garbage)), (vec![key("b")], 0));
+    // What was known before is known on, and no loss.
+    api.put("routers", placeholder("a"));
+    api.forget_history();
+    assert_eq!(next(&mut changes).await, "R()1");
+    assert_eq!((store.get(&key("a")).as_deref().map(String::as_str), store.unknown().len()), (Some("1"), 1));
+    // One that goes leaves nothing behind.
+    api.delete("routers", "", "b");
+    assert_eq!(next(&mut changes).await, "R()1");
+    assert_eq!(store.unknown(), []);
+    api.put("routers", described("a", "2"));
+    assert_eq!(next(&mut changes).await, "~a=2");
+}
+
+#[tokio::test]
 async fn a_server_that_went_back_is_listed_anew() {
     let api = FakeApi::new(1);
     for i in 0..5 {

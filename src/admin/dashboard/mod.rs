@@ -132,6 +132,11 @@ impl Dashboard {
         }
     }
 
+    /// Whether the API lets the user with this token see the whole platform.
+    pub async fn sees_all(&self, token: &str) -> Result<bool, Failure> {
+        session::may_list_zones(self.0.door()?, token).await
+    }
+
     /// Its endpoints.
     pub fn router(self) -> Router {
         Router::new()

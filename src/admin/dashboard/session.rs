@@ -97,11 +97,7 @@ impl Sessions {
         token: &str,
         namespace: Option<&str>,
     ) -> Result<(String, Arc<Session>), Failure> {
-        if token.is_empty() || token.len() > TOKEN_OCTETS_MAX {
-            return Err(Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", "this is no token"));
-        }
-        let client = client::bearing(door.clone(), token)
-            .map_err(|_| Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", "this is no token"))?;
+        let client = bearing(door, token)?;
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let told = ask::post(&client, "/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await?;
         let info = &told["status"]["userInfo"];
@@ -233,12 +229,7 @@ impl Session {
     }
 
     async fn may(&self, verb: &str, group: &str, resource: &str, namespace: Option<&str>) -> Result<bool, Failure> {
-        let attributes =
-            json!({"verb": verb, "group": group, "resource": resource, "namespace": namespace.unwrap_or("")});
-        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes}});
-        let told = ask::post(&self.client, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review).await?;
-        Ok(told["status"]["allowed"].as_bool().unwrap_or(false))
+        may(&self.client, verb, group, resource, namespace).await
     }
 
     fn used(&self) -> MutexGuard<'_, Instant> {
@@ -250,6 +241,35 @@ impl Session {
         let idle = self.used().elapsed() > IDLE_LONGEST && self.streams.load(Ordering::Relaxed) == 0;
         idle || self.began.elapsed() > AGE_LONGEST
     }
+}
+
+/// Whether the user with this token may list Zones, as the API says.
+pub async fn may_list_zones(door: &kube::Client, token: &str) -> Result<bool, Failure> {
+    let client = bearing(door, token)?;
+    may(&client, "list", GROUP, "zones", None).await
+}
+
+/// A client that carries `token`.
+fn bearing(door: &kube::Client, token: &str) -> Result<kube::Client, Failure> {
+    let unusable = || Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", "this is no token");
+    if token.is_empty() || token.len() > TOKEN_OCTETS_MAX {
+        return Err(unusable());
+    }
+    client::bearing(door.clone(), token).map_err(|_| unusable())
+}
+
+async fn may(
+    client: &kube::Client,
+    verb: &str,
+    group: &str,
+    resource: &str,
+    namespace: Option<&str>,
+) -> Result<bool, Failure> {
+    let attributes = json!({"verb": verb, "group": group, "resource": resource, "namespace": namespace.unwrap_or("")});
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes}});
+    let told = ask::post(client, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review).await?;
+    Ok(told["status"]["allowed"].as_bool().unwrap_or(false))
 }
 
 /// The value of `Set-Cookie` for a session. `secure`: the browser came over HTTPS.

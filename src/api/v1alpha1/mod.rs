@@ -18,6 +18,13 @@ pub const VERSION: &str = "v1alpha1";
 pub const CATEGORY: &str = "signpost";
 /// Stands in the `gitVersion` that our own API server tells at `/version`, before its version, and in no other server's.
 pub const SERVER_MARK: &str = "+signpost.";
+/// Annotation of what stands for an object whose stored value is damaged: it exists, and nothing else is known of it.
+pub const DAMAGED_ANNOTATION: &str = "signpost.dev/damaged";
+/// The header by which a client says that it takes such placeholders, and its value. Without it, a list that one belongs to
+/// fails.
+pub const DAMAGED_HEADER: &str = "signpost-damaged-objects";
+/// See [`DAMAGED_HEADER`].
+pub const DAMAGED_PLACEHOLDERS: &str = "placeholders";
 /// The Lease that the schedulers of a platform compete for; its `leaseTransitions` is the leader's fencing number.
 pub const SCHEDULER_LEASE: &str = "signpost-scheduler";
 /// The namespace of that Lease.

@@ -7,9 +7,12 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::get::FUTURE_WAIT;
 use super::list;
 use super::write::{ATTEMPTS, Lost, Writer, next_generation, whole_seconds};
 use super::{Call, body};
+use crate::apiserver::auth::rules::{self, Access};
+use crate::apiserver::engine;
 use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::negotiate::{self, Format, Offer, Text};
 use crate::apiserver::object::Object;
@@ -19,7 +22,10 @@ use crate::apiserver::respond;
 use crate::apiserver::selector::Selector;
 use crate::apiserver::table::Include;
 use crate::apiserver::work::{self, OBJECTS_LARGE};
+use crate::store::{self, Outcome, Txn, Write};
 
+/// The verb of the right to delete what cannot be read.
+const UNSAFE_DELETE: &str = "unsafe-delete-ignore-read-errors";
 /// Holds an object until its dependents are without it.
 pub const FINALIZER_ORPHAN: &str = "orphan";
 /// Holds an object until the dependents that block its deletion are gone.
@@ -58,6 +64,11 @@ pub(crate) async fn delete(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
     let include = Include::parse(&call.query)?;
     let (writer, deletion) = prepare(call, sent)?;
     let name = call.resource.name.as_deref().unwrap_or_default();
+    if deletion.ignores_read_errors()
+        && let Some(response) = delete_damaged(call, &writer).await?
+    {
+        return Ok(response);
+    }
     Ok(match delete_object(&writer, name, &deletion).await? {
         Deleted::Held(object) => respond::object(StatusCode::OK, kind, format, include, &object),
         Deleted::Gone(last) => {
@@ -73,8 +84,43 @@ pub(crate) async fn delete(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
     })
 }
 
+/// Deletes an object whose stored value is damaged, without a look at it: neither finalizers nor rules are known. `None` if it can
+/// be read, or is not there. As in kube-apiserver this takes a right of its own.
+async fn delete_damaged(call: &Call<'_>, writer: &Writer<'_>) -> Result<Option<Response>, ApiError> {
+    let (kind, resource) = (call.resource.kind, &call.resource);
+    let namespace = resource.namespace.as_deref();
+    let access = Access::resource(UNSAFE_DELETE, kind.group, kind.plural, namespace, resource.name.as_deref());
+    rules::authorize(call.identity, &access)?;
+    let stored = call.server.cache.shelf(kind).kind;
+    let key = engine::key(stored.key_prefix, &resource.key());
+    match call.server.store.get(&key).await {
+        Err(store::Error::Damaged { .. }) => {}
+        Ok((_, Some(found)))
+            if Object::from_stored(stored, &resource.key(), &found.value, found.modified.0).is_err() => {}
+        Err(error) => return Err(error.into()),
+        Ok(_) => return Ok(None),
+    }
+    if !writer.options.dry_run {
+        tracing::warn!(key = %key.0, user = %call.identity.user, "a damaged object is deleted without being read");
+        let txn = Txn { expect: Vec::new(), writes: vec![Write::Delete { key }] };
+        let Outcome::Committed(revision) = call.server.store.commit(txn).await? else {
+            return Err(ApiError::internal("a deletion without conditions was refused"));
+        };
+        call.server.cache.reaches(revision.0, FUTURE_WAIT).await;
+    }
+    let name = resource.name.as_deref().unwrap_or_default();
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+        "details": details(kind, name, &Value::Null),
+    });
+    Ok(Some(respond::json(StatusCode::OK, status.to_string())))
+}
+
 fn details(kind: &Kind, name: &str, last: &Value) -> Value {
-    let mut details = json!({"name": name, "kind": kind.plural, "uid": last["metadata"]["uid"]});
+    let mut details = json!({"name": name, "kind": kind.plural});
+    if let Some(uid) = last["metadata"]["uid"].as_str() {
+        details["uid"] = uid.into();
+    }
     if !kind.group.is_empty() {
         details["group"] = kind.group.into();
     }
@@ -92,6 +138,7 @@ pub(crate) async fn delete_collection(call: &Call<'_>, sent: &Bytes) -> Result<R
     let (writer, deletion) = prepare(call, sent)?;
     call.server.cache.is_current(&*call.server.store).await?;
     let snapshot = call.server.cache.snapshot(kind, &call.resource.prefix());
+    let damaged = list::placeholders(call, &selector, &snapshot.damaged);
     let is_large = !selector.is_everything() && snapshot.objects.len() >= OBJECTS_LARGE;
     let turn = call.server.turns.take(is_large).await;
     let chosen: Vec<_> = work::beside(is_large, || {
@@ -106,6 +153,9 @@ pub(crate) async fn delete_collection(call: &Call<'_>, sent: &Bytes) -> Result<R
             Err(error) if error.code == 404 => {}
             Err(error) => return Err(error),
         }
+    }
+    if !damaged.is_empty() {
+        return Err(list::damaged_objects(call, &damaged));
     }
     let metadata = json!({"resourceVersion": call.server.cache.applied().to_string()});
     Ok(list::write(kind, format, include, metadata, deleted))
@@ -133,6 +183,12 @@ fn invalid(field: &str, message: &str) -> ApiError {
 }
 
 impl Deletion {
+    /// Whether an object that cannot be read is to be deleted all the same.
+    fn ignores_read_errors(&self) -> bool {
+        let option = &self.options["ignoreStoreReadErrorWithClusterBreakingPotential"];
+        *option == true || *option == "true"
+    }
+
     fn parse(query: &Query, body: Value) -> Result<Self, ApiError> {
         let mut options = query.to_map();
         if let Value::Object(body) = body {

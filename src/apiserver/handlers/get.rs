@@ -67,5 +67,5 @@ async fn read(call: &Call<'_>) -> Result<Arc<Object>, ApiError> {
     let name = call.resource.name.as_deref().unwrap_or_default();
     let found = found.ok_or_else(|| ApiError::not_found(call.resource.kind, name))?;
     let object = Object::from_stored(kind, &key, &found.value, found.modified.0);
-    object.map(Arc::new).map_err(|error| ApiError::internal(error.to_string()))
+    object.map(Arc::new).map_err(|_| ApiError::damaged(&[format!("{}{key}", kind.key_prefix)]))
 }

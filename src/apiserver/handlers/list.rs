@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::Call;
 use super::get::{resource_version, wait_for};
 use crate::apiserver::continue_token::ContinueToken;
+use crate::apiserver::damaged::{self, Lost};
 use crate::apiserver::engine;
 use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::negotiate::{self, Format, MetaVersion, Offer, Text};
@@ -36,6 +37,8 @@ const CHUNK_OCTETS: usize = 256 * 1024;
 struct Page {
     revision: u64,
     objects: Vec<Arc<Object>>,
+    /// Objects that belong to the list and cannot be read; all of them come with the first page.
+    damaged: Vec<Lost>,
     /// Where the next page begins, if there is one.
     next: Option<ContinueToken>,
     remaining: Option<u64>,
@@ -54,6 +57,7 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
         Ok(page) => page,
         Err(expired) => return Ok(expired),
     };
+    let warnings = show_damaged(call, format, &selector, &mut page)?;
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     if let Some(token) = &mut page.next {
         if selector.is_everything() {
@@ -67,7 +71,48 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
         }
         metadata["continue"] = token.encode().into();
     }
-    Ok(write(kind, format, include, metadata, page.objects))
+    let mut response = write(kind, format, include, metadata, page.objects);
+    respond::warn(&mut response, &warnings);
+    Ok(response)
+}
+
+/// Puts placeholders of damaged objects into a page, for a client that takes them and into tables; the list of others fails.
+/// Returns what to warn of.
+fn show_damaged(
+    call: &Call<'_>,
+    format: Format,
+    selector: &Selector,
+    page: &mut Page,
+) -> Result<Vec<String>, ApiError> {
+    let objects = placeholders(call, selector, &page.damaged);
+    if objects.is_empty() {
+        return Ok(Vec::new());
+    }
+    if !damaged::takes_placeholders(call.headers) && !matches!(format, Format::Table(_)) {
+        return Err(damaged_objects(call, &objects));
+    }
+    let warn =
+        |object: &Arc<Object>| format!("{} is damaged in the store and shown without its contents", object.key());
+    let warnings = objects.iter().map(warn).collect();
+    page.objects.extend(objects);
+    // A later page goes on behind the last object.
+    if page.next.is_none() {
+        page.objects.sort_by(|a, b| a.key().cmp(b.key()));
+    }
+    Ok(warnings)
+}
+
+/// The placeholders of those damaged objects that the selector may take.
+pub(crate) fn placeholders(call: &Call<'_>, selector: &Selector, damaged: &[Lost]) -> Vec<Arc<Object>> {
+    let kind = call.server.cache.shelf(call.resource.kind).kind;
+    let objects = damaged.iter().filter_map(|lost| damaged::placeholder(kind, lost));
+    objects.filter(|object| !selector.excludes(object)).collect()
+}
+
+/// What a client is told that does not take them.
+pub(crate) fn damaged_objects(call: &Call<'_>, objects: &[Arc<Object>]) -> ApiError {
+    let prefix = call.resource.kind.key_prefix;
+    ApiError::damaged(&objects.iter().map(|object| format!("{prefix}{}", object.key())).collect::<Vec<_>>())
 }
 
 /// The page that is asked for, or the 410 that carries a token to go on with.
@@ -132,17 +177,17 @@ fn cached(call: &Call<'_>, selector: &Selector, limit: Option<usize>) -> Page {
     let cache = &call.server.cache;
     let prefix = call.resource.prefix();
     let Some(limit) = limit else {
-        let Snapshot { revision, mut objects } = cache.snapshot(kind, &prefix);
+        let Snapshot { revision, mut objects, damaged } = cache.snapshot(kind, &prefix);
         if !selector.is_everything() {
             objects.retain(|object| selector.matches(kind, object));
         }
-        return Page { revision, objects, next: None, remaining: None };
+        return Page { revision, objects, damaged, next: None, remaining: None };
     };
     let wanted = |object: &Object| selector.matches(kind, object);
     let wanted: Option<&dyn Fn(&Object) -> bool> = if selector.is_everything() { None } else { Some(&wanted) };
-    let (Snapshot { revision, objects }, remaining) = cache.page(kind, &prefix, limit, wanted);
+    let (Snapshot { revision, objects, damaged }, remaining) = cache.page(kind, &prefix, limit, wanted);
     let next = objects.last().filter(|_| remaining > 0).map(|last| token(revision, &last.key()[prefix.len()..]));
-    Page { revision, objects, next, remaining: Some(remaining as u64) }
+    Page { revision, objects, damaged, next, remaining: Some(remaining as u64) }
 }
 
 /// A later page. When its revision is no longer kept, a 410 that says how to go on.
@@ -155,6 +200,7 @@ async fn continued(
     let known = token.remaining.filter(|_| token.revision.is_some());
     match from_store(call, selector, token.revision, Some(&token.after), limit).await {
         Ok(mut page) => {
+            page.damaged.clear();
             page.remaining = known.map(|known| known.saturating_sub(page.objects.len() as u64)).or(page.remaining);
             Ok(Ok(page))
         }
@@ -210,7 +256,7 @@ async fn from_store(
     let limit = limit.unwrap_or(usize::MAX);
     let mut from = after.map(|after| engine::key(&prefix.0, &format!("{after}\0")));
     let mut at = at.map(Revision);
-    let mut objects: Vec<Arc<Object>> = Vec::new();
+    let (mut objects, mut damaged): (Vec<Arc<Object>>, Vec<Lost>) = Default::default();
     loop {
         // Without a selector every value counts; with one the page may need more.
         let want = match selector.is_everything() {
@@ -225,31 +271,36 @@ async fn from_store(
             Err(error) => return Err(error.into()),
         };
         at = Some(page.at);
+        let lost =
+            |damaged: &store::Damaged| (engine::relative(kind.key_prefix, &damaged.key).into(), damaged.modified.0);
+        damaged.extend(page.damaged.iter().map(lost));
         let count = page.items.len();
         let is_large = count >= OBJECTS_LARGE;
         let _turn = call.server.turns.take(is_large).await;
         let last = work::beside(is_large, || {
             for (index, item) in page.items.iter().enumerate() {
                 let key = engine::relative(kind.key_prefix, &item.key);
-                let object = Object::from_stored(kind, key, &item.value, item.modified.0)
-                    .map_err(|error| ApiError::internal(error.to_string()))?;
+                let Ok(object) = Object::from_stored(kind, key, &item.value, item.modified.0) else {
+                    damaged.push((key.into(), item.modified.0));
+                    continue;
+                };
                 if selector.matches(call.resource.kind, &object) {
                     objects.push(Arc::new(object));
                 }
                 if objects.len() == limit {
-                    return Ok(Some((index, key)));
+                    return Some((index, key));
                 }
             }
-            Ok::<_, ApiError>(None)
-        })?;
+            None
+        });
         if let Some((index, key)) = last {
             let more = page.more || index + 1 < count;
             let next = more.then(|| token(page.at.0, &key[within.len()..]));
-            return Ok(Page { revision: page.at.0, objects, next, remaining: page.remaining });
+            return Ok(Page { revision: page.at.0, objects, damaged, next, remaining: page.remaining });
         }
         match page.items.last() {
             Some(last) if page.more => from = Some(engine::key(&last.key.0, "\0")),
-            _ => return Ok(Page { revision: page.at.0, objects, next: None, remaining: None }),
+            _ => return Ok(Page { revision: page.at.0, objects, damaged, next: None, remaining: None }),
         }
     }
 }

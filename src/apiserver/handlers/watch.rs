@@ -17,8 +17,9 @@ use tokio::time::Instant;
 
 use super::Call;
 use super::get::{resource_version, wait_for};
-use super::list::invalid_options;
+use super::list::{self, invalid_options};
 use crate::apiserver::Shared;
+use crate::apiserver::damaged::{self, is_damaged};
 use crate::apiserver::error::{ApiError, Cause};
 use crate::apiserver::negotiate::{self, Format, Offer};
 use crate::apiserver::object::Object;
@@ -75,7 +76,7 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Response, ApiError> {
         end: now + timeout,
         columns_sent: false,
     };
-    watcher.begin(start);
+    watcher.begin(start, call)?;
     let lines = futures::stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await?, watcher)) });
     Ok(respond::stream(lines))
 }
@@ -170,12 +171,16 @@ enum Woken {
 }
 
 impl Watcher {
-    fn begin(&mut self, start: Start) {
+    fn begin(&mut self, start: Start, call: &Call<'_>) -> Result<(), ApiError> {
         let cache = &self.server.cache;
         match start {
             Start::Objects { announce } => {
                 let (snapshot, cursor) = cache.snapshot_and_follow(self.kind, &self.prefix);
-                self.initial = snapshot.objects.into();
+                let damaged = list::placeholders(call, &self.selector, &snapshot.damaged);
+                if !damaged.is_empty() && !damaged::takes_placeholders(call.headers) {
+                    return Err(list::damaged_objects(call, &damaged));
+                }
+                self.initial = snapshot.objects.into_iter().chain(damaged).collect();
                 self.announce = announce.then_some(snapshot.revision);
                 self.told = snapshot.revision;
                 self.source = Source::Ring(cursor);
@@ -193,6 +198,7 @@ impl Watcher {
                 };
             }
         }
+        Ok(())
     }
 
     /// The next piece of the stream; `None` at its end.
@@ -234,7 +240,7 @@ impl Watcher {
                 break;
             }
             let Some(object) = self.initial.pop_front() else { break };
-            if self.selector.matches(self.kind, &object) {
+            if is_damaged(&object) || self.selector.matches(self.kind, &object) {
                 chunk.extend_from_slice(&event_line("ADDED", &self.shown(&object)));
             }
         }
@@ -335,6 +341,8 @@ impl Watcher {
                 let left = before.at(change.revision);
                 return Some(event_line("DELETED", &self.shown(&left)));
             }
+            // Of one that could not be read nobody knows whether it was selected.
+            (None, false) if change.deleted && change.before.is_none() => "DELETED",
             (None, false) => return None,
         };
         if plain && event_type == change.event_type() {

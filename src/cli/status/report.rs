@@ -118,6 +118,9 @@ pub(super) struct Process {
     error: Option<String>,
     /// What it needs and lacks.
     missing: Vec<String>,
+    /// What is wrong and not in the way of readiness.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    faults: Vec<String>,
     roles: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
@@ -174,9 +177,9 @@ impl Process {
                 roles.push(role.to_owned());
             }
         }
-        // What is there with something wrong is told as what is not there.
-        let wrong = |check: &String| check.strip_prefix("[-] ").or(check.strip_prefix("[!] ")).map(str::to_owned);
-        let missing = checks.iter().filter_map(wrong).collect();
+        let marked =
+            |mark| checks.iter().filter_map(move |check| check.strip_prefix(mark)).map(str::to_owned).collect();
+        let (missing, faults) = (marked("[-] "), marked("[!] "));
         let count = |name: &str| scrape.sum(name).map(|value| value as u64);
         let started = scrape.sum("signpost_start_time_seconds");
         let version = scrape.of("signpost_build_info").find_map(|sample| sample.labels.get("version")).cloned();
@@ -199,6 +202,7 @@ impl Process {
             ready,
             error: None,
             missing,
+            faults,
             roles,
             version,
             uptime_seconds: started.map(|started| (now.as_second() as f64 - started).max(0.0) as u64),
@@ -220,7 +224,7 @@ impl Process {
         if let Some(error) = &self.error {
             warnings.push(error.clone());
         }
-        warnings.extend(self.missing.iter().map(|missing| format!("{url}: {missing}")));
+        warnings.extend(self.missing.iter().chain(&self.faults).map(|fault| format!("{url}: {fault}")));
         if !self.broken_watches.is_empty() {
             warnings.push(format!("{url}: the API is not followed by {}", self.broken_watches.join(", ")));
         } else if let Some(age) = self.sync_age_seconds.filter(|age| *age > SYNC_AGE_MAX_SECONDS) {

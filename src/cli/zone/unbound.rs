@@ -2,6 +2,7 @@
 //! processes.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
@@ -14,6 +15,7 @@ use crate::cli::serve;
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Table};
 use crate::cli::{Exit, access, age, complain, exit_of, progress};
+use crate::config::strategy;
 
 /// How long asking all processes may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -26,6 +28,11 @@ pub(super) fn command() -> Command {
         .value_parser(value_parser!(u16).range(1..))
         .default_value("10")
         .help("How many names of each zone are listed");
+    let token = Arg::new("token-file")
+        .long("token-file")
+        .value_name("FILE")
+        .value_parser(value_parser!(PathBuf))
+        .help("File of the API token of a user who may list Zones, which processes on other machines require");
     Command::new("unbound")
         .about("Lists names without a Route that are asked at shards all the same, by the counts of running processes")
         .after_help(
@@ -37,6 +44,7 @@ pub(super) fn command() -> Command {
         .arg(zone)
         .args(scrape::arguments())
         .args(serve::arguments_of(&["data-dir"]))
+        .arg(token)
         .arg(names)
         .arg(output::argument())
 }
@@ -48,7 +56,17 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
     };
     let asked = access::run(LIMIT, async {
         let admin = Admin::new(authorities.as_deref())?;
-        let reports = futures::future::join_all(urls.iter().map(|url| admin.unbound(url)));
+        let token = matches.get_one::<PathBuf>("token-file").map(|path| {
+            let read = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            Ok::<_, String>(read.trim().to_owned())
+        });
+        let token = token.transpose()?;
+        if token.is_some()
+            && let Some(url) = urls.iter().find(|url| strategy::is_readable_on_its_way(url))
+        {
+            return Err(format!("{url}: over plain HTTP the token is readable on its way: use https (admin-tls)"));
+        }
+        let reports = futures::future::join_all(urls.iter().map(|url| admin.unbound(url, token.as_deref())));
         Ok(progress::during("asking processes", reports).await)
     });
     let reports = match asked {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::ObjectKey;
 use super::thin::Thin;
+use crate::api::v1alpha1::DAMAGED_ANNOTATION;
 use crate::client::uid::Uid;
 
 /// The events of an open watch.
@@ -35,6 +36,16 @@ pub(super) struct Identity {
 }
 
 impl<K: Resource> Decoded<K> {
+    /// Whether it stands for an object of which the server itself knows nothing but that it exists.
+    pub(super) fn is_placeholder(&self) -> bool {
+        match self {
+            Decoded::Good(_) => false,
+            Decoded::Bad { meta, .. } => {
+                meta.annotations.as_ref().is_some_and(|found| found.contains_key(DAMAGED_ANNOTATION))
+            }
+        }
+    }
+
     pub(super) fn identity(&self) -> Identity {
         let meta = match self {
             Decoded::Good(object) => object.meta(),
@@ -85,13 +96,15 @@ pub(super) struct Lenient<K>(Decoded<K>);
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Lenient<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut value = serde_json::Value::deserialize(deserializer)?;
-        match K::deserialize(&value) {
-            Ok(object) => Ok(Lenient(Decoded::Good(object))),
-            Err(error) => {
-                let meta = serde_json::from_value(value["metadata"].take()).map_err(serde::de::Error::custom)?;
-                Ok(Lenient(Decoded::Bad { meta, error: error.to_string() }))
+        let error = match K::deserialize(&value) {
+            _ if value["metadata"]["annotations"][DAMAGED_ANNOTATION].is_string() => {
+                "its stored value is damaged".to_owned()
             }
-        }
+            Ok(object) => return Ok(Lenient(Decoded::Good(object))),
+            Err(error) => error.to_string(),
+        };
+        let meta = serde_json::from_value(value["metadata"].take()).map_err(serde::de::Error::custom)?;
+        Ok(Lenient(Decoded::Bad { meta, error }))
     }
 }
 

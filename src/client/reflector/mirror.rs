@@ -8,6 +8,7 @@
 //!                                   └──────────── connection ended, silent for too long ───────┘
 //! ```
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use super::decode::{Decoded, Decoding, Events, Identity, Lenient, Page, Strict, 
 use super::kept::{Entry, Kept, Version};
 use super::telling::Teller;
 use super::{Applied, Change, ObjectKey, Restart, Resync, Settings, Shared};
+use crate::api::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, DAMAGED_PLACEHOLDERS};
 use crate::client::backoff::Backoff;
 
 /// A watch that lived for so long before the server ended it is asked for again at once, and soon if it broke.
@@ -157,12 +159,19 @@ where
             continue_token,
             ..ListParams::default()
         };
-        let request = self.request.list(&parameters).map_err(|error| Failure::garbage(&error.to_string()))?;
+        let mut request = self.request.list(&parameters).map_err(|error| Failure::garbage(&error.to_string()))?;
+        take_placeholders(&mut request);
         // Not `Client::request`, which logs the whole text of a list that does not decode.
         let answer = timeout(self.settings.silence_longest, self.client.request_text(request));
         let text = answer.await.map_err(|_| Failure::silent())?.map_err(|error| Failure::of(&error))?;
         let page = match self.decoding {
-            Decoding::Strict => serde_json::from_str::<Page<Strict<K>>>(&text).map(Page::decoded),
+            // A placeholder is none of its kind, and no reason to read all lists the long way from now on.
+            Decoding::Strict => match serde_json::from_str::<Page<Strict<K>>>(&text) {
+                Err(_) if text.contains(DAMAGED_ANNOTATION) => {
+                    serde_json::from_str::<Page<Lenient<K>>>(&text).map(Page::decoded)
+                }
+                page => page.map(Page::decoded),
+            },
             Decoding::Lenient => serde_json::from_str::<Page<Lenient<K>>>(&text).map(Page::decoded),
         };
         page.map_err(|error| Failure::garbage(&error.to_string()))
@@ -226,7 +235,8 @@ where
     /// The server's version at the moment, by the smallest list there is.
     async fn present_version(&mut self) -> Result<String, Failure> {
         let parameters = ListParams { limit: Some(1), ..ListParams::default() };
-        let request = self.request.list(&parameters).map_err(|error| Failure::garbage(&error.to_string()))?;
+        let mut request = self.request.list(&parameters).map_err(|error| Failure::garbage(&error.to_string()))?;
+        take_placeholders(&mut request);
         let answer = timeout(self.settings.silence_longest, self.client.request_text(request));
         let text = answer.await.map_err(|_| Failure::silent())?.map_err(|error| Failure::of(&error))?;
         let page: Page<IgnoredAny> =
@@ -242,7 +252,9 @@ where
             send_initial_events,
             ..WatchParams::default()
         };
-        let request = self.request.watch(&parameters, version).map_err(|error| Failure::garbage(&error.to_string()))?;
+        let request = self.request.watch(&parameters, version).map_err(|error| Failure::garbage(&error.to_string()));
+        let mut request = request?;
+        take_placeholders(&mut request);
         let opened = async {
             Ok(match self.decoding {
                 Decoding::Strict => decoded_events::<Strict<K>, K>(self.client.request_events(request).await?),
@@ -293,7 +305,12 @@ where
                 if !went_back(version, &identity.version) {
                     note_version(version, &identity.version)?;
                 }
-                Ok(self.delete(&identity))
+                let is_placeholder = object.is_placeholder();
+                if is_placeholder && self.shared.objects().get(&identity.key).is_none() {
+                    // Its consumers may know it from before this process started: a list tells them.
+                    return Err(Failure { reason: Restart::Asked, error: None, relist: true });
+                }
+                Ok(self.delete(&identity, is_placeholder))
             }
             WatchEvent::Bookmark(bookmark) => {
                 if went_back(version, &bookmark.metadata.resource_version) {
@@ -400,11 +417,14 @@ where
 
     fn resync(&mut self, mut listed: Listed<V>, version: String) -> Change<V> {
         let mut objects = self.shared.objects_mut();
+        let mut unknown = HashSet::new();
         for key in listed.undecoded {
-            if let Some(last_good) = objects.remove(&key) {
-                listed.objects.insert(last_good);
+            match objects.remove(&key) {
+                Some(last_good) => drop(listed.objects.insert(last_good)),
+                None => drop(unknown.insert(key)),
             }
         }
+        self.shared.state().unknown = unknown;
         let mut before = std::mem::replace(&mut *objects, listed.objects);
         let mut applied = Vec::new();
         for entry in objects.iter() {
@@ -440,9 +460,13 @@ where
             Decoded::Good(object) => object,
             Decoded::Bad { error, .. } => {
                 self.count_undecodable(&identity.key, &error);
+                if self.shared.objects().get(&identity.key).is_none() {
+                    self.shared.state().unknown.insert(identity.key);
+                }
                 return None;
             }
         };
+        self.shared.state().unknown.remove(&identity.key);
         // An object that is known already, or an earlier one, of whatever uid: versions count for all objects together.
         let version = Version::new(&identity.version);
         let known = |entry: &Entry<V>| {
@@ -459,10 +483,17 @@ where
         Some(Change::Applied(Applied { key, now, before: old.map(|old| Arc::clone(old.value())), recreated }))
     }
 
-    fn delete(&self, identity: &Identity) -> Option<Change<V>> {
+    fn delete(&self, identity: &Identity, is_placeholder: bool) -> Option<Change<V>> {
         let mut objects = self.shared.objects_mut();
-        // The deletion of an earlier object of this name, told late, must not take the present one.
-        if objects.get(&identity.key).is_none_or(|entry| *entry.uid() != identity.uid) {
+        self.shared.state().unknown.remove(&identity.key);
+        // The deletion of an earlier object of this name, told late, must not take the present one. Of a placeholder the
+        // version tells, since the server does not know the uid of what it deletes.
+        let version = Version::new(&identity.version);
+        let is_another = |entry: &Entry<V>| match is_placeholder {
+            true => entry.version().is_newer_than(&version),
+            false => *entry.uid() != identity.uid,
+        };
+        if objects.get(&identity.key).is_none_or(is_another) {
             return None;
         }
         let last = Arc::clone(objects.remove(&identity.key)?.value());
@@ -529,6 +560,12 @@ fn chain(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+/// Asks for placeholders of objects that the server cannot read: without one, such an object would fail the whole list, or be
+/// missing as if it had been deleted. Other servers ignore it.
+fn take_placeholders(request: &mut http::Request<Vec<u8>>) {
+    request.headers_mut().insert(DAMAGED_HEADER, http::HeaderValue::from_static(DAMAGED_PLACEHOLDERS));
 }
 
 fn note_version(known: &mut String, now: &str) -> Result<(), Failure> {

@@ -420,6 +420,10 @@ impl<V: Send + Sync + 'static> Table<V> for Part<V> {
         self.hub.shared.again.notify_one();
     }
 
+    fn unknown(&self) -> Vec<ObjectKey> {
+        self.hub.shared.state().unknown.iter().cloned().collect()
+    }
+
     fn health(&self) -> Health {
         self.hub.shared.health_of(&self.synced)
     }

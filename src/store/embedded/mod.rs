@@ -2,12 +2,19 @@
 //!
 //! Reads run on the caller's side against a snapshot of the file and never wait for a writer. Writes go through one queue
 //! to one thread (`writer`) that commits them in groups, each group with one fsync, and only then answers. So revisions
-//! have one order, and an acknowledged write survives `kill -9` and loss of power. `tables` holds the layout of the file.
+//! have one order, and an acknowledged write survives `kill -9` and loss of power. `tables` holds the layout of the file,
+//! `seal` the checksums in it, `damage` what they have found, and `origin` notices a file that was replaced.
 
+pub mod damage;
 pub(super) mod disk;
+mod listing;
+pub(super) mod origin;
+pub(super) mod prepare;
 mod reserve;
 mod retention;
+pub mod seal;
 pub(super) mod tables;
+pub mod verify;
 mod writer;
 
 use std::fs::{File, TryLockError};
@@ -19,24 +26,28 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use bytes::Bytes;
 use futures::Stream;
 use redb::{Database, ReadableDatabase};
 use tokio::sync::{Semaphore, oneshot};
 
+use self::damage::Damage;
 use self::disk::{Disk, SyncError};
 use self::reserve::Reserve;
 use self::tables::Reader;
+use self::verify::Verified;
 use self::writer::{Job, Writer};
 use super::feed::{self, Committed, Feed, History};
 use super::{
     EXPIRING_MAX, Error, Event, HISTORY_REVISIONS_MIN, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn,
 };
 use crate::ending::Ending;
+use crate::sys::files;
 
 /// The format of the file that this version writes, and the newest it reads.
-pub const FORMAT: u64 = 1;
+pub const FORMAT: u64 = 2;
 
 /// The name of the file in the data directory.
 pub const FILE_NAME: &str = "store.redb";
@@ -74,6 +85,10 @@ pub struct Options {
     pub reserve_octets: u64,
     /// Called before each sync of the file; its error counts as that of the sync. For tests.
     pub before_sync: fn() -> io::Result<()>,
+    /// Up to this size a file is verified before the store is used, a larger one beside it.
+    pub verified_first_bytes_max: u64,
+    /// Asked for the values that are to be others when the file turns out to be an older one than was here (`origin`).
+    pub moved_on: fn(&KeyValue) -> Option<Bytes>,
 }
 
 impl Default for Options {
@@ -88,6 +103,8 @@ impl Default for Options {
             room_octets: 32 << 20,
             reserve_octets: 16 << 20,
             before_sync: || Ok(()),
+            verified_first_bytes_max: verify::FIRST_BYTES_MAX,
+            moved_on: |_| None,
         }
     }
 }
@@ -115,12 +132,39 @@ pub enum OpenError {
         supported: u64,
     },
     /// It is not a store, or damaged.
-    #[error("{}: not a readable store ({reason}); move it away and restore a backup", path.display())]
+    #[error(
+        "{}: not a readable store ({reason}); run \"signpost check store\" for what can be read, then move the file away and \
+         restore a backup with \"signpost restore\"", path.display()
+    )]
     Corrupt {
         /// The file.
         path: PathBuf,
         /// What was found.
         reason: String,
+    },
+    /// It was written before values had checksums.
+    #[error(
+        "{}: the store has format {found}, without checksums; \"signpost serve\" upgrades it at its next start", path.display()
+    )]
+    OlderFormat {
+        /// The file.
+        path: PathBuf,
+        /// The format it has.
+        found: u64,
+    },
+    /// It is empty or gone, and the directory is not new.
+    #[error(
+        "{}: the store {what}, but the directory is not new: {} is here; put the store back, or restore a backup with \"signpost \
+         restore\" (move an empty file away first); to begin with no objects at all, use another directory with --data-dir",
+        path.display(), sign.display()
+    )]
+    Gone {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+        /// What shows that there was one before.
+        sign: PathBuf,
     },
     /// The file system refused.
     #[error("{}: {source}", path.display())]
@@ -146,6 +190,10 @@ struct Handle {
     /// One permit for each transaction that may be in the queue.
     room: Arc<Semaphore>,
     writer: Option<JoinHandle<()>>,
+    /// The thread that writes the highest revision down, and what ends it.
+    keeper: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+    /// The thread that verifies a large file, and what ends it.
+    verifier: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
 /// What the writer, the readers and the watchers share.
@@ -154,6 +202,7 @@ pub(super) struct Shared {
     database: RwLock<Option<Database>>,
     path: PathBuf,
     feed: Feed,
+    damage: Arc<Damage>,
     /// Whether the writer would take a write, as far as it knows.
     writable: Arc<AtomicBool>,
     /// How much room the disk must have while it has less, 0 while it has enough.
@@ -180,9 +229,13 @@ impl Embedded {
         // What is done at the open needs some of it already.
         reserve.make_room(&lock);
         let sync_error = SyncError::default();
-        let file = || disk::open(&path, options.before_sync, sync_error.clone());
-        let database = open_database(&path, options.cache_octets, file)?;
-        let newest = tables::prepare(&database).map_err(|error| error.at(&path))?;
+        let damage = Arc::new(Damage::new(path.clone()));
+        let is_there = origin::check_present(data_dir)?;
+        let open = || open_prepared(data_dir, is_there, &options, &damage, &lock, &sync_error);
+        // redb trusts its own pages: it says that opening a file that something else has altered may panic.
+        let opened = std::panic::catch_unwind(AssertUnwindSafe(open));
+        let broken = |_| OpenError::Corrupt { path: path.clone(), reason: "its pages contradict each other".into() };
+        let (database, newest, is_verified) = opened.map_err(broken)??;
         // A data directory is a new directory entry; it, too, has to be on disk before the first write is acknowledged.
         File::open(data_dir)
             .and_then(|directory| directory.sync_all())
@@ -196,6 +249,7 @@ impl Embedded {
             database,
             path: path.clone(),
             feed,
+            damage,
             writable,
             full: AtomicU64::new(0),
             ending,
@@ -206,10 +260,43 @@ impl Embedded {
         let shared = Arc::new(shared);
         let (queue, jobs) = mpsc::channel();
         let writer = Writer::new(shared.clone(), options, newest, reserve);
-        let writer = shared.ending.spawn("store-writer", move || writer.run(&jobs));
-        let writer = writer.map_err(|source| OpenError::Io { path, source })?;
+        let io = |source| OpenError::Io { path: path.clone(), source };
+        let damage = Arc::clone(&shared.damage);
+        let work = move || match std::panic::catch_unwind(AssertUnwindSafe(|| writer.run(&jobs))) {
+            Ok(ended) => ended,
+            Err(panic) => {
+                damage.break_off("its writer panicked");
+                std::panic::resume_unwind(panic)
+            }
+        };
+        let writer = shared.ending.spawn("store-writer", work).map_err(io)?;
+        let (stop, stopped) = mpsc::channel();
+        let (weak, directory) = (Arc::downgrade(&shared), data_dir.to_owned());
+        let keep = move || {
+            origin::keep(&directory, &weak, &stopped);
+            Ok(())
+        };
+        let keeper = shared.ending.spawn("store-identity", keep).map_err(io)?;
+        let mut verifier = None;
+        if !is_verified {
+            let (stop, reads) = (Arc::<AtomicBool>::default(), Arc::downgrade(&shared));
+            let stopped = Arc::clone(&stop);
+            let thread = std::thread::Builder::new().name("store-verify".into());
+            verifier = Some((stop, thread.spawn(move || verify::run(&reads, &stopped)).map_err(io)?));
+        }
         let room = Arc::new(Semaphore::new(QUEUE_MAX));
-        Ok(Embedded { handle: Arc::new(Handle { shared, queue: Some(queue), room, writer: Some(writer) }) })
+        let (queue, writer, keeper) = (Some(queue), Some(writer), Some((stop, keeper)));
+        Ok(Embedded { handle: Arc::new(Handle { shared, queue, room, writer, keeper, verifier }) })
+    }
+
+    /// Checks every checksum, and whether the file's tables agree. Blocks as long as it takes to read the file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the file cannot be used at all.
+    pub fn verify(&self) -> Result<Verified> {
+        let shared = &self.handle.shared;
+        shared.damage.guard(|| verify::verify(&shared.reader()?, || true))
     }
 
     /// Sends the writer a job and waits for its answer.
@@ -225,7 +312,7 @@ impl Embedded {
     /// Runs a read that may take long off the async threads.
     async fn read<T: Send + 'static>(&self, read: impl FnOnce(Reader) -> Result<T> + Send + 'static) -> Result<T> {
         let shared = self.handle.shared.clone();
-        tokio::task::spawn_blocking(move || read(shared.reader()?)).await.map_err(|_| Error::Unavailable)?
+        tokio::task::spawn_blocking(move || shared.read(read)).await.map_err(|_| Error::Unavailable)?
     }
 
     /// Whether writes are taken: not while the disk is full or the file fails. Shared with the writer, which keeps it true as
@@ -253,6 +340,15 @@ impl Drop for Handle {
             // A writer that panicked has reported it; there is nothing left to do about it here.
             drop(writer.join());
         }
+        if let Some((stop, verifier)) = self.verifier.take() {
+            // As long as it reads, the file is open.
+            stop.store(true, Ordering::Relaxed);
+            drop(verifier.join());
+        }
+        if let Some((stop, keeper)) = self.keeper.take() {
+            drop(stop);
+            drop(keeper.join());
+        }
     }
 }
 
@@ -263,7 +359,7 @@ impl Store for Embedded {
 
     async fn get(&self, key: &Key, at: Option<Revision>) -> Result<(Revision, Option<KeyValue>)> {
         // A few microseconds: cheaper than a change of threads.
-        self.handle.shared.reader()?.get(key, at)
+        self.handle.shared.read(|reader| reader.get(key, at))
     }
 
     async fn list(&self, prefix: &Key, from: Option<&Key>, at: Option<Revision>, limit: Option<usize>) -> Result<Page> {
@@ -292,6 +388,10 @@ impl Store for Embedded {
     async fn compact(&self, upto: Revision) -> Result<()> {
         self.ask(|answer| writer::Task::Compact(upto, answer)).await
     }
+
+    fn damage(&self) -> Arc<Damage> {
+        Arc::clone(&self.handle.shared.damage)
+    }
 }
 
 impl Shared {
@@ -299,6 +399,12 @@ impl Shared {
         let transaction =
             self.with_database(Database::begin_read)?.map_err(|error| tables::unavailable(error.into()))?;
         Reader::new(&transaction).map_err(tables::unavailable)
+    }
+
+    /// Reads the file. What shows that it is damaged as a whole is reported.
+    fn read<T>(&self, read: impl FnOnce(Reader) -> Result<T>) -> Result<T> {
+        let read = self.damage.guard(|| read(self.reader()?))?;
+        Ok(read)
     }
 
     /// What `of` makes of the database, if it is open. A fault while it is opened anew leaves it closed, not half open, so
@@ -338,7 +444,7 @@ impl Shared {
         drop(place.take());
         let file = || disk::open(&self.path, self.before_sync, self.sync_error.clone());
         let database = open_database(&self.path, cache_octets, file)?;
-        let newest = tables::prepare(&database).map_err(|error| error.at(&self.path))?;
+        let newest = prepare::prepare(&database).map_err(|error| error.at(&self.path))?;
         *place = Some(database);
         Ok(newest)
     }
@@ -350,12 +456,50 @@ impl History for Shared {
     }
 
     fn compacted(&self) -> Result<Revision> {
-        Ok(self.reader()?.compacted())
+        self.read(|reader| Ok(reader.compacted()))
     }
 
     fn history(&self, after: Revision) -> Result<Vec<Committed>> {
-        self.reader()?.history(after)
+        self.read(|reader| reader.history(after))
     }
+}
+
+/// Opens the file, or makes it, and checks it as far as that is quick: with its newest revision, and whether it was verified.
+fn open_prepared(
+    data_dir: &Path,
+    is_there: bool,
+    options: &Options,
+    damage: &Damage,
+    lock: &File,
+    sync_error: &SyncError,
+) -> std::result::Result<(Database, Revision, bool), OpenError> {
+    let path = data_dir.join(FILE_NAME);
+    if !is_there {
+        let unfinished = origin::unfinished(data_dir);
+        let io = |source| OpenError::Io { path: unfinished.clone(), source };
+        // What is left of a first start that was cut off, and an empty file that nothing speaks for.
+        File::create(&unfinished).map_err(io)?;
+        let database = open_plain(&unfinished)?;
+        prepare::prepare(&database).map_err(|error| origin::told(&unfinished, error))?;
+        drop(database);
+        std::fs::rename(&unfinished, &path).map_err(io)?;
+    }
+    let file = || disk::open(&path, options.before_sync, sync_error.clone());
+    let database = open_database(&path, options.cache_octets, file)?;
+    origin::check_tables(data_dir, &database)?;
+    let newest = prepare::prepare(&database).map_err(|error| origin::told(&path, error))?;
+    let octets = std::fs::metadata(&path).map_or(0, |file| file.len());
+    let is_verified = octets <= options.verified_first_bytes_max;
+    if is_verified {
+        let begun = Instant::now();
+        let reader = database.begin_read().map_err(redb::Error::from).and_then(|begun| Reader::new(&begun));
+        let verified = reader.map_err(tables::unavailable).and_then(|reader| verify::verify(&reader, || true));
+        let corrupt = |error: Error| OpenError::Corrupt { path: path.clone(), reason: error.to_string() };
+        verify::report(&verified.map_err(corrupt)?, begun, damage);
+    }
+    let room = files::free_octets(lock).is_ok_and(|free| free >= options.room_octets);
+    let newest = origin::settle(data_dir, &database, newest, options.moved_on, room);
+    Ok((database, newest.map_err(|error| origin::told(&path, error))?, is_verified))
 }
 
 /// Makes a data directory that is not there; nobody else may look into it.
@@ -375,6 +519,11 @@ pub(super) fn lock(data_dir: &Path) -> std::result::Result<File, OpenError> {
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path }),
         Err(TryLockError::Error(source)) => Err(OpenError::Io { path, source }),
     }
+}
+
+/// Opens a database file that only this call uses.
+pub(super) fn open_plain(path: &Path) -> std::result::Result<Database, OpenError> {
+    open_database(path, 0, || disk::open(path, || Ok(()), SyncError::default()))
 }
 
 /// Opens the file, checks it if it was not closed, and gives free space back to the system if that is most of it.

@@ -50,11 +50,19 @@ impl Reserve {
         held.min(self.octets)
     }
 
-    /// Takes what it lacks; whether it is whole then.
-    pub(super) fn fill(&self) -> bool {
+    /// Takes what it lacks; whether it is whole then. Where that fails for want of anything but room, such as a right, there is
+    /// no reserve until the next start.
+    pub(super) fn fill(&mut self) -> bool {
         let Some(file) = self.file.as_ref().filter(|_| self.missing() > 0) else { return true };
-        let filled = files::allocate(file, self.octets);
-        filled.inspect_err(|error| self.complain(error)).is_ok()
+        match files::allocate(file, self.octets) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => false,
+            Err(error) => {
+                self.complain(&error);
+                self.file = None;
+                true
+            }
+        }
     }
 
     /// Gives `octets` of it back to the disk, or what is left of it.
@@ -90,7 +98,7 @@ mod tests {
     #[test]
     fn it_is_taken_given_back_in_pieces_and_taken_again() {
         let directory = tempfile::tempdir().expect("a directory");
-        let reserve = Reserve::open(directory.path(), 1 << 20);
+        let mut reserve = Reserve::open(directory.path(), 1 << 20);
         assert_eq!((reserve.held(), reserve.missing()), (0, 1 << 20));
         assert!(reserve.fill());
         assert_eq!((reserve.held(), reserve.missing()), (1 << 20, 0));

@@ -1,124 +1,74 @@
 //! The layout of the file, and what is read from it.
 //!
 //! ```text
-//! versions  (key, revision) → kind(1) created(8) value    kind 1 = value, 0 = deletion (nothing follows)
+//! versions  (key, revision) → a value or a deletion (`seal`)
 //! heads     key → created, modified                       keys that exist now
-//! log       revision → (key length(2) key before(8))*     before = the revision that had written the key, 0 = absent
+//! log       revision → (key length(2) key before(8))*     before = the revision that had written the key, 0 = absent (`seal`)
 //! expiry    (milliseconds since the epoch, key) → revision that wrote the key with a time to live
 //! meta      "format", "revision", "compacted" → number    "store-id-high", "store-id-low" → a random id
+//!           "opening" → a random number for each opening (`origin`)    "seal" → the checksum of these
 //! ```
 //!
 //! All numbers in values are little-endian. Reading as of a revision takes of each key the newest version up to that one,
 //! so a list that is read in pages needs no transaction to be held open between them.
+//!
+//! The heads say independently of the versions which keys exist, and under which revision. Reads of the newest state compare
+//! the two, so that a key whose version was lost with a damaged page is reported as damaged and not as absent.
 
-use std::path::Path;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use redb::{
-    AccessGuard, Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata as _,
-    TableDefinition, WriteTransaction,
+    AccessGuard, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata as _, TableDefinition,
+    WriteTransaction,
 };
 
-use super::{FORMAT, OpenError, retention};
+use super::damage::Damaged;
+use super::listing::{Listing, Order};
+use super::seal::{self, Version as Stored};
+use super::{prepare, retention};
 use crate::store::feed::{Committed, TAKE_REVISIONS_MAX};
 use crate::store::memory::deleted;
 use crate::store::{Error, Event, EventKind, Expect, Key, KeyValue, Page, Result, Revision, Txn, Write};
 
-type Versions = TableDefinition<'static, (&'static str, u64), &'static [u8]>;
+pub(super) type Versions = TableDefinition<'static, (&'static str, u64), &'static [u8]>;
 
-const VERSIONS: Versions = TableDefinition::new("versions");
-const HEADS: TableDefinition<&str, (u64, u64)> = TableDefinition::new("heads");
-const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
+pub(super) const VERSIONS: Versions = TableDefinition::new("versions");
+pub(super) const HEADS: TableDefinition<&str, (u64, u64)> = TableDefinition::new("heads");
+pub(super) const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 const EXPIRY: TableDefinition<(u64, &str), u64> = TableDefinition::new("expiry");
-const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
+pub(super) const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
 /// An entry of `versions`.
 type Version<'a> = (AccessGuard<'a, (&'static str, u64)>, AccessGuard<'a, &'static [u8]>);
 
 /// The first revision of a new store. An empty store has one, too, since clients take 0 for "any".
-const FIRST: u64 = 1;
+pub(super) const FIRST: u64 = 1;
 
 /// How many octets of values one read of history gathers before it stops at the end of a revision.
 const HISTORY_OCTETS_MAX: usize = 4 * 1024 * 1024;
-
-/// Why [`prepare`] failed.
-#[derive(Debug)]
-pub(in crate::store) enum PrepareError {
-    NewerFormat(u64),
-    Redb(redb::Error),
-}
-
-impl<E: Into<redb::Error>> From<E> for PrepareError {
-    fn from(error: E) -> Self {
-        PrepareError::Redb(error.into())
-    }
-}
-
-impl PrepareError {
-    pub(in crate::store) fn at(self, path: &Path) -> OpenError {
-        match self {
-            PrepareError::NewerFormat(found) => OpenError::NewerFormat { path: path.into(), found, supported: FORMAT },
-            PrepareError::Redb(redb::Error::Io(source)) => OpenError::Io { path: path.into(), source },
-            PrepareError::Redb(error) => OpenError::Corrupt { path: path.into(), reason: error.to_string() },
-        }
-    }
-}
-
-/// Makes the tables of a new file, checks the format of another, and returns the newest revision.
-pub(in crate::store) fn prepare(database: &Database) -> std::result::Result<Revision, PrepareError> {
-    if let Some((format, newest)) = written(database)? {
-        return if format > FORMAT { Err(PrepareError::NewerFormat(format)) } else { Ok(Revision(newest)) };
-    }
-    let transaction = database.begin_write()?;
-    let id = uuid::Uuid::new_v4().as_u64_pair();
-    {
-        let mut meta = transaction.open_table(META)?;
-        for (name, value) in [
-            ("format", FORMAT),
-            ("revision", FIRST),
-            ("compacted", FIRST),
-            ("store-id-high", id.0),
-            ("store-id-low", id.1),
-        ] {
-            meta.insert(name, value)?;
-        }
-    }
-    drop(WriteTables::open(&transaction)?);
-    transaction.commit()?;
-    Ok(Revision(FIRST))
-}
-
-/// The format and the newest revision of a file that is not new.
-fn written(database: &Database) -> std::result::Result<Option<(u64, u64)>, redb::Error> {
-    let meta = match database.begin_read()?.open_table(META) {
-        Ok(meta) => meta,
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let number = |name| -> std::result::Result<_, redb::Error> {
-        let missing = || redb::Error::Corrupted(format!("meta has no {name}"));
-        Ok(meta.get(name)?.ok_or_else(missing)?.value())
-    };
-    let format = number("format")?;
-    // What the other numbers are called in a newer format is not ours to say.
-    Ok(Some((format, if format > FORMAT { 0 } else { number("revision")? })))
-}
 
 /// What a caller is told about a fault of the file when nothing was written.
 pub(in crate::store) fn unavailable(error: redb::Error) -> Error {
     match error {
         redb::Error::Corrupted(reason) => Error::Corrupt(reason),
+        // A page lies beyond the end of the file, or a read panicked before.
+        redb::Error::Io(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData) => {
+            Error::Corrupt(error.to_string())
+        }
+        redb::Error::LockPoisoned(_) => Error::Corrupt("its pages contradict each other".to_owned()),
         _ => Error::Unavailable,
     }
 }
 
 /// The file as it was at one moment.
 pub(in crate::store) struct Reader {
-    versions: ReadOnlyTable<(&'static str, u64), &'static [u8]>,
-    log: ReadOnlyTable<u64, &'static [u8]>,
-    expiry: ReadOnlyTable<(u64, &'static str), u64>,
+    pub(super) versions: ReadOnlyTable<(&'static str, u64), &'static [u8]>,
+    pub(super) heads: ReadOnlyTable<&'static str, (u64, u64)>,
+    pub(super) log: ReadOnlyTable<u64, &'static [u8]>,
+    pub(super) expiry: ReadOnlyTable<(u64, &'static str), u64>,
     newest: u64,
     compacted: u64,
 }
@@ -132,6 +82,7 @@ impl Reader {
         };
         Ok(Reader {
             versions: transaction.open_table(VERSIONS)?,
+            heads: transaction.open_table(HEADS)?,
             log: transaction.open_table(LOG)?,
             expiry: transaction.open_table(EXPIRY)?,
             newest: number("revision")?,
@@ -162,7 +113,17 @@ impl Reader {
 
     pub(in crate::store) fn get(&self, key: &Key, at: Option<Revision>) -> Result<(Revision, Option<KeyValue>)> {
         let at = self.readable(at)?;
-        Ok((Revision(at), version_at(&self.versions, &key.0, at).map_err(unavailable)?))
+        let found = version_at(&self.versions, &key.0, at).map_err(unavailable)?;
+        let damaged = |modified| Error::Damaged { key: key.clone(), modified: Revision(modified) };
+        let head = self.heads.get(&*key.0).map_err(|error| unavailable(error.into()))?.map(|head| head.value().1);
+        match (found, head.filter(|modified| *modified <= at)) {
+            (Found::Damaged(modified), _) => Err(damaged(modified)),
+            (Found::Value(found), Some(modified)) if found.modified.0 < modified => Err(damaged(modified)),
+            (Found::Value(found), _) => Ok((Revision(at), Some(found))),
+            // The key exists now, and did so then: no deletion can have been between.
+            (Found::Nothing, Some(modified)) => Err(damaged(modified)),
+            (Found::Nothing, None) => Ok((Revision(at), None)),
+        }
     }
 
     /// See `Store::list`. How many remain is not counted: that would cost as much as reading them.
@@ -175,15 +136,19 @@ impl Reader {
     ) -> Result<Page> {
         let at = self.readable(at)?;
         let start = from.unwrap_or(prefix).max(prefix);
-        let mut page = Page { at: Revision(at), items: Vec::new(), more: false, remaining: None };
-        let limit = limit.unwrap_or(usize::MAX);
+        let page = Page { at: Revision(at), items: Vec::new(), damaged: Vec::new(), more: false, remaining: None };
         let fault = |error: redb::StorageError| unavailable(error.into());
+        let heads = self.heads.range(&*start.0..).map_err(fault)?.peekable();
+        let mut listing =
+            Listing { page, limit: limit.unwrap_or(usize::MAX), at, heads, prefix: &prefix.0, order: Order::default() };
         // The newest version up to `at` of the key at hand; it is known to be the newest when the next key comes.
         let mut candidate: Option<Version<'_>> = None;
+        let mut order = Order::default();
         let mut full = false;
         for entry in self.versions.range((&*start.0, 0)..).map_err(fault)? {
             let (version, value) = entry.map_err(fault)?;
             let (key, revision) = version.value();
+            order.check(key, revision)?;
             if !key.starts_with(&*prefix.0) {
                 break;
             }
@@ -193,7 +158,7 @@ impl Reader {
             if let Some((last, value)) = candidate.take()
                 && last.value().0 != key
             {
-                full = !push(&mut page, limit, last.value(), value.value())?;
+                full = !listing.push(last.value(), value.value())?;
                 if full {
                     break;
                 }
@@ -203,39 +168,51 @@ impl Reader {
         if let Some((last, value)) = candidate
             && !full
         {
-            push(&mut page, limit, last.value(), value.value())?;
+            full = !listing.push(last.value(), value.value())?;
         }
-        Ok(page)
+        if !full {
+            listing.heads_before(None)?;
+        }
+        Ok(listing.page)
     }
 
     pub(in crate::store) fn history(&self, after: Revision) -> Result<Vec<Committed>> {
         if after.0 < self.compacted {
             return Err(Error::Compacted { oldest: Revision(self.compacted) });
         }
-        self.read_history(after.0).map_err(unavailable)
+        // Whoever needs what is damaged must list instead, as if it had been compacted.
+        let read = self.read_history(after.0).map_err(unavailable)?;
+        read.ok_or(Error::Compacted { oldest: Revision(self.newest) })
     }
 
-    fn read_history(&self, after: u64) -> std::result::Result<Vec<Committed>, redb::Error> {
+    /// `None` if the first entry is damaged.
+    fn read_history(&self, after: u64) -> std::result::Result<Option<Vec<Committed>>, redb::Error> {
         let mut committed = Vec::new();
         let mut octets = 0;
-        for entry in self.log.range(after + 1..)? {
+        for (entry, expected) in self.log.range(after + 1..)?.zip(after + 1..) {
             let (revision, keys) = entry?;
-            let events = events(&self.versions, revision.value(), keys.value())?;
+            // Revisions follow each other; a cycle of damaged pages must not be followed for ever.
+            if revision.value() != expected {
+                return Err(redb::Error::Corrupted(format!("the log has {} after {}", revision.value(), expected - 1)));
+            }
+            let Some(events) = events(&self.versions, expected, keys.value())? else {
+                return Ok(Some(committed).filter(|committed| !committed.is_empty()));
+            };
             octets += events.iter().map(|event| event.now.value.len()).sum::<usize>();
-            committed.push((Revision(revision.value()), events));
+            committed.push((Revision(expected), events));
             if committed.len() == TAKE_REVISIONS_MAX || octets > HISTORY_OCTETS_MAX {
                 break;
             }
         }
-        Ok(committed)
+        Ok(Some(committed))
     }
 
     /// Calls `each` with every revision of retained history, oldest first, and the bytes that it holds.
     pub(in crate::store) fn retained(&self, mut each: impl FnMut(u64, u64)) -> std::result::Result<(), redb::Error> {
-        for entry in self.log.range(self.compacted + 1..)? {
+        for entry in self.log.range(self.compacted + 1..=self.newest)? {
             let (revision, keys) = entry?;
             let mut bytes = 0;
-            for change in changes(keys.value()) {
+            for change in changes(seal::log_entry(revision.value(), keys.value()).unwrap_or_default()) {
                 let (key, before) = change?;
                 let before = if before == 0 { None } else { self.versions.get((key, before))? };
                 bytes += retention::charge(key, before.map_or(0, |before| before.value().len()));
@@ -259,30 +236,21 @@ impl Reader {
     }
 }
 
-/// Adds a version to a page unless it is a deletion; says whether the page can take more.
-fn push(page: &mut Page, limit: usize, (key, revision): (&str, u64), version: &[u8]) -> Result<bool> {
-    let Some(item) = decode(key, revision, version).map_err(unavailable)? else { return Ok(true) };
-    if page.items.len() == limit {
-        page.more = true;
-        return Ok(false);
-    }
-    page.items.push(item);
-    Ok(true)
-}
-
 /// The tables, open for writing in one transaction.
 pub(in crate::store) struct WriteTables<'t> {
-    versions: redb::Table<'t, (&'static str, u64), &'static [u8]>,
-    heads: redb::Table<'t, &'static str, (u64, u64)>,
-    log: redb::Table<'t, u64, &'static [u8]>,
+    pub(super) versions: redb::Table<'t, (&'static str, u64), &'static [u8]>,
+    pub(super) heads: redb::Table<'t, &'static str, (u64, u64)>,
+    pub(super) log: redb::Table<'t, u64, &'static [u8]>,
     expiry: redb::Table<'t, (u64, &'static str), u64>,
-    meta: redb::Table<'t, &'static str, u64>,
+    pub(super) meta: redb::Table<'t, &'static str, u64>,
 }
 
 /// What applying a transaction did.
 pub(in crate::store) enum Applied {
     /// An expectation failed; what each key holds.
     Refused(Vec<Option<KeyValue>>),
+    /// The value of this key is damaged, so that what it is cannot be judged.
+    Damaged(Damaged),
     /// It changed nothing and got no revision.
     Unchanged,
     /// It happened.
@@ -308,36 +276,52 @@ impl<'t> WriteTables<'t> {
         now: SystemTime,
     ) -> std::result::Result<Applied, redb::Error> {
         if !self.holds(txn)? {
-            let found = txn.expect.iter().map(|(key, _)| self.current(key)).collect::<std::result::Result<_, _>>()?;
+            let mut found = Vec::with_capacity(txn.expect.len());
+            for (key, _) in &txn.expect {
+                match self.current(key)? {
+                    Found::Damaged(modified) => {
+                        let damaged = Damaged { key: key.clone(), modified: Revision(modified) };
+                        return Ok(Applied::Damaged(damaged));
+                    }
+                    Found::Nothing => found.push(None),
+                    Found::Value(value) => found.push(Some(value)),
+                }
+            }
             return Ok(Applied::Refused(found));
         }
         let mut events = Vec::with_capacity(txn.writes.len());
+        // The revisions that had written the keys, where the values of before cannot be read.
+        let mut unread = Vec::new();
         for write in &txn.writes {
             let key = write.key();
             let head = self.heads.get(&*key.0)?.map(|head| head.value());
-            let before = match head {
-                Some((_, modified)) => version_at(&self.versions, &key.0, modified)?,
-                None => None,
+            let before = match self.current(key)? {
+                Found::Value(before) => Some(before),
+                Found::Damaged(modified) => {
+                    unread.push((key, modified));
+                    None
+                }
+                Found::Nothing => None,
             };
             let at = Revision(revision);
             let event = match (write, &before) {
                 (Write::Put { value, ttl, .. }, _) => {
                     let created = head.map_or(revision, |(created, _)| created);
-                    self.versions.insert((&*key.0, revision), &*encode(created, value))?;
+                    self.versions.insert((&*key.0, revision), &*seal::value(&key.0, revision, created, value))?;
                     self.heads.insert(&*key.0, (created, revision))?;
                     if let Some(ttl) = ttl {
                         self.expiry.insert((milliseconds(now, *ttl), &*key.0), revision)?;
                     }
-                    let now =
-                        KeyValue { key: key.clone(), value: value.clone(), created: Revision(created), modified: at };
-                    Event { at, kind: EventKind::Put, now, before }
+                    let now = key_value(&key.0, revision, created, value);
+                    Event { at, kind: EventKind::Put, now: KeyValue { value: value.clone(), ..now }, before }
                 }
-                (Write::Delete { .. }, Some(value)) => {
-                    self.versions.insert((&*key.0, revision), [0].as_slice())?;
+                (Write::Delete { .. }, None) if unread.last().is_none_or(|(last, _)| *last != key) => continue,
+                (Write::Delete { .. }, _) => {
+                    self.versions.insert((&*key.0, revision), &*seal::deletion(&key.0, revision))?;
                     self.heads.remove(&*key.0)?;
-                    Event { at, kind: EventKind::Delete, now: deleted(value, revision), before }
+                    let now = deleted_of(&key.0, before.as_ref(), revision);
+                    Event { at, kind: EventKind::Delete, now, before }
                 }
-                (Write::Delete { .. }, None) => continue,
             };
             events.push(event);
         }
@@ -350,8 +334,11 @@ impl<'t> WriteTables<'t> {
             let length = u16::try_from(now.key.0.len()).expect("Txn::check bounds keys by KEY_OCTETS_MAX");
             changes.extend_from_slice(&length.to_le_bytes());
             changes.extend_from_slice(now.key.0.as_bytes());
-            changes.extend_from_slice(&before.as_ref().map_or(0, |before| before.modified.0).to_le_bytes());
+            let lost = || unread.iter().find(|(key, _)| **key == now.key).map_or(0, |(_, modified)| *modified);
+            let before = before.as_ref().map_or_else(lost, |before| before.modified.0);
+            changes.extend_from_slice(&before.to_le_bytes());
         }
+        seal::close_log_entry(revision, &mut changes);
         self.log.insert(revision, &*changes)?;
         Ok(Applied::Changed(events.into()))
     }
@@ -361,13 +348,11 @@ impl<'t> WriteTables<'t> {
     pub(in crate::store) fn grows(&self, txn: &Txn) -> std::result::Result<bool, redb::Error> {
         let (mut before, mut after) = (0, 0);
         for write in &txn.writes {
-            let Some(replaced) = self.current(write.key())? else {
-                match write {
-                    Write::Put { .. } => return Ok(true),
-                    Write::Delete { .. } => continue,
-                }
-            };
-            before += replaced.value.len();
+            match (self.current(write.key())?, write) {
+                (Found::Value(replaced), _) => before += replaced.value.len(),
+                (Found::Nothing | Found::Damaged(_), Write::Put { .. }) => return Ok(true),
+                (Found::Nothing | Found::Damaged(_), Write::Delete { .. }) => {}
+            }
             if let Write::Put { value, .. } = write {
                 after += value.len();
             }
@@ -390,14 +375,21 @@ impl<'t> WriteTables<'t> {
         Ok(true)
     }
 
-    fn current(&self, key: &Key) -> std::result::Result<Option<KeyValue>, redb::Error> {
-        version_at(&self.versions, &key.0, u64::MAX)
+    /// What the key holds now.
+    fn current(&self, key: &Key) -> std::result::Result<Found, redb::Error> {
+        let found = version_at(&self.versions, &key.0, u64::MAX)?;
+        let head = self.heads.get(&*key.0)?.map(|head| head.value().1);
+        Ok(match (found, head) {
+            (Found::Value(found), Some(modified)) if found.modified.0 != modified => Found::Damaged(modified),
+            (Found::Nothing, Some(modified)) => Found::Damaged(modified),
+            (found, _) => found,
+        })
     }
 
     /// Puts back a value of a backup; `deadline` in milliseconds since the epoch, 0 for none.
     pub(in crate::store) fn restore(&mut self, item: &KeyValue, deadline: u64) -> std::result::Result<(), redb::Error> {
         let (key, created, modified) = (&*item.key.0, item.created.0, item.modified.0);
-        self.versions.insert((key, modified), &*encode(created, &item.value))?;
+        self.versions.insert((key, modified), &*seal::value(key, modified, created, &item.value))?;
         self.heads.insert(key, (created, modified))?;
         if deadline > 0 {
             self.expiry.insert((deadline, key), modified)?;
@@ -414,7 +406,7 @@ impl<'t> WriteTables<'t> {
     /// Notes the newest revision.
     pub(in crate::store) fn set_newest(&mut self, revision: u64) -> std::result::Result<(), redb::Error> {
         self.meta.insert("revision", revision)?;
-        Ok(())
+        prepare::seal(&mut self.meta)
     }
 
     pub(in crate::store) fn compacted(&self) -> std::result::Result<u64, redb::Error> {
@@ -476,14 +468,16 @@ impl<'t> WriteTables<'t> {
                 break;
             }
             let revision = revision.value();
-            for change in changes(keys.value()) {
+            // Of a damaged entry nothing is known, so what it superseded stays.
+            for change in changes(seal::log_entry(revision, keys.value()).unwrap_or_default()) {
                 let (key, before) = change?;
                 // What this revision replaced is no longer the newest of any kept revision. Its own version may be, unless
                 // it is a deletion, which says no more than the absence of the key does.
                 if before != 0 {
                     gone.push((String::from(key), before));
                 }
-                if self.versions.get((key, revision))?.is_some_and(|version| version.value() == [0]) {
+                let is_deletion = |stored: &[u8]| seal::version(key, revision, stored) == Stored::Deletion;
+                if self.versions.get((key, revision))?.is_some_and(|version| is_deletion(version.value())) {
                     gone.push((String::from(key), revision));
                 }
             }
@@ -504,64 +498,72 @@ fn milliseconds(now: SystemTime, ttl: Duration) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The newest version of `key` up to `at`, unless that is a deletion.
-fn version_at(
+/// What a key holds.
+pub(super) enum Found {
+    /// Nothing, or a deletion.
+    Nothing,
+    /// A value.
+    Value(KeyValue),
+    /// Something that cannot be read, which this revision wrote.
+    Damaged(u64),
+}
+
+/// The newest version of `key` up to `at`.
+pub(super) fn version_at(
     versions: &impl ReadableTable<(&'static str, u64), &'static [u8]>,
     key: &str,
     at: u64,
-) -> std::result::Result<Option<KeyValue>, redb::Error> {
-    let Some(entry) = versions.range((key, 0)..=(key, at))?.next_back() else { return Ok(None) };
+) -> std::result::Result<Found, redb::Error> {
+    let Some(entry) = versions.range((key, 0)..=(key, at))?.next_back() else { return Ok(Found::Nothing) };
     let (version, value) = entry?;
-    decode(key, version.value().1, value.value())
-}
-
-fn encode(created: u64, value: &[u8]) -> Vec<u8> {
-    let mut version = Vec::with_capacity(9 + value.len());
-    version.push(1);
-    version.extend_from_slice(&created.to_le_bytes());
-    version.extend_from_slice(value);
-    version
-}
-
-fn decode(key: &str, revision: u64, version: &[u8]) -> std::result::Result<Option<KeyValue>, redb::Error> {
-    match version {
-        [0] => Ok(None),
-        [1, rest @ ..] if rest.len() >= 8 => {
-            let (created, value) = rest.split_at(8);
-            Ok(Some(KeyValue {
-                key: Key(key.into()),
-                value: Bytes::copy_from_slice(value),
-                created: Revision(number(created)),
-                modified: Revision(revision),
-            }))
-        }
-        _ => Err(redb::Error::Corrupted(format!("version {revision} of {key} has an unknown form"))),
+    let (found, revision) = version.value();
+    if found != key {
+        return Err(redb::Error::Corrupted(format!("{found} is in the place of {key}")));
     }
+    Ok(match seal::version(key, revision, value.value()) {
+        Stored::Value { created, value } => Found::Value(key_value(key, revision, created, value)),
+        Stored::Deletion => Found::Nothing,
+        Stored::Damaged => Found::Damaged(revision),
+    })
 }
 
-/// The events of a revision whose log entry is `keys`, in key order.
+pub(super) fn key_value(key: &str, revision: u64, created: u64, value: &[u8]) -> KeyValue {
+    let value = Bytes::copy_from_slice(value);
+    KeyValue { key: Key(key.into()), value, created: Revision(created), modified: Revision(revision) }
+}
+
+/// A deletion as watchers see it; without a value if the last one could not be read.
+fn deleted_of(key: &str, before: Option<&KeyValue>, revision: u64) -> KeyValue {
+    before.map_or_else(|| key_value(key, revision, revision, &[]), |before| deleted(before, revision))
+}
+
+/// The events of a revision whose log entry is `stored`, in key order; `None` if something of it is damaged.
 fn events(
     versions: &impl ReadableTable<(&'static str, u64), &'static [u8]>,
     revision: u64,
-    keys: &[u8],
-) -> std::result::Result<Arc<[Event]>, redb::Error> {
-    let lost = |key: &str| redb::Error::Corrupted(format!("the log names {key} at {revision}, and it is not there"));
-    changes(keys)
-        .map(|change| {
-            let (key, before) = change?;
-            let before = match before {
-                0 => None,
-                before => Some(version_at(versions, key, before)?.ok_or_else(|| lost(key))?),
-            };
-            let version = versions.get((key, revision))?.ok_or_else(|| lost(key))?;
-            let (kind, now) = match (decode(key, revision, version.value())?, &before) {
-                (Some(now), _) => (EventKind::Put, now),
-                (None, Some(before)) => (EventKind::Delete, deleted(before, revision)),
-                (None, None) => return Err(lost(key)),
-            };
-            Ok(Event { at: Revision(revision), kind, now, before })
-        })
-        .collect()
+    stored: &[u8],
+) -> std::result::Result<Option<Arc<[Event]>>, redb::Error> {
+    let Some(keys) = seal::log_entry(revision, stored) else { return Ok(None) };
+    let mut events = Vec::new();
+    for change in changes(keys) {
+        let (key, before) = change?;
+        // One that cannot be read is known to watchers from before.
+        let before = match before {
+            0 => None,
+            before => match version_at(versions, key, before)? {
+                Found::Value(before) => Some(before),
+                Found::Nothing | Found::Damaged(_) => None,
+            },
+        };
+        let Some(version) = versions.get((key, revision))? else { return Ok(None) };
+        let (kind, now) = match seal::version(key, revision, version.value()) {
+            Stored::Value { created, value } => (EventKind::Put, key_value(key, revision, created, value)),
+            Stored::Deletion => (EventKind::Delete, deleted_of(key, before.as_ref(), revision)),
+            Stored::Damaged => return Ok(None),
+        };
+        events.push(Event { at: Revision(revision), kind, now, before });
+    }
+    Ok(Some(events.into()))
 }
 
 /// The keys of a log entry, each with the revision that had written it before.

@@ -21,10 +21,11 @@ use std::time::{Duration, Instant, SystemTime};
 use redb::{Database, Durability};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::damage::Damaged;
 use super::reserve::Reserve;
 use super::retention::{self, Retention};
 use super::tables::{Applied, WriteTables, unavailable};
-use super::{Options, Shared};
+use super::{OpenError, Options, Shared};
 use crate::store::feed::{Committed, History as _};
 use crate::store::{Error, Outcome, Result, Revision, TXN_OPERATIONS_MAX, Txn, Write};
 use crate::sys::files;
@@ -346,6 +347,10 @@ impl Writer {
             // The process ends, and says why.
             return;
         }
+        if is_damage(error) {
+            // To open it anew would mend nothing.
+            return self.shared.damage.break_off(&error.to_string());
+        }
         tracing::error!(%error, "the store takes no writes: its file cannot be written; it is opened anew until that works");
         let told = || unavailable(redb::Error::PreviousIo);
         self.compactions.drain(..).for_each(|(_, answer)| drop(answer.send(Err(told()))));
@@ -361,6 +366,7 @@ impl Writer {
                 tracing::error!(%path, newest = newest.0, acknowledged = self.newest, "the store's file has lost writes");
                 return;
             }
+            Err(OpenError::Corrupt { reason, .. }) => return self.shared.damage.break_off(&reason),
             Err(error) => {
                 tracing::error!(%error, "the store's file cannot be opened; it is tried again");
                 return;
@@ -434,6 +440,7 @@ impl Writer {
         self.deadline = deadline;
         for (revision, events) in &group.committed {
             self.retention.add(revision.0, retention::charge_of(events));
+            events.iter().for_each(|event| self.shared.damage.settle(&event.now.key));
         }
         self.shared.feed.publish(group.committed);
         let before = self.retention.bytes();
@@ -454,6 +461,11 @@ impl Writer {
         }
         Ok(outcomes)
     }
+}
+
+/// Whether a fault says that the file's pages contradict each other.
+fn is_damage(error: &redb::Error) -> bool {
+    matches!(error, redb::Error::Corrupted(_) | redb::Error::LockPoisoned(_))
 }
 
 /// Moves what waits in the queue into a group of at most `most`.
@@ -483,7 +495,7 @@ impl Group {
     ) -> std::result::Result<Vec<Result<Outcome>>, redb::Error> {
         let apply = |(txn, frees): &Asked| match self.full {
             Some(needed) if !frees && tables.grows(txn)? => Ok(Err(Error::Full { needed })),
-            _ => self.apply_one(tables, txn, now).map(Ok),
+            _ => self.apply_one(tables, txn, now),
         };
         txns.iter().map(apply).collect()
     }
@@ -502,16 +514,17 @@ impl Group {
         tables: &mut WriteTables<'_>,
         txn: &Txn,
         now: SystemTime,
-    ) -> std::result::Result<Outcome, redb::Error> {
-        match tables.apply(txn, self.newest + 1, now)? {
+    ) -> std::result::Result<Result<Outcome>, redb::Error> {
+        Ok(match tables.apply(txn, self.newest + 1, now)? {
             Applied::Refused(found) => Ok(Outcome::Refused { at: Revision(self.newest), found }),
+            Applied::Damaged(Damaged { key, modified }) => Err(Error::Damaged { key, modified }),
             Applied::Unchanged => Ok(Outcome::Committed(Revision(self.newest))),
             Applied::Changed(events) => {
                 self.newest += 1;
                 self.committed.push((Revision(self.newest), events));
                 Ok(Outcome::Committed(Revision(self.newest)))
             }
-        }
+        })
     }
 }
 

@@ -1,0 +1,174 @@
+//! `signpost check store`: verifies every checksum of a stopped server's store, and mends single values.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use serde::Serialize;
+
+use super::output::{self, Format};
+use super::style::Painter;
+use super::table::Facts;
+use super::{Exit, serve};
+use crate::apiserver::registry;
+use crate::config;
+use crate::store::repair::Offline;
+use crate::store::{Key, Write, backup};
+
+pub(super) fn command() -> Command {
+    let drop = Arg::new("drop")
+        .long("drop")
+        .value_name("KEY")
+        .action(ArgAction::Append)
+        .help("Delete the damaged value under this key; may be repeated");
+    let restore = Arg::new("restore")
+        .long("restore")
+        .value_name("KEY")
+        .action(ArgAction::Append)
+        .requires("from")
+        .help("Replace the damaged value under this key with the one in the backup; may be repeated");
+    let from = Arg::new("from")
+        .long("from")
+        .value_name("BACKUP")
+        .value_parser(ValueParser::path_buf())
+        .value_hint(ValueHint::FilePath)
+        .help("The backup that --restore reads");
+    Command::new("store")
+        .about("Verify the store of a stopped server, and restore or drop single damaged objects")
+        .after_help(
+            "Without --restore and --drop nothing is changed. Only values that are damaged can be restored or dropped. Exit \
+             codes: 0 every value is whole, 1 damaged values are left, or the store cannot be read, 2 invalid usage.",
+        )
+        .args([drop, restore, from])
+        .arg(output::argument())
+        .args(serve::arguments_of(&["data-dir"]))
+}
+
+/// What was found. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    store: String,
+    /// How many values are whole.
+    values: u64,
+    damaged: Vec<Damaged>,
+    /// How many revisions of history cannot be read. Clients list anew; no object is lost with them.
+    lost_history: u64,
+    /// Keys that were restored from the backup.
+    restored: Vec<String>,
+    /// Keys that were deleted.
+    dropped: Vec<String>,
+}
+
+/// A value that cannot be read.
+#[derive(Debug, Serialize)]
+struct Damaged {
+    key: String,
+    /// Its kind, if it is an object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    /// `namespace/name` or `name`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object: Option<String>,
+    revision: u64,
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Exit {
+    let settings = match config::read(&serve::places(matches)) {
+        Ok(settings) => settings,
+        Err(errors) => {
+            errors.0.iter().for_each(super::complain);
+            return Exit::Usage;
+        }
+    };
+    let keys = |name| -> Vec<Key> {
+        matches.get_many::<String>(name).into_iter().flatten().map(|key| Key(key.as_str().into())).collect()
+    };
+    let (drop, restore, from) = (keys("drop"), keys("restore"), matches.get_one::<PathBuf>("from"));
+    let report = check(&settings.data_dir, &drop, &restore, from);
+    let is_whole = report.as_ref().is_ok_and(|report| report.damaged.is_empty());
+    let shown = report.and_then(|report| Format::of(matches).show(&report, |painter| report.text(painter)));
+    match super::exit_of(shown) {
+        Exit::Success if !is_whole => Exit::Failure,
+        exit => exit,
+    }
+}
+
+fn check(data_dir: &std::path::Path, drop: &[Key], restore: &[Key], from: Option<&PathBuf>) -> Result<Report, String> {
+    let told = |error: crate::store::embedded::OpenError| error.to_string();
+    let store = Offline::open(data_dir).map_err(told)?;
+    let mut found = store.verify().map_err(told)?;
+    let is_damaged = |key: &&Key| found.damaged.iter().any(|damaged| damaged.key == **key);
+    if let Some(key) = drop.iter().chain(restore).find(|key| !is_damaged(key)) {
+        return Err(format!("{}: this value is not damaged; nothing was changed", key.0));
+    }
+    if let Some(key) = drop.iter().find(|key| restore.contains(key)) {
+        return Err(format!("{}: use either --drop or --restore; nothing was changed", key.0));
+    }
+    let mut writes: Vec<Write> = drop.iter().map(|key| Write::Delete { key: key.clone() }).collect();
+    if let Some(from) = from {
+        let fault = |error: String| format!("{}: {error}; nothing was changed", from.display());
+        let mut file = BufReader::new(File::open(from).map_err(|error| fault(error.to_string()))?);
+        let take = |item: crate::store::KeyValue| {
+            if restore.contains(&item.key) {
+                writes.push(Write::Put { key: item.key, value: item.value, ttl: None });
+            }
+        };
+        backup::read(&mut file, take).map_err(|error| fault(error.to_string()))?;
+        let is_there = |key: &&Key| writes.iter().any(|write| write.key() == *key);
+        if let Some(key) = restore.iter().find(|key| !is_there(key)) {
+            return Err(fault(format!("it does not hold {}", key.0)));
+        }
+    }
+    if !writes.is_empty() {
+        store.mend(writes).map_err(told)?;
+        found = store.verify().map_err(told)?;
+    }
+    let damaged = found.damaged.iter().map(|damaged| {
+        let kind = registry::kinds().iter().find(|kind| damaged.key.0.starts_with(kind.key_prefix));
+        Damaged {
+            key: damaged.key.0.to_string(),
+            kind: kind.map(|kind| kind.kind),
+            object: kind.map(|kind| damaged.key.0[kind.key_prefix.len()..].to_owned()),
+            revision: damaged.modified.0,
+        }
+    });
+    let texts = |keys: &[Key]| keys.iter().map(|key| key.0.to_string()).collect();
+    Ok(Report {
+        store: data_dir.join(crate::store::embedded::FILE_NAME).display().to_string(),
+        values: found.values,
+        damaged: damaged.collect(),
+        lost_history: found.lost_history,
+        restored: texts(restore),
+        dropped: texts(drop),
+    })
+}
+
+impl Report {
+    fn text(&self, painter: Painter) -> String {
+        let mut facts = Facts::default();
+        facts.add("store", self.store.as_str());
+        facts.add("whole", format!("{} values", self.values));
+        facts.add("damaged", format!("{} values", self.damaged.len()));
+        if self.lost_history > 0 {
+            let lost = format!("{} revisions cannot be read; clients that need them list anew", self.lost_history);
+            facts.add("history", lost);
+        }
+        self.restored.iter().for_each(|key| facts.add("restored", key.as_str()));
+        self.dropped.iter().for_each(|key| facts.add("dropped", key.as_str()));
+        let mut text = facts.text(painter);
+        for Damaged { key, kind, object, .. } in &self.damaged {
+            let object = match (kind, object) {
+                (Some(kind), Some(object)) => format!("{kind} {object}"),
+                _ => "no object of the API".to_owned(),
+            };
+            text.push_str(&format!(
+                "\n{key} ({object}) is damaged.\n  Restore it:  signpost check store --restore {key} --from BACKUP\n  \
+                 or drop it:  signpost check store --drop {key}\n"
+            ));
+        }
+        text
+    }
+}

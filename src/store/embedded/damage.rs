@@ -1,0 +1,174 @@
+//! What was found damaged in the file: the values whose checksums are wrong, and whether the file can be read at all.
+//!
+//! A damaged value harms only its own object: it is reported here under its key until it is written or deleted. Damage of
+//! `redb`'s own pages shows as a panic or as entries that contradict each other; nothing in the file can be trusted then, and
+//! the process must end ([`Damage::broken`]).
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::store::{Error, Key, Result, Revision};
+
+/// How many damaged values are remembered by their keys; more are counted by the log alone.
+const KEYS_MAX: usize = 10_000;
+
+/// How many damaged values the log names one by one.
+const LOGGED_MAX: usize = 100;
+
+/// A value that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damaged {
+    /// Its key.
+    pub key: Key,
+    /// The revision that wrote it, as far as the file says.
+    pub modified: Revision,
+}
+
+/// What is known to be damaged in one store.
+pub struct Damage {
+    path: PathBuf,
+    keys: Mutex<BTreeMap<Key, Revision>>,
+    count: AtomicUsize,
+    broken: watch::Sender<Option<String>>,
+}
+
+impl Default for Damage {
+    fn default() -> Self {
+        Self::new(PathBuf::new())
+    }
+}
+
+impl Damage {
+    /// Nothing is known to be damaged in the file at `path`.
+    pub fn new(path: PathBuf) -> Self {
+        let broken = watch::Sender::new(None);
+        Damage { path, keys: Mutex::default(), count: AtomicUsize::new(0), broken }
+    }
+
+    /// Remembers a damaged value; the log reports it the first time.
+    pub fn note(&self, damaged: &Damaged) {
+        let Damaged { key, modified } = damaged;
+        let mut keys = self.keys();
+        if keys.contains_key(key) || keys.len() >= KEYS_MAX {
+            return;
+        }
+        keys.insert(key.clone(), *modified);
+        self.count.store(keys.len(), Ordering::Relaxed);
+        if keys.len() <= LOGGED_MAX {
+            tracing::error!(
+                key = %key.0, revision = modified.0, store = %self.path.display(),
+                "a stored value is damaged: it is not served and does not count as deleted; \
+                 \"signpost check store\" says how to restore or to drop it"
+            );
+        } else if keys.len() == LOGGED_MAX + 1 {
+            tracing::error!(store = %self.path.display(), "more than {LOGGED_MAX} stored values are damaged; \"signpost check store\" lists all");
+        }
+    }
+
+    /// Forgets a key that was written or deleted.
+    pub(super) fn settle(&self, key: &Key) {
+        // Nearly always nothing is damaged.
+        if self.count() > 0 {
+            let mut keys = self.keys();
+            if keys.remove(key).is_some() {
+                tracing::info!(key = %key.0, "a damaged value was replaced or deleted");
+            }
+            self.count.store(keys.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// How many values are known to be damaged.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// The first of them by key, at most `max`.
+    pub fn first(&self, max: usize) -> Vec<Damaged> {
+        let of = |(key, modified): (&Key, &Revision)| Damaged { key: key.clone(), modified: *modified };
+        self.keys().iter().take(max).map(of).collect()
+    }
+
+    /// Whether the file itself cannot be trusted any more.
+    pub fn is_broken(&self) -> bool {
+        self.broken.borrow().is_some()
+    }
+
+    /// Reports that the file itself cannot be trusted: `why` says what was found. The first report counts.
+    pub(super) fn break_off(&self, why: &str) {
+        let told = format!(
+            "{}: the store's file is damaged ({why}); stop signpost, run \"signpost check store\", and restore a backup with \
+             \"signpost restore\"",
+            self.path.display()
+        );
+        self.broken.send_if_modified(|broken| {
+            let is_first = broken.is_none();
+            broken.get_or_insert(told);
+            is_first
+        });
+    }
+
+    /// Waits until the file is found to be damaged as a whole, and returns what to report. The process must end then.
+    pub async fn broken(&self) -> String {
+        let mut broken = self.broken.subscribe();
+        match broken.wait_for(Option::is_some).await.ok().and_then(|why| why.clone()) {
+            Some(why) => why,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Runs a read of the file. A panic, and what contradicts itself, break the store off.
+    pub(super) fn guard<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.is_broken() {
+            return Err(Error::Unavailable);
+        }
+        match catch_unwind(AssertUnwindSafe(read)) {
+            Ok(Err(Error::Corrupt(why))) => {
+                self.break_off(&why);
+                Err(Error::Corrupt(why))
+            }
+            Ok(Err(Error::Damaged { key, modified })) => {
+                self.note(&Damaged { key: key.clone(), modified });
+                Err(Error::Damaged { key, modified })
+            }
+            Ok(read) => read,
+            Err(_) => {
+                self.break_off("its pages contradict each other");
+                Err(Error::Unavailable)
+            }
+        }
+    }
+
+    fn keys(&self) -> MutexGuard<'_, BTreeMap<Key, Revision>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn values_are_reported_until_they_are_written_and_a_panic_breaks_off() {
+        let damage = Damage::new("store".into());
+        let damaged = |name: &str| Damaged { key: Key(name.into()), modified: Revision(3) };
+        for name in ["/b", "/a", "/b"] {
+            damage.note(&damaged(name));
+        }
+        assert_eq!((damage.count(), damage.first(1)), (2, vec![damaged("/a")]));
+        damage.settle(&Key("/a".into()));
+        damage.settle(&Key("/c".into()));
+        assert_eq!(damage.first(9), [damaged("/b")]);
+        assert_eq!(damage.guard(|| Ok(7)).ok(), Some(7));
+        assert!(!damage.is_broken());
+        let panicked: Result<()> = damage.guard(|| panic!("a page of a B-tree"));
+        assert!(matches!(panicked, Err(Error::Unavailable)));
+        assert!(damage.guard(|| Ok(7)).is_err(), "nothing more is read");
+        let told = damage.broken().await;
+        assert!(told.starts_with("store: ") && told.contains("signpost check store"), "{told}");
+    }
+}

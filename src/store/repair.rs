@@ -1,0 +1,100 @@
+//! An embedded store that no process uses, looked at and mended: what `signpost check store` does.
+//!
+//! Nothing is changed by looking: neither is an older file taken for a history that went back, nor a format upgraded. What is
+//! mended is written as a further revision, so that clients which come back see it.
+
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use redb::{Database, ReadableDatabase};
+
+use super::embedded::tables::{self, Applied, Reader, WriteTables};
+use super::embedded::verify::{self, Verified};
+use super::embedded::{FILE_NAME, OpenError, lock, open_plain, prepare};
+use super::{Error, Txn, Write};
+
+/// A store that this process alone has open.
+pub struct Offline {
+    database: Database,
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Offline {
+    /// Opens the store in `data_dir`.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`]; an [`OpenError::Io`] if there is none.
+    pub fn open(data_dir: &Path) -> Result<Offline, OpenError> {
+        let path = data_dir.join(FILE_NAME);
+        let io = |source| OpenError::Io { path: path.clone(), source };
+        let octets = std::fs::metadata(&path).map_err(io)?.len();
+        let empty = || OpenError::Corrupt { path: path.clone(), reason: "it holds no store".to_owned() };
+        if octets == 0 {
+            return Err(empty());
+        }
+        let lock = lock(data_dir)?;
+        guarded(&path, || {
+            let database = open_plain(&path)?;
+            match prepare::format(&database).map_err(|error| error.at(&path))? {
+                None => Err(empty()),
+                Some(found) => Ok((database, found)),
+            }
+        })
+        .and_then(|(database, found)| match found {
+            super::embedded::FORMAT => Ok(Offline { database, path: path.clone(), _lock: lock }),
+            found => Err(OpenError::OlderFormat { path: path.clone(), found }),
+        })
+    }
+
+    /// Checks every checksum, and whether the tables agree.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Corrupt`] if the file cannot be used at all.
+    pub fn verify(&self) -> Result<Verified, OpenError> {
+        guarded(&self.path, || {
+            let reader = self.reader()?;
+            verify::verify(&reader, || true).map_err(|error| self.corrupt(error))
+        })
+    }
+
+    /// Deletes or replaces values, all of them in one revision or none.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] if the file cannot be written.
+    pub fn mend(&self, writes: Vec<Write>) -> Result<(), OpenError> {
+        guarded(&self.path, || {
+            let revision = self.reader()?.newest().0 + 1;
+            let fault = |error: redb::Error| prepare::PrepareError::from(error).at(&self.path);
+            let transaction = self.database.begin_write().map_err(|error| fault(error.into()))?;
+            let mut opened = WriteTables::open(&transaction).map_err(fault)?;
+            let applied = opened.apply(&Txn { expect: Vec::new(), writes }, revision, SystemTime::now());
+            if matches!(applied.map_err(fault)?, Applied::Changed(_)) {
+                opened.set_newest(revision).map_err(fault)?;
+                drop(opened);
+                transaction.commit().map_err(|error| fault(error.into()))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn reader(&self) -> Result<Reader, OpenError> {
+        let reader = self.database.begin_read().map_err(redb::Error::from).and_then(|begun| Reader::new(&begun));
+        reader.map_err(|error| self.corrupt(tables::unavailable(error)))
+    }
+
+    fn corrupt(&self, error: Error) -> OpenError {
+        OpenError::Corrupt { path: self.path.clone(), reason: error.to_string() }
+    }
+}
+
+/// What contradicts itself makes redb panic.
+fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, OpenError>) -> Result<T, OpenError> {
+    let broken = |_| OpenError::Corrupt { path: path.into(), reason: "its pages contradict each other".to_owned() };
+    catch_unwind(AssertUnwindSafe(work)).map_err(broken)?
+}
