@@ -57,7 +57,10 @@ fn a_brake_that_is_deleted_or_made_anew_is_not_decided() {
 
     // All objects are lost.
     assert!(api.terminate().success());
-    std::fs::remove_file(data.join("store.redb")).expect("the store is there");
+    // With the store's identity: otherwise the start is refused.
+    for file in ["store.redb", "store-identity"] {
+        std::fs::remove_file(data.join(file)).expect("the store is there");
+    }
     let _api = Server::start(ports, &roles);
     let brake = held(&admin, "");
     let name = brake["metadata"]["name"].as_str().expect("a name");
