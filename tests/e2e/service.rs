@@ -33,7 +33,7 @@ impl Manager {
     fn start(&self, ports: Ports, more: &[&str]) -> Server {
         let zones = root().join("zones");
         let zones = ["--roles", "dns,admin", "--zones", zones.to_str().expect("UTF-8")];
-        self.start_as(ports, &[&zones, more].concat())
+        self.start_as(ports, &[zones.as_slice(), more].concat())
     }
 
     /// `signpost serve` with these arguments.
