@@ -34,7 +34,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("apiserver", &["api", "store", "httpd", "clock", "trust", "telemetry"]),
     ("compiler", &["api", "zone", "zonefile", "wire"]),
     ("scheduler", &["api", "client", "clock", "trust", "telemetry"]),
-    // It keeps up with the folder of zone files, which is read by `zonefile`.
+    // It keeps up with the folder of zone files, which is read by `zonefile`; its health probes trust as all our clients do.
     (
         "controller",
         &[
@@ -48,6 +48,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wire",
             "clock",
             "ending",
+            "trust",
             "telemetry",
         ],
     ),

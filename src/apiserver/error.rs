@@ -214,7 +214,7 @@ impl ApiError {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let message = format!(
             "the stored value of {}{more} is damaged: restore the object from a backup or drop it (\"signpost check store\"); an \
-             administrator can delete it with \"kubectl delete --ignore-store-read-error-with-cluster-breaking-potential\"",
+             administrator can delete it with the option ignoreStoreReadErrorWithClusterBreakingPotential",
             named.join(", ")
         );
         let mut error = Self::new(500, DAMAGED, message.clone());

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches};
@@ -21,6 +22,8 @@ use crate::client;
 use crate::client::reflector::ObjectKey;
 use crate::config::{self, Settings};
 
+/// The API that this command asks, for who waits for it in vain.
+static ASKED: OnceLock<String> = OnceLock::new();
 /// The keys of the configuration that say where the API is.
 pub(super) const KEYS: &[&str] = &["kubeconfig", "data-dir"];
 /// How long the API may take for all that one command asks.
@@ -190,6 +193,7 @@ impl Place {
         let kubeconfig = read.map_err(|error| format!("cannot use the kubeconfig {origin}: {error} (--kubeconfig)"))?;
         let kubeconfig = kubeconfig.ok_or_else(|| format!("there is no file in {origin} (--kubeconfig)"))?;
         let url = server_of(&kubeconfig, self.context.as_deref()).unwrap_or_else(|| origin.clone());
+        ASKED.get_or_init(|| url.clone());
         let client = client::from_context(kubeconfig, self.context.as_deref(), &origin).await;
         let client = client.map_err(|error| error.to_string())?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
@@ -374,7 +378,10 @@ fn chain(error: &dyn std::error::Error) -> String {
 pub(super) fn run<T>(limit: Duration, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    let late = || format!("timed out: there was no answer within {} seconds", limit.as_secs());
+    let late = || {
+        let whom = ASKED.get().map_or_else(String::new, |url| format!("the API at {url} cannot be reached: "));
+        format!("{whom}timed out: there was no answer within {} seconds", limit.as_secs())
+    };
     runtime.block_on(async { tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(late())) })
 }
 
@@ -390,6 +397,14 @@ mod tests {
         for bad in ["", "/", "a/", "/b", "a/b/c"] {
             assert!(object_name(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn waiting_in_vain_ends_with_the_cause() {
+        let waited = run(Duration::from_millis(5), std::future::pending::<Result<(), String>>());
+        assert!(waited.expect_err("nothing comes").contains("timed out"));
+        let error = std::io::Error::from(ErrorKind::ConnectionRefused);
+        assert!(cause(&std::io::Error::other(error)).starts_with("connection refused"));
     }
 
     #[test]

@@ -220,8 +220,6 @@ mod tests {
             "7".into(),
             "one two three four five six seven".into(),
         ]);
-        let expected =
-            "NAME        NUMBER   WHY\na-name-th…  7        one two three four five\n                     six seven\n";
         for width in [45, 50, 80] {
             let text = table.text(Painter::of_width(width));
             assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");

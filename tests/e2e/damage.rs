@@ -111,7 +111,7 @@ fn a_damaged_binding_denies_no_name_and_is_restored() {
     let told = kubectl.refused(&["label", "routebinding", "hit", "-n", "web", "a=b"], "");
     assert!(told.contains("damaged"), "{told}");
     let told = kubectl.refused(&["delete", "routebinding", "hit", "-n", "web"], "");
-    assert!(told.contains("ignore-store-read-error"), "{told}");
+    assert!(told.contains("ignoreStoreReadErrorWithClusterBreakingPotential"), "{told}");
 
     assert!(server.terminate().success());
     let partial = data.join("after");
@@ -166,8 +166,10 @@ fn an_administrator_drops_a_damaged_object_and_name_servers_keep_what_they_know(
     }
     assert_eq!(rcode(&server, NONE), "NXDOMAIN", "all names are known");
 
-    let delete = ["delete", "routebinding", "hit", "-n", "web", "--wait=false"];
-    kubectl.ok(&[&delete[..], &["--ignore-store-read-error-with-cluster-breaking-potential"]].concat());
+    // What newer versions of kubectl have a flag for.
+    let path = "/apis/signpost.dev/v1alpha1/namespaces/web/routebindings/hit";
+    let path = format!("{path}?ignoreStoreReadErrorWithClusterBreakingPotential=true");
+    assert!(kubectl.ok(&["delete", "--raw", &path]).contains("Success"));
     let gone = kubectl.refused(&["get", "routebinding", "hit", "-n", "web"], "");
     assert!(gone.contains("NotFound"), "{gone}");
     kubectl.ok(&["get", "routebindings", "-A", "-o", "json"]);

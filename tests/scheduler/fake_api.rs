@@ -537,6 +537,9 @@ impl State {
         metadata["uid"] = json!(format!("uid-{}", self.uids));
         metadata["resourceVersion"] = json!(self.version.to_string());
         metadata["generation"] = json!(1);
+        if !key.1.is_empty() {
+            metadata["namespace"] = json!(key.1);
+        }
         if metadata["creationTimestamp"].is_null() {
             metadata["creationTimestamp"] = json!("2025-01-01T00:00:00Z");
         }

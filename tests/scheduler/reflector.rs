@@ -208,11 +208,11 @@ async fn what_the_server_cannot_read_is_known_to_exist() {
     // What was known before is known on, and no loss.
     api.put("routers", placeholder("a"));
     api.forget_history();
-    assert_eq!(next(&mut changes).await, "R()1");
+    assert_eq!(next(&mut changes).await, "R(+a=1)1");
     assert_eq!((store.get(&key("a")).as_deref().map(String::as_str), store.unknown().len()), (Some("1"), 1));
     // One that goes leaves nothing behind.
     api.delete("routers", "", "b");
-    assert_eq!(next(&mut changes).await, "R()1");
+    assert_eq!(next(&mut changes).await, "R(+a=1)1");
     assert_eq!(store.unknown(), []);
     api.put("routers", described("a", "2"));
     assert_eq!(next(&mut changes).await, "~a=2");

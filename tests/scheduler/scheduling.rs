@@ -183,7 +183,8 @@ async fn a_route_without_a_router_says_why_and_is_placed_when_one_comes() {
     let (_, _, message) = condition(&route, "Scheduled").expect("it is said");
     assert_eq!(
         message,
-        "none of 2 Routers can take the route: shard1 is cordoned; shard2 selects other routes by their labels"
+        "none of 2 Routers can take the route: shard1 is cordoned; shard2 selects other routes by their labels, and this \
+         one does not match tier=gold (spec.routeSelector)"
     );
     assert_eq!(condition(&route, "Admitted").map(|(status, ..)| status).as_deref(), Some("True"));
     let patches = api.requests("PATCH routes");

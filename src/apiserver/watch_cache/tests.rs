@@ -173,7 +173,7 @@ fn a_predicate_holds_up_no_write() {
                 let cache = &cache;
                 scope.spawn(move || {
                     cache.apply(&[revision(2, std::iter::once("zone-9".to_owned()))]);
-                    drop(done.send(()));
+                    let _ = done.send(());
                 });
                 is_done.recv_timeout(Duration::from_secs(20)).is_ok()
             })

@@ -274,5 +274,8 @@ mod tests {
         ] {
             assert_eq!(cost(&schema, place, rule), expected, "{place} {rule}");
         }
+        // A pattern of so many characters was over the budget by a factor of 1.2.
+        let long = format!("self.metadata.name.matches('{}')", "x".repeat(155));
+        assert_eq!(cost(&schema, "", &long), 12_268_350);
     }
 }
