@@ -339,9 +339,10 @@ impl Lease {
     }
 
     async fn release(&mut self) {
-        let Some(term) = self.term() else { return };
+        // To be asked before the term is ended here.
+        let was_ours = self.term().is_some_and(|term| term.is_current());
         self.follow(None);
-        if term.remaining().is_zero() {
+        if !was_ours {
             return;
         }
         let Some(mut spec) = self.seen.as_ref().and_then(|seen| seen.object.spec.clone()) else { return };
