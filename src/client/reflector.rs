@@ -476,6 +476,8 @@ impl<V: ?Sized> Shared<V> {
 
     /// How the mirror fares, for whom `synced` says whether all was told.
     fn health_of(&self, synced: &watch::Sender<bool>) -> Health {
+        // Who changes the objects takes the state under their lock, so this must not wait for them under the state's.
+        let objects = self.objects().len();
         let state = self.state();
         Health {
             kind: self.kind.clone(),
@@ -486,7 +488,7 @@ impl<V: ?Sized> Shared<V> {
             restarts: Restart::ALL.map(|reason| (reason, state.restarts[reason as usize])),
             undecodable: state.undecodable,
             unknown: state.unknown.len(),
-            objects: self.objects().len(),
+            objects,
             version: state.version.clone(),
         }
     }

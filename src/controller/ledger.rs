@@ -512,13 +512,14 @@ impl Ledger {
             self.former = parents.find(|apex| **apex != self.domain).cloned();
         }
         if let Some(former) = &self.former {
-            let left: Vec<String> = self
+            let mut left: Vec<String> = self
                 .shards
                 .iter()
                 .filter(|(apex, _)| apex.is_at_or_below(former) && !apex.is_at_or_below(&self.domain))
                 .map(|(apex, shard)| format!("{} ({})", shard.router.name, text_of(apex)))
-                .take(SHARDS_TOLD_MAX)
                 .collect();
+            left.sort_unstable();
+            left.truncate(SHARDS_TOLD_MAX);
             if !left.is_empty() {
                 tracing::warn!(
                     "Routers whose zones are still below the former domain {}: {}; their zones stay as they are, with the \

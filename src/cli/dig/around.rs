@@ -11,6 +11,7 @@ use kube::{Api, ResourceExt as _};
 
 use super::why::{ALIASES_MAX, Why};
 use crate::api::names::{host_claim_name, label_claim_name};
+use crate::api::v1alpha1;
 use crate::api::v1alpha1::name_claim::NameClaim;
 use crate::api::v1alpha1::route::{NameKind, Route};
 use crate::api::v1alpha1::route_binding::RouteBinding;
@@ -56,11 +57,11 @@ pub(super) async fn around(place: &Place, ask: bool, name: &Name, rtype: RecordT
 }
 
 /// What a tenant, who may not see the platform's zones, can be told of a name: which of its own routes has it. `None`: the user
-/// may see the bindings of all routes, and with them the zones.
+/// may see the zones.
 pub(super) async fn told_tenant(place: &Place, name: &Name) -> Result<Option<String>, String> {
     let access = place.connect().await?;
-    let bindings: Api<RouteBinding> = Api::all(access.client.clone());
-    match bindings.list(&ListParams::default().limit(1)).await {
+    let zones: Api<v1alpha1::zone::Zone> = Api::all(access.client.clone());
+    match zones.list(&ListParams::default().limit(1)).await {
         Err(kube::Error::Api(status)) if status.code == 403 => {}
         Err(error) => return Err(access.unanswered(error)),
         Ok(_) => return Ok(None),
