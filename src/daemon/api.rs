@@ -74,13 +74,7 @@ impl Api {
         let server = ApiServer::new(Arc::new(store.clone()), server_settings);
         let damage = store::Store::damage(&store);
         let told = damage.clone();
-        let stop = tasks.stop_token();
-        tasks.spawn("the store", async move {
-            tokio::select! {
-                why = told.broken() => tracing::error!("{why}"),
-                () = stop.cancelled() => {}
-            }
-        });
+        tasks.watch("the store's file", async move { told.broken().await });
         let mut store_writable = None;
         if let Engine::Embedded(store) = &store {
             store_writable = Some(store.writable());

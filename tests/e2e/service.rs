@@ -189,8 +189,10 @@ fn a_dns_worker_that_hangs_is_named_and_the_watchdog_is_not_fed() {
         });
         let named = if thread == "dns-stream" { "the DNS listener of TCP" } else { "the DNS worker dns-udp-1" };
         assert!(told.1.contains(named) && told.1.contains("is hung"), "{}", told.1);
-        // One may have been on its way.
-        manager.is_told_of_life_within(Duration::from_millis(500));
+        // What waited for this manager to read comes first.
+        eventually("no more is on its way", || {
+            (!manager.is_told_of_life_within(Duration::from_millis(500))).then_some(())
+        });
         assert!(!manager.is_told_of_life_within(Duration::from_secs(2)));
         drop(frozen);
         eventually("it is alive again", || http_get(server.admin, "/livez").filter(|(status, _)| *status == 200));

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::server::eventually;
 use crate::support::{Platform, is_long, routes_path};
 
 /// The number of finalizers in the attack. Without a bound, one patch of a deleting Route with these takes five seconds.
@@ -52,6 +53,11 @@ fn a_tenant_cannot_send_more_finalizers_than_are_compared_quickly() {
 fn expensive_lists_and_patches_hold_up_nobody() {
     let platform = Platform::start(&[]);
     let attacker = platform.tenant("attacker");
+    // Tenants have Events written about them; an administrator writes these.
+    let writer = platform.user("writer", &["--role", "admin"]);
+    eventually("the server knows the writer", || {
+        (writer.send("GET", &routes_path("attacker"), None).0 == 200).then_some(())
+    });
     let (events, views) = ("/api/v1/namespaces/attacker/events", "/apis/events.k8s.io/v1/namespaces/attacker/events");
     let (made, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let objects = if is_long() { 10_000 } else { 1_200 };
@@ -66,7 +72,7 @@ fn expensive_lists_and_patches_hold_up_nobody() {
                     let event = json!({"metadata": {"name": format!("e{number}"), "namespace": "attacker"},
                         "involvedObject": {"kind": "Route", "namespace": "attacker", "name": "none"},
                         "reason": "Attack", "message": "x", "type": "Normal"});
-                    let (status, answer) = attacker.send("POST", events, Some(&event));
+                    let (status, answer) = writer.send("POST", events, Some(&event));
                     assert_eq!(status, 201, "{answer}");
                 }
             });
@@ -81,6 +87,10 @@ fn expensive_lists_and_patches_hold_up_nobody() {
         format!("{views}?labelSelector=a,b,!c,d%20in%20(x,y)"),
     ];
     let patch = json!({"metadata": {"annotations": {"fill": "x".repeat(1 << 20)}}});
+    let routes = &routes_path("attacker");
+    let route = json!({"metadata": {"name": "none", "namespace": "attacker"}, "spec": {"to": {"name": "none"}}});
+    let (status, answer) = attacker.send("POST", routes, Some(&route));
+    assert_eq!(status, 201, "{answer}");
     let (lists, attacker, answers) = (&lists, &attacker, &AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for thread in 0..32 {
@@ -88,7 +98,7 @@ fn expensive_lists_and_patches_hold_up_nobody() {
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     match thread % 8 {
-                        7 => drop(attacker.send("PATCH", &format!("{events}/e1"), Some(patch))),
+                        7 => drop(attacker.send("PATCH", &format!("{routes}/none"), Some(patch))),
                         _ => drop(attacker.send("GET", &lists[thread % lists.len()], None)),
                     }
                     answers.fetch_add(1, Ordering::Relaxed);
