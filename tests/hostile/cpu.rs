@@ -88,7 +88,8 @@ fn expensive_lists_and_patches_hold_up_nobody() {
     ];
     let patch = json!({"metadata": {"annotations": {"fill": "x".repeat(1 << 20)}}});
     let routes = &routes_path("attacker");
-    let route = json!({"metadata": {"name": "none", "namespace": "attacker"}, "spec": {"to": {"name": "none"}}});
+    let route = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+        "metadata": {"name": "none", "namespace": "attacker"}, "spec": {}});
     let (status, answer) = attacker.send("POST", routes, Some(&route));
     assert_eq!(status, 201, "{answer}");
     let (lists, attacker, answers) = (&lists, &attacker, &AtomicUsize::new(0));

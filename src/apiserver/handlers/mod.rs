@@ -1,4 +1,4 @@
-//! What is done to objects, a file a verb. [`mod@write`] holds what all writes share, and [`admit`] what limits them.
+//! What is done to objects, a file a verb. [`mod@write`] holds what all writes share, and `admit` what limits them.
 
 pub(crate) mod admit;
 pub mod body;

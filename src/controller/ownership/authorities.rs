@@ -6,7 +6,7 @@
 //!
 //! The names and addresses come from the host's owner, who may point them anywhere: so only port 53 is asked, with one small
 //! question each, at most [`ADDRESSES_MAX`] of them, and unless the operator allows it no private addresses and none of this
-//! machine ([`reach`](super::reach)).
+//! machine (`reach`).
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
