@@ -305,6 +305,9 @@ async fn events_have_two_views() {
     elsewhere["metadata"]["name"] = json!("c.1");
     elsewhere["regarding"]["namespace"] = json!("elsewhere");
     server.post(new_view, &elsewhere).await.expect(201);
+    elsewhere["metadata"]["name"] = json!("c.2");
+    elsewhere["reportingController"] = json!("not a name");
+    assert_eq!(reported(&server.post(new_view, &elsewhere).await.expect(422)), ["reportingController"]);
     let mut old = event.clone();
     old["metadata"]["name"] = json!("d.1");
     old["involvedObject"]["namespace"] = json!("elsewhere");

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::columns::{self, Cell, Column, Columns, MakeCell};
+use super::labels::check_key;
 use super::selectable::Selectable;
 use super::{Context, Kind, Rules, View, field, metadata};
 use crate::apiserver::error::Cause;
@@ -269,8 +270,9 @@ fn validate(event: &Value, controller: &str) -> Vec<Cause> {
     if of_object.is_empty() && !matches!(namespace, "default" | "kube-system") {
         causes.push(wrong_namespace());
     }
-    if text("reportingComponent").is_empty() {
-        causes.push(field::required(controller, ""));
+    match text("reportingComponent") {
+        "" => causes.push(field::required(controller, "")),
+        name => causes.extend(check_key(name).map(|what| field::invalid(controller, &Value::from(name), &what))),
     }
     for (name, octets_max) in [
         ("reportingInstance", TEXT_OCTETS_MAX),
