@@ -270,7 +270,11 @@ fn the_reserve_is_for_loopback_and_users_of_the_platform() {
     };
     let places = std::iter::from_fn(|| hold().ok()).take(33).count();
     assert!((20..=28).contains(&places), "all but an eighth of 32, less those of others: {places}");
-    assert!(list(STRANGER).is_err(), "its address gives it no place of the reserve");
+    // On a slow machine a held connection may have ended meanwhile: its place is taken first.
+    eventually("its address gives it no place of the reserve", || {
+        while hold().is_ok() {}
+        list(STRANGER).is_err().then_some(())
+    });
     assert_eq!(list(SCHEDULER).expect("has a place of the reserve").status(), 200);
     let line = "signpost_http_connections_refused_total{server=\"api\",reason=\"total\"}";
     assert!(metric(&platform, line) > 0);
