@@ -165,6 +165,12 @@ fn note(what: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{what}");
 }
 
+/// The error of a command that was given `names`, if one of them is the name of no object `is_there`.
+fn all_there(kind: &str, names: &[&String], is_there: impl Fn(&str) -> bool) -> Result<(), String> {
+    let absent: Vec<&str> = names.iter().map(|name| name.as_str()).filter(|name| !is_there(name)).collect();
+    if absent.is_empty() { Ok(()) } else { Err(format!("NotFound: there is no {kind} {}", absent.join(", "))) }
+}
+
 /// Complains of an error, if there is one.
 fn exit_of(outcome: Result<(), String>) -> Exit {
     match outcome {

@@ -21,7 +21,7 @@ pub(super) fn command() -> Command {
         )
         .after_help(
             "LOAD is routes against capacity: hard where there is one, else soft. Exit codes: 0 listed (there may be \
-             none), 1 the API does not answer, 2 called wrongly.",
+             none), 1 a Router that is named is not there, or the API does not answer, 2 called wrongly.",
         )
         .arg(names)
         .arg(output::argument())
@@ -38,12 +38,17 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         let access = place.connect().await?;
         let listing = async { tokio::try_join!(access.all::<Router>(), access.all_permitted::<Zone>()) };
         let (mut routers, zones) = progress::during("listing Routers", listing).await?;
+        let is_there = |name: &str| routers.iter().any(|router| router.metadata.name.as_deref() == Some(name));
+        let all_there = super::all_there("Router", &names, is_there);
         routers
             .retain(|router| names.is_empty() || names.iter().any(|name| router.metadata.name.as_ref() == Some(*name)));
         // Tenants see Routers, and no serials.
-        Ok(rows(&routers, &zones.unwrap_or_default()))
+        Ok((rows(&routers, &zones.unwrap_or_default()), all_there))
     });
-    super::exit_of(listed.and_then(|rows| Format::of(matches).show(&rows, |painter| table(&rows, painter))))
+    super::exit_of(listed.and_then(|(rows, all_there)| {
+        Format::of(matches).show(&rows, |painter| table(&rows, painter))?;
+        all_there
+    }))
 }
 
 /// A Router. Its JSON is an interface: fields are added, and none is renamed.

@@ -34,7 +34,8 @@ pub(super) fn command() -> Command {
         .help("Only routes in this state");
     Command::new("routes")
         .about("Lists routes: their names, their Routers, and why those without one wait")
-        .after_help("Exit codes: 0 listed (there may be none), 1 the API does not answer, 2 called wrongly.")
+        .after_help("Exit codes: 0 listed (there may be none), 1 a route that is named is not there, or the API does not answer, 2 called \
+             wrongly.")
         .arg(names)
         .args([selector, router, state])
         .args(access::namespace_arguments())
@@ -51,10 +52,14 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         let access = place.connect().await?;
         progress::during("listing routes", list(&access, matches)).await
     });
-    super::exit_of(listed.and_then(|rows| Format::of(matches).show(&rows, |painter| table(&rows, painter))))
+    super::exit_of(listed.and_then(|(rows, all_there)| {
+        Format::of(matches).show(&rows, |painter| table(&rows, painter))?;
+        all_there
+    }))
 }
 
-async fn list(access: &Access, matches: &ArgMatches) -> Result<Vec<Row>, String> {
+/// The routes that are asked for, and whether all that are named are there.
+async fn list(access: &Access, matches: &ArgMatches) -> Result<(Vec<Row>, Result<(), String>), String> {
     let mut parameters = ListParams::default();
     if let Some(selector) = matches.get_one::<String>("selector") {
         parameters = parameters.labels(selector);
@@ -72,7 +77,10 @@ async fn list(access: &Access, matches: &ArgMatches) -> Result<Vec<Row>, String>
     };
     let mut rows: Vec<Row> = routes.iter().map(|route| Row::of(route, now)).filter(wanted).collect();
     rows.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-    Ok(rows)
+    let all_there = super::all_there("Route", &names, |name| {
+        routes.iter().any(|route| route.metadata.name.as_deref() == Some(name))
+    });
+    Ok((rows, all_there))
 }
 
 /// How far a route has come.

@@ -143,6 +143,8 @@ fn objects_that_are_not_there_are_not_found() {
         &["explain", "route", "shop/none"][..],
         &["move", "route", "shop/none", "--to", "shard1"],
         &["drain", "router", "none"],
+        &["routes", "none"],
+        &["routers", "none"],
         &["cordon", "none"],
         &["zone", "show", "none.example"],
         &["zone", "status", "none.example"],
