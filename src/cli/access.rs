@@ -138,13 +138,7 @@ impl Place {
             set("KUBECONFIG").is_some(),
             set("HOME").map(|home| PathBuf::from(home).join(".kube/config")),
         );
-        Ok(Place {
-            settings,
-            given,
-            source,
-            context: text("context"),
-            namespace: text("namespace"),
-        })
+        Ok(Place { settings, given, source, context: text("context"), namespace: text("namespace") })
     }
 
     /// The kubeconfig, as a message names it.
