@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use signpost::apiserver::auth::jwks::Source;
 use signpost::config::keys::{KEYS, Shape};
 use signpost::config::{self, CookieMode, Places, Role, layers, reference};
-use signpost::nameserver::rrl::RateLimit;
-use signpost::scheduler::chooser::Chooser;
-use signpost::scheduler::strategy::StrategyName;
+use signpost_apiserver::auth::jwks::Source;
+use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::strategy::StrategyName;
+use signpost_dns::nameserver::rrl::RateLimit;
 
 /// Loads a file's text with variables and flags; all faults as one text.
 fn load(file: &str, variables: &[(&str, &str)], flags: &[(&'static str, &str)]) -> Result<config::Settings, String> {

@@ -5,8 +5,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::apiserver::auth::jwks::Source;
-use crate::apiserver::auth::jwt::{ALGORITHMS, IssuerSettings, LEEWAY_MAX};
+use signpost_apiserver::auth::jwks::Source;
+use signpost_apiserver::auth::jwt::{ALGORITHMS, IssuerSettings, LEEWAY_MAX};
 
 /// The keys of one provider, for messages.
 pub const KEYS: &str =

@@ -19,17 +19,17 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::api::names::LabelRules;
-use crate::apiserver::audit;
-use crate::apiserver::auth::jwt::IssuerSettings;
-use crate::apiserver::limits::Limits;
-use crate::nameserver::cookie::Secret;
-use crate::nameserver::rrl::RateLimit;
-use crate::scheduler::chooser::Chooser;
-use crate::scheduler::strategy::StrategyName;
-use crate::scheduler::webhook;
-use crate::telemetry::Format;
 use layers::{Layer, LayerError, Source};
+use signpost_api::names::LabelRules;
+use signpost_apiserver::audit;
+use signpost_apiserver::auth::jwt::IssuerSettings;
+use signpost_apiserver::limits::Limits;
+use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::strategy::StrategyName;
+use signpost_control::scheduler::webhook;
+use signpost_dns::nameserver::cookie::Secret;
+use signpost_dns::nameserver::rrl::RateLimit;
+use signpost_runtime::telemetry::Format;
 
 /// A Secret of a Kubernetes cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -344,7 +344,7 @@ pub struct Settings {
     pub health_probes_max: usize,
     /// `health-panic-threshold`, at most 100.
     pub health_panic_percent: u32,
-    /// `metrics-zones`, at most [`crate::zone::numbers::NUMBERS_MAX`].
+    /// `metrics-zones`, at most [`signpost_dns::zone::numbers::NUMBERS_MAX`].
     pub metrics_zones: usize,
     /// `metrics-unbound-names`.
     pub metrics_unbound_names: usize,

@@ -13,12 +13,12 @@ use super::value::{
 use super::{
     AdminTls, Error, Errors, Http, QueryLog, Role, Settings, Strategy, Tcp, Tracing, Verify, Webhook, jwt, strategy,
 };
-use crate::api::names::{LabelRules, RESERVED_LABELS};
-use crate::apiserver::audit;
-use crate::apiserver::limits::{Amount, CLUSTER_OBJECT_BYTES, Limits};
-use crate::controller::live::proofs::SERVERS_MAX;
-use crate::nameserver::prefix::PrefixError;
-use crate::nameserver::rrl::RateLimit;
+use signpost_api::names::{LabelRules, RESERVED_LABELS};
+use signpost_apiserver::audit;
+use signpost_apiserver::limits::{Amount, CLUSTER_OBJECT_BYTES, Limits};
+use signpost_control::controller::live::proofs::SERVERS_MAX;
+use signpost_dns::nameserver::prefix::PrefixError;
+use signpost_dns::nameserver::rrl::RateLimit;
 
 /// Most resolvers that are asked one after the other.
 const RESOLVERS_MAX: usize = 8;

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use super::Strategy;
-use crate::scheduler::strategy::{StrategyName, UnknownStrategy};
-use crate::scheduler::webhook;
+use signpost_control::scheduler::strategy::{StrategyName, UnknownStrategy};
+use signpost_control::scheduler::webhook;
 
 /// Any way of choosing.
 pub(super) fn strategy(text: &str) -> Result<Strategy, String> {

@@ -11,12 +11,12 @@ use std::time::Duration;
 use super::{
     CookieMode, DNS_PORT, LogClients, LogFormat, NameServer, Resolver, Role, SecretName, VerifyServer, layers, strategy,
 };
-use crate::api::names;
-use crate::apiserver::{audit, limits};
-use crate::nameserver::cookie::{Secret, SecretError};
-use crate::nameserver::settings::NSID_OCTETS_MAX;
-use crate::telemetry::Format;
-use crate::zone::numbers::NUMBERS_MAX;
+use signpost_api::names;
+use signpost_apiserver::{audit, limits};
+use signpost_dns::nameserver::cookie::{Secret, SecretError};
+use signpost_dns::nameserver::settings::NSID_OCTETS_MAX;
+use signpost_dns::zone::numbers::NUMBERS_MAX;
+use signpost_runtime::telemetry::Format;
 
 /// Longest `api-silence`: what a mirror takes for the death of its watch in any case.
 const API_SILENCE_MAX: Duration = Duration::from_secs(150);

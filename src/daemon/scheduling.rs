@@ -15,28 +15,28 @@ use super::domains;
 use super::platform;
 use super::tasks::Tasks;
 use crate::admin::Admin;
-use crate::api::v1alpha1::SCHEDULER_LEASE;
-use crate::api::v1alpha1::zone::ZonePlatform;
-use crate::client::lease::{self, Leadership, Lease};
-use crate::client::reflector::{HealthProbe, Mirrors, View};
-use crate::compiler;
-use crate::compiler::inputs::BindingInput;
-use crate::compiler::settings::text_of;
 use crate::config;
-use crate::controller::domain::{self, Duty, OtherDomain};
-use crate::controller::health;
-use crate::controller::ledger::{self, BaseSerial};
-use crate::controller::live::feed::ZoneFeed;
-use crate::controller::live::proofs::Server;
-use crate::controller::ownership::authorities::Authorities;
-use crate::controller::ownership::challenge::Key;
-use crate::controller::placement::Placement;
-use crate::controller::read::Read;
-use crate::controller::{hosts, live, ownership, placement};
-use crate::scheduler::chooser::Chooser;
-use crate::scheduler::quiet::Quiet;
-use crate::scheduler::{self, Scheduler, Settings};
-use crate::wire::Name;
+use signpost_api::v1alpha1::SCHEDULER_LEASE;
+use signpost_api::v1alpha1::zone::ZonePlatform;
+use signpost_control::client::lease::{self, Leadership, Lease};
+use signpost_control::client::reflector::{HealthProbe, Mirrors, View};
+use signpost_control::compiler;
+use signpost_control::compiler::inputs::BindingInput;
+use signpost_control::compiler::settings::text_of;
+use signpost_control::controller::domain::{self, Duty, OtherDomain};
+use signpost_control::controller::health;
+use signpost_control::controller::ledger::{self, BaseSerial};
+use signpost_control::controller::live::feed::ZoneFeed;
+use signpost_control::controller::live::proofs::Server;
+use signpost_control::controller::ownership::authorities::Authorities;
+use signpost_control::controller::ownership::challenge::Key;
+use signpost_control::controller::placement::Placement;
+use signpost_control::controller::read::Read;
+use signpost_control::controller::{hosts, live, ownership, placement};
+use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::quiet::Quiet;
+use signpost_control::scheduler::{self, Scheduler, Settings};
+use signpost_dns::wire::Name;
 
 /// The clients of the loops, each of an identity of its own where the API is in this process.
 pub struct Clients<'a> {
@@ -101,7 +101,7 @@ pub fn start(
             run_for_lease(candidate, &name, lease, lead, ends).await;
         }
     });
-    let metrics = crate::scheduler::metrics::Metrics::default();
+    let metrics = signpost_control::scheduler::metrics::Metrics::default();
     admin.metrics.register(|registry| metrics.register(registry));
     let mut settings = Settings::new(&platform.domain_text());
     settings.name_servers = platform.name_servers().iter().map(|server| text_of(&server.name)).collect();

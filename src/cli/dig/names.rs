@@ -1,6 +1,6 @@
 //! The mnemonics of header flags and of extended errors.
 
-use crate::wire::header::{FLAG_AA, FLAG_CD, FLAG_QR, FLAG_RD, FLAG_TC};
+use signpost_dns::wire::header::{FLAG_AA, FLAG_CD, FLAG_QR, FLAG_RD, FLAG_TC};
 
 /// The header's flags with the mnemonics of `dig`. RA and AD are flags of resolvers.
 const FLAGS: [(u16, &str); 7] = [

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::inquiry::{Query, QueryError, Response};
-use crate::wire::header::FLAG_RD;
-use crate::wire::{Name, RecordType};
+use signpost_control::dns_client::{Query, QueryError, Response};
+use signpost_dns::wire::header::FLAG_RD;
+use signpost_dns::wire::{Name, RecordType};
 
 /// Most queries of one run: enough for a hundred servers and shards, and an end to any loop.
 const QUERIES_MAX: u32 = 5_000;

@@ -3,7 +3,7 @@
 use super::super::ask::Fault;
 use super::super::survey::{Parent, Proof, Trail, Zone};
 use super::*;
-use crate::inquiry::QueryError;
+use signpost_control::dns_client::QueryError;
 
 const DOMAIN: &str = "apps.example.";
 

@@ -7,9 +7,9 @@ use std::thread;
 
 use super::ask::{Client, Fault, QueryOptions, text};
 use super::survey::{Delegation, Host, NameServers, Parent, Proof, Server, Start, Survey, Trail, Transfer, Zone};
-use crate::inquiry::{Data, QueryError, Record, Response};
-use crate::wire::RecordType;
-use crate::wire::header::Rcode;
+use signpost_control::dns_client::{Data, QueryError, Record, Response};
+use signpost_dns::wire::RecordType;
+use signpost_dns::wire::header::Rcode;
 
 /// Most referrals on the way from the root.
 const REFERRALS_MAX: usize = 16;

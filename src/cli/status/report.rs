@@ -8,16 +8,16 @@ use k8s_openapi::api::coordination::v1::Lease;
 use serde::Serialize;
 
 use super::warnings;
-use crate::api::standing::Standing;
-use crate::api::v1alpha1::brake::Brake;
-use crate::api::v1alpha1::route::{Route, RouteStatus};
-use crate::api::v1alpha1::router::Router;
-use crate::api::v1alpha1::zone::{Zone, ZoneKind};
 use crate::cli::age;
 use crate::cli::rates::{self, Rates};
 use crate::cli::scrape::Scrape;
 use crate::cli::style::{Painter, Style, harmless};
 use crate::cli::table::{Cell, Facts};
+use signpost_api::standing::Standing;
+use signpost_api::v1alpha1::brake::Brake;
+use signpost_api::v1alpha1::route::{Route, RouteStatus};
+use signpost_api::v1alpha1::router::Router;
+use signpost_api::v1alpha1::zone::{Zone, ZoneKind};
 
 /// A watch that has been silent for longer than this has lost the API: one that is idle hears of it about every minute.
 const SYNC_AGE_MAX_SECONDS: f64 = 180.0;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::api::standing::Standing;
-use crate::api::v1alpha1::route::Route;
-use crate::api::v1alpha1::router::{AddressHealthState, AddressState, Router, RouterState};
+use signpost_api::standing::Standing;
+use signpost_api::v1alpha1::route::Route;
+use signpost_api::v1alpha1::router::{AddressHealthState, AddressState, Router, RouterState};
 
 /// All there is. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
@@ -122,7 +122,7 @@ impl Topology {
                 let is_unhealthy = |ip: &str| {
                     verdicts.iter().any(|verdict| verdict.ip == ip && verdict.health == AddressHealthState::Unhealthy)
                 };
-                let address = |address: &crate::api::v1alpha1::router::Address| Address {
+                let address = |address: &signpost_api::v1alpha1::router::Address| Address {
                     ip: address.ip.clone(),
                     state: address.state,
                     unhealthy: is_unhealthy(&address.ip),
