@@ -10,10 +10,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches};
+use clap::{Arg, ArgMatches};
 use kube::api::ListParams;
 use kube::config::Kubeconfig;
-use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
@@ -50,15 +49,8 @@ pub(super) fn namespace_argument() -> Arg {
         .help("The namespace [default: that of the kubeconfig's context, else \"default\"]")
 }
 
-/// `--namespace` and `--all-namespaces`.
-pub(super) fn namespace_arguments() -> [Arg; 2] {
-    let all =
-        Arg::new("all-namespaces").long("all-namespaces").short('A').action(ArgAction::SetTrue).help("All namespaces");
-    [namespace_argument().conflicts_with("all-namespaces"), all]
-}
-
 /// `NAMESPACE/NAME`, or `NAME` in the namespace of the context.
-pub(super) fn object_name(text: &str) -> Result<(Option<String>, String), &'static str> {
+fn object_name(text: &str) -> Result<(Option<String>, String), &'static str> {
     let (namespace, name) = match text.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),
         None => (None, text),
@@ -99,7 +91,7 @@ pub(super) fn route(matches: &ArgMatches) -> Result<RouteName, Exit> {
 }
 
 /// Complains if an object's own namespace is not the one that `--namespace` names.
-pub(super) fn agrees(matches: &ArgMatches, own: Option<&str>) -> Result<(), Exit> {
+fn agrees(matches: &ArgMatches, own: Option<&str>) -> Result<(), Exit> {
     let given = matches.try_get_one::<String>("namespace").ok().flatten();
     match (own, given) {
         (Some(own), Some(given)) if own != given => {
@@ -120,7 +112,6 @@ pub(super) struct Place {
     source: Source,
     context: Option<String>,
     namespace: Option<String>,
-    all: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -147,14 +138,7 @@ impl Place {
             set("KUBECONFIG").is_some(),
             set("HOME").map(|home| PathBuf::from(home).join(".kube/config")),
         );
-        Ok(Place {
-            settings,
-            given,
-            source,
-            context: text("context"),
-            namespace: text("namespace"),
-            all: matches.try_get_one::<bool>("all-namespaces").ok().flatten().copied().unwrap_or(false),
-        })
+        Ok(Place { settings, given, source, context: text("context"), namespace: text("namespace") })
     }
 
     /// The kubeconfig, as a message names it.
@@ -197,7 +181,7 @@ impl Place {
         let client = client::from_context(kubeconfig, self.context.as_deref(), &origin).await;
         let client = client.map_err(|error| error.to_string())?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-        Ok(Access { client, origin, url, namespace, all: self.all })
+        Ok(Access { client, origin, url, namespace })
     }
 }
 
@@ -222,7 +206,6 @@ pub(super) struct Access {
     pub(super) namespace: String,
     origin: String,
     url: String,
-    all: bool,
 }
 
 /// The address of the API that a context of the kubeconfig names.
@@ -247,14 +230,6 @@ impl Access {
             Trouble::Forbidden(why) => format!("the API at {url} does not allow it: forbidden: {why}"),
             Trouble::Refused(why) => format!("the API at {url} refuses it: {why}"),
         }
-    }
-
-    /// The namespaced objects of a kind that the arguments speak of.
-    pub(super) fn scoped<K>(&self) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
-        if self.all { Api::all(self.client.clone()) } else { Api::namespaced(self.client.clone(), &self.namespace) }
     }
 
     /// All objects of `api` that `parameters` select.

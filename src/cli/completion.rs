@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn options_with_names_are_known_to_fish() {
         let options = fish_options(&crate::cli::command());
-        for option in ["-l to -x", "-l why-not -x", "-l namespace -s n -x", "-l router -x"] {
+        for option in ["-l to -x", "-l why-not -x", "-l namespace -s n -x"] {
             assert!(options.contains(option), "{option}: {options}");
         }
         assert!(!options.contains("domain"), "{options}");

@@ -25,15 +25,12 @@ mod completion;
 mod crds;
 mod dig;
 mod doctor;
-mod events;
 mod explain;
 mod folder;
 mod kubeconfig;
 mod man;
 mod moves;
 mod reference;
-mod routers;
-mod routes;
 mod serve;
 mod simulate;
 mod status;
@@ -41,13 +38,13 @@ mod top;
 mod topology;
 mod user;
 mod version;
-mod wait;
 mod zone;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, Command};
 
 /// How a command ended.
@@ -81,11 +78,7 @@ struct Entry {
 const COMMANDS: &[Entry] = &[
     Entry { command: serve::command, run: serve::run },
     Entry { command: status::command, run: status::run },
-    Entry { command: routes::command, run: routes::run },
-    Entry { command: routers::command, run: routers::run },
     Entry { command: topology::command, run: topology::run },
-    Entry { command: events::command, run: events::run },
-    Entry { command: wait::command, run: wait::run },
     Entry { command: explain::command, run: explain::run },
     Entry { command: top::command, run: top::run },
     Entry { command: dig::command, run: dig::run },
@@ -108,11 +101,23 @@ const COMMANDS: &[Entry] = &[
     Entry { command: version::command, run: version::run },
 ];
 
+/// The commands of earlier versions that `kubectl` replaces, with the `kubectl` command to run instead.
+const REMOVED: [(&str, &str); 4] = [
+    ("routes", "kubectl get routes"),
+    ("routers", "kubectl get routers"),
+    ("events", "kubectl events --for route/NAME"),
+    ("wait", "kubectl wait --for=condition=Resolvable route/NAME"),
+];
+
 /// Runs the program with `arguments`, the program's own name first.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let matches = match command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
+            if let Some((name, instead)) = removed(&error) {
+                complain(format_args!("{name}: the command was removed; run \"{instead}\""));
+                return Exit::Usage.into();
+            }
             // Help and version are printed this way too, and are no failure.
             return match error.print().and_then(|()| io::stdout().flush()) {
                 _ if error.use_stderr() => Exit::Usage.into(),
@@ -124,6 +129,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (name, matches) = matches.subcommand().expect("clap demands a command");
     let entry = COMMANDS.iter().find(|entry| (entry.command)().get_name() == name).expect("clap knows only these");
     (entry.run)(matches).into()
+}
+
+/// The removed command that a command line names, if that is its error.
+fn removed(error: &clap::Error) -> Option<&'static (&'static str, &'static str)> {
+    match error.get(ContextKind::InvalidSubcommand)? {
+        ContextValue::String(given) => REMOVED.iter().find(|(name, _)| name == given),
+        _ => None,
+    }
 }
 
 /// The whole command line.
@@ -163,12 +176,6 @@ fn complain(error: impl std::fmt::Display) {
 fn note(what: impl std::fmt::Display) {
     // Nobody is left to tell if this fails.
     let _ = writeln!(io::stderr(), "{what}");
-}
-
-/// The error of a command that was given `names`, if one of them is the name of no object `is_there`.
-fn all_there(kind: &str, names: &[&String], is_there: impl Fn(&str) -> bool) -> Result<(), String> {
-    let absent: Vec<&str> = names.iter().map(|name| name.as_str()).filter(|name| !is_there(name)).collect();
-    if absent.is_empty() { Ok(()) } else { Err(format!("NotFound: there is no {kind} {}", absent.join(", "))) }
 }
 
 /// Complains of an error, if there is one.

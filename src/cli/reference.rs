@@ -24,6 +24,10 @@ terminal.
 `<data-dir>/kubeconfig` if `--data-dir` is given; the files of `$KUBECONFIG`; `<data-dir>/kubeconfig`; `~/.kube/config`. `--context`
 chooses a context of it. What may be seen is what its user may see.
 
+**Objects.** `kubectl` lists, watches and waits for objects: `kubectl get routes -o wide` shows names, Routers and reasons, `kubectl
+get routers -o wide` load and addresses, `kubectl events --for route/NAME` what happened, and `kubectl wait
+--for=condition=Resolvable route/NAME` waits.
+
 **Settings.** Flags that are settings of the server mean what they mean there, and can be given in the file and by variables,
 too: see [Configuration](configuration.md).
 

@@ -2,6 +2,9 @@
 
 use std::io::IsTerminal as _;
 
+use anstream::{AutoStream, ColorChoice};
+use anstyle::AnsiColor;
+
 /// What a piece of text means to its reader; the colour follows from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
@@ -18,14 +21,13 @@ pub(super) enum Style {
 }
 
 impl Style {
-    /// The parameter of "select graphic rendition" (ECMA-48 §8.3.117).
-    fn code(self) -> &'static str {
+    fn rendered(self) -> anstyle::Style {
         match self {
-            Style::Good => "32",
-            Style::Warning => "33",
-            Style::Bad => "31",
-            Style::Dim => "2",
-            Style::Strong => "1",
+            Style::Good => AnsiColor::Green.on_default(),
+            Style::Warning => AnsiColor::Yellow.on_default(),
+            Style::Bad => AnsiColor::Red.on_default(),
+            Style::Dim => anstyle::Style::new().dimmed(),
+            Style::Strong => anstyle::Style::new().bold(),
         }
     }
 }
@@ -47,13 +49,16 @@ impl Painter {
     #[cfg(test)]
     pub(super) const COLOURED: Painter = Painter { colours: true, width: None };
 
-    /// Colours if standard output is a terminal that knows colours and nobody said otherwise (<https://no-color.org>).
+    /// Colours if standard output is a terminal that shows colors and no variable forbids them (<https://no-color.org>).
     pub(super) fn of_stdout() -> Self {
-        let said = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let refused = said("NO_COLOR").is_some() || said("TERM").is_some_and(|terminal| terminal == "dumb");
-        let is_terminal = std::io::stdout().is_terminal();
-        let size = terminal_size::terminal_size_of(std::io::stdout()).filter(|_| is_terminal);
-        Painter { colours: !refused && is_terminal, width: size.map(|(terminal_size::Width(width), _)| width.into()) }
+        let size = terminal_size::terminal_size_of(std::io::stdout()).filter(|_| std::io::stdout().is_terminal());
+        let colours = AutoStream::choice(&std::io::stdout()) != ColorChoice::Never;
+        Painter { colours, width: size.map(|(terminal_size::Width(width), _)| width.into()) }
+    }
+
+    /// Whether text has colors.
+    pub(super) fn colours(self) -> bool {
+        self.colours
     }
 
     /// How many columns a line may have; `None`: as many as it takes.
@@ -69,7 +74,8 @@ impl Painter {
 
     /// The text in the colour of its meaning.
     pub(super) fn paint(self, style: Style, text: &str) -> String {
-        if self.colours && !text.is_empty() { format!("\x1b[{}m{text}\x1b[0m", style.code()) } else { text.to_owned() }
+        let style = style.rendered();
+        if self.colours && !text.is_empty() { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The commands that look at a platform, as an operator and a tenant run them: `status`, `routes`, `routers`,
-//! `topology`, `events`, `wait`, `dig`, `zone`, `top`, and what they say when nothing answers.
+//! The commands that look at a platform, as an operator and a tenant run them: `status`, `topology`, `dig`, `zone`, `top`, what
+//! they say when nothing answers, and what `kubectl` does in place of removed commands.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::export::spawn;
 use crate::platform::apply_example;
-use crate::server::{DataDir, PATIENCE, Ports, Server, eventually, free_address, http_get, program};
+use crate::server::{DataDir, Ports, Server, eventually, free_address, http_get, program};
 use crate::tools::{Kubectl, dig};
 
 /// What a run of the program came to.
@@ -107,16 +107,6 @@ fn an_operator_looks_at_the_example() {
     assert_eq!(broken.code, Some(1));
     assert!(broken.out.contains(&format!("{nobody} does not answer")), "{}", broken.out);
 
-    // Lists say what kubectl says, and why.
-    let routes = json_of(&["routes", "-A"]);
-    assert_eq!(routes.as_array().expect("a list").len(), 12);
-    let waiting = json_of(&["routes", "-A", "--state", "waiting"]);
-    assert_eq!((waiting[0]["name"].as_str(), waiting.as_array().map(Vec::len)), (Some("vault"), Some(1)));
-    assert_eq!(json_of(&["routes", "-n", "myapp", "test"])[0]["alias"], "myapp-test.routes.v3.rhcloud.com");
-    assert_eq!(told(&["routes"]), "no routes\n");
-    let routers = told(&["routers"]);
-    assert!(routers.lines().count() == 4 && routers.contains("shard3.v3.rhcloud.com"), "{routers}");
-
     let tree = told(&["topology"]);
     for part in ["myapp   6 routes\n", "└─ waiting   1 route\n", "10.245.2.2, 10.245.2.3\n"] {
         assert!(tree.contains(part), "{part:?} is not in\n{tree}");
@@ -127,37 +117,19 @@ fn an_operator_looks_at_the_example() {
     assert!(told(&["topology", "--format", "mermaid"]).starts_with("flowchart LR\n"));
     assert_eq!(json_of(&["topology"])["routes"], 12);
 
+    // What kubectl shows: names, Routers, load, and why something is not as it should be.
+    let routes = kubectl.ok(&["get", "routes", "-A", "-o", "wide"]);
+    assert_eq!(routes.lines().count(), 13, "{routes}");
+    let line = |text: &str, name: &str| text.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned();
+    assert!(line(&routes, " vault ").contains("Unschedulable"), "{routes}");
+    assert!(line(&routes, "myapp-test.routes.v3.rhcloud.com").contains("service/"), "{routes}");
+    let routers = kubectl.ok(&["get", "routers", "-o", "wide"]);
+    assert!(routers.lines().count() == 4 && line(&routers, "shard3.v3.rhcloud.com").contains("active"), "{routers}");
+    kubectl.ok(&["wait", "-n", "myapp", "route/test", "--for=condition=Resolvable", "--timeout=180s"]);
+    kubectl.ok(&["wait", "router/shard1", "--for=condition=Ready", "--timeout=180s"]);
     eventually("an event says why not", || {
-        let events = json_of(&["events", "-n", "foo-bar", "--for", "route/vault", "--warnings"]);
-        (events[0]["reason"] == "FailedScheduling").then_some(())
+        kubectl.ok(&["events", "-n", "foo-bar", "--for", "route/vault"]).contains("FailedScheduling").then_some(())
     });
-
-    // Waiting, for what is and what is not.
-    assert!(told(&["wait", "route", "myapp/test"]).contains("Scheduled=True"));
-    let late = run(&["wait", "route", "foo-bar/vault", "--timeout", "5s", "--data-dir", data.path()]);
-    assert_eq!(late.code, Some(1));
-    assert!(late.out.contains("Unschedulable"), "{}", late.out);
-    // Of an API that says nothing nobody knows whether the route is there.
-    server.signal("STOP");
-    let silent = run(&["wait", "route", "myapp/test", "--timeout", "1s", "--data-dir", data.path()]);
-    server.signal("CONT");
-    assert!(silent.code == Some(1) && silent.out.contains("the API has not answered yet"), "{}", silent.out);
-    let timeout = format!("{}s", PATIENCE.as_secs());
-    let ready =
-        ok(&["wait", "router", "shard1", "--for", "ready=True", "--timeout", &timeout, "--data-dir", data.path()]);
-    assert!(ready.contains("ready=True"), "{ready}");
-
-    // A route that comes while it is waited for.
-    let waiting = std::thread::spawn({
-        let arguments = of(&["wait", "route", "myapp/late", "--timeout", "60s"]);
-        move || run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
-    });
-    kubectl.ok_with(
-        &["apply", "-f", "-"],
-        "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: late, namespace: myapp}\nspec: {to: {name: late}}\n",
-    );
-    let waited = waiting.join().expect("no panic");
-    assert_eq!(waited.code, Some(0), "{}{}", waited.out, waited.err);
 
     // The answer, and why.
     let answer = || json(&["dig", &format!("@{dns}"), "myapp-test.routes.v3.rhcloud.com", "--data-dir", data.path()]);
@@ -212,19 +184,16 @@ fn a_tenant_sees_its_own_and_nothing_answers_without_an_api() {
     ]);
     ok(&["kubeconfig", "--user", "tina", "--namespace", "foo", "--out", tina, "--data-dir", data.path()]);
     let routes = eventually("the server knows the new user", || {
-        let ran = run(&["routes", "--kubeconfig", tina]);
+        let ran = run(&["topology", "-n", "foo", "--kubeconfig", tina]);
         (ran.code == Some(0)).then_some(ran.out)
     });
-    assert!(routes.contains("bar-baz") && routes.contains("cache") && !routes.contains("myapp"), "{routes}");
-    assert_eq!(run(&["routes", "-A", "--kubeconfig", tina]).code, Some(1));
-    let tree = ok(&["topology", "-n", "foo", "--kubeconfig", tina]);
-    assert!(tree.contains("foo   2 routes"), "{tree}");
-    assert!(ok(&["routers", "--kubeconfig", tina]).contains("shard1"));
+    assert!(routes.contains("foo   2 routes") && !routes.contains("myapp"), "{routes}");
+    assert_eq!(run(&["topology", "-n", "myapp", "--kubeconfig", tina]).code, Some(1));
     // The kubeconfig that users already have.
-    let mut command = bare(program(), &["routes", "cache"]);
+    let mut command = bare(program(), &["explain", "route", "cache"]);
     let ran = ran(command.env("KUBECONFIG", tina));
     assert!(ran.code == Some(0) && ran.out.contains("foo-cache."), "{}{}", ran.out, ran.err);
-    let unknown = run(&["routes", "--kubeconfig", tina, "--context", "nobody"]);
+    let unknown = run(&["topology", "--kubeconfig", tina, "--context", "nobody"]);
     assert!(unknown.code == Some(1) && unknown.err.contains("nobody"), "{}", unknown.err);
     let secret = run(&["backup", data.join("b").to_str().expect("UTF-8"), "--kubeconfig", tina]);
     assert!(secret.code == Some(1) && secret.err.contains("forbidden"), "{}", secret.err);
@@ -233,7 +202,7 @@ fn a_tenant_sees_its_own_and_nothing_answers_without_an_api() {
     let admin = format!("http://{}", server.admin);
     assert!(server.terminate().success());
     for arguments in
-        [&["routes"][..], &["status", "--admin", &admin], &["wait", "route", "a/b", "--timeout", "1s"], &["topology"]]
+        [&["explain", "route", "a/b"][..], &["status", "--admin", &admin], &["cordon", "shard1"], &["topology"]]
     {
         let ran = run(&[arguments, &["--data-dir", data.path()]].concat());
         assert_eq!(ran.code, Some(1), "{arguments:?}: {}", ran.out);
@@ -245,15 +214,26 @@ fn a_tenant_sees_its_own_and_nothing_answers_without_an_api() {
     }
     assert_eq!(run(&["top", "--admin", &admin, "--once"]).code, Some(1));
     let nothing = DataDir::new();
-    let missing = run(&["routes", "--data-dir", nothing.path()]);
+    let missing = run(&["topology", "--data-dir", nothing.path()]);
     assert!(missing.code == Some(1) && missing.err.contains("--kubeconfig"), "{}", missing.err);
-    for arguments in [
-        &["routes", "-A", "-n", "x"][..],
-        &["wait", "router", "a/b"],
-        &["dig", "a..b"],
-        &["status", "--interval", "-1"],
-    ] {
+    for arguments in [&["dig", "a..b"][..], &["status", "--interval", "-1"], &["explain", "route", "a/b/c"]] {
         assert_eq!(run(arguments).code, Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_removed_command_names_the_one_of_kubectl() {
+    for (arguments, instead) in [
+        (&["routes", "-A", "--state", "waiting"][..], "kubectl get routes"),
+        (&["routers"], "kubectl get routers"),
+        (&["events", "--for", "route/x"], "kubectl events --for route/NAME"),
+        (&["wait", "route", "x"], "kubectl wait --for=condition=Resolvable route/NAME"),
+        (&["help", "wait"], "kubectl wait --for=condition=Resolvable route/NAME"),
+    ] {
+        let ran = run(arguments);
+        let expected = format!("the command was removed; run \"{instead}\"");
+        assert!(ran.code == Some(2) && ran.err.contains(&expected), "{arguments:?}: {:?} {}", ran.code, ran.err);
+        assert!(ran.out.is_empty(), "{}", ran.out);
     }
 }
 

@@ -193,11 +193,6 @@ impl LabelRequirement {
 }
 
 /// `a=b`, `a==b`, `a!=b`, `a in (x,y)`, `a notin (x,y)`, `a`, `!a`, `a>5`, `a<5`, joined by commas.
-/// What is wrong with a label selector, if anything is.
-pub fn label_fault(text: &str) -> Option<String> {
-    parse_labels(text).err()
-}
-
 fn parse_labels(text: &str) -> Result<Vec<LabelRequirement>, String> {
     let mut requirements = Vec::new();
     for part in split_outside_parentheses(text)? {

@@ -13,4 +13,4 @@ pub mod controller;
 
 pub mod compiler;
 
-pub mod inquiry;
+pub mod dns_client;

@@ -4,17 +4,16 @@
 //! them here, by the same pure code as in a name server, so that it works with roles in many processes, too.
 
 mod around;
-pub(super) mod exchange;
-pub(super) mod response;
+mod names;
 mod why;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde::Serialize;
 
-use self::exchange::{Exchange, Question};
-use self::response::{Record, error_name, rcode_name};
+use self::names::{error_name, flag_names};
 use self::why::{Found, Step, Why, rdata_text};
 use super::access::{self, API_TIMEOUT, Place};
 use super::output::{self, Format};
@@ -23,10 +22,16 @@ use super::table::{Cell, Facts};
 use super::zones::{self, Zones};
 use super::{Exit, complain, note, progress, serve};
 use signpost_api::v1alpha1::route::NameKind;
+use signpost_control::dns_client::{Query, Question, Record, Response, Transport};
+use signpost_dns::wire::edns::option;
 use signpost_dns::wire::{Name, RecordType};
 
 /// The port of a server that is named without one.
 const DNS_PORT: u16 = 53;
+/// How long one try may take.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// The request for the server's identifier (RFC 5001 §2.1): the option, empty.
+const NSID: [u8; 4] = [(option::NSID >> 8) as u8, option::NSID as u8, 0, 0];
 
 pub(super) fn command() -> Command {
     let words = Arg::new("words").value_names(["@SERVER", "NAME", "TYPE"]).num_args(0..=3).help(
@@ -64,16 +69,19 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
             return Exit::Usage;
         }
     };
-    let question = Question {
-        name: words.name,
-        rtype: words.rtype,
-        dnssec: matches.get_flag("dnssec"),
-        tcp: matches.get_flag("tcp"),
-    };
+    let question = words.question;
+    let (dnssec_ok, is_tcp) = (matches.get_flag("dnssec"), matches.get_flag("tcp"));
     let explained = !matches.get_flag("answer-only");
     let asked = access::run(API_TIMEOUT, async {
         let server = server(words.server.as_deref(), &place).await?;
-        let (exchange, zones) = tokio::join!(question.ask(server), async {
+        let asking = async {
+            let query = Query { dnssec_ok, options: &NSID, ..Query::new(&question.name, question.rtype) };
+            match is_tcp {
+                true => query.send_over_tcp(server, TIMEOUT).await,
+                false => query.send(server, TIMEOUT).await,
+            }
+        };
+        let (response, zones) = tokio::join!(asking, async {
             match explained {
                 true => {
                     if asks(&place)
@@ -88,15 +96,15 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
                 false => None,
             }
         });
-        let exchange = exchange?;
+        let response = response.map_err(|error| format!("{server}: {error}"))?;
         let why = match zones {
             None => None,
             Some(Err(error)) => Some(Err(error)),
-            Some(Ok(zones)) => Some(Ok(explain(&zones, &question, &exchange).await)),
+            Some(Ok(zones)) => Some(Ok(explain(&zones, &question, server, &response).await)),
         };
-        Ok((exchange, why))
+        Ok((server, response, why))
     });
-    let (exchange, why) = match asked {
+    let (server, response, why) = match asked {
         Ok(asked) => asked,
         Err(error) => return super::exit_of(Err(error)),
     };
@@ -105,7 +113,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         Some(Ok(why)) => (Some(why), None),
         Some(Err(error)) => (None, Some(error)),
     };
-    let report = Report::new(&question, &exchange, why);
+    let report = Report::new(&question, server, &response, why);
     let shown = Format::of(matches).show(&report, |painter| report.text(painter));
     super::exit_of(shown.and_then(|()| error.map_or(Ok(()), |error| Err(format!("why is not known: {error}")))))
 }
@@ -115,17 +123,17 @@ fn asks(place: &Place) -> bool {
     place.settings.zones.is_none() || place.is_there()
 }
 
-async fn explain(zones: &Zones, question: &Question, exchange: &Exchange) -> Why {
+async fn explain(zones: &Zones, question: &Question, server: SocketAddr, response: &Response) -> Why {
     let mut why = Why::explain(zones, &question.name, question.rtype);
     let serial = match zones.of(&question.name) {
         Some(zone) => {
             let name = zone.contents.apex().clone();
-            let soa = Question { name, rtype: RecordType::SOA, ..question.clone() };
-            soa.ask(exchange.server).await.ok().and_then(|exchange| exchange.response.serial())
+            let soa = Question { name, rtype: RecordType::SOA };
+            soa.ask(server, TIMEOUT).await.ok().and_then(|response| response.serial())
         }
         None => None,
     };
-    why.compare(zones, &question.name, &exchange.response, serial);
+    why.compare(zones, &question.name, response, serial.map(|serial| serial.0));
     why
 }
 
@@ -154,8 +162,7 @@ async fn server(given: Option<&str>, place: &Place) -> Result<SocketAddr, String
 #[derive(Debug, PartialEq)]
 struct Words {
     server: Option<String>,
-    name: Name,
-    rtype: RecordType,
+    question: Question,
 }
 
 impl Words {
@@ -174,11 +181,8 @@ impl Words {
                 return Err(format!("{word} is one word too many"));
             }
         }
-        Ok(Words {
-            server,
-            name: name.ok_or("NAME is missing: signpost dig [@SERVER] NAME [TYPE]")?,
-            rtype: rtype.unwrap_or(RecordType::A),
-        })
+        let name = name.ok_or("NAME is missing: signpost dig [@SERVER] NAME [TYPE]")?;
+        Ok(Words { server, question: Question { name, rtype: rtype.unwrap_or(RecordType::A) } })
     }
 }
 
@@ -234,8 +238,7 @@ impl RecordFact {
 }
 
 impl Report {
-    fn new(question: &Question, exchange: &Exchange, why: Option<Why>) -> Report {
-        let response = &exchange.response;
+    fn new(question: &Question, server: SocketAddr, response: &Response, why: Option<Why>) -> Report {
         let edns = response.edns.clone().unwrap_or_default();
         let facts = |records: &[Record]| records.iter().map(RecordFact::of).collect();
         let error =
@@ -243,17 +246,20 @@ impl Report {
         Report {
             name: question.name.to_string(),
             rtype: question.rtype.to_string(),
-            server: exchange.server.to_string(),
-            transport: exchange.transport,
-            milliseconds: (exchange.took.as_secs_f64() * 100_000.0).round() / 100.0,
+            server: server.to_string(),
+            transport: match response.transport {
+                Transport::Udp => "udp",
+                Transport::Tcp => "tcp",
+            },
+            milliseconds: (response.took.as_secs_f64() * 100_000.0).round() / 100.0,
             octets: response.octets,
-            status: rcode_name(response.rcode),
-            flags: response.flags(),
+            status: response.rcode.to_string(),
+            flags: flag_names(response.flags),
             nsid: edns.nsid.map(|nsid| String::from_utf8_lossy(&nsid).into_owned()),
             extended_errors: edns.errors.iter().map(error).collect(),
-            answer: facts(&response.answer),
-            authority: facts(&response.authority),
-            additional: facts(&response.additional),
+            answer: facts(&response.answers),
+            authority: facts(&response.authorities),
+            additional: facts(&response.additionals),
             why,
         }
     }

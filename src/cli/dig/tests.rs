@@ -1,17 +1,15 @@
 //! What is told of answers, from fixed objects.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
-use super::response::Response;
 use super::*;
 use crate::cli::zones::{Known, Source};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 use signpost_control::compiler::inputs::{BindingInput, RouterInput};
 use signpost_control::compiler::{self, Inputs};
-use signpost_dns::wire::header::Header;
+use signpost_control::dns_client::{Data, Edns};
+use signpost_dns::wire::header::Rcode;
 
 fn name(text: &str) -> Name {
     text.parse().expect("a name of a test")
@@ -206,16 +204,23 @@ fn every_way_to_be_answered() {
 /// A response to `shop-front.shard1.v3.example. A` with these addresses.
 fn response(flags: u16, addresses: &[[u8; 4]]) -> Response {
     let owner = name("shop-front.shard1.v3.example.");
-    let record =
-        |address: &[u8; 4]| Record { owner: owner.clone(), rtype: RecordType::A, ttl: 30, rdata: Box::new(*address) };
+    let record = |address: &[u8; 4]| Record {
+        owner: owner.clone(),
+        rtype: RecordType::A,
+        ttl: 30,
+        data: Data::Address((*address).into()),
+        rdata: Box::new(*address),
+    };
     Response {
-        header: Header { flags, ..Header::default() },
-        rcode: signpost_dns::wire::header::Rcode(flags & 0xf),
-        answer: addresses.iter().map(record).collect(),
-        authority: Vec::new(),
-        additional: Vec::new(),
-        edns: None,
+        transport: Transport::Udp,
+        took: Duration::from_micros(412),
         octets: 100,
+        flags,
+        rcode: Rcode(flags & 0xf),
+        answers: addresses.iter().map(record).collect(),
+        authorities: Vec::new(),
+        additionals: Vec::new(),
+        edns: None,
     }
 }
 
@@ -249,19 +254,14 @@ fn differences_from_the_objects_are_found() {
 #[test]
 fn a_page() {
     let zones = zones();
-    let question =
-        Question { name: name("shop-front.shard1.v3.example."), rtype: RecordType::A, dnssec: false, tcp: false };
+    let question = Question { name: name("shop-front.shard1.v3.example."), rtype: RecordType::A };
     let mut response = response(0x8400, &[[192, 0, 2, 1]]);
-    response.edns = Some(response::Opt {
-        errors: vec![(3, "old".to_owned())],
-        nsid: Some(b"ns1".as_slice().into()),
-        ..Default::default()
-    });
+    response.edns =
+        Some(Edns { errors: vec![(3, "old".to_owned())], nsid: Some(b"ns1".to_vec()), ..Default::default() });
     let mut why = Why::explain(&zones, &question.name, question.rtype);
     why.compare(&zones, &question.name, &response, Some(0));
     let server = "127.0.0.1:5300".parse().expect("an address");
-    let exchange = Exchange { server, transport: "udp", took: Duration::from_micros(412), response };
-    let report = Report::new(&question, &exchange, Some(why));
+    let report = Report::new(&question, server, &response, Some(why));
     let expected = "\
 question   shop-front.shard1.v3.example. A
 server     127.0.0.1:5300 (udp, 0.41 ms, 100 octets)
@@ -289,8 +289,10 @@ route   Route shop/front on Router shard1 (its system name; RouteBinding shop/fr
 #[test]
 fn words_in_any_order() {
     let read = |words: &[&str]| Words::read(words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>().iter());
-    let words =
-        |server: Option<&str>, rtype| Words { server: server.map(str::to_owned), name: name("a.example."), rtype };
+    let words = |server: Option<&str>, rtype| Words {
+        server: server.map(str::to_owned),
+        question: Question { name: name("a.example."), rtype },
+    };
     assert_eq!(read(&["a.example"]), Ok(words(None, RecordType::A)));
     assert_eq!(read(&["a.example", "@::1", "aaaa"]), Ok(words(Some("::1"), RecordType::AAAA)));
     assert_eq!(read(&["@ns1:53", "a.example.", "TYPE65"]), Ok(words(Some("ns1:53"), RecordType::HTTPS)));

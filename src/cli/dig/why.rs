@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::response::Response;
 use crate::cli::zones::{Known, Source, Zones};
 use signpost_api::v1alpha1::route::NameKind;
 use signpost_api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
 use signpost_api::v1alpha1::router::Router;
 use signpost_control::compiler::apex;
 use signpost_control::compiler::settings::text_of;
+use signpost_control::dns_client::Response;
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::lookup::{Lookup, lookup};
@@ -137,13 +137,13 @@ impl Why {
         }
         let Expected { rcode, rrset } = &step.expected;
         if let Some(rcode) = rcode.filter(|rcode| *rcode != response.rcode) {
-            let (said, expected) = (super::response::rcode_name(response.rcode), super::response::rcode_name(rcode));
-            self.differences.push(format!("the server says {said}, where the objects come to {expected}"));
+            let said = response.rcode;
+            self.differences.push(format!("the server says {said}, where the objects come to {rcode}"));
             return;
         }
         let Some(rrset) = rrset.as_ref().filter(|rrset| rrset.rtype != RecordType::SOA) else { return };
         let answered: Vec<&Rdata> = response
-            .answer
+            .answers
             .iter()
             .filter(|record| record.owner == *name && record.rtype == rrset.rtype)
             .map(|record| &record.rdata)

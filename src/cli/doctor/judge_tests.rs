@@ -3,8 +3,13 @@
 use super::super::ask::Fault;
 use super::super::survey::{Parent, Proof, Trail, Zone};
 use super::*;
+use signpost_control::dns_client::QueryError;
 
 const DOMAIN: &str = "apps.example.";
+
+fn silent() -> Fault {
+    Fault::Query(QueryError::Silent(std::time::Duration::from_secs(2)))
+}
 
 fn name_servers(of: &[(&str, &[&str])]) -> NameServers {
     let addresses = |list: &[&str]| list.iter().map(|address| address.parse().expect("an address")).collect();
@@ -127,7 +132,7 @@ fn parents_that_differ_or_fail_are_told() {
     let mut survey = healthy();
     let only = name_servers(&[("ns1.apps.example.", &["192.0.2.1"])]);
     survey.parents.push(parent(only));
-    survey.parents.push(Parent { says: Err(Fault::Silent), ..parent(two()) });
+    survey.parents.push(Parent { says: Err(silent()), ..parent(two()) });
     let refusing = Delegation { rcode: "REFUSED".to_owned(), servers: NameServers::new() };
     survey.parents.push(Parent { says: Ok(refusing), ..parent(two()) });
     let codes = [
@@ -176,8 +181,10 @@ fn addresses_that_nobody_can_reach_are_errors_unless_they_are_meant() {
 fn each_fault_of_a_server_is_told_by_itself() {
     type Break = fn(&mut Server);
     let cases: [(&[(Severity, &str)], Break); 15] = [
-        (&[(Error, "udp-silent"), (Note, "tcp")], |server| server.udp = Err(Fault::Silent)),
-        (&[(Error, "tcp-silent")], |server| server.tcp = Err(Fault::Unreachable("nobody listens there".to_owned()))),
+        (&[(Error, "udp-silent"), (Note, "tcp")], |server| server.udp = Err(silent())),
+        (&[(Error, "tcp-silent")], |server| {
+            server.tcp = Err(Fault::Query(QueryError::Unreachable(std::io::ErrorKind::ConnectionRefused)))
+        }),
         (&[(Error, "not-authoritative")], |server| server.udp = Ok(Start { authoritative: false, ..start(7) })),
         (&[(Error, "not-authoritative")], |server| {
             server.udp = Ok(Start { rcode: "REFUSED".to_owned(), serial: None, ..start(7) });
@@ -187,7 +194,7 @@ fn each_fault_of_a_server_is_told_by_itself() {
         (&[(Warning, "edns-size")], |server| server.udp = Ok(Start { edns: Some(4_096), ..start(7) })),
         (&[(Warning, "edns-option")], |server| server.unknown_option = Ok("FORMERR".to_owned())),
         (&[(Warning, "edns-version")], |server| server.unknown_version = Ok("NOERROR".to_owned())),
-        (&[(Warning, "edns-version")], |server| server.unknown_version = Err(Fault::Silent)),
+        (&[(Warning, "edns-version")], |server| server.unknown_version = Err(silent())),
         (&[(Warning, "transfer-open")], |server| server.transfer = Transfer::Given),
         (&[(Error, "zone-missing")], |server| {
             server.zones[1].start = Ok(Start { rcode: "REFUSED".to_owned(), serial: None, ..start(4) });

@@ -5,8 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
-use super::ask::{Client, Data, Fault, Manner, Record, Reply, Type};
+use super::ask::{Client, Fault, QueryOptions, text};
 use super::survey::{Delegation, Host, NameServers, Parent, Proof, Server, Start, Survey, Trail, Transfer, Zone};
+use signpost_control::dns_client::{Data, QueryError, Record, Response};
+use signpost_dns::wire::RecordType;
+use signpost_dns::wire::header::Rcode;
 
 /// Most referrals on the way from the root.
 const REFERRALS_MAX: usize = 16;
@@ -122,11 +125,11 @@ impl Visit {
         Err(format!("more than {REFERRALS_MAX} referrals from the root"))
     }
 
-    fn first_answer(&self, servers: &[SocketAddr], name: &str) -> Result<Reply, String> {
+    fn first_answer(&self, servers: &[SocketAddr], name: &str) -> Result<Response, String> {
         let mut last = "no server is known".to_owned();
         for server in servers.iter().take(TRIED_MAX) {
-            match self.client.ask(*server, name, Type::Ns, Manner::Udp) {
-                Ok(reply) if matches!(reply.rcode.as_str(), "NOERROR" | "NXDOMAIN") => return Ok(reply),
+            match self.client.ask(*server, name, RecordType::NS, QueryOptions::Udp) {
+                Ok(reply) if matches!(reply.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => return Ok(reply),
                 Ok(reply) => last = format!("{server} answers {}", reply.rcode),
                 Err(fault) => last = format!("{server}: {fault}"),
             }
@@ -160,10 +163,14 @@ impl Visit {
                 Some((cut, names)) => (servers, zone) = (self.addresses_of(&names, depth), cut),
                 None => {
                     let ask = |rtype| {
-                        let asked = |server: &SocketAddr| self.client.ask(*server, name, rtype, Manner::Udp).ok();
-                        servers.iter().take(TRIED_MAX).find_map(asked).map_or(Vec::new(), |reply| reply.addresses(name))
+                        let asked = |server: &SocketAddr| self.client.ask(*server, name, rtype, QueryOptions::Udp).ok();
+                        servers
+                            .iter()
+                            .take(TRIED_MAX)
+                            .find_map(asked)
+                            .map_or(Vec::new(), |reply| addresses(&reply, name))
                     };
-                    return [ask(Type::A), ask(Type::Aaaa)].concat();
+                    return [ask(RecordType::A), ask(RecordType::AAAA)].concat();
                 }
             }
         }
@@ -172,9 +179,9 @@ impl Visit {
 
     /// What one server of the parent says of the domain.
     fn delegation(&self, parent: SocketAddr) -> Result<Delegation, Fault> {
-        let reply = self.client.ask(parent, &self.domain, Type::Ns, Manner::Udp)?;
+        let reply = self.client.ask(parent, &self.domain, RecordType::NS, QueryOptions::Udp)?;
         let servers = name_servers(&reply, &self.domain);
-        Ok(Delegation { rcode: reply.rcode, servers })
+        Ok(Delegation { rcode: reply.rcode.to_string(), servers })
     }
 
     /// All name servers that somebody names, at all addresses that somebody knows; and those without any.
@@ -209,27 +216,28 @@ impl Visit {
     fn look(&self, name: String, address: SocketAddr) -> Server {
         let ask = |of: &str, rtype, manner| self.client.ask(address, of, rtype, manner);
         let domain = self.domain.as_str();
-        let udp = ask(domain, Type::Soa, Manner::Recursive).map(|reply| start(&reply));
-        if udp.is_err() {
+        let udp = ask(domain, RecordType::SOA, QueryOptions::Recursive).map(|reply| start(&reply));
+        if let Err(fault) = &udp {
             // Whoever does not answer at all is not asked twenty times more.
-            let tcp = ask(domain, Type::Soa, Manner::Tcp).map(|reply| start(&reply));
-            let (unknown_option, unknown_version) = (Err(Fault::Silent), Err(Fault::Silent));
+            let tcp = ask(domain, RecordType::SOA, QueryOptions::Tcp).map(|reply| start(&reply));
+            let (unknown_option, unknown_version) = (Err(fault.clone()), Err(fault.clone()));
             let (child, transfer, zones) = (BTreeMap::new(), Transfer::Unknown, Vec::new());
             return Server { name, address, udp, tcp, child, unknown_option, unknown_version, transfer, zones };
         }
-        let tcp = ask(domain, Type::Soa, Manner::Tcp).map(|reply| start(&reply));
+        let tcp = ask(domain, RecordType::SOA, QueryOptions::Tcp).map(|reply| start(&reply));
         let mut child = NameServers::new();
-        if let Ok(reply) = ask(domain, Type::Ns, Manner::Udp) {
+        if let Ok(reply) = ask(domain, RecordType::NS, QueryOptions::Udp) {
             child = name_servers(&reply, domain);
-            for (server, addresses) in child.iter_mut().filter(|(server, _)| is_at_or_below(server, domain)) {
-                for rtype in [Type::A, Type::Aaaa] {
-                    addresses.extend(ask(server, rtype, Manner::Udp).iter().flat_map(|reply| reply.addresses(server)));
+            for (server, known) in child.iter_mut().filter(|(server, _)| is_at_or_below(server, domain)) {
+                for rtype in [RecordType::A, RecordType::AAAA] {
+                    let replies = ask(server, rtype, QueryOptions::Udp);
+                    known.extend(replies.iter().flat_map(|reply| addresses(reply, server)));
                 }
             }
         }
-        let transfer = match self.client.ask(address, domain, Type::Axfr, Manner::Tcp) {
-            Ok(reply) if reply.rcode == "NOERROR" && !reply.answers.is_empty() => Transfer::Given,
-            Ok(_) | Err(Fault::Unreachable(_)) if tcp.is_ok() => Transfer::Refused,
+        let transfer = match self.client.ask(address, domain, RecordType::AXFR, QueryOptions::Tcp) {
+            Ok(reply) if reply.rcode == Rcode::NOERROR && !reply.answers.is_empty() => Transfer::Given,
+            Ok(_) | Err(Fault::Query(QueryError::Unreachable(_))) if tcp.is_ok() => Transfer::Refused,
             _ => Transfer::Unknown,
         };
         let mut zones = vec![self.zone(address, &self.alias_zone, false)];
@@ -239,8 +247,10 @@ impl Visit {
             udp,
             tcp,
             child,
-            unknown_option: ask(domain, Type::Soa, Manner::UnknownOption).map(|reply| reply.rcode),
-            unknown_version: ask(domain, Type::Soa, Manner::UnknownVersion).map(|reply| reply.rcode),
+            unknown_option: ask(domain, RecordType::SOA, QueryOptions::UnknownOption)
+                .map(|reply| reply.rcode.to_string()),
+            unknown_version: ask(domain, RecordType::SOA, QueryOptions::UnknownVersion)
+                .map(|reply| reply.rcode.to_string()),
             transfer,
             zones,
             address,
@@ -248,53 +258,54 @@ impl Visit {
     }
 
     fn zone(&self, server: SocketAddr, apex: &str, has_wildcard: bool) -> Zone {
-        let start = self.client.ask(server, apex, Type::Soa, Manner::Udp).map(|reply| start(&reply));
+        let start = self.client.ask(server, apex, RecordType::SOA, QueryOptions::Udp).map(|reply| start(&reply));
         let wildcard = (has_wildcard && start.is_ok()).then(|| {
             let ghost = format!("{GHOST}.{apex}");
-            let mut addresses = BTreeSet::new();
-            for rtype in [Type::A, Type::Aaaa] {
-                match self.client.ask(server, &ghost, rtype, Manner::Udp) {
-                    Ok(reply) if reply.rcode == "NOERROR" => addresses.extend(reply.addresses(&ghost)),
-                    Ok(reply) => return Err(reply.rcode),
+            let mut found = BTreeSet::new();
+            for rtype in [RecordType::A, RecordType::AAAA] {
+                match self.client.ask(server, &ghost, rtype, QueryOptions::Udp) {
+                    Ok(reply) if reply.rcode == Rcode::NOERROR => found.extend(addresses(&reply, &ghost)),
+                    Ok(reply) => return Err(reply.rcode.to_string()),
                     Err(fault) => return Err(fault.to_string()),
                 }
             }
-            Ok(addresses)
+            Ok(found)
         });
         Zone { apex: apex.to_owned(), start, wildcard }
     }
 
     /// Whether the resolver finds this text.
-    fn has_text(&self, owner: &str, text: &str, resolver: SocketAddr) -> Result<bool, String> {
-        let reply = self.client.ask(resolver, owner, Type::Txt, Manner::Recursive);
+    fn has_text(&self, owner: &str, wanted: &str, resolver: SocketAddr) -> Result<bool, String> {
+        let reply = self.ask_resolver(resolver, owner, RecordType::TXT)?;
+        let wanted = Data::Text(wanted.as_bytes().to_vec());
+        Ok(reply.answers.iter().any(|record| record.data == wanted && text(&record.owner) == owner))
+    }
+
+    fn ask_resolver(&self, resolver: SocketAddr, name: &str, rtype: RecordType) -> Result<Response, String> {
+        let reply = self.client.ask(resolver, name, rtype, QueryOptions::Recursive);
         let reply = reply.map_err(|fault| format!("the resolver {resolver} does not help: {fault}"))?;
-        if reply.rcode != "NOERROR" && reply.rcode != "NXDOMAIN" {
-            return Err(format!("the resolver {resolver} answers {} for {owner}", reply.rcode));
+        match reply.rcode {
+            Rcode::NOERROR | Rcode::NXDOMAIN => Ok(reply),
+            rcode => Err(format!("the resolver {resolver} answers {rcode} for {name}")),
         }
-        let wanted = Data::Txt(text.as_bytes().to_vec());
-        Ok(reply.answers.iter().any(|record| record.owner == owner && record.data == wanted))
     }
 
     /// What the resolver says of a host.
     fn trail(&self, host: &str, resolver: SocketAddr) -> Result<Trail, String> {
         let mut trail = Trail::default();
-        for rtype in [Type::A, Type::Aaaa] {
-            let reply = self.client.ask(resolver, host, rtype, Manner::Recursive);
-            let reply = reply.map_err(|fault| format!("the resolver {resolver} does not help: {fault}"))?;
-            if reply.rcode != "NOERROR" && reply.rcode != "NXDOMAIN" {
-                return Err(format!("the resolver {resolver} answers {} for {host}", reply.rcode));
-            }
+        for rtype in [RecordType::A, RecordType::AAAA] {
+            let reply = self.ask_resolver(resolver, host, rtype)?;
             let mut at = host.to_owned();
             let mut aliases = Vec::new();
             while let Some(target) = alias(&reply.answers, &at).filter(|_| aliases.len() <= reply.answers.len()) {
                 aliases.push(target.clone());
                 at = target;
             }
-            trail.addresses.extend(reply.addresses(&at));
+            trail.addresses.extend(addresses(&reply, &at));
             if trail.aliases.len() < aliases.len() {
                 trail.aliases = aliases;
             }
-            trail.rcode = reply.rcode;
+            trail.rcode = reply.rcode.to_string();
         }
         Ok(trail)
     }
@@ -302,38 +313,51 @@ impl Visit {
 
 fn alias(records: &[Record], owner: &str) -> Option<String> {
     records.iter().find_map(|record| match &record.data {
-        Data::Cname(target) if record.owner == owner => Some(target.clone()),
+        Data::Cname(target) if text(&record.owner) == owner => Some(text(target)),
         _ => None,
     })
 }
 
-fn start(reply: &Reply) -> Start {
+/// The addresses of `owner` in the answer and additional sections.
+fn addresses(reply: &Response, owner: &str) -> Vec<IpAddr> {
+    let records = reply.answers.iter().chain(&reply.additionals);
+    let address = |record: &Record| match record.data {
+        Data::Address(address) if text(&record.owner) == owner => Some(address),
+        _ => None,
+    };
+    records.filter_map(address).collect()
+}
+
+fn start(reply: &Response) -> Start {
     Start {
-        rcode: reply.rcode.clone(),
-        authoritative: reply.authoritative,
-        recursion: reply.recursion,
-        edns: reply.edns,
-        serial: reply.serial(),
+        rcode: reply.rcode.to_string(),
+        authoritative: reply.is_authoritative(),
+        recursion: reply.offers_recursion(),
+        edns: reply.edns.as_ref().map(|edns| edns.payload_octets_max),
+        serial: reply.serial().map(|serial| serial.0),
     }
 }
 
 /// The cut that a reply refers to on the way to `name`, and the servers below it with their glue.
-fn referral(reply: &Reply, name: &str) -> Option<(String, NameServers)> {
-    if reply.authoritative || reply.rcode != "NOERROR" {
+fn referral(reply: &Response, name: &str) -> Option<(String, NameServers)> {
+    if reply.is_authoritative() || reply.rcode != Rcode::NOERROR {
         return None;
     }
-    let is_ns = |record: &&Record| matches!(record.data, Data::Ns(_)) && is_at_or_below(name, &record.owner);
-    let cut = reply.authorities.iter().find(is_ns)?.owner.clone();
+    let is_ns =
+        |record: &&Record| matches!(record.data, Data::NameServer(_)) && is_at_or_below(name, &text(&record.owner));
+    let cut = text(&reply.authorities.iter().find(is_ns)?.owner);
     let servers = name_servers(reply, &cut);
     Some((cut, servers))
 }
 
 /// The name servers of `zone` in any section, with what addresses the reply has of them.
-fn name_servers(reply: &Reply, zone: &str) -> NameServers {
+fn name_servers(reply: &Response, zone: &str) -> NameServers {
     let mut servers = NameServers::new();
     for record in reply.answers.iter().chain(&reply.authorities) {
-        if let (Data::Ns(name), true) = (&record.data, record.owner == zone) {
-            servers.insert(name.clone(), reply.addresses(name).into_iter().collect());
+        if let (Data::NameServer(name), true) = (&record.data, text(&record.owner) == zone) {
+            let name = text(name);
+            let glue = addresses(reply, &name).into_iter().collect();
+            servers.insert(name, glue);
         }
     }
     servers

@@ -7,17 +7,16 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use serde::Serialize;
 
-use super::warnings::{self, NAMED, summed};
+use super::warnings;
 use crate::cli::age;
 use crate::cli::rates::{self, Rates};
-use crate::cli::routers;
-use crate::cli::routes::{Row, State};
 use crate::cli::scrape::Scrape;
 use crate::cli::style::{Painter, Style, harmless};
 use crate::cli::table::{Cell, Facts};
+use signpost_api::standing::Standing;
 use signpost_api::v1alpha1::brake::Brake;
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::router::{Router, RouterState};
+use signpost_api::v1alpha1::route::{Route, RouteStatus};
+use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::{Zone, ZoneKind};
 
 /// A watch that has been silent for longer than this has lost the API: one that is idle hears of it about every minute.
@@ -105,6 +104,18 @@ struct Counts {
     total: usize,
     #[serde(flatten)]
     states: BTreeMap<&'static str, usize>,
+}
+
+impl Counts {
+    /// Counts objects by their states.
+    fn of(states: impl Iterator<Item = &'static str>) -> Counts {
+        let mut counts = Counts::default();
+        for state in states {
+            counts.total += 1;
+            *counts.states.entry(state).or_default() += 1;
+        }
+        counts
+    }
 }
 
 /// What a process tells of itself.
@@ -317,48 +328,19 @@ impl Report {
         let named = |router: &Router| router.metadata.name.clone().unwrap_or_default();
         let names: Option<BTreeSet<String>> = routers.as_ref().map(|routers| routers.iter().map(named).collect());
         if let Some(routers) = routers {
-            let rows = routers::rows(&routers, zones.as_deref().unwrap_or_default());
-            let mut counts = Counts { total: rows.len(), ..Counts::default() };
-            for row in &rows {
-                let state = match row.state {
-                    RouterState::Active => "active",
-                    RouterState::Cordoned => "cordoned",
-                    RouterState::Draining => "draining",
-                };
-                *counts.states.entry(state).or_default() += 1;
-            }
             let dead = warnings::dead_routers(&routers, routes.as_deref());
-            self.outages.extend(dead.values().cloned());
-            let is_left = |row: &&routers::Row| row.ready == Some(false) && !dead.contains_key(&row.name);
-            let not_ready: Vec<&routers::Row> = rows.iter().filter(is_left).collect();
-            for row in not_ready.iter().take(NAMED) {
-                warnings.push(format!("Router {} is not ready: {}", row.name, row.why.join("; ")));
-            }
-            if not_ready.len() > NAMED {
-                warnings.push(format!("and {} more Routers are not ready", not_ready.len() - NAMED));
-            }
-            warnings.extend(warnings::of_routers(&routers));
-            self.routers = Some(counts);
+            warnings.extend(warnings::of_routers(&routers, &dead));
+            self.outages.extend(dead.into_values());
+            self.routers = Some(Counts::of(routers.iter().map(|router| router.spec.state.word())));
         }
         if let Some(routes) = routes {
-            let mut counts = Counts { total: routes.len(), ..Counts::default() };
-            let mut stuck: BTreeMap<(&'static str, String), Vec<String>> = BTreeMap::new();
-            for row in routes.iter().map(|route| Row::of(route, now)) {
-                *counts.states.entry(row.state.word()).or_default() += 1;
-                if matches!(row.state, State::Waiting | State::Refused) {
-                    let reason = row.reason.unwrap_or_else(|| "not looked at yet".to_owned());
-                    let named = format!("{}/{}", row.namespace, row.name);
-                    stuck.entry((row.state.word(), reason)).or_default().push(named);
-                }
-            }
-            for ((state, reason), names) in stuck {
-                warnings.push(summed(&format!("{state}, {reason}"), names));
-            }
+            let new = RouteStatus::default();
+            let standing = |route: &Route| Standing::of(route.status.as_ref().unwrap_or(&new)).0.word();
+            self.routes = Some(Counts::of(routes.iter().map(standing)));
             let routers = names.as_ref().map(|names| names.iter().map(String::as_str).collect());
             let told = warnings::of_routes(&routes, routers.as_ref());
             self.outages.extend(told.outages);
             warnings.extend(told.warnings);
-            self.routes = Some(counts);
         }
     }
 

@@ -4,21 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use signpost_api::standing::Standing;
 use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, PUBLISHED, RESOLVABLE, Route};
 use signpost_api::v1alpha1::router::{
-    ACCEPTED, ADDRESSES_HEALTHY, AddressState, NO_ACTIVE_ADDRESS, Router, RouterState, ZONE_PUBLISHED,
+    ACCEPTED, ADDRESSES_HEALTHY, AddressState, NO_ACTIVE_ADDRESS, READY, Router, RouterState, ZONE_PUBLISHED,
 };
 
 /// How many objects a warning names, and how many Routers have a warning of their own for one thing.
-pub(super) const NAMED: usize = 3;
+const NAMED: usize = 3;
 
 /// What to say of a Router by its name and a condition that is not met.
 type Say = fn(&str, &Condition) -> Option<String>;
 
-/// What the conditions of Routers say, but for `Ready`.
-pub(super) fn of_routers(routers: &[Router]) -> Vec<String> {
+/// Returns the warnings that the conditions of Routers give. `dead`: the Routers that are reported as outages.
+pub(super) fn of_routers(routers: &[Router], dead: &BTreeMap<String, String>) -> Vec<String> {
     let mut warnings = Vec::new();
-    let kinds: [(&str, Say); 3] = [
+    let kinds: [(&str, Say); 4] = [
+        (READY, |name, said| Some(format!("Router {name} is not ready: {}: {}", said.reason, said.message))),
         (ACCEPTED, |name, said| {
             Some(format!("Router {name} is not used as it stands, {}: {}", said.reason, said.message))
         }),
@@ -36,14 +38,16 @@ pub(super) fn of_routers(routers: &[Router]) -> Vec<String> {
         let told = routers.iter().filter_map(|router| {
             let conditions = &router.status.as_ref()?.conditions;
             let said = conditions.iter().find(|said| said.type_ == kind && said.status == "False")?;
-            tell(router.metadata.name.as_deref().unwrap_or_default(), said)
+            let name = router.metadata.name.as_deref().unwrap_or_default();
+            let is_told = kind == READY && dead.contains_key(name);
+            if is_told { None } else { tell(name, said) }
         });
         let mut told: Vec<String> = told.collect();
         let more = told.len().saturating_sub(NAMED);
         told.truncate(NAMED);
         warnings.append(&mut told);
         if more > 0 {
-            warnings.push(format!("and {more} more Routers whose condition {kind} is False: signpost routers"));
+            warnings.push(format!("and {more} more Routers whose condition {kind} is False: kubectl get routers"));
         }
     }
     warnings
@@ -83,16 +87,21 @@ pub(super) struct OfRoutes {
     pub(super) warnings: Vec<String>,
 }
 
-/// What becomes of routes that have a Router: names that are dead, moves that wait, Routers that are gone. `routers`: the
-/// names of all there are, if they could be read.
+/// Returns what is wrong with routes: those without a Router, names that are dead, moves that wait, Routers that are gone.
+/// `routers`: the names of all Routers, if they could be read.
 pub(super) fn of_routes(routes: &[Route], routers: Option<&BTreeSet<&str>>) -> OfRoutes {
     let mut by_trouble: BTreeMap<(u8, String), Vec<String>> = BTreeMap::new();
     for route in routes {
-        let Some(status) = &route.status else { continue };
-        let Some(on) = &status.router else { continue };
+        let status = route.status.clone().unwrap_or_default();
         let (namespace, name) = (route.metadata.namespace.as_deref(), route.metadata.name.as_deref());
         let named = format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default());
         let mut add = |rank: u8, trouble: String| by_trouble.entry((rank, trouble)).or_default().push(named.clone());
+        let (standing, why) = Standing::of(&status);
+        let Some(on) = &status.router else {
+            let reason = why.map_or("not looked at yet", |condition| condition.reason.as_str());
+            add(2, format!("{}, {reason}", standing.word()));
+            continue;
+        };
         if routers.is_some_and(|routers| !routers.contains(on.as_str())) {
             add(0, format!("on a Router that is gone, {on}"));
         }
@@ -100,17 +109,17 @@ pub(super) fn of_routes(routes: &[Route], routers: Option<&BTreeSet<&str>>) -> O
             status.conditions.iter().find(|condition| condition.type_ == kind && condition.status == word)
         };
         if let Some(said) = says(ADMITTED, "False") {
-            add(2, format!("not admitted any more, {}", said.reason));
+            add(3, format!("not admitted any more, {}", said.reason));
         }
         match (says(PUBLISHED, "False"), says(RESOLVABLE, "False")) {
             // What the Router says already.
             (Some(said), _) if said.reason == NO_ACTIVE_ADDRESS && routers.is_some() => {}
             (Some(said), _) => add(1, format!("not published, {}", said.reason)),
-            (None, Some(said)) => add(3, format!("not resolvable, {}", said.reason)),
+            (None, Some(said)) => add(4, format!("not resolvable, {}", said.reason)),
             (None, None) => {}
         }
         if let Some(said) = says(MOVE_PENDING, "True") {
-            add(4, format!("to move and cannot, {}", said.reason));
+            add(5, format!("to move and cannot, {}", said.reason));
         }
     }
     let mut told = OfRoutes::default();
@@ -122,7 +131,7 @@ pub(super) fn of_routes(routes: &[Route], routers: Option<&BTreeSet<&str>>) -> O
 }
 
 /// Routes with the same trouble, in one line.
-pub(super) fn summed(trouble: &str, mut names: Vec<String>) -> String {
+fn summed(trouble: &str, mut names: Vec<String>) -> String {
     names.sort_unstable();
     let count = names.len();
     let more = if count > NAMED { ", …" } else { "" };
@@ -168,9 +177,9 @@ mod tests {
             "the zone of Router s5 is not served as it should be, ErrorAnswer: about ErrorAnswer",
             "the zone of Router s6 is not served as it should be, ErrorAnswer: about ErrorAnswer",
             "the zone of Router s7 is not served as it should be, ErrorAnswer: about ErrorAnswer",
-            "and 2 more Routers whose condition ZonePublished is False: signpost routers",
+            "and 2 more Routers whose condition ZonePublished is False: kubectl get routers",
         ];
-        assert_eq!(of_routers(&routers), expected);
+        assert_eq!(of_routers(&routers, &BTreeMap::new()), expected);
     }
 
     #[test]

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::cli::routers;
-use crate::cli::routes::Row;
+use signpost_api::standing::Standing;
 use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::router::{AddressState, Router, RouterState};
+use signpost_api::v1alpha1::router::{AddressHealthState, AddressState, Router, RouterState};
 
 /// All there is. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
@@ -74,28 +72,35 @@ pub(super) struct Address {
 }
 
 impl Topology {
-    /// Of these objects, with the routes that have every one of `filters` in their namespace, name, host or Router.
+    /// Returns the topology of these objects, with the routes that have every one of `filters` in their namespace, name, host
+    /// or Router.
     pub(super) fn new(routers: &[Router], routes: &[Route], filters: &[String]) -> Topology {
         let filters: Vec<String> = filters.iter().map(|filter| filter.to_ascii_lowercase()).collect();
-        let passes = |row: &Row| {
-            let fields = [Some(&row.namespace), Some(&row.name), row.host.as_ref(), row.router.as_ref()];
-            filters
-                .iter()
-                .all(|filter| fields.iter().flatten().any(|field| field.to_ascii_lowercase().contains(filter.as_str())))
-        };
         // The last place for routes without a Router: no name sorts after it.
         let mut by_namespace: BTreeMap<String, BTreeMap<(bool, String), Vec<Leaf>>> = BTreeMap::new();
         let mut on: BTreeMap<String, usize> = BTreeMap::new();
         let mut count = 0;
-        for row in routes.iter().map(|route| Row::of(route, Timestamp::UNIX_EPOCH)).filter(passes) {
+        for route in routes {
+            let status = route.status.clone().unwrap_or_default();
+            let reason = match status.router {
+                Some(_) => None,
+                None => Standing::of(&status).1.map(|condition| condition.reason.clone()),
+            };
+            let namespace = route.metadata.namespace.clone().unwrap_or_default();
+            let name = route.metadata.name.clone().unwrap_or_default();
+            let host = status.dns.or_else(|| route.spec.host.clone());
+            let fields = [Some(&namespace), Some(&name), host.as_ref(), status.router.as_ref()];
+            let fields = fields.map(|field| field.map(|field| field.to_ascii_lowercase()).unwrap_or_default());
+            if !filters.iter().all(|filter| fields.iter().any(|field| field.contains(filter.as_str()))) {
+                continue;
+            }
             count += 1;
-            if let Some(router) = &row.router {
+            if let Some(router) = &status.router {
                 *on.entry(router.clone()).or_default() += 1;
             }
-            let group = (row.router.is_none(), row.router.clone().unwrap_or_default());
-            let reason = if row.router.is_none() { row.reason } else { None };
-            let leaf = Leaf { name: row.name, host: row.host, reason };
-            by_namespace.entry(row.namespace).or_default().entry(group).or_default().push(leaf);
+            let group = (status.router.is_none(), status.router.unwrap_or_default());
+            let leaf = Leaf { name, host, reason };
+            by_namespace.entry(namespace).or_default().entry(group).or_default().push(leaf);
         }
         let namespaces = by_namespace.into_iter().map(|(name, groups)| Namespace {
             name,
@@ -113,10 +118,14 @@ impl Topology {
             .iter()
             .map(|router| {
                 let name = router.metadata.name.clone().unwrap_or_default();
+                let verdicts = router.status.as_ref().map(|status| &*status.addresses).unwrap_or_default();
+                let is_unhealthy = |ip: &str| {
+                    verdicts.iter().any(|verdict| verdict.ip == ip && verdict.health == AddressHealthState::Unhealthy)
+                };
                 let address = |address: &signpost_api::v1alpha1::router::Address| Address {
                     ip: address.ip.clone(),
                     state: address.state,
-                    unhealthy: routers::unhealthy(router).any(|ip| ip == address.ip),
+                    unhealthy: is_unhealthy(&address.ip),
                 };
                 let routes = on.remove(&name).unwrap_or(0);
                 let has = router.status.as_ref().and_then(|status| status.routes);

@@ -1,21 +1,21 @@
 //! `signpost zone status`: which serial each name server has of each zone, by asking them.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use futures::StreamExt as _;
 use serde::Serialize;
 
 use crate::cli::access::{self, Place};
-use crate::cli::dig::exchange::{Exchange, Question};
-use crate::cli::dig::response::rcode_name;
 use crate::cli::output::{self, Format};
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::Table;
 use crate::cli::zones::Zones;
 use crate::cli::{Exit, complain, progress, table::Cell};
 use signpost_control::compiler::apex;
-use signpost_dns::wire::header::{FLAG_AA, Rcode};
+use signpost_control::dns_client::{QueryError, Question, Response};
+use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Serial;
 
@@ -24,7 +24,9 @@ const DNS_PORT: u16 = 53;
 /// Questions under way at a time.
 const ASKED_AT_A_TIME: usize = 32;
 /// How long asking may take: a thousand zones at a server that is silent.
-const LIMIT: std::time::Duration = std::time::Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(600);
+/// How long one try of a query may take.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn command() -> Command {
     let server = Arg::new("server")
@@ -136,8 +138,8 @@ async fn ask(zones: &Zones, apexes: &[&Name], servers: &[SocketAddr]) -> Vec<Row
     let asked: Vec<_> = zones.zones.iter().filter(|zone| wanted(zone.contents.apex())).collect();
     let questions = asked.iter().flat_map(|zone| servers.iter().map(|server| (zone.contents.apex().clone(), *server)));
     let answers = futures::stream::iter(questions).map(|(name, server)| async move {
-        let question = Question { name, rtype: RecordType::SOA, dnssec: false, tcp: false };
-        held(server, question.ask(server).await)
+        let question = Question { name, rtype: RecordType::SOA };
+        held(server, question.ask(server, TIMEOUT).await)
     });
     let mut answers: Vec<Held> = answers.buffered(ASKED_AT_A_TIME).collect().await;
     let mut rows = Vec::with_capacity(asked.len());
@@ -149,14 +151,14 @@ async fn ask(zones: &Zones, apexes: &[&Name], servers: &[SocketAddr]) -> Vec<Row
     rows
 }
 
-fn held(server: SocketAddr, answer: Result<Exchange, String>) -> Held {
+fn held(server: SocketAddr, answer: Result<Response, QueryError>) -> Held {
     let (serial, error) = match answer {
-        Err(error) => (None, Some(error)),
-        Ok(Exchange { response, .. }) => match response.serial() {
-            Some(serial) if response.header.flags & FLAG_AA != 0 => (Some(serial), None),
+        Err(error) => (None, Some(error.to_string())),
+        Ok(response) => match response.serial() {
+            Some(serial) if response.is_authoritative() => (Some(serial.0), None),
             Some(_) => (None, Some("its answer is not authoritative".to_owned())),
             None if response.rcode == Rcode::NOERROR => (None, Some("it has no such zone".to_owned())),
-            None => (None, Some(rcode_name(response.rcode))),
+            None => (None, Some(response.rcode.to_string())),
         },
     };
     Held { server: server.to_string(), serial, error }

@@ -91,7 +91,7 @@ impl Line {
                 dnssec_ok: edns.dnssec_ok,
             }),
             request_bytes: record.octets,
-            rcode: record.reply.map(|reply| rcode(reply.rcode)),
+            rcode: record.reply.map(|reply| reply.rcode.to_string()),
             response_flags: flags(reply.flags),
             answers,
             authorities,
@@ -159,22 +159,6 @@ fn opcode(code: u8) -> String {
         Opcode::NOTIFY => "NOTIFY".to_owned(),
         Opcode::UPDATE => "UPDATE".to_owned(),
         Opcode(other) => format!("OPCODE{other}"),
-    }
-}
-
-fn rcode(code: Rcode) -> String {
-    match code {
-        Rcode::NOERROR => "NOERROR".to_owned(),
-        Rcode::FORMERR => "FORMERR".to_owned(),
-        Rcode::SERVFAIL => "SERVFAIL".to_owned(),
-        Rcode::NXDOMAIN => "NXDOMAIN".to_owned(),
-        Rcode::NOTIMP => "NOTIMP".to_owned(),
-        Rcode::REFUSED => "REFUSED".to_owned(),
-        Rcode::YXDOMAIN => "YXDOMAIN".to_owned(),
-        Rcode::NOTAUTH => "NOTAUTH".to_owned(),
-        Rcode::BADVERS => "BADVERS".to_owned(),
-        Rcode::BADCOOKIE => "BADCOOKIE".to_owned(),
-        Rcode(other) => format!("RCODE{other}"),
     }
 }
 

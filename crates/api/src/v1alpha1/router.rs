@@ -230,6 +230,17 @@ pub enum RouterState {
     Draining,
 }
 
+impl RouterState {
+    /// Its word in JSON and in text.
+    pub fn word(self) -> &'static str {
+        match self {
+            RouterState::Active => "active",
+            RouterState::Cordoned => "cordoned",
+            RouterState::Draining => "draining",
+        }
+    }
+}
+
 /// How many routes a shard is meant for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

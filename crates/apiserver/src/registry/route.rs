@@ -15,7 +15,7 @@ use crate::schema::Schema;
 use crate::skim::Json;
 use signpost_api::names::{self, HostError, takes_names_of};
 use signpost_api::v1alpha1::route::{
-    ADMITTED, HOST_POINTS_HERE, MOVE_ANNOTATION, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
+    ADMITTED, HOST_POINTS_HERE, MOVE_ANNOTATION, PUBLISHED, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
 };
 use signpost_api::v1alpha1::{CATEGORY, GROUP, VERSION};
 
@@ -120,10 +120,15 @@ const COLUMNS: &[Column] = &[
         name: "Reason",
         kind: "string",
         priority: 1,
-        description: "Why it is scheduled or not, or must not have its host, in one word.",
+        description: "The reason of the first condition that is not as it should be, otherwise of Scheduled.",
         reads: &["status.conditions"],
         cell: |read, _| {
-            let kind = if is_refused(read[0]) { ADMITTED } else { SCHEDULED };
+            let order = [ADMITTED, SCHEDULED, PUBLISHED, RESOLVABLE, HOST_POINTS_HERE];
+            let is_wrong = |kind: &&str| {
+                let status = columns::condition(read[0], kind, "status");
+                !status.is_null() && !status.is("True")
+            };
+            let kind = order.into_iter().find(is_wrong).unwrap_or(SCHEDULED);
             Cell::As(columns::condition(read[0], kind, "reason"))
         },
     },

@@ -13,6 +13,7 @@ use super::turnstile::Turnstile;
 use super::{Context, Kind, Operation, Reader, Rules, SideWrite, crd, field};
 use crate::error::{ApiError, Cause};
 use crate::schema::Schema;
+use crate::skim::Json;
 use signpost_api::names::{self, LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_at_or_below};
 use signpost_api::statuses::Statuses;
 use signpost_api::v1alpha1::brake::Brake;
@@ -109,6 +110,14 @@ const COLUMNS: &[Column] = &[
         cell: columns::shown,
     },
     Column {
+        name: "Capacity",
+        kind: "string",
+        priority: 1,
+        description: "How many routes it is meant for: soft/hard.",
+        reads: &["spec.capacity.soft", "spec.capacity.hard"],
+        cell: |read, _| capacity(read[0], read[1]),
+    },
+    Column {
         name: "TTL",
         kind: "integer",
         priority: 1,
@@ -133,6 +142,15 @@ const COLUMNS: &[Column] = &[
         cell: |read, _| Cell::As(columns::condition(read[0], READY, "reason")),
     },
 ];
+
+/// The two limits as `soft/hard`, with a dash for one that is not set; blank without any.
+fn capacity<'a>(soft: Json<'a>, hard: Json<'a>) -> Cell<'a> {
+    if soft.is_null() && hard.is_null() {
+        return Cell::Blank;
+    }
+    let shown = |limit: Json<'a>| if limit.is_null() { "-".into() } else { String::from_utf8_lossy(limit.octets()) };
+    Cell::text(format!("{}/{}", shown(soft), shown(hard)))
+}
 
 struct Routers;
 

@@ -23,12 +23,12 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::live::ask::{Data, Question, ask_resolver};
 use super::live::check::PROBE_LABEL;
 use super::turns::Turns;
 use crate::client::backoff::{delay, random};
 use crate::client::reflector::{self, Change, Changes, ObjectKey, Store, reflect};
 use crate::client::status::{put, update_status};
+use crate::dns_client::{Data, Question};
 use signpost_api::v1alpha1::route::{AssignedName, HOST_POINTS_HERE, NameKind, Phase, Route};
 use signpost_api::v1alpha1::router::{AddressState, Router};
 use signpost_dns::wire::header::Rcode;
@@ -379,7 +379,7 @@ async fn resolve(settings: &Settings, host: &str, target: &Target) -> Found {
             Some(answers) => found.extend(answers),
             None => failed = true,
         }
-        if found.iter().any(|data| matches!(data, Data::Alias(to) if target.names.contains(to))) {
+        if found.iter().any(|data| matches!(data, Data::Cname(to) if target.names.contains(to))) {
             return Found::Here;
         }
     }
@@ -402,7 +402,7 @@ async fn resolve(settings: &Settings, host: &str, target: &Target) -> Found {
 /// The answers of the first resolver that gives any, which may be that there are none.
 async fn answers(settings: &Settings, question: &Question) -> Option<Vec<Data>> {
     for resolver in &settings.resolvers {
-        match ask_resolver(*resolver, question, settings.patience).await {
+        match question.ask_resolver(*resolver, settings.patience).await {
             Ok(reply) if matches!(reply.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => {
                 return Some(reply.answers.into_iter().map(|record| record.data).collect());
             }
@@ -429,7 +429,7 @@ mod tests {
     async fn where_hosts_lead() {
         let resolver = FakeServer::start(|question, _| {
             let first = question.name.labels().next().expect("a label").to_vec();
-            let alias = |text: &str| Say::Records(vec![Data::Alias(name(text))]);
+            let alias = |text: &str| Say::Records(vec![Data::Cname(name(text))]);
             let is_v4 = question.rtype == RecordType::A;
             vec![match (first.as_slice(), question.rtype) {
                 (b"alias" | b"former", RecordType::CNAME) if first == b"alias" => alias("shop-www.routes.v3.example."),
@@ -439,8 +439,8 @@ mod tests {
                 (b"apex", _) if is_v4 => Say::Records(vec![address("192.0.2.1")]),
                 (b"mixed", _) if is_v4 => Say::Records(vec![address("192.0.2.1"), address("198.51.100.7")]),
                 (b"chain", RecordType::A) => Say::Records(vec![
-                    Data::Alias(name("www.other.example.")),
-                    Data::Alias(name("SHOP-www.routes.v3.example.")),
+                    Data::Cname(name("www.other.example.")),
+                    Data::Cname(name("SHOP-www.routes.v3.example.")),
                     address("203.0.113.9"),
                 ]),
                 (b"half", _) if is_v4 => Say::Records(vec![address("192.0.2.1")]),

@@ -1,5 +1,7 @@
 //! The header of a message (RFC 1035 §4.1.1): twelve octets of identifier, flags and counts.
 
+use std::fmt;
+
 /// Octets of a header.
 pub const HEADER_OCTETS: usize = 12;
 
@@ -52,6 +54,25 @@ impl Rcode {
     pub const BADVERS: Rcode = Rcode(16);
     /// The cookie is bad or missing (RFC 7873 §8).
     pub const BADCOOKIE: Rcode = Rcode(23);
+}
+
+impl fmt::Display for Rcode {
+    /// Writes the mnemonic, or `RCODE` with the number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match *self {
+            Rcode::NOERROR => "NOERROR",
+            Rcode::FORMERR => "FORMERR",
+            Rcode::SERVFAIL => "SERVFAIL",
+            Rcode::NXDOMAIN => "NXDOMAIN",
+            Rcode::NOTIMP => "NOTIMP",
+            Rcode::REFUSED => "REFUSED",
+            Rcode::YXDOMAIN => "YXDOMAIN",
+            Rcode::NOTAUTH => "NOTAUTH",
+            Rcode::BADVERS => "BADVERS",
+            Rcode::BADCOOKIE => "BADCOOKIE",
+            Rcode(other) => return write!(f, "RCODE{other}"),
+        })
+    }
 }
 
 /// A header as it was read.

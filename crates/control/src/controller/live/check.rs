@@ -9,8 +9,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::ask::{Data, Question, Reply, ask};
-use crate::inquiry::AskError;
+use crate::dns_client::{Data, QueryError, Question, Response};
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Serial;
@@ -109,7 +108,7 @@ pub enum Expected {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// There is no answer.
-    NotAnswering(AskError),
+    NotAnswering(QueryError),
     /// Its address is one for documentation, where nobody can be.
     Documentation,
     /// It answers with an error.
@@ -183,12 +182,12 @@ impl fmt::Display for Fault {
     /// What follows the server's name in a sentence.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::NotAnswering(AskError::Silent(_)) => f.write_str("does not answer"),
+            Fault::NotAnswering(QueryError::Silent(_)) => f.write_str("does not answer"),
             Fault::NotAnswering(error) => write!(f, "does not answer: {error}"),
             Fault::Documentation => {
                 f.write_str("does not answer: the address is one for documentation, where no name server can be")
             }
-            Fault::Error { name, rcode } => write!(f, "answers {} for {}", rcode_text(*rcode), text(name)),
+            Fault::Error { name, rcode } => write!(f, "answers {rcode} for {}", text(name)),
             Fault::NotAuthoritative(name) => write!(f, "is no authority for {}", text(name)),
             Fault::WrongAnswer { question, found } => {
                 write!(f, "answers {found} for {} {}", text(&question.name), question.rtype)
@@ -210,7 +209,7 @@ pub async fn carry_out(server: SocketAddr, check: &Check, patience: Duration) ->
         return Err(Fault::Documentation);
     }
     let question = Question { name: check.apex.clone(), rtype: RecordType::SOA };
-    let reply = ask(server, &question, patience).await.map_err(Fault::NotAnswering)?;
+    let reply = question.ask(server, patience).await.map_err(Fault::NotAnswering)?;
     let found = serial(&question, &reply)?;
     if found != check.serial && !found.is_after(check.serial) {
         let probes = if check.when_old == WhenOld::Stop { &[][..] } else { &check.probes[..] };
@@ -233,7 +232,7 @@ pub async fn carry_out(server: SocketAddr, check: &Check, patience: Duration) ->
 async fn ask_for(server: SocketAddr, probe: &Probe, when_old: WhenOld, patience: Duration) -> Result<(), Fault> {
     let questions = probe.expected.types().iter().copied().map(|rtype| async move {
         let question = Question { name: probe.name.clone(), rtype };
-        let reply = ask(server, &question, patience).await.map_err(Fault::NotAnswering)?;
+        let reply = question.ask(server, patience).await.map_err(Fault::NotAnswering)?;
         judge(&question, &probe.expected, &reply)?;
         match when_old == WhenOld::AskForAll && !has_all(&probe.expected, rtype, &reply) {
             true => Err(wrong(&question, &reply)),
@@ -259,7 +258,7 @@ impl Expected {
     }
 }
 
-fn serial(question: &Question, reply: &Reply) -> Result<Serial, Fault> {
+fn serial(question: &Question, reply: &Response) -> Result<Serial, Fault> {
     is_good(question, reply)?;
     match &reply.answers[..] {
         [record] if record.owner == question.name => match record.data {
@@ -271,7 +270,7 @@ fn serial(question: &Question, reply: &Reply) -> Result<Serial, Fault> {
 }
 
 /// Whether `reply` answers `question` with what is expected.
-pub fn judge(question: &Question, expected: &Expected, reply: &Reply) -> Result<(), Fault> {
+pub fn judge(question: &Question, expected: &Expected, reply: &Response) -> Result<(), Fault> {
     is_good(question, reply)?;
     let of_name = reply.answers.iter().all(|record| record.owner == question.name);
     let right = match expected {
@@ -283,23 +282,23 @@ pub fn judge(question: &Question, expected: &Expected, reply: &Reply) -> Result<
             reply.answers.is_empty() == wanted.is_empty() && reply.answers.iter().all(|record| known(&record.data))
         }
         Expected::Alias(target) => {
-            matches!(&reply.answers[..], [record] if matches!(&record.data, Data::Alias(to) if to == target))
+            matches!(&reply.answers[..], [record] if matches!(&record.data, Data::Cname(to) if to == target))
         }
     };
     if right && of_name { Ok(()) } else { Err(wrong(question, reply)) }
 }
 
 /// Whether a right answer has all addresses of its type, not just some.
-fn has_all(expected: &Expected, rtype: RecordType, reply: &Reply) -> bool {
+fn has_all(expected: &Expected, rtype: RecordType, reply: &Response) -> bool {
     let Expected::Addresses(addresses) = expected else { return true };
     let mut of_type = addresses.iter().filter(|address| address.is_ipv6() == (rtype == RecordType::AAAA));
     of_type.all(|address| reply.answers.iter().any(|record| record.data == Data::Address(*address)))
 }
 
 /// Whether the answer is one of an authority, and no error.
-fn is_good(question: &Question, reply: &Reply) -> Result<(), Fault> {
+fn is_good(question: &Question, reply: &Response) -> Result<(), Fault> {
     match reply.rcode {
-        Rcode::NOERROR if reply.authoritative => Ok(()),
+        Rcode::NOERROR if reply.is_authoritative() => Ok(()),
         Rcode::NOERROR => Err(Fault::NotAuthoritative(question.name.clone())),
         Rcode::NXDOMAIN => {
             Err(Fault::WrongAnswer { question: question.clone(), found: "that there is no such name".to_owned() })
@@ -308,7 +307,7 @@ fn is_good(question: &Question, reply: &Reply) -> Result<(), Fault> {
     }
 }
 
-fn wrong(question: &Question, reply: &Reply) -> Fault {
+fn wrong(question: &Question, reply: &Response) -> Fault {
     const TOLD_MAX: usize = 4;
     let mut found: Vec<String> = reply.answers.iter().map(|record| told(&record.data)).collect();
     // Answers are rotated; the message should not be.
@@ -326,7 +325,7 @@ fn wrong(question: &Question, reply: &Reply) -> Fault {
 fn told(data: &Data) -> String {
     match data {
         Data::Address(address) => address.to_string(),
-        Data::Alias(target) => format!("CNAME {}", text(target)),
+        Data::Cname(target) => format!("CNAME {}", text(target)),
         Data::Soa(serial) => format!("SOA {serial}"),
         Data::NameServer(server) => format!("NS {}", text(server)),
         Data::Text(_) => "TXT".to_owned(),
@@ -346,17 +345,6 @@ pub fn text(name: &Name) -> String {
         text.pop();
     }
     text
-}
-
-fn rcode_text(rcode: Rcode) -> String {
-    match rcode {
-        Rcode::FORMERR => "FORMERR".to_owned(),
-        Rcode::SERVFAIL => "SERVFAIL".to_owned(),
-        Rcode::NOTIMP => "NOTIMP".to_owned(),
-        Rcode::REFUSED => "REFUSED".to_owned(),
-        Rcode::NOTAUTH => "NOTAUTH".to_owned(),
-        Rcode(other) => format!("the response code {other}"),
-    }
 }
 
 /// Addresses of examples (RFC 5737 §3, RFC 3849 §2, RFC 9637 §2), which are never routed. Asking there would only send
@@ -422,7 +410,7 @@ mod tests {
     #[tokio::test]
     async fn servers_are_judged() {
         let soa = |serial| vec![Say::Records(vec![Data::Soa(Serial(serial))])];
-        let cname = |target| vec![Say::Records(vec![Data::Alias(name(target))])];
+        let cname = |target| vec![Say::Records(vec![Data::Cname(name(target))])];
         let (good_a, good_aaaa, good_cname) = (says("192.0.2.2"), says("2001:db8::1"), cname("Z.example."));
         #[rustfmt::skip]
         let cases = [
@@ -439,7 +427,7 @@ mod tests {
             ("no authority", vec![Say::NotAuthoritative(vec![Data::Soa(Serial(7))])], vec![], vec![], vec![], Err("NotAuthoritative is no authority for s.example")),
             ("no SOA", says(""), vec![], vec![], vec![], Err("WrongAnswer answers with no record for s.example SOA")),
             ("silent", vec![Say::Nothing], vec![], vec![], vec![], Err("NotAnswering does not answer")),
-            ("garbage", vec![Say::Garbage; 40], vec![], vec![], vec![], Err("NotAnswering does not answer: what it sends is no answer to the question")),
+            ("garbage", vec![Say::Garbage; 40], vec![], vec![], vec![], Err("NotAnswering does not answer: the response is invalid or does not match the query")),
         ];
         for (what, soa, a, aaaa, cname, expected) in cases {
             let found = check(soa, a, aaaa, cname).await;
@@ -455,7 +443,7 @@ mod tests {
             let server = FakeServer::start(move |question, _| match question.rtype {
                 RecordType::SOA => soa(),
                 RecordType::A => a.clone(),
-                RecordType::CNAME => vec![Say::Records(vec![Data::Alias(name("z.example."))])],
+                RecordType::CNAME => vec![Say::Records(vec![Data::Cname(name("z.example."))])],
                 _ => says(""),
             })
             .await;

@@ -7,8 +7,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::JoinSet;
 
-use super::ask::{Data, Question};
-use signpost_dns::wire::header::{FLAG_AA, FLAG_QR, FLAG_TC, Header, Rcode};
+use crate::dns_client::{Data, Question};
+use signpost_dns::wire::header::{FLAG_AA, FLAG_QR, Header, Rcode};
 use signpost_dns::wire::question::Question as WireQuestion;
 use signpost_dns::wire::{Name, RecordType};
 
@@ -21,16 +21,10 @@ pub enum Say {
     NotAuthoritative(Vec<Data>),
     /// A response code.
     Rcode(Rcode),
-    /// A response that does not fit.
-    Truncated,
     /// No message.
     Nothing,
     /// Octets that are no message.
     Garbage,
-    /// An answer to another query.
-    WrongId,
-    /// An answer to another question.
-    WrongQuestion,
 }
 
 /// A running server; it ends when dropped.
@@ -91,21 +85,18 @@ fn replies(message: &[u8], answers: &Answers, is_tcp: bool) -> Vec<Vec<u8>> {
     let name = Name::from_wire(asked.name(message)).expect("a name");
     let question = Question { name: name.clone(), rtype: asked.qtype };
     let reply = |say: Say| -> Option<Vec<u8>> {
-        let (mut id, mut flags, mut owner, mut records) = (header.id, FLAG_QR | FLAG_AA, name.clone(), Vec::new());
+        let (mut flags, mut records) = (FLAG_QR | FLAG_AA, Vec::new());
         match say {
             Say::Records(found) => records = found,
             Say::NotAuthoritative(found) => (flags, records) = (FLAG_QR, found),
             Say::Rcode(rcode) => flags |= rcode.0,
-            Say::Truncated => flags |= FLAG_TC,
             Say::Nothing => return None,
             Say::Garbage => return Some(vec![0xff; 30]),
-            Say::WrongId => id = id.wrapping_add(1),
-            Say::WrongQuestion => owner = "other.example.".parse().expect("a name"),
         }
         let count = u16::try_from(records.len()).expect("few");
-        let head = Header { id, flags, questions: 1, answers: count, ..Header::default() };
+        let head = Header { id: header.id, flags, questions: 1, answers: count, ..Header::default() };
         let mut octets = head.to_octets().to_vec();
-        octets.extend_from_slice(owner.as_wire());
+        octets.extend_from_slice(name.as_wire());
         octets.extend_from_slice(&[asked.qtype.0.to_be_bytes(), [0, 1]].concat());
         for record in records {
             let (rtype, rdata) = rdata_of(record);
@@ -124,7 +115,7 @@ fn rdata_of(data: Data) -> (RecordType, Vec<u8>) {
     match data {
         Data::Address(std::net::IpAddr::V4(address)) => (RecordType::A, address.octets().to_vec()),
         Data::Address(std::net::IpAddr::V6(address)) => (RecordType::AAAA, address.octets().to_vec()),
-        Data::Alias(target) => (RecordType::CNAME, target.as_wire().to_vec()),
+        Data::Cname(target) => (RecordType::CNAME, target.as_wire().to_vec()),
         Data::NameServer(server) => (RecordType::NS, server.as_wire().to_vec()),
         Data::Text(text) => {
             let length = u8::try_from(text.len()).expect("one short string");

@@ -56,7 +56,6 @@ mod unheld;
 pub mod verdict;
 mod waiting;
 
-pub mod ask;
 pub mod check;
 pub mod write;
 

@@ -15,7 +15,7 @@ use super::standing::PATIENCE;
 use super::verdict::Saying;
 use crate::compiler::Settings;
 use crate::compiler::inputs::{BindingInput, RouterInput};
-use crate::inquiry::AskError;
+use crate::dns_client::QueryError;
 use signpost_api::v1alpha1::brake::BrakeKind;
 use signpost_dns::wire::Name;
 use signpost_dns::wire::header::Rcode;
@@ -157,7 +157,7 @@ fn right_but(is_wrong: impl Fn(&str) -> bool) -> impl Fn(&Job) -> Result<Seen, F
 }
 
 fn silent() -> Fault {
-    Fault::NotAnswering(AskError::Silent(Duration::from_secs(1)))
+    Fault::NotAnswering(QueryError::Silent(Duration::from_secs(1)))
 }
 
 /// A server that has an older version, and answers right for some names of it, if it is asked.

@@ -264,11 +264,11 @@ impl Standing {
 mod tests {
     use super::*;
     use crate::controller::live::check::Shown;
-    use crate::inquiry::AskError;
+    use crate::dns_client::QueryError;
     use signpost_dns::wire::header::Rcode;
 
     fn silent() -> Fault {
-        Fault::NotAnswering(AskError::Silent(PATIENCE))
+        Fault::NotAnswering(QueryError::Silent(PATIENCE))
     }
 
     fn old(found: u32) -> Fault {
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(standing.note(Err(old(6)), start + PATIENCE), Effect::Large, "another fault");
         assert_eq!(standing.state(Serial(6)), State::Right, "what the old version has is there");
         // Of one kind, what is said follows when it is so twice.
-        let refused = || Fault::NotAnswering(AskError::Unreachable(std::io::ErrorKind::ConnectionRefused));
+        let refused = || Fault::NotAnswering(QueryError::Unreachable(std::io::ErrorKind::ConnectionRefused));
         let mut other = standing.clone();
         let later = start + 2 * PATIENCE;
         other.note(Err(silent()), start + PATIENCE);

@@ -12,8 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::reach;
-use crate::controller::live::ask::{Data, Question, Reply, ask, ask_resolver};
 use crate::controller::live::check::text;
+use crate::dns_client::{Data, Question, Response};
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 
@@ -60,7 +60,7 @@ impl Authorities {
         let asked = servers.into_iter().map(|(server, address)| {
             let question = &question;
             async move {
-                let reply = ask((address, self.port).into(), question, self.patience).await;
+                let reply = question.ask((address, self.port).into(), self.patience).await;
                 let texts = reply.map_err(|error| error.to_string()).and_then(|reply| texts(&reply, question));
                 Testimony { server, address, texts }
             }
@@ -120,11 +120,11 @@ impl Authorities {
         Err(format!("no zone of {} has name servers", text(name)))
     }
 
-    async fn resolve(&self, name: &Name, rtype: RecordType) -> Result<Reply, String> {
+    async fn resolve(&self, name: &Name, rtype: RecordType) -> Result<Response, String> {
         let question = Question { name: name.clone(), rtype };
         let mut failed = "no resolver is configured: set verify-resolver".to_owned();
         for resolver in &self.resolvers {
-            match ask_resolver(*resolver, &question, self.patience).await {
+            match question.ask_resolver(*resolver, self.patience).await {
                 Ok(reply) if matches!(reply.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => return Ok(reply),
                 Ok(_) => failed = format!("the resolver {resolver} cannot resolve {} {rtype}", text(name)),
                 Err(error) => failed = format!("the resolver {resolver} does not answer: {error}"),
@@ -134,16 +134,16 @@ impl Authorities {
     }
 }
 
-fn texts(reply: &Reply, question: &Question) -> Result<Vec<Vec<u8>>, String> {
+fn texts(reply: &Response, question: &Question) -> Result<Vec<Vec<u8>>, String> {
     match reply.rcode {
-        Rcode::NOERROR | Rcode::NXDOMAIN if reply.authoritative => {
+        Rcode::NOERROR | Rcode::NXDOMAIN if reply.is_authoritative() => {
             let of_name = reply.answers.iter().filter(|record| record.owner == question.name);
             let texts =
                 of_name.filter_map(|record| if let Data::Text(text) = &record.data { Some(text) } else { None });
             Ok(texts.cloned().collect())
         }
         Rcode::NOERROR | Rcode::NXDOMAIN => Err("it is no authority for the name".to_owned()),
-        Rcode(code) => Err(format!("it answers with the response code {code}")),
+        rcode => Err(format!("it answers {rcode}")),
     }
 }
 
@@ -221,8 +221,8 @@ mod tests {
         let stranger = Say::NotAuthoritative(vec![Data::Text(b"one".to_vec())]);
         for (say, patience, why) in [
             (stranger, PATIENCE, "it is no authority for the name"),
-            (Say::Rcode(Rcode::REFUSED), PATIENCE, "it answers with the response code 5"),
-            (Say::Nothing, SHORT, "no answer came within 700 ms, asked 2 times"),
+            (Say::Rcode(Rcode::REFUSED), PATIENCE, "it answers REFUSED"),
+            (Say::Nothing, SHORT, "no response within 700 ms, in 2 attempts"),
         ] {
             let authority = FakeServer::start(move |_, _| vec![say.clone()]).await;
             let found = ask_all("_x.www.shop.example.", &authority, true, patience).await;

@@ -1,0 +1,626 @@
+//! A DNS client: sends one query to one server over UDP, and over TCP when the response does not fit (RFC 1035 §4.2, RFC 7766
+//! §5).
+//!
+//! Each datagram leaves from a socket of its own, so that the system chooses the port at random, under a random identifier.
+//! Only a response from the server's address, with that identifier and the same question, is taken (RFC 5452 §9.1);
+//! the client discards everything else. A datagram may get lost, so the client sends a query twice before it reports silence.
+//!
+//! `hickory-proto` parses responses. [`Response`] is the only model of a response: verification, ownership checks, host checks,
+//! `signpost doctor`, `dig` and `zone status` use it.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use hickory_proto::op::{self, Message, OpCode};
+use hickory_proto::rr::rdata::opt::EdnsOption;
+use hickory_proto::rr::{self, DNSClass, RData};
+use hickory_proto::serialize::binary::{BinEncodable as _, BinEncoder, NameEncoding};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::timeout;
+
+use signpost_dns::wire::edns::{opt_head, option};
+use signpost_dns::wire::header::{FLAG_AA, FLAG_RD, FLAG_TC, HEADER_OCTETS, Header, Rcode};
+use signpost_dns::wire::{Class, Name, RecordType};
+use signpost_dns::zone::Serial;
+
+/// RA: the server offers recursion.
+const FLAG_RA: u16 = 0x0080;
+/// Datagrams that a query is sent in, one after the other, before the client reports silence.
+const TRIES: u32 = 2;
+/// The payload size that the client advertises over UDP: it passes every network whole (DNS flag day 2020).
+pub const PAYLOAD_OCTETS_MAX: u16 = 1232;
+/// Datagrams that do not match and are discarded while the client waits: more are a flood, and end the try.
+pub const MISMATCHED_RESPONSES_MAX: usize = 32;
+/// Largest datagram that is read whole. Servers that heed the advertised size send less.
+const DATAGRAM_OCTETS_MAX: usize = 4096;
+
+/// A name and a type, in class IN.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// The name.
+    pub name: Name,
+    /// The type.
+    pub rtype: RecordType,
+}
+
+impl Question {
+    /// Queries an authoritative server. Each try over UDP, and the one over TCP, may take `patience`.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] without a usable response. An error code is a [`Response`].
+    pub async fn ask(&self, server: SocketAddr, patience: Duration) -> Result<Response, QueryError> {
+        Query::new(&self.name, self.rtype).send(server, patience).await
+    }
+
+    /// Queries a resolver, with recursion desired (RD).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::ask`].
+    pub async fn ask_resolver(&self, server: SocketAddr, patience: Duration) -> Result<Response, QueryError> {
+        let query = Query { flags: FLAG_RD, ..Query::new(&self.name, self.rtype) };
+        query.send(server, patience).await
+    }
+}
+
+/// A question in class IN, with header flags and EDNS.
+#[derive(Debug, Clone, Copy)]
+pub struct Query<'a> {
+    /// The name.
+    pub name: &'a Name,
+    /// The type.
+    pub rtype: RecordType,
+    /// Flags of the header, such as RD.
+    pub flags: u16,
+    /// The version of EDNS; only 0 is defined.
+    pub edns_version: u8,
+    /// Whether the query requests DNSSEC records (DO).
+    pub dnssec_ok: bool,
+    /// EDNS options as on the wire, each with its code and length; at most 64 KiB.
+    pub options: &'a [u8],
+}
+
+/// A response to a query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response {
+    /// The transport that carried it.
+    pub transport: Transport,
+    /// The time from the send of the query to the response.
+    pub took: Duration,
+    /// The length of the message.
+    pub octets: usize,
+    /// The flags of the header.
+    pub flags: u16,
+    /// The response code, with the upper bits of the OPT record.
+    pub rcode: Rcode,
+    /// The answer section.
+    pub answers: Vec<Record>,
+    /// The authority section.
+    pub authorities: Vec<Record>,
+    /// The additional section, without OPT.
+    pub additionals: Vec<Record>,
+    /// The OPT record.
+    pub edns: Option<Edns>,
+}
+
+/// A record of class IN.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The owner.
+    pub owner: Name,
+    /// The type.
+    pub rtype: RecordType,
+    /// The time to live in seconds.
+    pub ttl: u32,
+    /// The data.
+    pub data: Data,
+    /// The data in wire format, without compression.
+    pub rdata: Box<[u8]>,
+}
+
+/// The data of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Data {
+    /// The address of an A or AAAA.
+    Address(IpAddr),
+    /// The target of a CNAME.
+    Cname(Name),
+    /// The serial of an SOA.
+    Soa(Serial),
+    /// The name server of an NS.
+    NameServer(Name),
+    /// The strings of a TXT, one after the other.
+    Text(Vec<u8>),
+    /// The data of another type.
+    Other(RecordType),
+}
+
+/// An OPT record (RFC 6891).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Edns {
+    /// The largest UDP payload that the server accepts.
+    pub payload_octets_max: u16,
+    /// The server's identifier (RFC 5001).
+    pub nsid: Option<Vec<u8>>,
+    /// Extended errors with their texts (RFC 8914).
+    pub errors: Vec<(u16, String)>,
+}
+
+/// The transport of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// Datagrams.
+    Udp,
+    /// A connection.
+    Tcp,
+}
+
+/// The reason why there is no response.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// Nothing came in time.
+    #[error("no response within {} ms, in {TRIES} attempts", .0.as_millis())]
+    Silent(Duration),
+    /// The system reports that the server cannot be reached.
+    #[error("not reachable: {0}")]
+    Unreachable(io::ErrorKind),
+    /// The server sent no well-formed and whole response to the query.
+    #[error("the response is invalid or does not match the query")]
+    Malformed,
+}
+
+impl Response {
+    /// Parses a message that matches its query; `None` if it is malformed. The sections of a truncated response stay empty: its
+    /// last record may be incomplete, and nothing of it is used (RFC 2181 §9).
+    fn parse(octets: &[u8], transport: Transport, took: Duration) -> Option<Response> {
+        let flags = Header::read(octets)?.flags;
+        let mut response = Response {
+            transport,
+            took,
+            octets: octets.len(),
+            flags,
+            rcode: Rcode(flags & 0x0f),
+            answers: Vec::new(),
+            authorities: Vec::new(),
+            additionals: Vec::new(),
+            edns: None,
+        };
+        if response.is_truncated() {
+            return Some(response);
+        }
+        let message = Message::from_vec(octets).ok().filter(|message| message.metadata.op_code == OpCode::Query)?;
+        let records = |records: &[rr::Record]| records.iter().filter_map(Record::of).collect();
+        response.rcode = Rcode(u16::from(message.metadata.response_code));
+        response.answers = records(&message.answers);
+        response.authorities = records(&message.authorities);
+        response.additionals = records(&message.additionals);
+        response.edns = message.edns.as_ref().map(Edns::of);
+        Some(response)
+    }
+
+    /// Whether it was cut to fit (TC).
+    pub fn is_truncated(&self) -> bool {
+        self.flags & FLAG_TC != 0
+    }
+
+    /// Whether the server is an authority for the name (AA).
+    pub fn is_authoritative(&self) -> bool {
+        self.flags & FLAG_AA != 0
+    }
+
+    /// Whether the server offers recursion (RA).
+    pub fn offers_recursion(&self) -> bool {
+        self.flags & FLAG_RA != 0
+    }
+
+    /// The serial of the SOA in the answer section.
+    pub fn serial(&self) -> Option<Serial> {
+        self.answers.iter().find_map(|record| if let Data::Soa(serial) = record.data { Some(serial) } else { None })
+    }
+}
+
+impl Record {
+    /// The record; `None` for another class.
+    fn of(record: &rr::Record) -> Option<Record> {
+        if record.dns_class != DNSClass::IN {
+            return None;
+        }
+        let name = |name: &rr::Name| Name::from_labels(name.iter(), &Name::root()).ok();
+        let rtype = RecordType(u16::from(record.record_type()));
+        let data = match &record.data {
+            RData::A(address) => Data::Address(address.0.into()),
+            RData::AAAA(address) => Data::Address(address.0.into()),
+            RData::CNAME(target) => Data::Cname(name(&target.0)?),
+            RData::SOA(soa) => Data::Soa(Serial(soa.serial)),
+            RData::NS(server) => Data::NameServer(name(&server.0)?),
+            RData::TXT(text) => Data::Text(text.txt_data.concat()),
+            _ => Data::Other(rtype),
+        };
+        let mut rdata = Vec::new();
+        let mut encoder = BinEncoder::new(&mut rdata);
+        encoder.set_name_encoding(NameEncoding::Uncompressed);
+        record.data.emit(&mut encoder).ok()?;
+        Some(Record { owner: name(&record.name)?, rtype, ttl: record.ttl, data, rdata: rdata.into() })
+    }
+}
+
+impl Edns {
+    fn of(edns: &op::Edns) -> Edns {
+        let mut own = Edns { payload_octets_max: edns.max_payload(), ..Edns::default() };
+        for (_, found) in edns.options().as_ref() {
+            match found {
+                EdnsOption::NSID(nsid) => own.nsid = Some(nsid.as_ref().to_vec()),
+                EdnsOption::Unknown(option::EXTENDED_ERROR, data) => {
+                    if let Some((code, text)) = data.split_first_chunk() {
+                        own.errors.push((u16::from_be_bytes(*code), String::from_utf8_lossy(text).into_owned()));
+                    }
+                }
+                _ => {}
+            }
+        }
+        own
+    }
+}
+
+impl<'a> Query<'a> {
+    /// An ordinary question to an authority.
+    pub fn new(name: &'a Name, rtype: RecordType) -> Query<'a> {
+        Query { name, rtype, flags: 0, edns_version: 0, dnssec_ok: false, options: &[] }
+    }
+
+    /// Sends the query over UDP, and again over TCP if the response is truncated. Each try over UDP, and the one over TCP, may take
+    /// `patience`.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] without a whole response. An error code is a [`Response`].
+    pub async fn send(&self, server: SocketAddr, patience: Duration) -> Result<Response, QueryError> {
+        let response = self.send_over_udp(server, patience).await?;
+        if response.is_truncated() { self.send_over_tcp(server, patience).await } else { Ok(response) }
+    }
+
+    /// Sends the query over UDP; the response may be truncated.
+    async fn send_over_udp(&self, server: SocketAddr, patience: Duration) -> Result<Response, QueryError> {
+        let mut failed = QueryError::Silent(patience);
+        for _ in 0..TRIES {
+            let mut is_mismatched = false;
+            match timeout(patience, over_udp(server, &QueryMessage::new(self), &mut is_mismatched)).await {
+                Ok(Ok(response)) => return response.ok_or(QueryError::Malformed),
+                Ok(Err(error)) => return Err(QueryError::Unreachable(error.kind())),
+                Err(_) if is_mismatched => failed = QueryError::Malformed,
+                Err(_) => {}
+            }
+        }
+        Err(failed)
+    }
+
+    /// Sends the query over TCP, which may take `patience` from the connection on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::send`].
+    pub async fn send_over_tcp(&self, server: SocketAddr, patience: Duration) -> Result<Response, QueryError> {
+        let message = QueryMessage::new(self);
+        let sent = timeout(patience, over_tcp(server, &message)).await.map_err(|_| QueryError::Silent(patience))?;
+        let response = sent.map_err(|error| QueryError::Unreachable(error.kind()))?;
+        response.filter(|response| !response.is_truncated()).ok_or(QueryError::Malformed)
+    }
+}
+
+/// An encoded query with a random identifier.
+struct QueryMessage {
+    octets: Vec<u8>,
+    /// Where its question ends.
+    question_end: usize,
+}
+
+/// The relation of a received message to a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Match {
+    /// Its response.
+    Answers,
+    /// A response under its identifier, to another question.
+    AnswersAnother,
+    /// Anything else.
+    Foreign,
+}
+
+impl QueryMessage {
+    fn new(query: &Query<'_>) -> QueryMessage {
+        let mut id = [0; 2];
+        aws_lc_rs::rand::fill(&mut id).expect("the system's generator of random numbers never fails once it is up");
+        let id = u16::from_be_bytes(id);
+        let header = Header { id, flags: query.flags, questions: 1, additionals: 1, ..Header::default() };
+        let mut octets = header.to_octets().to_vec();
+        octets.extend_from_slice(query.name.as_wire());
+        octets.extend_from_slice(&query.rtype.0.to_be_bytes());
+        octets.extend_from_slice(&Class::IN.0.to_be_bytes());
+        let question_end = octets.len();
+        let options_octets = u16::try_from(query.options.len()).expect("options are shorter than 64 KiB");
+        let mut opt = opt_head(PAYLOAD_OCTETS_MAX, Rcode::NOERROR, query.dnssec_ok, options_octets);
+        // RFC 6891 §6.1.3: behind the root, the type, the payload size and the upper bits of the RCODE.
+        opt[6] = query.edns_version;
+        octets.extend_from_slice(&opt);
+        octets.extend_from_slice(query.options);
+        QueryMessage { octets, question_end }
+    }
+
+    fn match_of(&self, message: &[u8]) -> Match {
+        let Some(header) = Header::read(message) else { return Match::Foreign };
+        if message[..2] != self.octets[..2] || !header.is_response() {
+            return Match::Foreign;
+        }
+        // Type and class; letters of a name may come back in another case.
+        let (type_at, end) = (self.question_end - 4, self.question_end);
+        let repeats = || {
+            message.len() >= end
+                && message[HEADER_OCTETS..type_at].eq_ignore_ascii_case(&self.octets[HEADER_OCTETS..type_at])
+                && message[type_at..end] == self.octets[type_at..end]
+        };
+        // Who cannot read the question does not repeat it.
+        let is_error = header.flags & 0x0f != Rcode::NOERROR.0;
+        match header.questions {
+            1 if repeats() => Match::Answers,
+            0 if is_error => Match::Answers,
+            _ => Match::AnswersAnother,
+        }
+    }
+}
+
+/// Sends a query and waits for its response; `None` if that is malformed, or after too many messages that do not match.
+async fn over_udp(server: SocketAddr, query: &QueryMessage, is_mismatched: &mut bool) -> io::Result<Option<Response>> {
+    let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).await?;
+    // From then on the system lets nothing in that another address sends.
+    socket.connect(server).await?;
+    let sent = Instant::now();
+    socket.send(&query.octets).await?;
+    let mut message = [0; DATAGRAM_OCTETS_MAX];
+    for _ in 0..MISMATCHED_RESPONSES_MAX {
+        let length = socket.recv(&mut message).await?;
+        let octets = &message[..length];
+        match query.match_of(octets) {
+            Match::Answers => return Ok(Response::parse(octets, Transport::Udp, sent.elapsed())),
+            Match::AnswersAnother => *is_mismatched = true,
+            Match::Foreign => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Sends a query over a new connection; `None` if the message that comes back is not its response.
+async fn over_tcp(server: SocketAddr, query: &QueryMessage) -> io::Result<Option<Response>> {
+    let sent = Instant::now();
+    let mut stream = TcpStream::connect(server).await?;
+    let length = u16::try_from(query.octets.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    stream.write_all(&[&length.to_be_bytes()[..], &query.octets].concat()).await?;
+    let length = stream.read_u16().await?;
+    let mut octets = vec![0; usize::from(length)];
+    stream.read_exact(&mut octets).await?;
+    let is_answer = query.match_of(&octets) == Match::Answers;
+    Ok(if is_answer { Response::parse(&octets, Transport::Tcp, sent.elapsed()) } else { None })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// For an answer that comes.
+    const PATIENCE: Duration = Duration::from_secs(60);
+    /// For one that never comes, when all else that comes has come, even on a busy machine.
+    const SHORT: Duration = Duration::from_millis(700);
+
+    fn name() -> Name {
+        "www.Example.org.".parse().expect("a name")
+    }
+
+    /// The empty response to a query.
+    fn answered(query: &[u8]) -> Vec<u8> {
+        let mut message = query.to_vec();
+        message[2] |= 0x84;
+        message
+    }
+
+    fn flipped(at: usize, bit: u8) -> impl Fn(&[u8]) -> Vec<u8> {
+        move |query| {
+            let mut message = answered(query);
+            message[at] ^= bit;
+            message
+        }
+    }
+
+    /// A server over UDP that sends these for each query; it stops with the test's runtime.
+    async fn server(says: impl Fn(&[u8]) -> Vec<Vec<u8>> + Send + 'static) -> SocketAddr {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let address = socket.local_addr().expect("it is bound");
+        tokio::spawn(async move {
+            let mut query = [0; 512];
+            while let Ok((length, peer)) = socket.recv_from(&mut query).await {
+                for message in says(&query[..length]) {
+                    let _ = socket.send_to(&message, peer).await;
+                }
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn questions_are_read_by_an_independent_parser() {
+        let name = name();
+        let plain = Query::new(&name, RecordType::AAAA);
+        for (query, recursion, version, dnssec_ok, options) in [
+            (plain, false, 0, false, 0),
+            (Query { flags: FLAG_RD, dnssec_ok: true, ..plain }, true, 0, true, 0),
+            (Query { edns_version: 1, options: &[0xfd, 0xe9, 0, 1, 0], ..plain }, false, 1, false, 1),
+        ] {
+            let message = Message::from_vec(&QueryMessage::new(&query).octets).expect("well-formed");
+            let [asked] = &message.queries[..] else { panic!("one question") };
+            assert_eq!(
+                (asked.name.to_ascii(), asked.query_type),
+                ("www.Example.org.".to_owned(), rr::RecordType::AAAA)
+            );
+            assert_eq!(message.metadata.recursion_desired, recursion);
+            let edns = message.edns.expect("an OPT record");
+            assert_eq!((edns.version(), edns.max_payload()), (version, PAYLOAD_OCTETS_MAX));
+            assert_eq!((edns.flags().dnssec_ok, edns.options().as_ref().len()), (dnssec_ok, options));
+        }
+    }
+
+    #[test]
+    fn only_answers_to_the_question_count() {
+        let name = name();
+        let query = QueryMessage::new(&Query::new(&name, RecordType(65)));
+        let of = |change: &dyn Fn(&[u8]) -> Vec<u8>| query.match_of(&change(&query.octets));
+        for (what, found, expected) in [
+            ("its answer", of(&answered), Match::Answers),
+            ("a query", query.match_of(&query.octets), Match::Foreign),
+            ("another identifier", of(&flipped(1, 1)), Match::Foreign),
+            ("another case", of(&flipped(HEADER_OCTETS + 1, 0x20)), Match::Answers),
+            ("another name", of(&flipped(HEADER_OCTETS + 1, 1)), Match::AnswersAnother),
+            ("another type", of(&flipped(query.question_end - 3, 0x20)), Match::AnswersAnother),
+            ("another class", of(&flipped(query.question_end - 1, 2)), Match::AnswersAnother),
+            ("cut in the question", of(&|query| answered(&query[..20])), Match::AnswersAnother),
+            ("cut in the header", of(&|query| answered(&query[..11])), Match::Foreign),
+            ("no question", of(&|query| [&answered(query)[..4], &[0; 8]].concat()), Match::AnswersAnother),
+            ("no question, FORMERR", of(&|query| [&query[..2], &[0x80, 1], &[0; 8][..]].concat()), Match::Answers),
+        ] {
+            assert_eq!(found, expected, "{what}");
+        }
+    }
+
+    #[tokio::test]
+    async fn strays_are_passed_over_and_told_from_silence() {
+        let name = name();
+        let query = Query::new(&name, RecordType::A);
+        type Says = fn(&[u8]) -> Vec<Vec<u8>>;
+        let another: Says = |query| vec![flipped(HEADER_OCTETS + 1, 1)(query)];
+        let strays: Says = |query| vec![b"x".to_vec(), flipped(1, 1)(query), answered(query)];
+        for (what, says, patience, expected) in [
+            ("nothing", (|_| Vec::new()) as Says, SHORT, Err(QueryError::Silent(SHORT))),
+            ("garbage", |_| vec![vec![0xff; 30]], SHORT, Err(QueryError::Silent(SHORT))),
+            ("another's answer", another, SHORT, Err(QueryError::Malformed)),
+            ("strays before it", strays, PATIENCE, Ok(())),
+            ("a flood", |_| vec![b"flood".to_vec(); MISMATCHED_RESPONSES_MAX], PATIENCE, Err(QueryError::Malformed)),
+        ] {
+            let found = query.send(server(says).await, patience).await;
+            assert_eq!(found.map(|response| assert_eq!(response.transport, Transport::Udp)), expected, "{what}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lost_datagram_is_sent_again_under_another_identifier() {
+        let (name, asked) = (name(), AtomicU32::new(0));
+        let first = std::sync::Mutex::new(Vec::new());
+        let server = server(move |query| match asked.fetch_add(1, Ordering::Relaxed) {
+            0 => {
+                *first.lock().expect("no panic") = answered(query);
+                Vec::new()
+            }
+            // A late answer to the first comes before.
+            _ => vec![first.lock().expect("no panic").clone(), answered(query)],
+        })
+        .await;
+        let response = Query::new(&name, RecordType::A)
+            .send(server, Duration::from_secs(2))
+            .await
+            .expect("the second is answered");
+        assert!(!response.is_truncated());
+    }
+
+    /// Queries a server whose response over UDP is truncated, and over TCP too if `is_always`.
+    async fn truncated(is_always: bool) -> Result<Response, QueryError> {
+        let (udp, tcp) = loop {
+            let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+            if let Ok(udp) = UdpSocket::bind(tcp.local_addr().expect("it is bound")).await {
+                break (udp, tcp);
+            }
+        };
+        let server = tcp.local_addr().expect("it is bound");
+        let answering = tokio::spawn(async move {
+            let mut buffer = [0; 512];
+            let (length, peer) = udp.recv_from(&mut buffer).await.expect("a query");
+            // The last record of a truncated response may be incomplete.
+            let cut = &flipped(2, 0x02)(&buffer[..length])[..length - 3];
+            udp.send_to(cut, peer).await.expect("sent");
+            let (mut stream, _) = tcp.accept().await.expect("a connection");
+            let length = stream.read_u16().await.expect("a length");
+            let mut query = vec![0; usize::from(length)];
+            stream.read_exact(&mut query).await.expect("a query");
+            let answer = if is_always { flipped(2, 0x02)(&query) } else { answered(&query) };
+            stream.write_all(&[&length.to_be_bytes()[..], &answer].concat()).await.expect("written");
+        });
+        let response = Query::new(&name(), RecordType::A).send(server, PATIENCE).await;
+        answering.await.expect("no panic");
+        response
+    }
+
+    #[tokio::test]
+    async fn a_truncated_response_is_fetched_over_tcp_and_never_used() {
+        let response = truncated(false).await.expect("an answer");
+        assert_eq!((response.transport, response.is_truncated()), (Transport::Tcp, false));
+        assert_eq!(truncated(true).await, Err(QueryError::Malformed));
+    }
+
+    /// `www.example. MX`, with an MX, an SOA in authority, an address, and an OPT record with NSID and an extended error.
+    fn message() -> Vec<u8> {
+        let mut message = b"\0\x07\x84\x03\0\x01\0\x01\0\x01\0\x02\x03www\x07example\0\0\x0f\0\x01".to_vec();
+        message.extend_from_slice(b"\xc0\x0c\0\x0f\0\x01\0\0\0\x3c\0\x07\0\x0a\x02mx\xc0\x10");
+        message.extend_from_slice(b"\xc0\x10\0\x06\0\x01\0\0\0\x1e\0\x1d\x02ns\xc0\x10\x01h\xc0\x10");
+        message.extend_from_slice(&[0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4]);
+        message.extend_from_slice(b"\x02mx\xc0\x10\0\x01\0\x01\0\0\0\x05\0\x04\xc0\0\x02\x01");
+        message.extend_from_slice(b"\0\0\x29\x04\xd0\x01\0\x80\0\0\x0f\0\x0f\0\x05\0\x0ehm!\0\x03\0\x02ns");
+        message
+    }
+
+    #[test]
+    fn a_response_is_parsed_with_names_and_data_uncompressed() {
+        let parse = |octets: &[u8]| Response::parse(octets, Transport::Udp, Duration::ZERO);
+        let whole = message();
+        let response = parse(&whole).expect("well-formed");
+        assert_eq!((response.rcode, response.octets), (Rcode(0x13), whole.len()));
+        assert!(response.is_authoritative() && !response.is_truncated() && !response.offers_recursion());
+        let shown = |record: &Record| format!("{} {} {}", record.owner, record.ttl, record.rtype);
+        let sections = [&response.answers, &response.authorities, &response.additionals];
+        let sections = sections.map(|records| records.iter().map(shown).collect::<Vec<_>>().join(", "));
+        assert_eq!(sections, ["www.example. 60 MX", "example. 30 SOA", "mx.example. 5 A"]);
+        assert_eq!(&*response.answers[0].rdata, b"\0\x0a\x02mx\x07example\0");
+        assert_eq!(response.authorities[0].rdata[..4], *b"\x02ns\x07");
+        assert_eq!(response.authorities[0].data, Data::Soa(Serial(9)));
+        assert_eq!(response.additionals[0].data, Data::Address([192, 0, 2, 1].into()));
+        let expected =
+            Edns { payload_octets_max: 1232, nsid: Some(b"ns".to_vec()), errors: vec![(14, "hm!".to_owned())] };
+        assert_eq!(response.edns, Some(expected));
+        for length in 0..whole.len() {
+            assert_eq!(parse(&whole[..length]), None, "{length}");
+        }
+        // A name that points to itself; another kind of message.
+        assert_eq!(parse(b"\0\x07\x80\0\0\x01\0\0\0\0\0\0\xc0\x0c\0\x01\0\x01"), None);
+        assert_eq!(parse(b"\0\x07\xa0\0\0\0\0\0\0\0\0\0"), None);
+    }
+
+    #[tokio::test]
+    async fn a_port_where_nobody_listens_is_told_as_such() {
+        // Nobody else gets the port: a socket has it that hears another peer alone, and one that does not listen.
+        let (_udp, _tcp, address) = loop {
+            let udp = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+            let address = udp.local_addr().expect("it is bound");
+            udp.connect(address).expect("to itself");
+            let tcp = tokio::net::TcpSocket::new_v4().expect("a socket");
+            if tcp.bind(address).is_ok() {
+                break (udp, tcp, address);
+            }
+        };
+        let name = name();
+        let query = Query::new(&name, RecordType::A);
+        let refused = QueryError::Unreachable(io::ErrorKind::ConnectionRefused);
+        assert_eq!(query.send(address, PATIENCE).await, Err(refused.clone()));
+        assert_eq!(query.send_over_tcp(address, PATIENCE).await, Err(refused));
+    }
+}
