@@ -7,7 +7,8 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use signpost_dns::sys::datagrams::{BATCH_MAX, Batch, Wait};
+use signpost_dns::sys::BATCH_MAX;
+use signpost_dns::sys::datagrams::{Batch, Wait};
 use signpost_dns::sys::packet_info;
 use socket2::{Domain, Socket, Type};
 

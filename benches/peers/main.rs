@@ -15,8 +15,9 @@ use arc_swap::ArcSwap;
 use signpost_dns::nameserver::Settings;
 use signpost_dns::nameserver::cookie::{Cookies, Secret};
 use signpost_dns::nameserver::rrl::RateLimit;
+use signpost_dns::sys::BATCH_MAX;
 use signpost_dns::sys::cpu;
-use signpost_dns::sys::datagrams::{BATCH_MAX, Batch, Wait};
+use signpost_dns::sys::datagrams::{Batch, Wait};
 use signpost_dns::transport::{self, Config, LiveSettings};
 use signpost_dns::zone::db::ZoneDb;
 

@@ -15,7 +15,7 @@ use crate::daemon::configuration;
 use signpost_dns::wire::Name;
 use signpost_dns::zonefile::folder::origin_by_name;
 use signpost_dns::zonefile::include::{FolderIncludes, read_file};
-use signpost_dns::zonefile::{Finding, Scrutiny, Severity, read_zone_with};
+use signpost_dns::zonefile::{CheckLevel, Finding, Severity, read_zone_with};
 
 pub(super) fn command() -> Command {
     let reference = Arg::new("reference")
@@ -164,7 +164,7 @@ fn zone_file(file: &Path, origin: Option<Name>, counts: Severity) -> (File, usiz
     let folder = file.parent().unwrap_or(Path::new(""));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (mut includes, scrutiny) = (FolderIncludes::new(folder), Scrutiny::of_check(now, threads));
+    let (mut includes, scrutiny) = (FolderIncludes::new(folder), CheckLevel::of_check(now, threads));
     let read =
         read_zone_with(&text, &Arc::from(file), origin.or_else(|| origin_by_name(file)), &mut includes, &scrutiny);
     found.findings = read.findings.iter().map(Found::new).collect();

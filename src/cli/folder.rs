@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Contents;
-use signpost_dns::zonefile::folder::{Change, Folder};
+use signpost_dns::zonefile::folder::{FileChange, Folder};
 use signpost_dns::zonefile::{Finding, Severity};
 
 /// The zones of a folder, in the order of their files.
@@ -25,12 +25,12 @@ impl StaticZones {
             .rescan(
                 |contents| contents,
                 |change| match change {
-                    Change::Serve { path, zone, findings, .. } => {
+                    FileChange::Serve { path, zone, findings, .. } => {
                         all.zones.push((path.to_path_buf(), zone));
                         all.findings.extend(findings);
                     }
-                    Change::Refuse { findings, .. } => all.findings.extend(findings),
-                    Change::Withdraw { .. } => {}
+                    FileChange::Refuse { findings, .. } => all.findings.extend(findings),
+                    FileChange::Withdraw { .. } => {}
                 },
             )
             .map_err(named)?;

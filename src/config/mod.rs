@@ -344,7 +344,7 @@ pub struct Settings {
     pub health_probes_max: usize,
     /// `health-panic-threshold`, at most 100.
     pub health_panic_percent: u32,
-    /// `metrics-zones`, at most [`signpost_dns::zone::numbers::NUMBERS_MAX`].
+    /// `metrics-zones`, at most [`signpost_dns::zone::counter_slots::NUMBERS_MAX`].
     pub metrics_zones: usize,
     /// `metrics-unbound-names`.
     pub metrics_unbound_names: usize,

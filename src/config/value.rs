@@ -15,7 +15,7 @@ use signpost_api::names;
 use signpost_apiserver::{audit, limits};
 use signpost_dns::nameserver::cookie::{Secret, SecretError};
 use signpost_dns::nameserver::settings::NSID_OCTETS_MAX;
-use signpost_dns::zone::numbers::NUMBERS_MAX;
+use signpost_dns::zone::counter_slots::NUMBERS_MAX;
 use signpost_runtime::telemetry::Format;
 
 /// Longest `api-silence`: what a mirror takes for the death of its watch in any case.

@@ -33,10 +33,10 @@ use signpost_control::controller::read::Read;
 use signpost_control::controller::static_zones::{self, Reloader, StaticZones};
 use signpost_control::controller::zone;
 use signpost_control::controller::zone::status::Status;
-use signpost_dns::transport::given::Given;
+use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::transport::{self, Bound, Running};
 use signpost_dns::wire::Name;
-use signpost_dns::zone::asked::Asked;
+use signpost_dns::zone::last_queried::LastQueried;
 use signpost_dns::zone::{Serial, ZoneDb};
 
 /// How often it is looked at whether answers are stale.
@@ -57,7 +57,7 @@ const HUNG_AFTER: Duration = Duration::from_secs(10);
 const LISTENERS_END: Duration = Duration::from_secs(7);
 
 /// Binds the sockets that are not `given`, where `files_max` files may be open at once.
-pub fn bind(settings: &Settings, files_max: u64, given: &mut Given) -> Result<Bound, transport::BindError> {
+pub fn bind(settings: &Settings, files_max: u64, given: &mut InheritedSockets) -> Result<Bound, transport::BindError> {
     let streams = stream_limits(settings, files_max);
     if streams.connections_max < settings.tcp.connections_max {
         tracing::warn!(
@@ -341,7 +341,11 @@ impl Start<'_> {
 }
 
 /// Has query threads mark where the register wants it.
-async fn follow_marks(engine: Arc<Engine>, mut table: watch::Receiver<Option<Arc<Asked>>>, stop: CancellationToken) {
+async fn follow_marks(
+    engine: Arc<Engine>,
+    mut table: watch::Receiver<Option<Arc<LastQueried>>>,
+    stop: CancellationToken,
+) {
     loop {
         engine.set_asked(table.borrow_and_update().clone());
         tokio::select! {

@@ -13,7 +13,7 @@ use crate::config::{CookieMode, Settings};
 use signpost_dns::nameserver;
 use signpost_dns::nameserver::cookie::{Cookies, Secret};
 use signpost_dns::transport::LiveSettings;
-use signpost_dns::zone::asked::Asked;
+use signpost_dns::zone::last_queried::LastQueried;
 
 /// How long a secret that we drew makes cookies.
 const SECRET_LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -31,7 +31,7 @@ struct Origin {
     /// Whether answers are to say that they may be stale.
     stale: bool,
     /// Where it is marked when trails were asked last.
-    asked: Option<Arc<Asked>>,
+    asked: Option<Arc<LastQueried>>,
 }
 
 /// Whether a change of the key is one of the engine's.
@@ -74,7 +74,7 @@ impl Engine {
     }
 
     /// Has it marked here from now on when trails were asked last.
-    pub fn set_asked(&self, asked: Option<Arc<Asked>>) {
+    pub fn set_asked(&self, asked: Option<Arc<LastQueried>>) {
         self.change(|origin| origin.asked = asked);
     }
 

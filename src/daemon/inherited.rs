@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use listenfd::ListenFd;
 use socket2::SockRef;
 
-use signpost_dns::transport::given::Given;
+use signpost_dns::transport::inherited_sockets::InheritedSockets;
 
 /// Sockets were passed on that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -35,16 +35,16 @@ pub enum InheritedError {
 const FIRST: usize = 3;
 
 /// Takes over what was passed on to this process; nothing, as a rule. To be called once, before there are threads.
-pub fn from_environment() -> Result<Given, InheritedError> {
+pub fn from_environment() -> Result<InheritedSockets, InheritedError> {
     let mut passed = ListenFd::from_env();
-    let mut given = Given::default();
+    let mut given = InheritedSockets::default();
     for at in 0..passed.len() {
         take(&mut passed, at, &mut given).map_err(|reason| InheritedError::Unusable { number: FIRST + at, reason })?;
     }
     Ok(given)
 }
 
-fn take(passed: &mut ListenFd, at: usize, given: &mut Given) -> Result<(), String> {
+fn take(passed: &mut ListenFd, at: usize, given: &mut InheritedSockets) -> Result<(), String> {
     let say = |error: io::Error| error.to_string();
     if let Ok(Some(socket)) = passed.take_udp_socket(at) {
         let address = socket.local_addr().map_err(say)?;
@@ -72,7 +72,7 @@ fn check_family(socket: SockRef<'_>, address: SocketAddr) -> Result<(), String> 
 }
 
 /// Says what of it nobody has taken.
-pub fn all_taken(given: &Given) -> Result<(), InheritedError> {
+pub fn all_taken(given: &InheritedSockets) -> Result<(), InheritedError> {
     let left = given.left();
     if left.is_empty() { Ok(()) } else { Err(InheritedError::Unnamed(left)) }
 }

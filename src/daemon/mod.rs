@@ -79,7 +79,7 @@ use signpost_control::scheduler::chooser::Chooser;
 use signpost_control::{client, compiler, controller};
 use signpost_dns::sys::files;
 use signpost_dns::transport;
-use signpost_dns::transport::given::Given;
+use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_runtime::httpd;
 use signpost_runtime::telemetry::{self, Log};
 use signpost_runtime::tls;
@@ -277,7 +277,12 @@ struct Process {
 
 impl Process {
     /// Builds all roles, or none, on sockets that are `given` where there are any.
-    async fn start(settings: &Settings, mut given: Given, admin: Admin, admin_runtime: Handle) -> Result<Self, Error> {
+    async fn start(
+        settings: &Settings,
+        mut given: InheritedSockets,
+        admin: Admin,
+        admin_runtime: Handle,
+    ) -> Result<Self, Error> {
         let documents = manifests::read(&settings.manifests).map_err(Error::Manifests)?;
         let admin_sockets = listen(settings, Role::Admin, &settings.admin_listen, "--admin-listen", &mut given)?;
         let api_sockets = listen(settings, Role::Api, &settings.api_listen, "--api-listen", &mut given)?;
@@ -633,7 +638,7 @@ fn listen(
     role: Role,
     addresses: &[SocketAddr],
     flag: &'static str,
-    given: &mut Given,
+    given: &mut InheritedSockets,
 ) -> Result<Vec<TcpListener>, sockets::ListenError> {
     if settings.has(role) { sockets::listen(addresses, flag, given) } else { Ok(Vec::new()) }
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-use signpost_dns::transport::given::Given;
+use signpost_dns::transport::inherited_sockets::InheritedSockets;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -38,7 +38,7 @@ fn why(error: &io::Error) -> String {
 pub fn listen(
     addresses: &[SocketAddr],
     flag: &'static str,
-    given: &mut Given,
+    given: &mut InheritedSockets,
 ) -> Result<Vec<TcpListener>, ListenError> {
     let one = |address: &SocketAddr| {
         let listener = match given.take_tcp(*address) {
@@ -75,10 +75,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_in_use_is_named_with_its_flag() {
-        let first = listen(&["127.0.0.1:0".parse().expect("an address")], "--api-listen", &mut Given::default())
-            .expect("listens");
+        let first =
+            listen(&["127.0.0.1:0".parse().expect("an address")], "--api-listen", &mut InheritedSockets::default())
+                .expect("listens");
         let taken = addresses(&first)[0];
-        let error = listen(&[taken], "--api-listen", &mut Given::default()).expect_err("is taken").to_string();
+        let error =
+            listen(&[taken], "--api-listen", &mut InheritedSockets::default()).expect_err("is taken").to_string();
         assert!(error.contains(&taken.to_string()) && error.contains("--api-listen"), "{error}");
         assert!(error.contains("in use by another process"), "{error}");
     }

@@ -324,8 +324,8 @@ impl World {
         let replica = &mut self.replicas[who];
         for change in output.changes {
             match change {
-                db::Change::Publish(zone) => drop(replica.served.insert(zone.apex().clone(), zone.contents())),
-                db::Change::Remove(apex) => drop(replica.served.remove(&apex)),
+                db::ZoneUpdate::Publish(zone) => drop(replica.served.insert(zone.apex().clone(), zone.contents())),
+                db::ZoneUpdate::Remove(apex) => drop(replica.served.remove(&apex)),
             }
         }
         for (apex, published, zone) in output.serials {
@@ -529,7 +529,7 @@ fn a_trail_among_very_many_is_not_the_whole_zone_anew() {
     let mut served: Option<Arc<Zone>> = None;
     let mut publish = |zones: &mut Zones, now: Instant| {
         for change in zones.publish_due(now, UNIX_START).changes {
-            if let db::Change::Publish(zone) = change
+            if let db::ZoneUpdate::Publish(zone) = change
                 && zone.apex().to_string() == "r0.v3.example."
             {
                 served = Some(zone);

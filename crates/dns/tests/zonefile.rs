@@ -9,7 +9,7 @@ use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Contents;
 use signpost_dns::zonefile::include::{FolderIncludes, IncludeError, Includes, NoIncludes};
 use signpost_dns::zonefile::write::to_text;
-use signpost_dns::zonefile::{Scrutiny, Severity, ZoneRead, rdata_out, read_records, read_zone, read_zone_with};
+use signpost_dns::zonefile::{CheckLevel, Severity, ZoneRead, rdata_out, read_records, read_zone, read_zone_with};
 
 const HEAD: &str = "$TTL 300\n@ SOA ns.example.org. admin.example.org. 1 2 3 4 300\n@ NS ns\nns A 192.0.2.1\n";
 
@@ -295,7 +295,7 @@ fn no_number_of_warnings_hides_an_error() {
 /// As `signpost check zone` reads.
 fn check(text: &str) -> ZoneRead {
     let file: Arc<Path> = Path::new("example.org.zone").into();
-    let scrutiny = Scrutiny::of_check(None, 1);
+    let scrutiny = CheckLevel::of_check(None, 1);
     read_zone_with(text.as_bytes(), &file, Some(name("example.org.")), &mut NoIncludes, &scrutiny)
 }
 

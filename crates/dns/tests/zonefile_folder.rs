@@ -9,7 +9,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use signpost_dns::wire::{Name, RecordType};
-use signpost_dns::zonefile::folder::{Change, Extent, Folder, Stamp, origin_by_name};
+use signpost_dns::zonefile::folder::{Extent, FileChange, FileStamp, Folder, origin_by_name};
 
 struct Fixture {
     dir: tempfile::TempDir,
@@ -45,17 +45,17 @@ impl Fixture {
         };
         let tally = self.folder.rescan(ns1, |change| {
             changes.push(match change {
-                Change::Serve { path, apex, zone, findings, .. } => {
+                FileChange::Serve { path, apex, zone, findings, .. } => {
                     assert_eq!(findings, []);
                     format!("{} serves {apex} {}", short(&path), zone.unwrap_or(0))
                 }
-                Change::Refuse { path, apex, last_good, findings } => {
+                FileChange::Refuse { path, apex, last_good, findings } => {
                     let keeps = last_good.map_or(String::new(), |apex| format!(", keeps {apex}"));
                     let finding = &findings[0];
                     let place = format!("{}:{}", finding.line, finding.column);
                     format!("{} refused ({}) {place} {}{keeps}", short(&path), apex.unwrap(), finding.code)
                 }
-                Change::Withdraw { path, apex } => format!("{} withdrew {apex}", short(&path)),
+                FileChange::Withdraw { path, apex } => format!("{} withdrew {apex}", short(&path)),
             });
         });
         let tally = tally.unwrap();
@@ -254,7 +254,7 @@ fn what_is_not_whole_stays_as_it_was() {
         let mut served = Vec::new();
         let is_whole = |path: &Path, _: Option<&_>, _: &_| !path.ends_with(unfinished);
         let note = |change| {
-            if let Change::Serve { apex, .. } = change {
+            if let FileChange::Serve { apex, .. } = change {
                 served.push(apex.to_string());
             }
         };
@@ -280,8 +280,8 @@ fn the_conflict_names_both_files() {
     f.zone("a.zone", "x.example.", "192.0.2.1");
     f.zone("b.zone", "x.example.", "192.0.2.2");
     let mut message = String::new();
-    let see = |change: Change<()>| {
-        if let Change::Refuse { findings, .. } = change {
+    let see = |change: FileChange<()>| {
+        if let FileChange::Refuse { findings, .. } = change {
             message = findings[0].to_string();
         }
     };
@@ -372,7 +372,7 @@ fn the_repositorys_own_folder() {
         .rescan(
             |zone| zone.record_count(),
             |change| {
-                if let Change::Serve { apex, zone, .. } = change {
+                if let FileChange::Serve { apex, zone, .. } = change {
                     served.push((apex.to_string(), zone));
                 }
             },
@@ -443,7 +443,7 @@ proptest! {
                     }
                 }
             }
-            f.folder.rescan_whole(Extent::Names(&names), None::<fn(&Path, Option<&Stamp>, &Stamp) -> bool>, |_| (), |_| ()).unwrap();
+            f.folder.rescan_whole(Extent::Names(&names), None::<fn(&Path, Option<&FileStamp>, &FileStamp) -> bool>, |_| (), |_| ()).unwrap();
             prop_assert_eq!(f.scan(), [""; 0]);
         }
     }

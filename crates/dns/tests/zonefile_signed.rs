@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use signpost_dns::wire::Name;
 use signpost_dns::zonefile::include::NoIncludes;
-use signpost_dns::zonefile::{Scrutiny, Severity, ZoneRead, read_zone_with};
+use signpost_dns::zonefile::{CheckLevel, Severity, ZoneRead, read_zone_with};
 
 /// Within the validity of all signatures, 2025 to 2090.
 const NOW: u64 = 1_900_000_000;
 
 fn read_at(text: &str, origin: &str, now: u64) -> ZoneRead {
     let origin: Name = origin.parse().unwrap();
-    let scrutiny = Scrutiny::of_check(Some(now), 3);
+    let scrutiny = CheckLevel::of_check(Some(now), 3);
     read_zone_with(text.as_bytes(), &Arc::from(Path::new("test")), Some(origin), &mut NoIncludes, &scrutiny)
 }
 

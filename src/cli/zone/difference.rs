@@ -15,7 +15,7 @@ use signpost_control::compiler::apex;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, Rrset, diff};
 use signpost_dns::zonefile::include::{FolderIncludes, read_file};
-use signpost_dns::zonefile::{Scrutiny, Severity, rdata_out, read_zone_with};
+use signpost_dns::zonefile::{CheckLevel, Severity, rdata_out, read_zone_with};
 
 pub(super) fn command() -> Command {
     let files = Arg::new("files")
@@ -95,7 +95,7 @@ fn read(file: &Path, origin: Option<Name>) -> Result<Contents, String> {
     let by_name = || Name::parse(file.file_stem()?.as_encoded_bytes(), &Name::root()).ok();
     let folder = file.parent().unwrap_or(Path::new(""));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
-    let (mut includes, scrutiny) = (FolderIncludes::new(folder), Scrutiny::of_server(now));
+    let (mut includes, scrutiny) = (FolderIncludes::new(folder), CheckLevel::of_server(now));
     let read = read_zone_with(&text, &Arc::from(file), origin.or_else(by_name), &mut includes, &scrutiny);
     read.contents.ok_or_else(|| {
         let errors = read.findings.iter().filter(|finding| finding.severity == Severity::Error);

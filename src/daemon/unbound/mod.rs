@@ -21,15 +21,15 @@ use self::tally::{Seen, Tally};
 use crate::admin::unbound::Report;
 use signpost_control::compiler;
 use signpost_control::controller::live::check::PROBE_LABEL;
-use signpost_dns::nameserver::sighting::Sighting;
-use signpost_dns::transport::sightings::{Sightings, WINDOW};
+use signpost_dns::nameserver::wildcard_hit::WildcardHit;
+use signpost_dns::transport::wildcard_hits::{WINDOW, WildcardHitReceiver};
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::db::Snapshot;
 use signpost_dns::zone::{Zone, ZoneDb};
 
 /// How often the rings are emptied.
 const LOOK: Duration = WINDOW;
-/// Sightings taken out of one ring before the next one's turn.
+/// WildcardHitReceiver taken out of one ring before the next one's turn.
 const ROUND: usize = 4096;
 
 /// What is counted; the task counts, others read.
@@ -63,7 +63,7 @@ impl Unbound {
     }
 
     /// Counts what comes out of `rings`, until `stop`.
-    pub async fn run(self: Arc<Self>, mut rings: Vec<Sightings>, stop: CancellationToken) {
+    pub async fn run(self: Arc<Self>, mut rings: Vec<WildcardHitReceiver>, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(LOOK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -72,7 +72,7 @@ impl Unbound {
                 _ = ticks.tick() => {}
             }
             let now = Timestamp::now();
-            let lost = rings.iter().map(Sightings::lost).sum();
+            let lost = rings.iter().map(WildcardHitReceiver::lost).sum();
             self.told().lost = lost;
             self.told().tally.turn(now);
             for ring in &mut rings {
@@ -81,7 +81,7 @@ impl Unbound {
         }
     }
 
-    fn take(&self, ring: &mut Sightings, now: Timestamp) {
+    fn take(&self, ring: &mut WildcardHitReceiver, now: Timestamp) {
         let Some(first) = ring.pop() else { return };
         let snapshot = self.db.snapshot();
         let Some(aliases) = self.db.get(self.platform.alias_apex()).filter(|zone| zone.why_unavailable().is_none())
@@ -106,7 +106,7 @@ impl Unbound {
     }
 
     /// The shard's zone and its number, if the name has no Route there.
-    fn unbound(&self, sighting: &Sighting, snapshot: &Snapshot, aliases: &Zone) -> Option<(Name, usize)> {
+    fn unbound(&self, sighting: &WildcardHit, snapshot: &Snapshot, aliases: &Zone) -> Option<(Name, usize)> {
         if sighting.label().starts_with(PROBE_LABEL.as_bytes()) {
             return None;
         }

@@ -91,7 +91,7 @@ impl Apexes {
         for (zone, path) in zones {
             is_new |= state.files.get(zone.apex()) != Some(&path);
             state.files.insert(zone.apex().clone(), path);
-            changes.push(db::Change::Publish(zone));
+            changes.push(db::ZoneUpdate::Publish(zone));
         }
         if changes.is_empty() {
             return;
@@ -129,7 +129,7 @@ impl Apexes {
                 Some(_) if !withdrawn.contains(apex) => served.push(apex.clone()),
                 // A withdrawn file's zone is none to go on with; the platform's loop takes it away.
                 Some(_) if self.platform.is_some() => {}
-                _ => changes.push(db::Change::Publish(placeholder.clone())),
+                _ => changes.push(db::ZoneUpdate::Publish(placeholder.clone())),
             }
             state.broken.insert(apex.clone(), placeholder);
         }
@@ -137,7 +137,7 @@ impl Apexes {
             let Some(zone) = db.get(apex) else { continue };
             let is_ours = is_former(apex, &zone) || self.platform.is_none();
             if is_ours && !state.broken.contains_key(apex) && !state.files.contains_key(apex) {
-                changes.push(db::Change::Remove(apex.clone()));
+                changes.push(db::ZoneUpdate::Remove(apex.clone()));
             }
         }
         if !changes.is_empty() {
@@ -201,10 +201,10 @@ impl Apexes {
     }
 
     /// Publishes zones of the platform, but for those that a file serves by now.
-    pub fn publish_platform(&self, changes: Vec<db::Change>, db: &ZoneDb) {
+    pub fn publish_platform(&self, changes: Vec<db::ZoneUpdate>, db: &ZoneDb) {
         let state = self.state();
         for change in &changes {
-            if let db::Change::Publish(zone) = change {
+            if let db::ZoneUpdate::Publish(zone) = change {
                 zone.set_follows();
                 zone.set_partial(state.partial);
                 if self.place(zone.apex()) == Placed::Served {
@@ -213,10 +213,12 @@ impl Apexes {
             }
         }
         db.apply(changes.into_iter().filter_map(|change| match &change {
-            db::Change::Publish(zone) => (!state.files.contains_key(zone.apex())).then_some(change),
-            db::Change::Remove(apex) if state.files.contains_key(apex) => None,
+            db::ZoneUpdate::Publish(zone) => (!state.files.contains_key(zone.apex())).then_some(change),
+            db::ZoneUpdate::Remove(apex) if state.files.contains_key(apex) => None,
             // A broken file still names the zone: it is not there, and not unknown either.
-            db::Change::Remove(apex) => Some(state.broken.get(apex).cloned().map_or(change, db::Change::Publish)),
+            db::ZoneUpdate::Remove(apex) => {
+                Some(state.broken.get(apex).cloned().map_or(change, db::ZoneUpdate::Publish))
+            }
         }));
     }
 

@@ -25,7 +25,7 @@ use super::apexes::{Apexes, Placed};
 use super::zone_watch::{self, Told, Watch, Writes};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Contents, Zone, ZoneDb, diff};
-use signpost_dns::zonefile::folder::{Change, Extent, Folder, Stamp, Tally};
+use signpost_dns::zonefile::folder::{Extent, FileChange, FileStamp, Folder, Tally};
 use signpost_dns::zonefile::{Finding, Severity};
 
 /// How long a change of the folder must be the last one before it is read: an editor's or an unpacker's writes come
@@ -140,14 +140,14 @@ impl StaticZones {
     /// Reads what changed since the last time, at first everything. It blocks: on a large folder for as long as the disk
     /// takes.
     pub fn load(&mut self) -> Result<Loaded, FolderError> {
-        self.load_whole(Extent::All, None::<fn(&Path, Option<&Stamp>, &Stamp) -> bool>)
+        self.load_whole(Extent::All, None::<fn(&Path, Option<&FileStamp>, &FileStamp) -> bool>)
     }
 
     /// [`Self::load`] of a part of the folder, without the files that are not whole yet.
     fn load_whole(
         &mut self,
         extent: Extent<'_>,
-        is_whole: Option<impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool + Sync>,
+        is_whole: Option<impl Fn(&Path, Option<&FileStamp>, &FileStamp) -> bool + Sync>,
     ) -> Result<Loaded, FolderError> {
         let StaticZones { folder, db, apexes } = self;
         let make = |contents: Contents| match apexes.place(contents.apex()) {
@@ -161,7 +161,7 @@ impl StaticZones {
         let mut ready: Vec<(Arc<Zone>, Arc<Path>)> = Vec::new();
         let (mut refused, mut withdrawn) = (Vec::new(), Vec::new());
         let result = folder.rescan_whole(extent, is_whole, make, |change| match change {
-            Change::Serve { path, zone, findings, .. } => {
+            FileChange::Serve { path, zone, findings, .. } => {
                 log(&findings);
                 match zone {
                     Made::Zone(zone) => {
@@ -181,7 +181,7 @@ impl StaticZones {
                     apexes.publish_files(ready.drain(..), db);
                 }
             }
-            Change::Refuse { path, apex, last_good, findings } => {
+            FileChange::Refuse { path, apex, last_good, findings } => {
                 log(&findings);
                 match last_good {
                     Some(zone) => {
@@ -190,7 +190,7 @@ impl StaticZones {
                     None => refused.push((path, apex)),
                 }
             }
-            Change::Withdraw { apex, .. } => withdrawn.push(apex),
+            FileChange::Withdraw { apex, .. } => withdrawn.push(apex),
         });
         apexes.publish_files(ready.drain(..), db);
         let tally = result.map_err(|source| FolderError { path: folder.path().to_owned(), source })?;
@@ -336,8 +336,10 @@ fn read_whole(
 ) -> Result<Loaded, FolderError> {
     writes.forget_old();
     let extent = told_of.map_or(Extent::All, Extent::Names);
-    zones
-        .load_whole(extent, Some(|path: &Path, before: Option<&Stamp>, now: &Stamp| writes.is_whole(path, before, now)))
+    zones.load_whole(
+        extent,
+        Some(|path: &Path, before: Option<&FileStamp>, now: &FileStamp| writes.is_whole(path, before, now)),
+    )
 }
 
 /// Waits until the folder is quiet, but not for ever.

@@ -240,7 +240,7 @@ struct Run {
     /// Whether names are missing because of these.
     is_partial: bool,
     /// Zones that wait until all are made; `None` from then on.
-    first: Option<Vec<db::Change>>,
+    first: Option<Vec<db::ZoneUpdate>>,
     /// `None` from when the last-good state is served, or known not to be there.
     loading: Option<oneshot::Sender<Infallible>>,
 }
@@ -497,13 +497,13 @@ impl Run {
         state.write(std::mem::take(&mut self.journal));
     }
 
-    fn publish(&mut self, changes: Vec<db::Change>) {
+    fn publish(&mut self, changes: Vec<db::ZoneUpdate>) {
         if self.walks.is_empty() {
             return self.apexes.publish_platform(changes, &self.db);
         }
         let apex = self.settings.borrow().alias_apex().clone();
         let aliases = changes.iter().find_map(|change| match change {
-            db::Change::Publish(zone) if *zone.apex() == apex => Some(Arc::clone(zone)),
+            db::ZoneUpdate::Publish(zone) if *zone.apex() == apex => Some(Arc::clone(zone)),
             _ => None,
         });
         self.apexes.publish_platform(changes, &self.db);

@@ -20,7 +20,7 @@ use notify::event::{AccessKind, AccessMode, CreateKind, EventKind, ModifyKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 
-use signpost_dns::zonefile::folder::{Stamp, is_zone_file};
+use signpost_dns::zonefile::folder::{FileStamp, is_zone_file};
 
 /// How long after a write a file that was not closed is taken for whole nevertheless: who writes seldom, and never closes,
 /// is heard too. Longer than the pauses of a copy over a slow line.
@@ -166,7 +166,7 @@ impl Writes {
     }
 
     /// Whether a file that is new, or was `before` and is `now` another, can be read.
-    pub(super) fn is_whole(&self, path: &Path, before: Option<&Stamp>, now: &Stamp) -> bool {
+    pub(super) fn is_whole(&self, path: &Path, before: Option<&FileStamp>, now: &FileStamp) -> bool {
         let is_link = || path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink());
         if self.is_told.load(Ordering::Relaxed) && path.parent() == Some(&self.folder) && !is_link() {
             let name = path.file_name().unwrap_or_default();
@@ -202,7 +202,7 @@ fn is_single_file(path: &Path) -> bool {
 }
 
 /// Whether the last change of a file is not `age` ago. Times to come are no news: they stay.
-fn is_younger(stamp: &Stamp, age: Duration) -> bool {
+fn is_younger(stamp: &FileStamp, age: Duration) -> bool {
     let modified = u64::try_from(stamp.modified).ok();
     let modified = modified.map(|nanoseconds| SystemTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds));
     modified.and_then(|modified| modified.elapsed().ok()).is_some_and(|elapsed| elapsed < age)
@@ -213,8 +213,8 @@ mod tests {
     use super::*;
     use notify::event::{DataChange, RenameMode};
 
-    fn stamp(path: &Path) -> Stamp {
-        Stamp::of(&path.metadata().expect("it is there"))
+    fn stamp(path: &Path) -> FileStamp {
+        FileStamp::of(&path.metadata().expect("it is there"))
     }
 
     /// A file in the folder and one below, both last changed `age` ago.
@@ -261,9 +261,9 @@ mod tests {
     #[test]
     fn what_nobody_tells_of_is_whole_when_it_is_another_or_old() {
         let (folder, writes, [path, below]) = files(Duration::from_secs(1));
-        let other = Stamp { inode: (0, 0), ..stamp(&below) };
+        let other = FileStamp { inode: (0, 0), ..stamp(&below) };
         assert!(!writes.is_whole(&below, None, &stamp(&below)));
-        assert!(!writes.is_whole(&below, Some(&Stamp { octets: 7, ..stamp(&below) }), &stamp(&below)));
+        assert!(!writes.is_whole(&below, Some(&FileStamp { octets: 7, ..stamp(&below) }), &stamp(&below)));
         assert!(writes.is_whole(&below, Some(&other), &stamp(&below)));
         let link = folder.path().join("b.zone");
         std::os::unix::fs::symlink(&below, &link).expect("a link");

@@ -3,60 +3,31 @@
 //! Responses are minimal: no NS records beside an answer, additional data only where a client would ask for it next. What a
 //! response must have and has no room for sets TC; what it may have is left out silently (RFC 2181 §9).
 //!
-//! Choices: aliases are followed within the zone only, as Knot does, at most [`ALIASES_MAX`] of them; a loop ends with the
+//! Choices: aliases are followed within the zone only, as Knot does, at most [`CNAME_CHAIN_MAX`] of them; a loop ends with the
 //! chain as far as it goes. An alias to a name below one of the zone's cuts ends with that cut's referral.
-
-use std::sync::Arc;
 
 use super::names::{Names, after, expand};
 use super::proof;
 use super::section::{Message, Owner, Section, Written, question};
 use super::stats::Kind;
+use super::zone_query::{CNAME_CHAIN_MAX, Current, ZoneQuery};
 use crate::wire::RecordType;
 use crate::wire::build::Full;
 use crate::wire::header::Rcode;
 use crate::wire::name::{NAME_OCTETS_MAX, wire_end};
 use crate::wire::question::QUESTION_AT;
 use crate::zone::Zone;
-use crate::zone::asked::Asked;
-use crate::zone::lookup::{Ancestor, Found, Lookup, Place, lookup_any, lookup_at, place};
-use crate::zone::node::{Node, RECORD_HEAD, Records, Target, flag};
+use crate::zone::compression::RECORD_HEAD;
+use crate::zone::lookup::{Ancestor, Found, Lookup, NameMatch, lookup_any, lookup_at, place};
+use crate::zone::node::{Node, Records, Target, flag};
 use crate::zone::qname::{NameHash, Qname};
 
-/// Most aliases followed for one question: long enough for every sane chain, short enough that none costs much. A resolver
-/// goes on from the last target by itself.
-pub(super) const ALIASES_MAX: usize = 8;
 /// Most names whose addresses go into the additional section of an answer; a referral's in-domain glue has no such bound.
 const ADDITIONAL_NAMES_MAX: usize = 16;
 
-/// What is asked of a zone.
-pub(super) struct Ask<'a> {
-    pub(super) zone: &'a Zone,
-    pub(super) qtype: RecordType,
-    /// The client wants DNSSEC records.
-    pub(super) dnssec: bool,
-    /// Decides which address comes first.
-    pub(super) random: u32,
-    /// Where it is marked when aliases in shards' zones were asked last, if anybody wants to know.
-    pub(super) asked: &'a Option<Arc<Asked>>,
-    /// Seconds since 1970.
-    pub(super) now: u64,
-}
-
-impl Ask<'_> {
-    /// An alias with this owner was asked.
-    fn mark(&self, alias: NameHash) {
-        if let Some(asked) = self.asked
-            && self.zone.is_shard()
-        {
-            asked.mark(alias, self.now);
-        }
-    }
-}
-
 /// What an answer came to, besides its records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct AnswerOutcome {
     pub(super) rcode: Rcode,
     pub(super) authoritative: bool,
     pub(super) truncated: bool,
@@ -66,30 +37,21 @@ pub(super) struct Verdict {
     pub(super) source: NameHash,
 }
 
-impl Verdict {
+impl AnswerOutcome {
     /// The same about a message that has no room for its records: part of them would be taken for all (RFC 2181 §9). The code
     /// is what it would be with them: with TC, too, it tells of the last name of a chain (RFC 2308 §2.1).
     #[cold]
     fn cut(self, message: &mut Message<'_, '_>) -> Self {
         message.clear();
-        Verdict { truncated: true, ..self }
+        AnswerOutcome { truncated: true, ..self }
     }
 }
 
-/// A name that is being looked up, and where it stands in the message.
-#[derive(Clone, Copy)]
-pub(super) struct Current<'a> {
-    pub(super) qname: &'a Qname,
-    pub(super) at: usize,
-    /// How many aliases led here.
-    pub(super) aliases: usize,
-}
-
 /// How one name of a chain ended.
-enum Step {
-    Done(Verdict),
+enum ChainStep {
+    Done(AnswerOutcome),
     /// It is an alias; where its target stands in the message.
-    Alias {
+    Cname {
         target_at: usize,
         /// Its node, or the DNAME's.
         source: NameHash,
@@ -98,7 +60,7 @@ enum Step {
 
 /// Writes the answer about `qname`, which lies in the zone; [`Full`] if a part that it must have does not fit.
 #[inline]
-pub(super) fn answer(ask: &Ask<'_>, qname: &Qname, message: &mut Message<'_, '_>) -> Result<Verdict, Full> {
+pub(super) fn answer(ask: &ZoneQuery<'_>, qname: &Qname, message: &mut Message<'_, '_>) -> Result<AnswerOutcome, Full> {
     match attempt(ask, qname, message) {
         Ok(verdict) if !verdict.truncated => Ok(verdict),
         cut if !message.is_within_pointers() => cut,
@@ -109,7 +71,7 @@ pub(super) fn answer(ask: &Ask<'_>, qname: &Qname, message: &mut Message<'_, '_>
 /// Writes the answer once more, with each name as short as it goes, where it had no room with its names as stored.
 #[cold]
 #[inline(never)]
-fn attempt_again(ask: &Ask<'_>, qname: &Qname, message: &mut Message<'_, '_>) -> Result<Verdict, Full> {
+fn attempt_again(ask: &ZoneQuery<'_>, qname: &Qname, message: &mut Message<'_, '_>) -> Result<AnswerOutcome, Full> {
     message.clear();
     let mut names = Names::new(message.writer.written(), QUESTION_AT);
     let mut again = message.again(&mut names);
@@ -119,27 +81,27 @@ fn attempt_again(ask: &Ask<'_>, qname: &Qname, message: &mut Message<'_, '_>) ->
 }
 
 #[inline]
-fn attempt(ask: &Ask<'_>, qname: &Qname, message: &mut Message<'_, '_>) -> Result<Verdict, Full> {
+fn attempt(ask: &ZoneQuery<'_>, qname: &Qname, message: &mut Message<'_, '_>) -> Result<AnswerOutcome, Full> {
     match step(ask, Current { qname, at: QUESTION_AT, aliases: 0 }, message)? {
-        Step::Done(verdict) => Ok(verdict),
-        Step::Alias { target_at, source } => follow(ask, qname, target_at, source, message),
+        ChainStep::Done(verdict) => Ok(verdict),
+        ChainStep::Cname { target_at, source } => follow(ask, qname, target_at, source, message),
     }
 }
 
 /// Follows aliases from the first one's target on.
 #[cold]
 fn follow(
-    ask: &Ask<'_>,
+    ask: &ZoneQuery<'_>,
     asked: &Qname,
     mut target_at: usize,
     source: NameHash,
     message: &mut Message<'_, '_>,
-) -> Result<Verdict, Full> {
+) -> Result<AnswerOutcome, Full> {
     ask.mark(source);
-    let left = Verdict { rcode: Rcode::NOERROR, authoritative: true, truncated: false, kind: Kind::Data, source };
-    let mut seen: [NameHash; ALIASES_MAX] = [asked.hash(0); ALIASES_MAX];
+    let left = AnswerOutcome { rcode: Rcode::NOERROR, authoritative: true, truncated: false, kind: Kind::Data, source };
+    let mut seen: [NameHash; CNAME_CHAIN_MAX] = [asked.hash(0); CNAME_CHAIN_MAX];
     let mut qname = Qname::new();
-    for aliases in 1..=ALIASES_MAX {
+    for aliases in 1..=CNAME_CHAIN_MAX {
         let mut octets = [0; NAME_OCTETS_MAX];
         let Some(target) = expand(message.writer.written(), target_at, &mut octets) else { break };
         qname.read(target);
@@ -147,15 +109,15 @@ fn follow(
         if above.is_none_or(|above| qname.suffix(above) != ask.zone.apex_octets()) || seen.contains(&qname.hash(0)) {
             break;
         }
-        if aliases == ALIASES_MAX {
+        if aliases == CNAME_CHAIN_MAX {
             break;
         }
         seen[aliases] = qname.hash(0);
         message.set_name(target_at, qname.length());
         match step(ask, Current { qname: &qname, at: target_at, aliases }, message)? {
             // The first name's owner decides AA (RFC 1035 §4.1.1), and that was ours.
-            Step::Done(verdict) => return Ok(Verdict { authoritative: true, source, ..verdict }),
-            Step::Alias { target_at: next, source } => {
+            ChainStep::Done(verdict) => return Ok(AnswerOutcome { authoritative: true, source, ..verdict }),
+            ChainStep::Cname { target_at: next, source } => {
                 ask.mark(source);
                 target_at = next;
             }
@@ -168,14 +130,14 @@ fn follow(
 
 /// Looks one name up and writes what there is about it.
 #[inline]
-fn step(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> Result<Step, Full> {
+fn step(ask: &ZoneQuery<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> Result<ChainStep, Full> {
     let found = match ask.qtype {
         RecordType::RRSIG => return signatures_alone(ask, current, message),
         RecordType::ANY => lookup_any(ask.zone, current.qname),
         qtype => {
             let place = place(ask.zone, current.qname);
             // What most queries are for, without a look at what else there is.
-            if let Some(Place::Found(found)) = &place
+            if let Some(NameMatch::Found(found)) = &place
                 && let Some(records) = found.answer(qtype)
             {
                 return put_data(ask, current, found, &records, message);
@@ -183,35 +145,35 @@ fn step(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> R
             place.and_then(|place| lookup_at(place, qtype))
         }
     };
-    let verdict = |rcode, kind, source| Verdict { rcode, authoritative: true, truncated: false, kind, source };
+    let verdict = |rcode, kind, source| AnswerOutcome { rcode, authoritative: true, truncated: false, kind, source };
     match found {
         Some(Lookup::Answer(found, records)) => put_rare_data(ask, current, &found, &records, message),
         Some(Lookup::NoData(found)) => {
             let proved = put_soa(ask, message).and_then(|()| proof::no_data(ask, current, &found, message));
             let verdict = verdict(Rcode::NOERROR, Kind::NoData, ask.zone.apex_hash());
-            Ok(Step::Done(proved.map_or_else(|Full| verdict.cut(message), |()| verdict)))
+            Ok(ChainStep::Done(proved.map_or_else(|Full| verdict.cut(message), |()| verdict)))
         }
         // The name may exist: an object that it would come from cannot be read.
-        Some(Lookup::NxDomain(_)) if ask.zone.is_partial() => Ok(Step::Done(Verdict {
+        Some(Lookup::NxDomain(_)) if ask.zone.is_partial() => Ok(ChainStep::Done(AnswerOutcome {
             authoritative: false,
             ..verdict(Rcode::SERVFAIL, Kind::NoData, ask.zone.apex_hash())
         })),
         Some(Lookup::NxDomain(encloser)) => {
             let proved = put_soa(ask, message).and_then(|()| proof::no_name(ask, current, &encloser, message));
             let verdict = verdict(Rcode::NXDOMAIN, Kind::NxDomain, ask.zone.apex_hash());
-            Ok(Step::Done(proved.map_or_else(|Full| verdict.cut(message), |()| verdict)))
+            Ok(ChainStep::Done(proved.map_or_else(|Full| verdict.cut(message), |()| verdict)))
         }
         Some(Lookup::Referral(cut, records)) => match put_referral(ask, current, &cut, &records, message) {
             Err(Full) if current.aliases == 0 => {
                 // Cut to nothing as any answer is, but not one of ours: AA stays off.
                 let verdict = verdict(Rcode::NOERROR, Kind::Referral, cut.node.hash());
-                Ok(Step::Done(Verdict { authoritative: false, ..verdict.cut(message) }))
+                Ok(ChainStep::Done(AnswerOutcome { authoritative: false, ..verdict.cut(message) }))
             }
-            result => result.map(Step::Done),
+            result => result.map(ChainStep::Done),
         },
         Some(Lookup::Cname(found, records)) => put_alias(ask, current, &found, &records, message),
         Some(Lookup::Dname(dname, records)) => put_dname(ask, current, &dname, &records, message),
-        None => Ok(Step::Done(Verdict {
+        None => Ok(ChainStep::Done(AnswerOutcome {
             authoritative: false,
             ..verdict(Rcode::SERVFAIL, Kind::NoData, ask.zone.apex_hash())
         })),
@@ -221,38 +183,38 @@ fn step(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> R
 /// [`put_data`], for what is seldom asked.
 #[inline(never)]
 fn put_rare_data(
-    ask: &Ask<'_>,
+    ask: &ZoneQuery<'_>,
     current: Current<'_>,
     found: &Found<'_>,
     records: &Records<'_>,
     message: &mut Message<'_, '_>,
-) -> Result<Step, Full> {
+) -> Result<ChainStep, Full> {
     put_data(ask, current, found, records, message)
 }
 
 /// Writes an alias that was found in place of what was asked for.
 #[inline(never)]
 fn put_alias(
-    ask: &Ask<'_>,
+    ask: &ZoneQuery<'_>,
     current: Current<'_>,
     found: &Found<'_>,
     records: &Records<'_>,
     message: &mut Message<'_, '_>,
-) -> Result<Step, Full> {
+) -> Result<ChainStep, Full> {
     let written = put_answer(ask, current, found, records, message)?;
     let owner_end = after(message.writer.written(), written.start);
-    Ok(Step::Alias { target_at: owner_end + RECORD_HEAD - 2, source: found.node.hash() })
+    Ok(ChainStep::Cname { target_at: owner_end + RECORD_HEAD - 2, source: found.node.hash() })
 }
 
 /// Writes what was asked for, and what goes with it. Always inlined, like what it calls: most queries come this way.
 #[inline(always)]
 fn put_data(
-    ask: &Ask<'_>,
+    ask: &ZoneQuery<'_>,
     current: Current<'_>,
     found: &Found<'_>,
     records: &Records<'_>,
     message: &mut Message<'_, '_>,
-) -> Result<Step, Full> {
+) -> Result<ChainStep, Full> {
     let written = put_answer(ask, current, found, records, message)?;
     if message.has_expansions() {
         proof::expansions(ask, message)?;
@@ -261,14 +223,14 @@ fn put_data(
         put_additional(ask, current, found, records, written, message);
     }
     let (rcode, kind, source) = (Rcode::NOERROR, Kind::Data, found.node.hash());
-    Ok(Step::Done(Verdict { rcode, authoritative: true, truncated: false, kind, source }))
+    Ok(ChainStep::Done(AnswerOutcome { rcode, authoritative: true, truncated: false, kind, source }))
 }
 
 /// Writes an RRset into the answer section, with its signatures. If it is from a wildcard, the proof that nothing is closer
 /// is left to whoever ends the chain, since it stands in the next section.
 #[inline(always)]
 fn put_answer(
-    ask: &Ask<'_>,
+    ask: &ZoneQuery<'_>,
     current: Current<'_>,
     found: &Found<'_>,
     records: &Records<'_>,
@@ -312,7 +274,7 @@ pub(super) fn ancestor_owner<'a>(current: Current<'a>, above: usize, message: &M
 }
 
 /// Writes the SOA of a negative answer (RFC 2308 §3).
-fn put_soa(ask: &Ask<'_>, message: &mut Message<'_, '_>) -> Result<(), Full> {
+fn put_soa(ask: &ZoneQuery<'_>, message: &mut Message<'_, '_>) -> Result<(), Full> {
     let soa = ask.zone.apex_node().and_then(|apex| apex.get(RecordType::SOA));
     let Some(soa) = soa else { return Ok(()) };
     message.put_negative(message.apex(), &soa, ask.zone.negative_ttl(), ask.dnssec)
@@ -321,12 +283,12 @@ fn put_soa(ask: &Ask<'_>, message: &mut Message<'_, '_>) -> Result<(), Full> {
 /// Writes the DNAME and the CNAME that it makes of the current name (RFC 6672 §3.2), in this order.
 #[cold]
 fn put_dname(
-    ask: &Ask<'_>,
+    ask: &ZoneQuery<'_>,
     current: Current<'_>,
     dname: &Ancestor<'_>,
     records: &Records<'_>,
     message: &mut Message<'_, '_>,
-) -> Result<Step, Full> {
+) -> Result<ChainStep, Full> {
     let owner = ancestor_owner(current, dname.above, message);
     // A chain may pass the same DNAME twice; a message holds a record once (RFC 2181 §5).
     if current.aliases == 0 || !has_dname(message, current.qname.suffix(dname.above)) {
@@ -336,39 +298,39 @@ fn put_dname(
         }
     }
     let source = dname.node.hash();
-    let verdict = |rcode| Verdict { rcode, authoritative: true, truncated: false, kind: Kind::Data, source };
+    let verdict = |rcode| AnswerOutcome { rcode, authoritative: true, truncated: false, kind: Kind::Data, source };
     let rdata = records.records().get(RECORD_HEAD..).unwrap_or_default();
     let Ok(target) = wire_end(rdata).map(|end| &rdata[..end]) else {
-        return Ok(Step::Done(verdict(Rcode::SERVFAIL)));
+        return Ok(ChainStep::Done(verdict(Rcode::SERVFAIL)));
     };
     let kept = current.qname.start(dname.above);
     let length = kept + target.len();
     if length > NAME_OCTETS_MAX {
         proof::expansions(ask, message)?;
-        return Ok(Step::Done(verdict(Rcode::YXDOMAIN)));
+        return Ok(ChainStep::Done(verdict(Rcode::YXDOMAIN)));
     }
     let mut octets = [0; NAME_OCTETS_MAX];
     // The labels in front of the DNAME's owner as they stand in the message, so in the client's case.
     if expand(message.writer.written(), current.at, &mut octets).is_none() {
-        return Ok(Step::Done(verdict(Rcode::SERVFAIL)));
+        return Ok(ChainStep::Done(verdict(Rcode::SERVFAIL)));
     }
     octets[kept..length].copy_from_slice(target);
     let target_at = message.put_cname(self::owner(current, message), records.ttl(), &octets[..length])?;
     if matches!(ask.qtype, RecordType::CNAME | RecordType::ANY) {
         // The CNAME is what was asked for.
-        return Ok(Step::Done(verdict(Rcode::NOERROR)));
+        return Ok(ChainStep::Done(verdict(Rcode::NOERROR)));
     }
-    Ok(Step::Alias { target_at, source })
+    Ok(ChainStep::Cname { target_at, source })
 }
 
 /// Writes a referral: the cut's NS records, DS or the proof that there is none, and glue.
 fn put_referral(
-    ask: &Ask<'_>,
+    ask: &ZoneQuery<'_>,
     current: Current<'_>,
     cut: &Ancestor<'_>,
     records: &Records<'_>,
     message: &mut Message<'_, '_>,
-) -> Result<Verdict, Full> {
+) -> Result<AnswerOutcome, Full> {
     let owner = ancestor_owner(current, cut.above, message);
     let written = message.put(Section::Authority, owner, records)?;
     // Without a signature the DS proves nothing; RFC 4035 §3.1.4.1 speaks of signed zones alone.
@@ -397,13 +359,13 @@ fn put_referral(
         }
     }
     let source = cut.node.hash();
-    Ok(Verdict { rcode: Rcode::NOERROR, authoritative: false, truncated, kind: Kind::Referral, source })
+    Ok(AnswerOutcome { rcode: Rcode::NOERROR, authoritative: false, truncated, kind: Kind::Referral, source })
 }
 
 /// Writes addresses of names in the answer's RDATA, as far as there is room.
 #[cold]
 fn put_additional(
-    ask: &Ask<'_>,
+    ask: &ZoneQuery<'_>,
     current: Current<'_>,
     found: &Found<'_>,
     records: &Records<'_>,
@@ -459,7 +421,7 @@ fn target_owner<'a>(written: Written, target: &Target<'a>, message: &Message<'_,
 }
 
 fn put_address(
-    ask: &Ask<'_>,
+    ask: &ZoneQuery<'_>,
     owner: Owner<'_>,
     node: &Node<'_>,
     rtype: RecordType,
@@ -480,7 +442,7 @@ fn put_address(
 
 /// Writes an RRset of the additional section without signatures: glue has none (RFC 4035 §2.2).
 fn put_glue(
-    ask: &Ask<'_>,
+    ask: &ZoneQuery<'_>,
     owner: Owner<'_>,
     node: &Node<'_>,
     rtype: RecordType,
@@ -507,7 +469,7 @@ fn find_target<'z>(zone: &'z Zone, target: &Target<'_>) -> Option<Node<'z>> {
     let apex = zone.apex_octets();
     rest.get_mut(..apex.len())?.copy_from_slice(apex);
     match place(zone, &Qname::of(&octets[..target.relative.len() + apex.len()]))? {
-        Place::Found(found) => Some(found.node),
+        NameMatch::Found(found) => Some(found.node),
         _ => None,
     }
 }
@@ -542,8 +504,12 @@ fn has_dname(message: &Message<'_, '_>, owner: &[u8]) -> bool {
 
 /// Answers a query for RRSIG: all signatures at the name.
 #[cold]
-fn signatures_alone(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> Result<Step, Full> {
-    if let Some(Place::Found(found)) = place(ask.zone, current.qname) {
+fn signatures_alone(
+    ask: &ZoneQuery<'_>,
+    current: Current<'_>,
+    message: &mut Message<'_, '_>,
+) -> Result<ChainStep, Full> {
+    if let Some(NameMatch::Found(found)) = place(ask.zone, current.qname) {
         let mut any = false;
         // DS at the apex is not this zone's to tell, nor what signs it.
         let is_ours = |records: &Records<'_>| !(found.node.is_apex() && records.rtype() == RecordType::DS);
@@ -559,9 +525,9 @@ fn signatures_alone(ask: &Ask<'_>, current: Current<'_>, message: &mut Message<'
                 proof::expansions(ask, message)?;
             }
             let (rcode, kind, source) = (Rcode::NOERROR, Kind::Data, found.node.hash());
-            return Ok(Step::Done(Verdict { rcode, authoritative: true, truncated: false, kind, source }));
+            return Ok(ChainStep::Done(AnswerOutcome { rcode, authoritative: true, truncated: false, kind, source }));
         }
     }
     // As for a type that no name has.
-    step(&Ask { qtype: RecordType::OPT, ..*ask }, current, message)
+    step(&ZoneQuery { qtype: RecordType::OPT, ..*ask }, current, message)
 }

@@ -82,56 +82,62 @@ pub struct Cookies {
 
 /// What came of a query's cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum CookieStatus {
     /// There was none, or cookies are off.
     None,
     /// A client cookie alone.
     ClientOnly,
     /// A server cookie that is ours and of now: the client is where it says it is.
-    Good,
+    Valid,
     /// A server cookie that is not.
-    Bad,
+    Invalid,
 }
 
 /// A query's cookie, and what is sent back: nothing if there was none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Met {
-    pub(super) standing: Standing,
+pub(super) struct ReceivedCookie {
+    pub(super) standing: CookieStatus,
     octets: [u8; FULL_OCTETS],
 }
 
-impl Met {
-    pub(super) const NONE: Met = Met { standing: Standing::None, octets: [0; FULL_OCTETS] };
+impl ReceivedCookie {
+    pub(super) const NONE: ReceivedCookie = ReceivedCookie { standing: CookieStatus::None, octets: [0; FULL_OCTETS] };
 
     /// The option of the response.
     #[inline]
     pub(super) fn answer(&self) -> Option<&[u8; FULL_OCTETS]> {
-        (self.standing != Standing::None).then_some(&self.octets)
+        (self.standing != CookieStatus::None).then_some(&self.octets)
     }
 }
 
 /// Checks the cookie of `query`, which was read from `message`.
 #[inline]
-pub(super) fn meet(cookies: Option<&Cookies>, query: &Query, message: &[u8], peer: SocketAddr, now: u64) -> Met {
-    let Some(cookies) = cookies else { return Met::NONE };
-    let Some((start, length)) = query.edns.and_then(|edns| edns.cookie) else { return Met::NONE };
+pub(super) fn verify(
+    cookies: Option<&Cookies>,
+    query: &Query,
+    message: &[u8],
+    peer: SocketAddr,
+    now: u64,
+) -> ReceivedCookie {
+    let Some(cookies) = cookies else { return ReceivedCookie::NONE };
+    let Some((start, length)) = query.edns.and_then(|edns| edns.cookie) else { return ReceivedCookie::NONE };
     let (start, length) = (usize::from(start), usize::from(length));
-    cookies.meet(&message[start..start + length], peer.ip(), now as u32)
+    cookies.verify(&message[start..start + length], peer.ip(), now as u32)
 }
 
 impl Cookies {
     /// Checks the option `cookie`, of 8 or 16 to 40 octets, at `now`, seconds since the epoch modulo 2³².
-    fn meet(&self, cookie: &[u8], client: IpAddr, now: u32) -> Met {
-        let standing = if cookie.len() == CLIENT_OCTETS { Standing::ClientOnly } else { Standing::Bad };
+    fn verify(&self, cookie: &[u8], client: IpAddr, now: u32) -> ReceivedCookie {
+        let standing = if cookie.len() == CLIENT_OCTETS { CookieStatus::ClientOnly } else { CookieStatus::Invalid };
         if let Ok(full) = <[u8; FULL_OCTETS]>::try_from(cookie)
             && let Some(age) = self.age(&full, client, now)
         {
             if age <= RENEWAL_AGE {
-                return Met { standing: Standing::Good, octets: full };
+                return ReceivedCookie { standing: CookieStatus::Valid, octets: full };
             }
-            return Met { standing: Standing::Good, octets: self.make(cookie, client, now) };
+            return ReceivedCookie { standing: CookieStatus::Valid, octets: self.make(cookie, client, now) };
         }
-        Met { standing, octets: self.make(cookie, client, now) }
+        ReceivedCookie { standing, octets: self.make(cookie, client, now) }
     }
 
     /// The age in seconds of a cookie that is good, negative if a fellow's clock is ahead.
@@ -219,7 +225,7 @@ mod tests {
                 first,
                 1_559_731_985,
                 CLIENT,
-                Standing::ClientOnly,
+                CookieStatus::ClientOnly,
                 "2464c4abcf10c957010000005cf79f111f8130c3eee29480",
             ),
             (
@@ -228,7 +234,7 @@ mod tests {
                 first,
                 1_559_734_385,
                 "2464c4abcf10c957010000005cf79f111f8130c3eee29480",
-                Standing::Good,
+                CookieStatus::Valid,
                 "2464c4abcf10c957010000005cf7a871d4a564a1442aca77",
             ),
             // The example's cookie is older than the hour of §4.3 when it comes, so that here it is bad and made anew.
@@ -238,7 +244,7 @@ mod tests {
                 second,
                 1_559_734_700,
                 "fc93fc62807ddb8601abcdef5cf78f71a314227b6679ebf5",
-                Standing::Bad,
+                CookieStatus::Invalid,
                 "fc93fc62807ddb86010000005cf7a9acf73a7810aca2381e",
             ),
             (
@@ -247,7 +253,7 @@ mod tests {
                 second,
                 1_559_727_985 + 60,
                 "fc93fc62807ddb8601abcdef5cf78f71a314227b6679ebf5",
-                Standing::Good,
+                CookieStatus::Valid,
                 "fc93fc62807ddb8601abcdef5cf78f71a314227b6679ebf5",
             ),
             (
@@ -256,7 +262,7 @@ mod tests {
                 third,
                 1_559_741_961,
                 "22681ab97d52c298010000005cf7c57926556bd0934c72f8",
-                Standing::Good,
+                CookieStatus::Valid,
                 "22681ab97d52c298010000005cf7c57926556bd0934c72f8",
             ),
             (
@@ -265,11 +271,11 @@ mod tests {
                 third,
                 1_559_741_961,
                 "22681ab97d52c298010000005cf7c57926556bd0934c72f8",
-                Standing::Bad,
+                CookieStatus::Invalid,
                 "22681ab97d52c298010000005cf7c609a6bb79d16625507a",
             ),
         ] {
-            let met = cookies.meet(&hex(query), super::tests::client(client), now);
+            let met = cookies.verify(&hex(query), super::tests::client(client), now);
             let found = met.answer().map(|octets| data_encoding::HEXLOWER.encode(octets));
             assert_eq!((met.standing, found.as_deref()), (standing, Some(answer)), "{section}");
         }
@@ -281,18 +287,18 @@ mod tests {
         let client = client("192.0.2.1");
         // The last are the seconds in which 31 and 32 bits overflow.
         for made in [1_800_000_000u32, i32::MAX as u32, u32::MAX - 10] {
-            let cookie = *cookies.meet(&hex(CLIENT), client, made).answer().expect("a full cookie");
+            let cookie = *cookies.verify(&hex(CLIENT), client, made).answer().expect("a full cookie");
             for (age, standing, kept) in [
-                (0, Standing::Good, true),
-                (1800, Standing::Good, true),
-                (1801, Standing::Good, false),
-                (3600, Standing::Good, false),
-                (3601, Standing::Bad, false),
-                (-300, Standing::Good, true),
-                (-301, Standing::Bad, false),
-                (i32::MIN, Standing::Bad, false),
+                (0, CookieStatus::Valid, true),
+                (1800, CookieStatus::Valid, true),
+                (1801, CookieStatus::Valid, false),
+                (3600, CookieStatus::Valid, false),
+                (3601, CookieStatus::Invalid, false),
+                (-300, CookieStatus::Valid, true),
+                (-301, CookieStatus::Invalid, false),
+                (i32::MIN, CookieStatus::Invalid, false),
             ] {
-                let met = cookies.meet(&cookie, client, made.wrapping_add_signed(age));
+                let met = cookies.verify(&cookie, client, made.wrapping_add_signed(age));
                 assert_eq!((met.standing, met.octets == cookie), (standing, kept), "{made} and {age}");
             }
         }
@@ -302,18 +308,18 @@ mod tests {
     fn what_is_not_ours_is_bad() {
         let cookies = cookies("000102030405060708090a0b0c0d0e0f", &[]);
         let (client, now) = (client("192.0.2.1"), 1_800_000_000);
-        let good = *cookies.meet(&hex(CLIENT), client, now).answer().expect("a full cookie");
-        assert_eq!(cookies.meet(&good, client, now).standing, Standing::Good);
+        let good = *cookies.verify(&hex(CLIENT), client, now).answer().expect("a full cookie");
+        assert_eq!(cookies.verify(&good, client, now).standing, CookieStatus::Valid);
         for at in 0..FULL_OCTETS {
             let mut other = good;
             other[at] ^= 1;
-            let met = cookies.meet(&other, client, now);
-            assert_eq!((met.standing, &met.octets[..8]), (Standing::Bad, &other[..8]), "octet {at}");
+            let met = cookies.verify(&other, client, now);
+            assert_eq!((met.standing, &met.octets[..8]), (CookieStatus::Invalid, &other[..8]), "octet {at}");
         }
-        assert_eq!(cookies.meet(&good, super::tests::client("192.0.2.2"), now).standing, Standing::Bad);
+        assert_eq!(cookies.verify(&good, super::tests::client("192.0.2.2"), now).standing, CookieStatus::Invalid);
         for length in [16, 23, 25, 40] {
-            let met = cookies.meet(&vec![7; length], client, now);
-            assert_eq!((met.standing, &met.octets[..8]), (Standing::Bad, &[7; 8][..]), "{length} octets");
+            let met = cookies.verify(&vec![7; length], client, now);
+            assert_eq!((met.standing, &met.octets[..8]), (CookieStatus::Invalid, &[7; 8][..]), "{length} octets");
         }
     }
 

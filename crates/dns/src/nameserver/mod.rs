@@ -8,9 +8,10 @@
 
 pub mod query_log;
 pub mod settings;
-pub mod sighting;
 pub mod sizes;
 pub mod stats;
+pub mod wildcard_hit;
+mod zone_query;
 
 mod query;
 
@@ -33,13 +34,13 @@ pub use rrl::Limiter;
 pub use settings::Settings;
 pub use stats::Stats;
 
-use answer::Ask;
-use cookie::{Met, Standing};
+use cookie::{CookieStatus, ReceivedCookie};
 use opt::Opt;
-use query::Judgement;
-use rrl::{Source, Verdict};
+use query::Disposition;
+use rrl::{RrlAction, Source};
 use section::Message;
 use stats::{DropReason, Kind, Limited};
+use zone_query::ZoneQuery;
 
 use crate::wire::RecordType;
 use crate::wire::build::{Full, Writer};
@@ -49,7 +50,7 @@ use crate::wire::message::Query;
 use crate::wire::question::Question;
 use crate::wire::tsig::TsigError;
 use crate::zone::Zone;
-use crate::zone::db::{First, Snapshot};
+use crate::zone::db::{BucketProbe, Snapshot};
 use crate::zone::image::Unavailable;
 use crate::zone::qname::Qname;
 
@@ -152,13 +153,13 @@ impl<'a> Exchange<'a> {
 
 /// Working memory of [`respond_batch`], made once by each worker: some 100 KiB.
 pub struct Scratch {
-    turns: Box<[Turn]>,
+    states: Box<[QueryState]>,
 }
 
 impl Scratch {
     /// Working memory for batches.
     pub fn new() -> Self {
-        Scratch { turns: vec![Turn::new(); BATCH_MAX].into() }
+        Scratch { states: vec![QueryState::new(); BATCH_MAX].into() }
     }
 }
 
@@ -170,20 +171,20 @@ impl Default for Scratch {
 
 /// What the steps of one query leave for the next.
 #[derive(Clone)]
-struct Turn {
+struct QueryState {
     query: Query,
-    cookie: Met,
-    judgement: Judgement,
+    cookie: ReceivedCookie,
+    disposition: Disposition,
     /// The question's name, if it is to be looked up.
     qname: Qname,
 }
 
-impl Turn {
+impl QueryState {
     fn new() -> Self {
-        Turn {
+        QueryState {
             query: Query::default(),
-            cookie: Met::NONE,
-            judgement: Judgement::Drop(DropReason::Short),
+            cookie: ReceivedCookie::NONE,
+            disposition: Disposition::Drop(DropReason::Short),
             qname: Qname::new(),
         }
     }
@@ -194,10 +195,10 @@ pub const BATCH_MAX: usize = 64;
 
 /// Answers one query.
 pub fn respond(context: &Context<'_>, query: &[u8], peer: &Peer, response: &mut Response<'_>) -> Outcome {
-    let mut turn = Turn::new();
-    read(context, query, peer, &mut turn);
-    let zone = authority(context, &turn, locate(context, &turn, first(context, &turn)));
-    write(context, query, peer, &turn, zone, response)
+    let mut state = QueryState::new();
+    read(context, query, peer, &mut state);
+    let zone = authority(context, &state, locate(context, &state, first(context, &state)));
+    write(context, query, peer, &state, zone, response)
 }
 
 /// Answers a batch of any length; its parts of [`BATCH_MAX`] overlap their waits for memory.
@@ -206,76 +207,76 @@ pub fn respond(context: &Context<'_>, query: &[u8], peer: &Peer, response: &mut 
 /// for many of them at once, where a query alone waits for one after another.
 pub fn respond_batch(context: &Context<'_>, scratch: &mut Scratch, exchanges: &mut [Exchange<'_>]) {
     for exchanges in exchanges.chunks_mut(BATCH_MAX) {
-        let turns = &mut scratch.turns[..exchanges.len()];
-        for (exchange, turn) in exchanges.iter().zip(turns.iter_mut()) {
-            read(context, exchange.query, &exchange.peer, turn);
+        let states = &mut scratch.states[..exchanges.len()];
+        for (exchange, state) in exchanges.iter().zip(states.iter_mut()) {
+            read(context, exchange.query, &exchange.peer, state);
         }
-        let mut firsts: [Option<First<'_>>; BATCH_MAX] = [None; BATCH_MAX];
-        for (turn, place) in turns.iter().zip(&mut firsts) {
-            *place = first(context, turn);
+        let mut firsts: [Option<BucketProbe<'_>>; BATCH_MAX] = [None; BATCH_MAX];
+        for (state, place) in states.iter().zip(&mut firsts) {
+            *place = first(context, state);
             black_box(place.map(|first| first.touch()));
         }
         let mut zones: [Option<&Zone>; BATCH_MAX] = [None; BATCH_MAX];
-        let zones = &mut zones[..turns.len()];
-        for ((turn, first), zone) in turns.iter().zip(firsts).zip(&mut *zones) {
-            *zone = locate(context, turn, first);
+        let zones = &mut zones[..states.len()];
+        for ((state, first), zone) in states.iter().zip(firsts).zip(&mut *zones) {
+            *zone = locate(context, state, first);
         }
         for zone in zones.iter().flatten() {
             black_box(zone.apex_labels());
         }
-        for (turn, zone) in turns.iter().zip(&*zones) {
-            black_box(zone.map(|zone| zone.touch(&turn.qname)));
+        for (state, zone) in states.iter().zip(&*zones) {
+            black_box(zone.map(|zone| zone.touch(&state.qname)));
         }
-        for (turn, zone) in turns.iter().zip(&mut *zones) {
-            *zone = authority(context, turn, *zone);
+        for (state, zone) in states.iter().zip(&mut *zones) {
+            *zone = authority(context, state, *zone);
         }
-        for ((exchange, turn), zone) in exchanges.iter_mut().zip(turns.iter()).zip(zones) {
-            exchange.outcome = write(context, exchange.query, &exchange.peer, turn, *zone, &mut exchange.response);
+        for ((exchange, state), zone) in exchanges.iter_mut().zip(states.iter()).zip(zones) {
+            exchange.outcome = write(context, exchange.query, &exchange.peer, state, *zone, &mut exchange.response);
         }
     }
 }
 
 /// First step: reads and judges the query, and hashes the name that is to be looked up.
 #[inline]
-fn read(context: &Context<'_>, query: &[u8], peer: &Peer, turn: &mut Turn) {
-    let is_long_enough = turn.query.read_again(query);
-    let qtype = turn.query.question.filter(|_| is_long_enough).map(|question| question.qtype);
+fn read(context: &Context<'_>, query: &[u8], peer: &Peer, state: &mut QueryState) {
+    let is_long_enough = state.query.read_again(query);
+    let qtype = state.query.question.filter(|_| is_long_enough).map(|question| question.qtype);
     context.stats.count_request(peer, qtype, query.len());
     if !is_long_enough {
-        turn.judgement = Judgement::Drop(DropReason::Short);
+        state.disposition = Disposition::Drop(DropReason::Short);
         return;
     }
     let cookies = context.settings.cookies.as_ref();
-    turn.cookie = cookie::meet(cookies, &turn.query, query, peer.address, peer.now);
-    turn.judgement = query::judge(&turn.query, peer, cookies, turn.cookie.standing);
-    if turn.query.header.opcode() != Opcode::QUERY {
-        context.stats.count_opcode(turn.query.header.opcode());
+    state.cookie = cookie::verify(cookies, &state.query, query, peer.address, peer.now);
+    state.disposition = query::classify(&state.query, peer, cookies, state.cookie.standing);
+    if state.query.header.opcode() != Opcode::QUERY {
+        context.stats.count_opcode(state.query.header.opcode());
     }
-    if let (Judgement::Lookup, Some(question)) = (turn.judgement, turn.query.question) {
-        turn.qname.read(question.name(query));
+    if let (Disposition::Lookup, Some(question)) = (state.disposition, state.query.question) {
+        state.qname.read(question.name(query));
     }
 }
 
 /// Second step: where the zone that is to answer is looked for first, if a name is to be looked up.
 #[inline]
-fn first<'a>(context: &Context<'a>, turn: &Turn) -> Option<First<'a>> {
-    if turn.judgement != Judgement::Lookup || !context.snapshot.is_open() {
+fn first<'a>(context: &Context<'a>, state: &QueryState) -> Option<BucketProbe<'a>> {
+    if state.disposition != Disposition::Lookup || !context.snapshot.is_open() {
         return None;
     }
-    context.snapshot.first(&turn.qname)
+    context.snapshot.first(&state.qname)
 }
 
 /// Third step: finds the zone that is to answer, as far as hashes tell.
 #[inline]
-fn locate<'a>(context: &Context<'a>, turn: &Turn, first: Option<First<'a>>) -> Option<&'a Zone> {
-    context.snapshot.likely(&turn.qname, first?)
+fn locate<'a>(context: &Context<'a>, state: &QueryState, first: Option<BucketProbe<'a>>) -> Option<&'a Zone> {
+    context.snapshot.candidate(&state.qname, first?)
 }
 
 /// Fourth step: the zone that is to answer.
 #[inline]
-fn authority<'a>(context: &Context<'a>, turn: &Turn, likely: Option<&'a Zone>) -> Option<&'a Zone> {
-    let zone = context.snapshot.confirm(&turn.qname, likely)?;
-    Some(side_of_cut(context.snapshot, &turn.qname, turn.query.question?.qtype, zone))
+fn authority<'a>(context: &Context<'a>, state: &QueryState, candidate: Option<&'a Zone>) -> Option<&'a Zone> {
+    let zone = context.snapshot.confirm(&state.qname, candidate)?;
+    Some(side_of_cut(context.snapshot, &state.qname, state.query.question?.qtype, zone))
 }
 
 /// Of a name that `zone` encloses the zone that has its records of this type: DS lies on the parent's side of the cut
@@ -294,22 +295,22 @@ fn write(
     context: &Context<'_>,
     query: &[u8],
     peer: &Peer,
-    turn: &Turn,
+    state: &QueryState,
     zone: Option<&Zone>,
     response: &mut Response<'_>,
 ) -> Outcome {
     response.length = 0;
     // Which other judgement it is, is asked only if it is none of most queries.
-    let looks_up = turn.judgement == Judgement::Lookup;
-    if !looks_up && let Judgement::Drop(reason) = turn.judgement {
+    let looks_up = state.disposition == Disposition::Lookup;
+    if !looks_up && let Disposition::Drop(reason) = state.disposition {
         context.stats.count_drop(reason);
         return Outcome::Drop;
     }
-    context.stats.count_cookie(turn.cookie.standing);
-    let limit = octets_max(context, &turn.query, peer);
+    context.stats.count_cookie(state.cookie.standing);
+    let limit = octets_max(context, &state.query, peer);
     let mut writer = Writer::new(response.octets, limit);
-    let question_octets = turn.query.question.map_or(0, |question| question.end() - HEADER_OCTETS);
-    let mut opt = turn.query.edns.as_ref().map(|edns| Opt::new(edns, peer, context.settings, turn.cookie.answer()));
+    let question_octets = state.query.question.map_or(0, |question| question.end() - HEADER_OCTETS);
+    let mut opt = state.query.edns.as_ref().map(|edns| Opt::new(edns, peer, context.settings, state.cookie.answer()));
     let opt_octets = opt.as_ref().map_or(0, Opt::octets);
     let mut spare_octets = opt.as_ref().map_or(0, Opt::spare_octets);
     // The header's place, and the question octet by octet: resolvers check the case of its letters.
@@ -323,8 +324,8 @@ fn write(
         spare_octets = 0;
     }
 
-    let mut reply = reply(context, query, peer, turn, zone, &mut writer, &mut spare_octets);
-    if let Some(verdict) = limited(context, peer, turn, reply.source) {
+    let mut reply = reply(context, query, peer, state, zone, &mut writer, &mut spare_octets);
+    if let Some(verdict) = limited(context, peer, state, reply.source) {
         if hold_back(context, verdict, &mut reply, &mut writer, start.len()) == Outcome::Drop {
             return Outcome::Drop;
         }
@@ -334,14 +335,14 @@ fn write(
     writer.release(opt_octets + spare_octets);
     let has_opt = opt.as_ref().is_some_and(|opt| opt.put(&mut writer, reply.rcode, reply.ede).is_ok());
     let mut closing = u16::from(has_opt);
-    if !looks_up && let Judgement::Unverified(error) = turn.judgement {
-        match put_tsig(query, turn, error, &mut writer) {
+    if !looks_up && let Disposition::Unverified(error) = state.disposition {
+        match put_tsig(query, state, error, &mut writer) {
             Ok(()) => closing += 1,
             // RFC 8945 §5.3: without room for it the client is sent to a stream.
             Err(_) => reply.truncated = true,
         }
     }
-    let header = turn.query.header;
+    let header = state.query.header;
     let copied = FLAG_RD | if header.opcode() == Opcode::QUERY { FLAG_CD } else { 0 };
     let flags = FLAG_QR
         | u16::from(header.opcode().0) << 11
@@ -379,13 +380,13 @@ fn octets_max(context: &Context<'_>, query: &Query, peer: &Peer) -> usize {
 /// Whether the response to `peer` is over the limit (`Some`), and what is then to be done. A stream and a good cookie prove that
 /// the client is where it says it is, so there is no victim to be spared.
 #[inline]
-fn limited(context: &Context<'_>, peer: &Peer, turn: &Turn, source: Source) -> Option<Verdict> {
+fn limited(context: &Context<'_>, peer: &Peer, state: &QueryState, source: Source) -> Option<RrlAction> {
     let (Some(limit), Some(limiter)) = (&context.settings.rate_limit, context.limiter) else { return None };
-    if peer.transport != Transport::Udp || turn.cookie.standing == Standing::Good {
+    if peer.transport != Transport::Udp || state.cookie.standing == CookieStatus::Valid {
         return None;
     }
     let verdict = limiter.take(limit, peer.address.ip(), source, peer.now);
-    if verdict == Verdict::Send {
+    if verdict == RrlAction::Send {
         return None;
     }
     let what = match limit.enforced {
@@ -402,12 +403,12 @@ fn limited(context: &Context<'_>, peer: &Peer, turn: &Turn, source: Source) -> O
 #[cold]
 fn hold_back(
     context: &Context<'_>,
-    verdict: Verdict,
+    verdict: RrlAction,
     reply: &mut Reply,
     writer: &mut Writer<'_>,
     question_end: usize,
 ) -> Outcome {
-    if verdict == Verdict::Drop {
+    if verdict == RrlAction::Drop {
         context.stats.count_limited(Limited::Dropped);
         context.stats.count_drop(DropReason::RateLimit);
         return Outcome::Drop;
@@ -447,13 +448,13 @@ fn reply(
     context: &Context<'_>,
     query: &[u8],
     peer: &Peer,
-    turn: &Turn,
+    state: &QueryState,
     zone: Option<&Zone>,
     writer: &mut Writer<'_>,
     spare: &mut usize,
 ) -> Reply {
-    let (Judgement::Lookup, Some(question)) = (turn.judgement, &turn.query.question) else {
-        return reply_without_lookup(context, query, turn, writer);
+    let (Disposition::Lookup, Some(question)) = (state.disposition, &state.query.question) else {
+        return reply_without_lookup(context, query, state, writer);
     };
     let Some(zone) = zone else {
         return match context.snapshot.is_ready() {
@@ -465,16 +466,16 @@ fn reply(
         return reply_unavailable(context, zone, why);
     }
     let start = writer.position();
-    let dnssec = turn.query.edns.is_some_and(|edns| edns.dnssec_ok);
+    let dnssec = state.query.edns.is_some_and(|edns| edns.dnssec_ok);
     let asked = &context.settings.asked;
-    let ask = Ask { zone, qtype: question.qtype, dnssec, random: peer.random, asked, now: peer.now };
+    let ask = ZoneQuery { zone, qtype: question.qtype, dnssec, random: peer.random, asked, now: peer.now };
     let mut message = Message::new(writer, question, zone);
-    let mut answered = answer::answer(&ask, &turn.qname, &mut message);
+    let mut answered = answer::answer(&ask, &state.qname, &mut message);
     let mut counts = message.counts;
     if *spare > 0 && !answered.is_ok_and(|verdict| !verdict.truncated) {
         writer.rewind(start);
         writer.release(std::mem::take(spare));
-        (answered, counts) = answer_again(&ask, &turn.qname, question, writer);
+        (answered, counts) = answer_again(&ask, &state.qname, question, writer);
     }
     match answered {
         Ok(verdict) => {
@@ -497,13 +498,13 @@ fn reply(
 
 /// What a query gets that is answered from the message alone.
 #[cold]
-fn reply_without_lookup(context: &Context<'_>, query: &[u8], turn: &Turn, writer: &mut Writer<'_>) -> Reply {
-    match turn.judgement {
-        Judgement::Reply(rcode, ede) => Reply::of(rcode, ede),
-        Judgement::Unverified(_) => Reply::of(Rcode::NOTAUTH, None),
-        Judgement::Chaos => chaos(context, query, turn, writer),
+fn reply_without_lookup(context: &Context<'_>, query: &[u8], state: &QueryState, writer: &mut Writer<'_>) -> Reply {
+    match state.disposition {
+        Disposition::Reply(rcode, ede) => Reply::of(rcode, ede),
+        Disposition::Unverified(_) => Reply::of(Rcode::NOTAUTH, None),
+        Disposition::Chaos => chaos(context, query, state, writer),
         // Dropped before, or without a question to look up.
-        Judgement::Drop(_) | Judgement::Lookup => Reply::of(Rcode::FORMERR, None),
+        Disposition::Drop(_) | Disposition::Lookup => Reply::of(Rcode::FORMERR, None),
     }
 }
 
@@ -522,11 +523,11 @@ fn reply_unavailable(context: &Context<'_>, zone: &Zone, why: Unavailable) -> Re
 #[cold]
 #[inline(never)]
 fn answer_again(
-    ask: &Ask<'_>,
+    ask: &ZoneQuery<'_>,
     qname: &Qname,
     question: &Question,
     writer: &mut Writer<'_>,
-) -> (Result<answer::Verdict, Full>, [u16; 3]) {
+) -> (Result<answer::AnswerOutcome, Full>, [u16; 3]) {
     let mut message = Message::new(writer, question, ask.zone);
     let answered = answer::answer(ask, qname, &mut message);
     (answered, message.counts)
@@ -534,15 +535,15 @@ fn answer_again(
 
 /// Writes the TSIG record of a response that is not signed itself (RFC 8945 §5.3.2): the last of the message.
 #[cold]
-fn put_tsig(query: &[u8], turn: &Turn, error: TsigError, writer: &mut Writer<'_>) -> Result<(), Full> {
-    turn.query.tsig.ok_or(Full)?.put_error(query, error, writer)
+fn put_tsig(query: &[u8], state: &QueryState, error: TsigError, writer: &mut Writer<'_>) -> Result<(), Full> {
+    state.query.tsig.ok_or(Full)?.put_error(query, error, writer)
 }
 
 /// Writes what the server says about itself.
 #[cold]
-fn chaos(context: &Context<'_>, query: &[u8], turn: &Turn, writer: &mut Writer<'_>) -> Reply {
+fn chaos(context: &Context<'_>, query: &[u8], state: &QueryState, writer: &mut Writer<'_>) -> Reply {
     let start = writer.position();
-    let text = chaos::text(&turn.query, query, context.settings);
+    let text = chaos::text(&state.query, query, context.settings);
     match text.map(|text| chaos::put(writer, text)) {
         Some(Ok(())) => {
             let source = Source { kind: Some(Kind::Data), owner: 0 };

@@ -1,9 +1,9 @@
 //! Proofs of absence from a zone that another signer signed: which NSEC (RFC 4035 §3.1.3) or NSEC3 records (RFC 5155 §7.2)
 //! stand beside an answer. Nothing is signed here.
 
-use super::answer::{ALIASES_MAX, Ask, Current};
 use super::names::expand;
 use super::section::{Message, Owner};
+use super::zone_query::{CNAME_CHAIN_MAX, Current, ZoneQuery};
 use crate::wire::RecordType;
 use crate::wire::build::Full;
 use crate::wire::name::NAME_OCTETS_MAX;
@@ -13,12 +13,12 @@ use crate::zone::node::Node;
 use crate::zone::qname::{NameHash, Qname};
 
 /// Most records of one proof: one for each name of a chain that comes from a wildcard, and three for its end.
-const RECORDS_MAX: usize = ALIASES_MAX + 3;
+const RECORDS_MAX: usize = CNAME_CHAIN_MAX + 3;
 
 /// Proves that the name has not the type (RFC 4035 §3.1.3.1 and §3.1.3.4, RFC 5155 §7.2.3 to §7.2.5).
 #[inline]
 pub(super) fn no_data(
-    ask: &Ask<'_>,
+    ask: &ZoneQuery<'_>,
     current: Current<'_>,
     found: &Found<'_>,
     message: &mut Message<'_, '_>,
@@ -35,7 +35,7 @@ pub(super) fn no_data(
 /// Proves that the name does not exist and that no wildcard covers it (RFC 4035 §3.1.3.2, RFC 5155 §7.2.2).
 #[inline]
 pub(super) fn no_name(
-    ask: &Ask<'_>,
+    ask: &ZoneQuery<'_>,
     current: Current<'_>,
     encloser: &Ancestor<'_>,
     message: &mut Message<'_, '_>,
@@ -50,7 +50,7 @@ pub(super) fn no_name(
 /// proved.
 #[inline]
 pub(super) fn no_ds(
-    ask: &Ask<'_>,
+    ask: &ZoneQuery<'_>,
     current: Current<'_>,
     cut: &Ancestor<'_>,
     message: &mut Message<'_, '_>,
@@ -63,14 +63,14 @@ pub(super) fn no_ds(
 /// Proves of each name of the chain that came from a wildcard that no closer name exists (RFC 4035 §3.1.3.3, RFC 5155
 /// §7.2.6): where the chain ends with nothing else to be proved.
 #[cold]
-pub(super) fn expansions(ask: &Ask<'_>, message: &mut Message<'_, '_>) -> Result<(), Full> {
+pub(super) fn expansions(ask: &ZoneQuery<'_>, message: &mut Message<'_, '_>) -> Result<(), Full> {
     let Some(mut proof) = Proof::wanted(ask) else { return Ok(()) };
     proof.expansions(message)
 }
 
 /// The records of one proof; each is written once, whatever it proves (RFC 2181 §5).
 struct Proof<'a> {
-    ask: &'a Ask<'a>,
+    ask: &'a ZoneQuery<'a>,
     denial: &'a Denial,
     written: [NameHash; RECORDS_MAX],
     count: usize,
@@ -78,7 +78,7 @@ struct Proof<'a> {
 
 impl<'a> Proof<'a> {
     #[inline]
-    fn wanted(ask: &'a Ask<'a>) -> Option<Self> {
+    fn wanted(ask: &'a ZoneQuery<'a>) -> Option<Self> {
         if !ask.dnssec {
             return None;
         }
@@ -175,7 +175,8 @@ impl<'a> Proof<'a> {
     }
 
     fn nsec(&mut self, relative: &[u8], message: &mut Message<'_, '_>) -> Result<(), Full> {
-        match self.denial.nsec(self.ask.zone, relative) {
+        let found = self.denial.nsec(relative).and_then(|(hash, relative)| self.ask.zone.find(hash, relative));
+        match found {
             Some(node) => self.put(node, RecordType::NSEC, message),
             None => Ok(()),
         }

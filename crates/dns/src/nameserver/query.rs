@@ -13,7 +13,7 @@
 
 use std::net::IpAddr;
 
-use super::cookie::{Cookies, Standing};
+use super::cookie::{CookieStatus, Cookies};
 use super::stats::DropReason;
 use super::{Peer, Transport};
 use crate::wire::edns::{Edns, ExtendedError};
@@ -24,7 +24,7 @@ use crate::wire::{Class, RecordType};
 
 /// What is to be done with a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Judgement {
+pub(super) enum Disposition {
     /// Send nothing.
     Drop(DropReason),
     /// Answer with this code, and nothing from any zone.
@@ -39,71 +39,71 @@ pub(super) enum Judgement {
 
 /// Judges a query that has a header, and a cookie of this standing.
 #[inline]
-pub(super) fn judge(query: &Query, peer: &Peer, cookies: Option<&Cookies>, standing: Standing) -> Judgement {
+pub(super) fn classify(query: &Query, peer: &Peer, cookies: Option<&Cookies>, standing: CookieStatus) -> Disposition {
     if query.header.is_response() {
-        return Judgement::Drop(DropReason::Response);
+        return Disposition::Drop(DropReason::Response);
     }
     if peer.transport == Transport::Udp && !can_be_client(peer) {
-        return Judgement::Drop(DropReason::Source);
+        return Disposition::Drop(DropReason::Source);
     }
     if query.header.opcode() != Opcode::QUERY {
         return judge_other(query);
     }
     if query.fault.is_some() {
-        return Judgement::Reply(Rcode::FORMERR, None);
+        return Disposition::Reply(Rcode::FORMERR, None);
     }
     if let Some(edns) = &query.edns {
         if edns.version > 0 {
-            return Judgement::Reply(Rcode::BADVERS, None);
+            return Disposition::Reply(Rcode::BADVERS, None);
         }
         if has_malformed_option(edns, peer, cookies) {
-            return Judgement::Reply(Rcode::FORMERR, None);
+            return Disposition::Reply(Rcode::FORMERR, None);
         }
     }
     if let Some(error) = unverified(query) {
-        return Judgement::Unverified(error);
+        return Disposition::Unverified(error);
     }
     let Some(question) = query.question else {
         // RFC 7873 §5.4: BADCOOKIE "if the Server Cookie sent with the query was invalid".
         let rcode = match standing {
-            Standing::None => Rcode::FORMERR,
-            Standing::ClientOnly | Standing::Good => Rcode::NOERROR,
-            Standing::Bad => Rcode::BADCOOKIE,
+            CookieStatus::None => Rcode::FORMERR,
+            CookieStatus::ClientOnly | CookieStatus::Valid => Rcode::NOERROR,
+            CookieStatus::Invalid => Rcode::BADCOOKIE,
         };
-        return Judgement::Reply(rcode, None);
+        return Disposition::Reply(rcode, None);
     };
-    let lacks_cookie = matches!(standing, Standing::ClientOnly | Standing::Bad);
+    let lacks_cookie = matches!(standing, CookieStatus::ClientOnly | CookieStatus::Invalid);
     if lacks_cookie && cookies.is_some_and(|cookies| cookies.required) && peer.transport == Transport::Udp {
-        return Judgement::Reply(Rcode::BADCOOKIE, None);
+        return Disposition::Reply(Rcode::BADCOOKIE, None);
     }
     match question.qtype {
-        RecordType::NXNAME => return Judgement::Reply(Rcode::FORMERR, Some(ExtendedError::INVALID_QUERY_TYPE)),
+        RecordType::NXNAME => return Disposition::Reply(Rcode::FORMERR, Some(ExtendedError::INVALID_QUERY_TYPE)),
         RecordType(0) | RecordType::OPT | RecordType::TKEY | RecordType::TSIG => {
-            return Judgement::Reply(Rcode::FORMERR, None);
+            return Disposition::Reply(Rcode::FORMERR, None);
         }
         RecordType::AXFR | RecordType::IXFR => {
-            return Judgement::Reply(Rcode::REFUSED, Some(ExtendedError::PROHIBITED));
+            return Disposition::Reply(Rcode::REFUSED, Some(ExtendedError::PROHIBITED));
         }
         _ => {}
     }
     match question.qclass {
-        Class::IN => Judgement::Lookup,
-        Class::CH => Judgement::Chaos,
-        _ => Judgement::Reply(Rcode::REFUSED, None),
+        Class::IN => Disposition::Lookup,
+        Class::CH => Disposition::Chaos,
+        _ => Disposition::Reply(Rcode::REFUSED, None),
     }
 }
 
 /// Judges what is no query.
 #[cold]
-fn judge_other(query: &Query) -> Judgement {
+fn judge_other(query: &Query) -> Disposition {
     let opcode = query.header.opcode();
     let is_malformed = query.fault.is_some() || query.question.is_none();
     match unverified(query) {
-        _ if opcode == Opcode::NOTIFY && is_malformed => Judgement::Reply(Rcode::FORMERR, None),
-        _ if query.edns.is_some_and(|edns| edns.version > 0) => Judgement::Reply(Rcode::BADVERS, None),
-        Some(error) if matches!(opcode, Opcode::NOTIFY | Opcode::UPDATE) => Judgement::Unverified(error),
-        _ if opcode == Opcode::NOTIFY => Judgement::Reply(Rcode::REFUSED, Some(ExtendedError::PROHIBITED)),
-        _ => Judgement::Reply(Rcode::NOTIMP, None),
+        _ if opcode == Opcode::NOTIFY && is_malformed => Disposition::Reply(Rcode::FORMERR, None),
+        _ if query.edns.is_some_and(|edns| edns.version > 0) => Disposition::Reply(Rcode::BADVERS, None),
+        Some(error) if matches!(opcode, Opcode::NOTIFY | Opcode::UPDATE) => Disposition::Unverified(error),
+        _ if opcode == Opcode::NOTIFY => Disposition::Reply(Rcode::REFUSED, Some(ExtendedError::PROHIBITED)),
+        _ => Disposition::Reply(Rcode::NOTIMP, None),
     }
 }
 

@@ -86,11 +86,11 @@ impl Source {
 
 /// What is to be done with an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RrlAction {
     /// It is within the limit.
     Send,
     /// It is over the limit, and the one in `slip` that is sent small.
-    SendSmall,
+    Slip,
     /// It is over the limit.
     Drop,
 }
@@ -135,7 +135,7 @@ impl Limiter {
 
     /// Takes a token from the bucket of `client` and `source` at `now`, in seconds.
     #[inline]
-    pub(super) fn take(&self, limit: &RateLimit, client: IpAddr, source: Source, now: u64) -> Verdict {
+    pub(super) fn take(&self, limit: &RateLimit, client: IpAddr, source: Source, now: u64) -> RrlAction {
         let second = now as u16;
         let capacity = limit.per_second.saturating_mul(u32::from(limit.window.max(1)));
         let bucket = self.bucket(self.key(limit, client, source), second, limit.per_second, capacity);
@@ -143,11 +143,11 @@ impl Limiter {
         if let Some(left) = bucket.tokens.get().checked_sub(1) {
             bucket.tokens.set(left);
             bucket.excess.set(0);
-            return Verdict::Send;
+            return RrlAction::Send;
         }
         let excess = bucket.excess.get().wrapping_add(1);
         bucket.excess.set(excess);
-        if limit.slip > 0 && excess.is_multiple_of(limit.slip) { Verdict::SendSmall } else { Verdict::Drop }
+        if limit.slip > 0 && excess.is_multiple_of(limit.slip) { RrlAction::Slip } else { RrlAction::Drop }
     }
 
     /// The bucket of `key`, filled up.
@@ -220,7 +220,7 @@ mod tests {
     ) -> (usize, usize) {
         let verdicts: Vec<_> = (0..tries).map(|_| limiter.take(limit, address(client), source, now)).collect();
         let count = |what| verdicts.iter().filter(|verdict| **verdict == what).count();
-        (count(Verdict::Send), count(Verdict::SendSmall))
+        (count(RrlAction::Send), count(RrlAction::Slip))
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
             ("192.0.2.2", Source::ERROR, false),
         ] {
             let verdict = limiter.take(&limit, address(client), source, NOW);
-            assert_eq!(verdict == Verdict::Send, fresh, "{client} {source:?}");
+            assert_eq!(verdict == RrlAction::Send, fresh, "{client} {source:?}");
         }
     }
 

@@ -4,14 +4,14 @@
 //! owner where it is not the question's name. An RRset is written whole or not at all. A pointer reaches 16 KiB
 //! (RFC 1035 §4.1.4): beyond, names are written out.
 
-use super::answer::ALIASES_MAX;
 use super::names::{Names, POINTER, POINTER_END, expand};
+use super::zone_query::CNAME_CHAIN_MAX;
 use crate::wire::build::{Full, Writer};
 use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::question::{QUESTION_AT, Question};
 use crate::zone::Zone;
-use crate::zone::compression::{APEX_END, Places, Tail, follow, stored_names};
-use crate::zone::node::{RECORD_HEAD, Records, split_records};
+use crate::zone::compression::{APEX_END, NameOffsets, RECORD_HEAD, Tail, follow, stored_names};
+use crate::zone::node::{Records, split_records};
 
 /// A section of a message, without the question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) struct Message<'w, 'b> {
     /// Where the name that is being looked up would end if it stood whole where it stands.
     name_end: usize,
     /// The first `expansion_count` are set.
-    expansions: [Expansion; ALIASES_MAX],
+    expansions: [Expansion; CNAME_CHAIN_MAX],
     expansion_count: u8,
     /// Where names stand, if each is to be as short as it goes; else they are as stored.
     names: Option<&'w mut Names>,
@@ -74,7 +74,7 @@ impl<'w, 'b> Message<'w, 'b> {
     pub(super) fn new(writer: &'w mut Writer<'b>, question: &Question, zone: &Zone) -> Self {
         let apex_length = zone.apex_length() as u16;
         let question_length = u16::from(question.name_length);
-        let expansions = [Expansion::default(); ALIASES_MAX];
+        let expansions = [Expansion::default(); CNAME_CHAIN_MAX];
         let name_end = QUESTION_AT + usize::from(question_length);
         let (counts, expansion_count, names) = ([0; 3], 0, None);
         Message { writer, counts, question_length, apex_length, name_end, expansions, expansion_count, names }
@@ -89,7 +89,7 @@ impl<'w, 'b> Message<'w, 'b> {
             question_length,
             apex_length,
             name_end: QUESTION_AT + usize::from(question_length),
-            expansions: [Expansion::default(); ALIASES_MAX],
+            expansions: [Expansion::default(); CNAME_CHAIN_MAX],
             expansion_count: 0,
             names: Some(names),
         }
@@ -418,7 +418,7 @@ impl<'w, 'b> Message<'w, 'b> {
             return self.write_out(owner, records, ttl).map(|()| false);
         }
         self.copy(owner, records.records(), &[], ttl)?;
-        let places = Places {
+        let places = NameOffsets {
             records: start,
             owner_end: self.name_end,
             apex_end: QUESTION_AT + usize::from(self.question_length),

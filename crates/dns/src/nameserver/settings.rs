@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::cookie::Cookies;
 use super::rrl::RateLimit;
-use crate::zone::asked::Asked;
+use crate::zone::last_queried::LastQueried;
 
 /// Settings of the query engine, the same for every worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Settings {
     /// Whether workers leave sightings of the names that shards' wildcards answer.
     pub sightings: bool,
     /// Where it is marked when aliases in shards' zones were asked last; `None`: there are none, or nobody wants to know.
-    pub asked: Option<Arc<Asked>>,
+    pub asked: Option<Arc<LastQueried>>,
 }
 
 /// Most octets of an NSID that are sent; a longer one would crowd out answers in 512 octets.

@@ -8,7 +8,7 @@ use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Peer;
-use super::cookie::Standing;
+use super::cookie::CookieStatus;
 use super::sizes::{self, BUCKETS};
 use crate::wire::RecordType;
 use crate::wire::header::{Opcode, Rcode};
@@ -137,7 +137,7 @@ pub const RCODES: [&str; 11] = [
 pub const OPCODES: [&str; 5] = ["STATUS", "NOTIFY", "UPDATE", "DSO", "other"];
 /// Labels of reasons to send nothing.
 pub const DROPS: [&str; 5] = ["short", "response", "source", "room", "rate_limit"];
-/// Labels of cookies, in the order of `Standing` after that of none: `client` came without a server cookie, `bad` with
+/// Labels of cookies, in the order of `CookieStatus` after that of none: `client` came without a server cookie, `bad` with
 /// one that was not ours or too old.
 pub const COOKIES: [&str; 3] = ["client", "good", "bad"];
 /// Labels of what became of responses over the rate limit: see [`Limited`].
@@ -275,8 +275,8 @@ impl Stats {
     }
 
     #[inline]
-    pub(super) fn count_cookie(&self, standing: Standing) {
-        if standing != Standing::None {
+    pub(super) fn count_cookie(&self, standing: CookieStatus) {
+        if standing != CookieStatus::None {
             add(&self.cookies[standing as usize - 1], 1);
         }
     }

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// What time it is at moments of the monotonic clock.
-pub(super) struct DayClock {
+pub(super) struct WallClock {
     read_at: Instant,
     since_epoch: Duration,
 }
 
-impl DayClock {
-    pub(super) fn new() -> DayClock {
-        DayClock { read_at: Instant::now(), since_epoch: since_epoch() }
+impl WallClock {
+    pub(super) fn new() -> WallClock {
+        WallClock { read_at: Instant::now(), since_epoch: since_epoch() }
     }
 
     /// Time since the epoch at `moment`, which is now or was just now.
@@ -22,7 +22,7 @@ impl DayClock {
         if elapsed < READ_AGAIN {
             return self.since_epoch + elapsed;
         }
-        *self = DayClock { read_at: moment, since_epoch: since_epoch() };
+        *self = WallClock { read_at: moment, since_epoch: since_epoch() };
         self.since_epoch
     }
 }
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn time_is_carried_on_and_read_again() {
-        let mut clock = DayClock::new();
+        let mut clock = WallClock::new();
         let (read_at, since_epoch) = (clock.read_at, clock.since_epoch);
         let later = Duration::from_millis(999);
         assert_eq!(clock.at(read_at + later), since_epoch + later);

@@ -1,30 +1,9 @@
 //! What the listeners count. Each worker writes counters of its own; whoever reads them adds them up.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use super::count::Count;
 use super::durations::Durations;
 use crate::nameserver::Transport;
 use crate::nameserver::stats::TRANSPORTS;
-
-/// A number that one thread adds to and others read.
-#[derive(Default)]
-pub(super) struct Count(AtomicU64);
-
-impl Count {
-    /// Adds, from the one thread that may: so no locked instruction is needed.
-    pub(super) fn add(&self, number: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(number), Ordering::Relaxed);
-    }
-
-    /// Adds, from any thread.
-    pub(super) fn add_shared(&self, number: u64) {
-        self.0.fetch_add(number, Ordering::Relaxed);
-    }
-
-    pub(super) fn read(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {

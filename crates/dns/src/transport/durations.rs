@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::counters::Count;
+use super::count::Count;
 
 /// Upper bounds of the buckets in seconds, each included; what takes longer falls into one more. A batch of one takes some
 /// ten microseconds, one of 64 some hundred; beyond a few milliseconds the machine is short of processors.

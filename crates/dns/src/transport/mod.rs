@@ -6,17 +6,19 @@
 
 mod admission;
 mod clock;
+mod count;
 mod counters;
-mod desk;
-mod draw;
 pub mod durations;
-pub mod given;
+pub mod inherited_sockets;
 mod panic;
 pub mod query_log;
-pub mod sightings;
+mod random;
+mod random_sampler;
 mod stream;
 mod tcp;
 mod udp;
+pub mod wildcard_hits;
+mod worker;
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,22 +29,23 @@ use std::thread::JoinHandle;
 use tokio::runtime::Runtime;
 use tokio_util::task::TaskTracker;
 
-use self::counters::{Count, Counters};
-use self::desk::{Desk, Desks, Outlets};
+use self::count::Count;
+use self::counters::Counters;
 use self::durations::DurationCounts;
-use self::given::Given;
+use self::inherited_sockets::InheritedSockets;
 use self::panic::{Guard, Panics};
 use self::query_log::{Lost, Tap};
-use self::sightings::Sightings;
 use self::stream::Service;
+use self::wildcard_hits::WildcardHitReceiver;
+use self::worker::{QueryWorker, StreamWorkerPool, WorkerOutputs};
 use crate::nameserver::Stats;
 use crate::nameserver::stats::{Counts, TRANSPORTS, ZoneCounts};
 use crate::sys::cpu;
 use crate::zone::db::ZoneDb;
 
 pub use counters::Totals;
-pub use desk::LiveSettings;
 pub use stream::Limits;
+pub use worker::LiveSettings;
 
 /// What to listen on, and with how much.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,7 +140,7 @@ const PORT_TRIES: usize = 16;
 ///
 /// See [`BindError`], for the first address that cannot be had.
 pub fn bind(config: &Config) -> Result<Bound, BindError> {
-    bind_with(config, &mut Given::default())
+    bind_with(config, &mut InheritedSockets::default())
 }
 
 /// The same, but for addresses on which sockets are `given`, which are taken.
@@ -145,7 +148,7 @@ pub fn bind(config: &Config) -> Result<Bound, BindError> {
 /// # Errors
 ///
 /// See [`BindError`], for the first address that cannot be had.
-pub fn bind_with(config: &Config, given: &mut Given) -> Result<Bound, BindError> {
+pub fn bind_with(config: &Config, given: &mut InheritedSockets) -> Result<Bound, BindError> {
     let cpus = if config.pin { cpu::allowed().unwrap_or_default() } else { Vec::new() };
     let mut bound = Bound { listeners: Vec::new(), limits: config.streams.clone() };
     for address in &config.addresses {
@@ -162,7 +165,12 @@ pub fn bind_with(config: &Config, given: &mut Given) -> Result<Bound, BindError>
     Ok(bound)
 }
 
-fn bind_one(address: SocketAddr, config: &Config, cpus: &[usize], given: &mut Given) -> Result<Listener, BindError> {
+fn bind_one(
+    address: SocketAddr,
+    config: &Config,
+    cpus: &[usize],
+    given: &mut InheritedSockets,
+) -> Result<Listener, BindError> {
     let sockets = given.take_udp(address);
     let (address, workers) = match sockets.is_empty() {
         true => udp::bind(address, config, cpus)?,
@@ -205,9 +213,9 @@ impl Bound {
         let runtime = runtime.thread_name("dns-stream").enable_all().build()?;
         let handle = runtime.handle().clone();
         let _inside = handle.enter();
-        let desks = 2 * std::thread::available_parallelism().map_or(1, usize::from);
-        let (desks, mut outlets) = Desks::new(desks, db, settings);
-        let streams = Arc::new(Service::new(desks, self.limits.clone()));
+        let count = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+        let (stream_workers, mut outputs) = StreamWorkerPool::new(count, db, settings);
+        let streams = Arc::new(Service::new(stream_workers, self.limits.clone()));
         let mut running = Running {
             addresses: self.addresses(),
             stop: Arc::new(AtomicBool::new(false)),
@@ -226,9 +234,10 @@ impl Bound {
         for listener in self.listeners {
             let Listener { address, workers, tcp } = listener;
             for (number, worker) in workers.into_iter().enumerate() {
-                let ((desk, outlet), counters) = (Desk::new(db, settings), Arc::new(Counters::default()));
-                outlets.push(outlet);
-                running.workers.push((Arc::clone(desk.stats()), Arc::clone(&counters)));
+                let (query_worker, worker_outputs) = QueryWorker::new(db, settings);
+                let counters = Arc::new(Counters::default());
+                outputs.push(worker_outputs);
+                running.workers.push((Arc::clone(query_worker.stats()), Arc::clone(&counters)));
                 let (stop, read) = (Arc::clone(&running.stop), Arc::downgrade(&counters));
                 let turns = move || Some(read.upgrade()?.turns.read());
                 let name = format!("the DNS worker dns-udp-{number} of {address}");
@@ -237,7 +246,7 @@ impl Bound {
                 let guard = running.panics.guard(format!("the thread {name}"));
                 let work = move || {
                     let _guard = guard;
-                    worker.run(desk, &counters, &stop);
+                    worker.run(query_worker, &counters, &stop);
                 };
                 running.threads.push(std::thread::Builder::new().name(name).spawn(work)?);
             }
@@ -256,8 +265,8 @@ impl Bound {
         let refreshing = tcp::refresh(Arc::clone(&running.streams));
         let guard = running.panics.guard("the refresh of the stream workers".to_owned());
         running.tasks.spawn_on(guarded(guard, refreshing), &handle);
-        let (taps, sightings): (Vec<Tap>, Vec<Sightings>) =
-            outlets.into_iter().map(|Outlets { query_log, sightings }| (query_log, sightings)).unzip();
+        let (taps, sightings): (Vec<Tap>, Vec<WildcardHitReceiver>) =
+            outputs.into_iter().map(|WorkerOutputs { query_log, sightings }| (query_log, sightings)).unzip();
         running.lost = taps.iter().map(Tap::lost).collect();
         (running.taps, running.sightings) = (Mutex::new(taps), Mutex::new(sightings));
         Ok(running)
@@ -280,7 +289,7 @@ pub struct Running {
     /// Until somebody takes them to write the query log.
     taps: Mutex<Vec<Tap>>,
     /// Until somebody takes them to look at them.
-    sightings: Mutex<Vec<Sightings>>,
+    sightings: Mutex<Vec<WildcardHitReceiver>>,
     lost: Vec<Lost>,
     panics: Panics,
     pulses: Vec<Pulse>,
@@ -357,7 +366,7 @@ impl Running {
     }
 
     /// Where the sightings of names come out, one for each worker; once, nothing is left for a second caller.
-    pub fn sightings(&self) -> Vec<Sightings> {
+    pub fn sightings(&self) -> Vec<WildcardHitReceiver> {
         std::mem::take(&mut self.sightings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -367,7 +376,7 @@ impl Running {
     }
 
     fn each_stats(&self) -> impl Iterator<Item = &Arc<Stats>> {
-        self.workers.iter().map(|(stats, _)| stats).chain(self.streams.desks.stats())
+        self.workers.iter().map(|(stats, _)| stats).chain(self.streams.stream_workers.stats())
     }
 
     /// Stops within about 200 ms, and a connection's time to write if a client is slow: what has arrived is answered first.

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use super::counters::Count;
-use super::desk::Random;
-use super::draw::Draw;
+use super::count::Count;
+use super::random::Random;
+use super::random_sampler::RandomSampler;
 use crate::nameserver::query_log::Record;
 use crate::nameserver::{Outcome, Peer, Response};
 use crate::zone::db::Snapshot;
@@ -24,7 +24,7 @@ pub const RING_RECORDS: usize = 1024;
 pub(super) struct Sampler {
     records: Producer<Record>,
     lost: Arc<Count>,
-    draw: Draw,
+    draw: RandomSampler,
 }
 
 /// The other end of a desk's ring.
@@ -41,7 +41,7 @@ impl Sampler {
         let (producer, consumer) = RingBuffer::new(RING_RECORDS);
         let lost = Arc::new(Count::default());
         let tap = Tap { records: consumer, lost: Arc::clone(&lost) };
-        (Sampler { records: producer, lost, draw: Draw::default() }, tap)
+        (Sampler { records: producer, lost, draw: RandomSampler::default() }, tap)
     }
 
     /// Which of the next `requests` requests is the first to be logged, if one of them is. Ask again for those after it.

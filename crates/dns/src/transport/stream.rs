@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::admission::Admission;
 use super::counters::Counters;
-use super::desk::{Desks, MESSAGE_OCTETS_MAX};
+use super::worker::{MESSAGE_OCTETS_MAX, StreamWorkerPool};
 use crate::nameserver::Transport;
 
 /// What stream clients may take.
@@ -88,7 +88,7 @@ const LAST_READ_WAIT: Duration = Duration::from_millis(50);
 
 /// What all connections share.
 pub(super) struct Service {
-    pub(super) desks: Desks,
+    pub(super) stream_workers: StreamWorkerPool,
     pub(super) counters: Counters,
     pub(super) limits: Limits,
     pub(super) admission: Admission,
@@ -102,7 +102,7 @@ pub(super) struct Service {
 
 /// Why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum CloseReason {
     /// By the client, after all its queries were answered.
     ByClient,
     /// It was silent for too long.
@@ -122,10 +122,10 @@ pub(super) enum Ended {
 }
 
 impl Service {
-    pub(super) fn new(desks: Desks, limits: Limits) -> Self {
+    pub(super) fn new(stream_workers: StreamWorkerPool, limits: Limits) -> Self {
         let admission = Admission::new(limits.connections_max, limits.connections_per_client_max);
         Service {
-            desks,
+            stream_workers,
             counters: Counters::default(),
             limits,
             admission,
@@ -153,7 +153,7 @@ impl Service {
     }
 
     /// Serves one connection to its end.
-    pub(super) async fn serve<S>(&self, stream: S, peer: SocketAddr, transport: Transport) -> Ended
+    pub(super) async fn serve<S>(&self, stream: S, peer: SocketAddr, transport: Transport) -> CloseReason
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -163,7 +163,7 @@ impl Service {
             stream,
             peer,
             transport,
-            desk: self.connections.fetch_add(1, Ordering::Relaxed),
+            query_worker: self.connections.fetch_add(1, Ordering::Relaxed),
             input: BytesMut::new(),
             output: Vec::new(),
             // One timer for all of a connection's waits; it is set anew only when it fires too early.
@@ -175,12 +175,12 @@ impl Service {
         connection.close(ended).await;
         let counters = &self.counters;
         match ended {
-            Ended::Idle => counters.idle_timeouts.add_shared(1),
-            Ended::SlowRead => counters.read_timeouts.add_shared(1),
-            Ended::SlowWrite => counters.write_timeouts.add_shared(1),
-            Ended::Malformed => counters.malformed.add_shared(1),
-            Ended::Broken => counters.broken.add_shared(1),
-            Ended::ByClient | Ended::Old | Ended::Stopped => {}
+            CloseReason::Idle => counters.idle_timeouts.add_shared(1),
+            CloseReason::SlowRead => counters.read_timeouts.add_shared(1),
+            CloseReason::SlowWrite => counters.write_timeouts.add_shared(1),
+            CloseReason::Malformed => counters.malformed.add_shared(1),
+            CloseReason::Broken => counters.broken.add_shared(1),
+            CloseReason::ByClient | CloseReason::Old | CloseReason::Stopped => {}
         }
         ended
     }
@@ -191,7 +191,7 @@ struct Connection<'a, S> {
     stream: S,
     peer: SocketAddr,
     transport: Transport,
-    desk: usize,
+    query_worker: usize,
     input: BytesMut,
     output: Vec<u8>,
     timer: Pin<Box<Sleep>>,
@@ -202,7 +202,7 @@ struct Connection<'a, S> {
 
 /// How far the input was answered.
 #[derive(PartialEq)]
-enum Answered {
+enum WriteProgress {
     /// Up to the last whole message.
     All,
     /// As far as the output has room.
@@ -212,7 +212,7 @@ enum Answered {
 }
 
 /// What came of a read.
-enum Heard {
+enum ReadOutcome {
     Octets,
     End,
     Silence,
@@ -220,19 +220,19 @@ enum Heard {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
-    async fn run(&mut self) -> Ended {
+    async fn run(&mut self) -> CloseReason {
         let limits = &self.service.limits;
         loop {
             let (deadline, slow) = match self.partial_since {
-                Some(since) => (since + limits.read, Ended::SlowRead),
-                None => (Instant::now() + self.idle(), Ended::Idle),
+                Some(since) => (since + limits.read, CloseReason::SlowRead),
+                None => (Instant::now() + self.idle(), CloseReason::Idle),
             };
             match self.read(deadline).await {
-                Ok(Heard::Octets) => {}
-                Ok(Heard::End) => return Ended::ByClient,
-                Ok(Heard::Silence) => return slow,
-                Ok(Heard::Stop) => return self.finish().await,
-                Err(_) => return Ended::Broken,
+                Ok(ReadOutcome::Octets) => {}
+                Ok(ReadOutcome::End) => return CloseReason::ByClient,
+                Ok(ReadOutcome::Silence) => return slow,
+                Ok(ReadOutcome::Stop) => return self.finish().await,
+                Err(_) => return CloseReason::Broken,
             }
             if let Some(ended) = self.respond().await {
                 return ended;
@@ -241,7 +241,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 return self.finish().await;
             }
             if self.opened.elapsed() >= limits.lifetime {
-                return Ended::Old;
+                return CloseReason::Old;
             }
         }
     }
@@ -253,7 +253,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     }
 
     /// Reads what there is, waiting until `deadline`.
-    async fn read(&mut self, deadline: Instant) -> io::Result<Heard> {
+    async fn read(&mut self, deadline: Instant) -> io::Result<ReadOutcome> {
         let missing = match self.input.first_chunk::<2>() {
             Some(length) => (2 + usize::from(u16::from_be_bytes(*length))).saturating_sub(self.input.len()),
             None => 0,
@@ -267,12 +267,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             tokio::select! {
                 biased;
                 read = self.stream.read_buf(&mut self.input) => {
-                    return Ok(if read? == 0 { Heard::End } else { Heard::Octets });
+                    return Ok(if read? == 0 { ReadOutcome::End } else { ReadOutcome::Octets });
                 }
-                () = &mut stopped => return Ok(Heard::Stop),
+                () = &mut stopped => return Ok(ReadOutcome::Stop),
                 () = self.timer.as_mut() => {
                     if Instant::now() >= deadline {
-                        return Ok(Heard::Silence);
+                        return Ok(ReadOutcome::Silence);
                     }
                     self.timer.as_mut().reset(deadline);
                 }
@@ -284,7 +284,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     ///
     /// What one read brought can ask for megabytes. A client that takes each write just in time would be served for minutes
     /// by that alone, so the connection's end is looked at between writes, too.
-    async fn respond(&mut self) -> Option<Ended> {
+    async fn respond(&mut self) -> Option<CloseReason> {
         let mut begun = std::time::Instant::now();
         loop {
             let before = self.input.len();
@@ -305,9 +305,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 return Some(ended);
             }
             match answered {
-                Answered::Some => {}
-                Answered::All => break,
-                Answered::UpToFault => return Some(Ended::Malformed),
+                WriteProgress::Some => {}
+                WriteProgress::All => break,
+                WriteProgress::UpToFault => return Some(CloseReason::Malformed),
             }
             if let Some(ended) = self.overdue() {
                 return Some(ended);
@@ -323,35 +323,35 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     }
 
     /// Why it ends now, though there is more to answer.
-    fn overdue(&self) -> Option<Ended> {
+    fn overdue(&self) -> Option<CloseReason> {
         if self.service.last_moment().is_some_and(|moment| Instant::now() >= moment) {
-            return Some(Ended::Stopped);
+            return Some(CloseReason::Stopped);
         }
-        (self.opened.elapsed() >= self.service.limits.lifetime).then_some(Ended::Old)
+        (self.opened.elapsed() >= self.service.limits.lifetime).then_some(CloseReason::Old)
     }
 
     /// Turns whole messages of `input`, which came at `moment`, into answers in `output`; returns how many there were.
-    fn answer(&mut self, moment: std::time::Instant) -> (u64, Answered) {
+    fn answer(&mut self, moment: std::time::Instant) -> (u64, WriteProgress) {
         let idle = Some(self.idle());
         let Connection { service, input, output, peer, transport, .. } = self;
         let mut messages = 0;
-        let answered = service.desks.with(self.desk, |place| {
-            let now = place.desk.begin(moment);
+        let answered = service.stream_workers.with(self.query_worker, |place| {
+            let now = place.query_worker.begin(moment);
             loop {
                 if output.len() >= service.limits.unsent_octets_max {
-                    return Answered::Some;
+                    return WriteProgress::Some;
                 }
-                let Some(length) = input.first_chunk::<2>() else { return Answered::All };
+                let Some(length) = input.first_chunk::<2>() else { return WriteProgress::All };
                 let length = usize::from(u16::from_be_bytes(*length));
                 if length < HEADER_OCTETS {
-                    return Answered::UpToFault;
+                    return WriteProgress::UpToFault;
                 }
-                let Some(query) = input.get(2..2 + length) else { return Answered::All };
+                let Some(query) = input.get(2..2 + length) else { return WriteProgress::All };
                 messages += 1;
-                let answer = place.desk.answer_one(query, (*peer, *transport, idle), now, &mut place.buffer);
+                let answer = place.query_worker.answer_one(query, (*peer, *transport, idle), now, &mut place.buffer);
                 // What deserves no answer, such as a response, comes from nobody who is here to ask.
                 let Some(octets) = answer.filter(|octets| (1..=MESSAGE_OCTETS_MAX).contains(octets)) else {
-                    return Answered::UpToFault;
+                    return WriteProgress::UpToFault;
                 };
                 output.extend_from_slice(&(octets as u16).to_be_bytes());
                 output.extend_from_slice(&place.buffer[..octets]);
@@ -363,7 +363,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     }
 
     /// Writes the output.
-    async fn flush(&mut self) -> Result<(), Ended> {
+    async fn flush(&mut self) -> Result<(), CloseReason> {
         if self.output.is_empty() {
             return Ok(());
         }
@@ -384,11 +384,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 biased;
                 done = &mut written => match done {
                     Ok(()) => break,
-                    Err(_) => return Err(Ended::Broken),
+                    Err(_) => return Err(CloseReason::Broken),
                 },
                 () = self.timer.as_mut() => {
                     if Instant::now() >= deadline {
-                        return Err(Ended::SlowWrite);
+                        return Err(CloseReason::SlowWrite);
                     }
                     self.timer.as_mut().reset(deadline);
                 }
@@ -399,7 +399,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     }
 
     /// Answers what has already arrived when the server stops, as far as that is taken in time.
-    async fn finish(&mut self) -> Ended {
+    async fn finish(&mut self) -> CloseReason {
         for _ in 0..LAST_READS_MAX {
             self.input.reserve(READ_OCTETS / 2);
             match timeout(LAST_READ_WAIT, self.stream.read_buf(&mut self.input)).await {
@@ -410,17 +410,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 return ended;
             }
         }
-        Ended::Stopped
+        CloseReason::Stopped
     }
 
     /// Closes so that the client gets what was written.
-    async fn close(mut self, ended: Ended) {
-        if matches!(ended, Ended::Broken | Ended::SlowWrite) {
+    async fn close(mut self, ended: CloseReason) {
+        if matches!(ended, CloseReason::Broken | CloseReason::SlowWrite) {
             return;
         }
         // One that is gone already needs no goodbye.
         drop(timeout(LINGER, self.stream.shutdown()).await);
-        if matches!(ended, Ended::Malformed | Ended::Old | Ended::Stopped) {
+        if matches!(ended, CloseReason::Malformed | CloseReason::Old | CloseReason::Stopped) {
             let mut left = LINGER_OCTETS_MAX;
             let drain = async {
                 self.input.clear();
@@ -467,8 +467,9 @@ mod tests {
         let db = ZoneDb::new();
         db.publish(Zone::build(&contents).unwrap());
         db.set_ready();
-        let (desks, _) = Desks::new(1, &db, &Arc::new(arc_swap::ArcSwap::from_pointee(Settings::default())));
-        Service::new(desks, limits)
+        let (stream_workers, _) =
+            StreamWorkerPool::new(1, &db, &Arc::new(arc_swap::ArcSwap::from_pointee(Settings::default())));
+        Service::new(stream_workers, limits)
     }
 
     /// Both ends of a connection on which `count` queries for the large text have been written.
@@ -506,7 +507,7 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(200)).await;
         service.stop();
         let ended = timeout(PATIENCE, serving).await.expect("it ends, whatever the client does").unwrap();
-        assert!(matches!(ended, Ended::Stopped | Ended::SlowWrite), "{ended:?}");
+        assert!(matches!(ended, CloseReason::Stopped | CloseReason::SlowWrite), "{ended:?}");
         let octets = timeout(PATIENCE, reading).await.expect("the stream has an end").unwrap();
         assert!(octets < 10 * TEXT_OCTETS, "{octets}");
     }
@@ -521,7 +522,7 @@ mod tests {
         });
         service.stop();
         let octets = timeout(PATIENCE, take_slowly(client, 64 * 1024, Duration::ZERO)).await.expect("an end");
-        assert_eq!(serving.await.unwrap(), Ended::Stopped);
+        assert_eq!(serving.await.unwrap(), CloseReason::Stopped);
         assert!(octets > 30 * TEXT_OCTETS, "{octets}");
     }
 
@@ -537,7 +538,7 @@ mod tests {
             timeout(PATIENCE, async { tokio::join!(service.serve(server, peer(), Transport::Tcp), client) })
                 .await
                 .expect("both end");
-        assert_eq!(ended, Ended::Old);
+        assert_eq!(ended, CloseReason::Old);
         assert!((TEXT_OCTETS..2 * TEXT_OCTETS).contains(&octets), "one whole answer: {octets}");
     }
 }

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::BindError;
 use super::admission::Refusal;
-use super::counters::Count;
+use super::count::Count;
 use super::stream::Service;
 use crate::nameserver::Transport;
 
@@ -115,7 +115,7 @@ pub(super) async fn refresh(service: Arc<Service>) {
     loop {
         tokio::select! {
             () = service.stopped() => return,
-            _ = tick.tick() => service.desks.refresh(),
+            _ = tick.tick() => service.stream_workers.refresh(),
         }
     }
 }

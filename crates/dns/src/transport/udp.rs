@@ -17,10 +17,11 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::counters::Counters;
-use super::desk::Desk;
+use super::worker::QueryWorker;
 use super::{BindError, Config};
 use crate::nameserver::{Exchange, Outcome, Peer, Transport};
-use crate::sys::datagrams::{BATCH_MAX, Batch, Wait};
+use crate::sys::BATCH_MAX;
+use crate::sys::datagrams::{Batch, Wait};
 use crate::sys::{cpu, packet_info};
 
 /// How long a worker sleeps at most: half of what a clean stop may take, and rare enough to cost nothing.
@@ -127,7 +128,7 @@ fn tune(socket: &Socket, address: SocketAddr, config: &Config) -> io::Result<()>
 
 impl Worker {
     /// Answers until told to stop.
-    pub(super) fn run(self, mut desk: Desk, counters: &Counters, stop: &AtomicBool) {
+    pub(super) fn run(self, mut query_worker: QueryWorker, counters: &Counters, stop: &AtomicBool) {
         if let Some(cpu) = self.cpu
             && let Err(error) = cpu::pin(cpu)
         {
@@ -140,24 +141,24 @@ impl Worker {
         loop {
             // No query may make a worker panic; were one to, it would be the first of many, and the others' clients still
             // want answers. Its batch is lost.
-            match catch_unwind(AssertUnwindSafe(|| self.serve(&mut batch, &mut desk, counters, stop))) {
+            match catch_unwind(AssertUnwindSafe(|| self.serve(&mut batch, &mut query_worker, counters, stop))) {
                 Ok(()) => return,
                 Err(_) => {
                     counters.panics.add(1);
-                    desk.clean();
+                    query_worker.clean();
                 }
             }
         }
     }
 
-    fn serve(&self, batch: &mut Batch, desk: &mut Desk, counters: &Counters, stop: &AtomicBool) {
+    fn serve(&self, batch: &mut Batch, query_worker: &mut QueryWorker, counters: &Counters, stop: &AtomicBool) {
         let mut exchanges = Vec::with_capacity(BATCH_MAX);
         while !stop.load(Ordering::Relaxed) {
-            exchanges = self.turn(batch, Wait::ForOne, desk, counters, exchanges).1;
+            exchanges = self.turn(batch, Wait::ForOne, query_worker, counters, exchanges).1;
         }
         for _ in 0..LAST_BATCHES_MAX {
             let received;
-            (received, exchanges) = self.turn(batch, Wait::No, desk, counters, exchanges);
+            (received, exchanges) = self.turn(batch, Wait::No, query_worker, counters, exchanges);
             if received == 0 {
                 break;
             }
@@ -169,7 +170,7 @@ impl Worker {
         &self,
         batch: &mut Batch,
         wait: Wait,
-        desk: &mut Desk,
+        query_worker: &mut QueryWorker,
         counters: &Counters,
         exchanges: Vec<Exchange<'a>>,
     ) -> (usize, Vec<Exchange<'a>>) {
@@ -178,7 +179,9 @@ impl Worker {
             Ok(received) => received,
             Err(error) => {
                 match error.kind() {
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => desk.refresh(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => {
+                        query_worker.refresh()
+                    }
                     // Such as an ICMP error of an earlier reply, which says nothing about the next query.
                     _ => counters.receive_errors.add(1),
                 }
@@ -190,15 +193,15 @@ impl Worker {
         let mut lengths = [0u16; BATCH_MAX];
         let mut exchanges = emptied(exchanges);
         let begun = Instant::now();
-        let now = desk.begin(begun);
+        let now = query_worker.begin(begun);
         // Not a `for`: its calls of `next` are not always made one with the loop.
         batch.each().enumerate().for_each(|(number, datagram)| {
             slots[number] = datagram.slot as u8;
-            let random = desk.random.next();
+            let random = query_worker.random.next();
             let peer = Peer { address: datagram.source, transport: Transport::Udp, now, random, keepalive: None };
             exchanges.push(Exchange::new(datagram.query, peer, datagram.reply));
         });
-        desk.answer_batch(&mut exchanges);
+        query_worker.answer_batch(&mut exchanges);
         for (length, exchange) in lengths.iter_mut().zip(&exchanges) {
             if exchange.outcome == Outcome::Reply {
                 *length = exchange.response.octets().len() as u16;

@@ -9,10 +9,10 @@ use std::sync::atomic::AtomicBool;
 
 use super::contents::Contents;
 use super::denial::{self, Denial};
-use super::image::{Directory, NodeChange, Zone};
+use super::image::{CounterSlot, Directory, NodeChange, Zone};
 use super::leaf::{Leaf, TooLarge};
-use super::node::{self, Node, NodeSource, flag};
-use super::numbers::Number;
+use super::node::compile::{self, NodeSource};
+use super::node::{Node, flag};
 use super::qname::Qname;
 use super::rrset::Rrset;
 use super::serial::Serial;
@@ -154,7 +154,7 @@ fn compile_all(contents: &Contents) -> Result<Vec<Vec<u8>>, BuildError> {
                 _ => (ancestor(owner, skipped), &[][..]),
             };
             let weights = |rtype| contents.weights(&name, rtype).map(<[u16]>::to_vec);
-            let mut node = node::compile(&NodeSource { owner: &name, apex, rrsets, weights: &weights });
+            let mut node = compile::compile(&NodeSource { owner: &name, apex, rrsets, weights: &weights });
             if let Some((_, parent)) = path.last() {
                 counted[*parent] += 1;
                 adopt(&mut nodes[*parent], &mut node, name.is_wildcard());
@@ -165,7 +165,7 @@ fn compile_all(contents: &Contents) -> Result<Vec<Vec<u8>>, BuildError> {
         }
     }
     for (node, children) in nodes.iter_mut().zip(counted) {
-        node::set_children(node, children);
+        compile::set_children(node, children);
     }
     if nodes.is_empty() { Err(no_soa()) } else { Ok(nodes) }
 }
@@ -173,9 +173,9 @@ fn compile_all(contents: &Contents) -> Result<Vec<Vec<u8>>, BuildError> {
 /// Lets `child` know what its parent means for it, and the other way round; children are counted by the caller.
 fn adopt(parent: &mut [u8], child: &mut [u8], child_is_wildcard: bool) {
     let above = Node::at(parent).flags();
-    node::set_flags(child, flag::OCCLUDED, above & (flag::CUT | flag::DNAME | flag::OCCLUDED) != 0);
+    compile::set_flags(child, flag::OCCLUDED, above & (flag::CUT | flag::DNAME | flag::OCCLUDED) != 0);
     if child_is_wildcard {
-        node::set_flags(parent, flag::WILDCARD_CHILD, true);
+        compile::set_flags(parent, flag::WILDCARD_CHILD, true);
     }
 }
 
@@ -213,7 +213,7 @@ pub(super) fn assemble(apex: &Name, mut nodes: Vec<Vec<u8>>, denial: Option<Arc<
         denial,
         apex: apex.clone(),
         owner_count,
-        number: Number::none(),
+        number: CounterSlot::none(),
         follows: AtomicBool::new(false),
         shard: AtomicBool::new(false),
         partial: AtomicBool::new(false),
@@ -241,7 +241,7 @@ impl Edit<'_> {
         };
         let rrsets: Vec<Rrset> = change.rrsets.iter().filter(|rrset| !rrset.rdata.is_empty()).cloned().collect();
         let source = NodeSource { owner: &change.owner, apex: self.zone.apex(), rrsets: &rrsets, weights: &weights };
-        let mut node = node::compile(&source);
+        let mut node = compile::compile(&source);
         match self.get(&qname, 0) {
             Some(old) => {
                 let (flags, children) = (Node::at(old).flags(), Node::at(old).children());
@@ -254,8 +254,8 @@ impl Edit<'_> {
                     self.remove(&qname, 0);
                     return Ok(());
                 }
-                node::set_children(&mut node, children);
-                node::set_flags(&mut node, flags & STRUCTURAL, true);
+                compile::set_children(&mut node, children);
+                compile::set_flags(&mut node, flags & STRUCTURAL, true);
                 *old = node;
             }
             None if rrsets.is_empty() => {}
@@ -279,12 +279,12 @@ impl Edit<'_> {
         if self.get(qname, skipped + 1).is_none() {
             let above = ancestor(owner, skipped + 1);
             let source = NodeSource { owner: &above, apex: self.zone.apex(), rrsets: &[], weights: &|_| None };
-            self.insert(qname, skipped + 1, node::compile(&source), owner);
+            self.insert(qname, skipped + 1, compile::compile(&source), owner);
         }
         let is_wildcard = qname.suffix(skipped).starts_with(b"\x01*");
         let parent = self.get(qname, skipped + 1).expect("it was there or has just been inserted");
         let children = Node::at(parent).children() + 1;
-        node::set_children(parent, children);
+        compile::set_children(parent, children);
         adopt(parent, &mut node, is_wildcard);
         let relative = self.zone.relative(qname, skipped).expect("the owner lies in the zone").to_vec();
         self.nodes.insert(relative, (Qname::of(qname.suffix(skipped)), Some(node)));
@@ -296,9 +296,9 @@ impl Edit<'_> {
         self.nodes.insert(relative, (Qname::of(qname.suffix(skipped)), None));
         let Some(parent) = self.get(qname, skipped + 1) else { return };
         let children = Node::at(parent).children().saturating_sub(1);
-        node::set_children(parent, children);
+        compile::set_children(parent, children);
         if qname.suffix(skipped).starts_with(b"\x01*") {
-            node::set_flags(parent, flag::WILDCARD_CHILD, false);
+            compile::set_flags(parent, flag::WILDCARD_CHILD, false);
         }
         let node = Node::at(parent);
         if children == 0 && node.is_empty_non_terminal() && !node.relative().is_empty() {
@@ -347,7 +347,7 @@ impl Edit<'_> {
             denial: None,
             apex: zone.apex.clone(),
             owner_count,
-            number: Number::none(),
+            number: CounterSlot::none(),
             follows: AtomicBool::new(false),
             shard: AtomicBool::new(false),
             partial: AtomicBool::new(false),

@@ -17,7 +17,7 @@ mod verify;
 use std::collections::HashSet;
 use std::fmt;
 
-pub use code::{Code, Severity, Unread};
+pub use code::{Code, Severity, UnparsedRecords};
 pub use report::{Finding, Report};
 
 use super::Contents;
@@ -47,50 +47,50 @@ pub struct Options<'a> {
     /// Most errors, most faults, and most other findings, that are told.
     pub told_max: usize,
     /// What of the zone could not be read.
-    pub unread: &'a Unread,
+    pub unread: &'a UnparsedRecords,
 }
 
 /// Checks `zone`, but for cryptography and the times of signatures, and returns what is wrong with it: at most
 /// [`FINDINGS_MAX`] errors, one of them if there is any, as many faults, and as many other findings.
 pub fn check(zone: &Contents) -> Vec<Finding> {
-    let unread = Unread::default();
+    let unread = UnparsedRecords::default();
     examine(zone, &Options { now: None, verify: None, told_max: FINDINGS_MAX, unread: &unread }).findings
 }
 
 /// Checks `zone` as `options` say, owner by owner in canonical order.
 pub fn examine(zone: &Contents, options: &Options<'_>) -> Report {
     let mut report = Reporter::new(options.told_max, options.unread);
-    let view = View::new(zone, options.now);
+    let view = CheckContext::new(zone, options.now);
     check_apex(&view, &mut report);
     if view.signed {
         signed::check_iterations(&view, &mut report);
     }
-    let mut above = Above::Nothing;
+    let mut above = OccludedBy::Nothing;
     let mut to_verify = Vec::new();
     for (owner, rrsets) in zone.owners() {
         if above.name().is_some_and(|name| !owner.is_below(name)) {
-            above = Above::Nothing;
+            above = OccludedBy::Nothing;
         }
         check_shape(&view, owner, rrsets, &mut report);
         if view.servers.contains(owner) {
             servers::check_loopback(owner, rrsets, &mut report);
         }
         let hashed = is_hashed(&view, owner, rrsets);
-        if options.verify.is_some() && view.signed && (hashed || matches!(above, Above::Nothing)) {
+        if options.verify.is_some() && view.signed && (hashed || matches!(above, OccludedBy::Nothing)) {
             to_verify.push((owner, rrsets));
         }
         match above {
             // Names that stand for hashes do not exist as names (RFC 5155 §7.2.8): they are below no DNAME (RFC 6672 §2.3).
             _ if hashed => signed::check_owner(&view, owner, rrsets, &mut report),
-            Above::Nothing => {
+            OccludedBy::Nothing => {
                 check_targets(&view, owner, rrsets, &mut report);
                 signed::check_owner(&view, owner, rrsets, &mut report);
                 check_cut(&view, owner, rrsets, &mut report);
                 records::check(owner, rrsets, &mut report);
-                above = Above::of(&view, owner, rrsets);
+                above = OccludedBy::of(&view, owner, rrsets);
             }
-            Above::Cut(cut) => check_below_cut(&view, cut, owner, rrsets, &mut report),
-            Above::Dname(dname) => report.push(
+            OccludedBy::Cut(cut) => check_below_cut(&view, cut, owner, rrsets, &mut report),
+            OccludedBy::Dname(dname) => report.push(
                 Code::BelowDname,
                 owner,
                 rrsets.first().map(|rrset| rrset.rtype),
@@ -111,14 +111,14 @@ pub fn examine(zone: &Contents, options: &Options<'_>) -> Report {
 }
 
 /// Whether an owner holds nothing but NSEC3 records and their signatures, where such are.
-fn is_hashed(view: &View<'_>, owner: &Name, rrsets: &[Rrset]) -> bool {
+fn is_hashed(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset]) -> bool {
     has(rrsets, RecordType::NSEC3)
         && owner.label_count() == view.zone.apex().label_count() + 1
         && denial::Denial::without_nsec3(rrsets).is_empty()
 }
 
 /// What the checks ask of a zone again and again.
-struct View<'a> {
+struct CheckContext<'a> {
     zone: &'a Contents,
     /// The names that NS records of the zone point at, where they lie in the zone.
     servers: HashSet<Name, foldhash::fast::RandomState>,
@@ -131,7 +131,7 @@ struct View<'a> {
     now: Option<Serial>,
 }
 
-impl<'a> View<'a> {
+impl<'a> CheckContext<'a> {
     fn new(zone: &'a Contents, now: Option<u64>) -> Self {
         let mut servers = HashSet::default();
         let mut outside = Vec::new();
@@ -150,7 +150,7 @@ impl<'a> View<'a> {
         }
         let dnskeys = zone.get(zone.apex(), RecordType::DNSKEY);
         let now = now.map(|now| Serial(now as u32));
-        View { zone, servers, outside, signed: dnskeys.is_some(), keys: signed::keys(dnskeys), now }
+        CheckContext { zone, servers, outside, signed: dnskeys.is_some(), keys: signed::keys(dnskeys), now }
     }
 
     fn is_cut(&self, owner: &Name, rrsets: &[Rrset]) -> bool {
@@ -159,32 +159,32 @@ impl<'a> View<'a> {
 }
 
 /// What hides the names below it.
-enum Above<'a> {
+enum OccludedBy<'a> {
     Nothing,
     Cut(&'a Name),
     Dname(&'a Name),
 }
 
-impl<'a> Above<'a> {
-    fn of(view: &View<'_>, owner: &'a Name, rrsets: &[Rrset]) -> Self {
+impl<'a> OccludedBy<'a> {
+    fn of(view: &CheckContext<'_>, owner: &'a Name, rrsets: &[Rrset]) -> Self {
         if view.is_cut(owner, rrsets) {
-            Above::Cut(owner)
+            OccludedBy::Cut(owner)
         } else if has(rrsets, RecordType::DNAME) {
-            Above::Dname(owner)
+            OccludedBy::Dname(owner)
         } else {
-            Above::Nothing
+            OccludedBy::Nothing
         }
     }
 
     fn name(&self) -> Option<&'a Name> {
         match *self {
-            Above::Nothing => None,
-            Above::Cut(name) | Above::Dname(name) => Some(name),
+            OccludedBy::Nothing => None,
+            OccludedBy::Cut(name) | OccludedBy::Dname(name) => Some(name),
         }
     }
 }
 
-fn check_apex(view: &View<'_>, report: &mut Reporter<'_>) {
+fn check_apex(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
     let apex = view.zone.apex();
     let mut push = |code, rtype, message: fmt::Arguments<'_>| report.push(code, apex, rtype, message);
     match view.zone.get(apex, RecordType::SOA) {
@@ -209,7 +209,7 @@ fn check_apex(view: &View<'_>, report: &mut Reporter<'_>) {
 }
 
 /// What one owner's records must not be, wherever it lies.
-fn check_shape(view: &View<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
+fn check_shape(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
     let mut push = |code, rtype, message: fmt::Arguments<'_>| report.push(code, owner, Some(rtype), message);
     for rrset in rrsets {
         let (rtype, count) = (rrset.rtype, rrset.rdata.len());
@@ -306,7 +306,7 @@ fn answer_octets(apex: &Name, owner: &Name, rrset: &Rrset, beside: &[Rrset]) -> 
 }
 
 /// Where the records of an authoritative owner, or of a cut, point.
-fn check_targets(view: &View<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
+fn check_targets(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
     for rrset in rrsets {
         let code = match rrset.rtype {
             RecordType::NS => Code::NsToCname,
@@ -352,7 +352,7 @@ fn leads_back(zone: &Contents, start: &Name) -> bool {
 }
 
 /// What may stand at a cut beside NS (RFC 4035 §2.4 to §2.6): DS and what proves it, and the cut's own glue.
-fn check_cut(view: &View<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
+fn check_cut(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
     let cut = view.is_cut(owner, rrsets);
     for rrset in rrsets {
         let rtype = rrset.rtype;
@@ -382,7 +382,7 @@ fn check_cut(view: &View<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Repor
     }
 }
 
-fn check_below_cut(view: &View<'_>, cut: &Name, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
+fn check_below_cut(view: &CheckContext<'_>, cut: &Name, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
     let is_glue = |rtype| is_glue(view, owner, rtype);
     let signed = |rrset: &Rrset| rrset.rtype == RecordType::RRSIG && rrsets.iter().any(|rrset| is_glue(rrset.rtype));
     if rrsets.iter().any(signed) {
@@ -403,7 +403,7 @@ fn check_below_cut(view: &View<'_>, cut: &Name, owner: &Name, rrsets: &[Rrset], 
     }
 }
 
-fn is_glue(view: &View<'_>, owner: &Name, rtype: RecordType) -> bool {
+fn is_glue(view: &CheckContext<'_>, owner: &Name, rtype: RecordType) -> bool {
     matches!(rtype, RecordType::A | RecordType::AAAA) && view.servers.contains(owner)
 }
 

@@ -18,13 +18,15 @@
 
 use std::collections::BTreeMap;
 
-use super::node::RECORD_HEAD;
 use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::{Name, RecordType};
 
 /// Where in an RRset's records names lie that pointers may point to: before this. With the question before them, that is
 /// all a pointer can say, which has 14 bits.
 pub const REACH: usize = 0x3e00;
+
+/// Owner pointer, type, class, TTL and RDLENGTH.
+pub const RECORD_HEAD: usize = 12;
 
 const SET: u16 = 0xc000;
 const OWNER: u16 = SET + REACH as u16;
@@ -34,7 +36,7 @@ pub const APEX_END: u16 = 0xffff;
 
 /// Where in a message what stored pointers count from stands.
 #[derive(Debug, Clone, Copy)]
-pub struct Places {
+pub struct NameOffsets {
     /// The RRset's first record.
     pub records: usize,
     /// The end of the owner's name, were it written whole.
@@ -43,7 +45,7 @@ pub struct Places {
     pub apex_end: usize,
 }
 
-impl Places {
+impl NameOffsets {
     /// The pointer that a stored one is in this message. All it can point to must lie where pointers reach.
     #[inline]
     pub fn resolve(&self, stored: u16) -> u16 {
@@ -330,7 +332,7 @@ mod tests {
                 compressor.put(&mut records, name.as_wire());
             }
         }
-        let places = Places { records: 0x1ff, owner_end: 0, apex_end: 0 };
+        let places = NameOffsets { records: 0x1ff, owner_end: 0, apex_end: 0 };
         let mut at = 0;
         while at < records.len() {
             while records[at] != 0 && records[at] < 0xc0 {

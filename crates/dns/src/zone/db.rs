@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Cache};
 
+use super::counter_slots::CounterSlots;
 use super::image::Zone;
-use super::numbers::Numbers;
 use super::qname::{NameHash, Qname};
 use crate::wire::Name;
 use crate::wire::name::LABELS_MAX;
@@ -36,13 +36,13 @@ pub struct Snapshot {
 
 /// Where the zone of a name is looked for first.
 #[derive(Clone, Copy)]
-pub struct First<'a> {
+pub struct BucketProbe<'a> {
     bucket: &'a [Entry],
     /// Labels of the name that the apex has not.
     skipped: usize,
 }
 
-impl<'a> First<'a> {
+impl<'a> BucketProbe<'a> {
     /// Reads what lies there, so that it is near when it is looked at.
     #[inline]
     pub fn touch(&self) -> u64 {
@@ -116,7 +116,7 @@ struct Publisher {
     retired: Vec<Arc<Snapshot>>,
     /// How many apexes have this many labels.
     depth_counts: [usize; LABELS_MAX + 1],
-    numbers: Numbers,
+    numbers: CounterSlots,
 }
 
 /// A worker's view of the zones: one atomic load a batch while nothing changes.
@@ -125,7 +125,7 @@ pub struct Reader {
 }
 
 /// One step of [`ZoneDb::apply`].
-pub enum Change {
+pub enum ZoneUpdate {
     /// Serve this zone, in the place of what its apex had.
     Publish(Arc<Zone>),
     /// Serve this apex no more.
@@ -135,16 +135,16 @@ pub enum Change {
 /// A change with the hash of its apex.
 struct Step {
     hash: NameHash,
-    change: Change,
+    change: ZoneUpdate,
 }
 
 impl Step {
-    fn new(change: Change) -> Step {
+    fn new(change: ZoneUpdate) -> Step {
         match change {
-            Change::Publish(zone) => Step { hash: zone.apex_hash(), change: Change::Publish(zone) },
-            Change::Remove(apex) => {
+            ZoneUpdate::Publish(zone) => Step { hash: zone.apex_hash(), change: ZoneUpdate::Publish(zone) },
+            ZoneUpdate::Remove(apex) => {
                 let apex = apex.to_lowercase().into_owned();
-                Step { hash: Qname::of(apex.as_wire()).hash(0), change: Change::Remove(apex) }
+                Step { hash: Qname::of(apex.as_wire()).hash(0), change: ZoneUpdate::Remove(apex) }
             }
         }
     }
@@ -152,8 +152,8 @@ impl Step {
     /// The apex in lower case, in wire form.
     fn apex(&self) -> &[u8] {
         match &self.change {
-            Change::Publish(zone) => zone.apex_octets(),
-            Change::Remove(apex) => apex.as_wire(),
+            ZoneUpdate::Publish(zone) => zone.apex_octets(),
+            ZoneUpdate::Remove(apex) => apex.as_wire(),
         }
     }
 }
@@ -204,11 +204,11 @@ impl Snapshot {
     /// [`Self::enclosing`] by hashes alone: the zone that it almost certainly is, found without reading any zone. Whether it
     /// is, [`Self::confirm`] tells. `first` is what [`Self::first`] says of the name.
     #[inline]
-    pub fn likely<'a>(&'a self, qname: &Qname, first: First<'a>) -> Option<&'a Zone> {
+    pub fn candidate<'a>(&'a self, qname: &Qname, first: BucketProbe<'a>) -> Option<&'a Zone> {
         first.find(qname).or_else(|| self.likely_above(qname, first.skipped + 1))
     }
 
-    /// [`Self::likely`], not counting the name's first `skipped` labels.
+    /// [`Self::candidate`], not counting the name's first `skipped` labels.
     #[inline(never)]
     fn likely_above(&self, qname: &Qname, mut skipped: usize) -> Option<&Zone> {
         loop {
@@ -220,10 +220,10 @@ impl Snapshot {
         }
     }
 
-    /// The zone that encloses `qname`, given what [`Self::likely`] found.
+    /// The zone that encloses `qname`, given what [`Self::candidate`] found.
     #[inline]
-    pub fn confirm<'a>(&'a self, qname: &Qname, likely: Option<&'a Zone>) -> Option<&'a Zone> {
-        let zone = likely?;
+    pub fn confirm<'a>(&'a self, qname: &Qname, candidate: Option<&'a Zone>) -> Option<&'a Zone> {
+        let zone = candidate?;
         match qname.labels().checked_sub(zone.apex_labels()) {
             Some(above) if qname.suffix(above) == zone.apex_octets() => Some(zone),
             // Two names of one hash.
@@ -231,20 +231,20 @@ impl Snapshot {
         }
     }
 
-    /// Where [`Self::likely`] is to look first; `None` if no suffix of the name can be an apex.
+    /// Where [`Self::candidate`] is to look first; `None` if no suffix of the name can be an apex.
     #[inline]
-    pub fn first(&self, qname: &Qname) -> Option<First<'_>> {
+    pub fn first(&self, qname: &Qname) -> Option<BucketProbe<'_>> {
         self.next(qname, 0)
     }
 
     /// Where the longest suffix of `qname` that can be an apex is to be looked for, not counting its first `skipped`
     /// labels.
     #[inline]
-    fn next(&self, qname: &Qname, skipped: usize) -> Option<First<'_>> {
+    fn next(&self, qname: &Qname, skipped: usize) -> Option<BucketProbe<'_>> {
         let skipped = self.probe(qname, skipped)?;
         let hash = qname.hash(skipped);
         let bucket = self.part(hash).bucket(hash).map_or(&[][..], |bucket| bucket);
-        Some(First { bucket, skipped })
+        Some(BucketProbe { bucket, skipped })
     }
 
     /// How many labels to skip of `qname`, at least `skipped`, to get to suffixes that can be apexes, the longest first.
@@ -370,7 +370,7 @@ impl ZoneDb {
             publisher: Mutex::new(Publisher {
                 retired: Vec::new(),
                 depth_counts: [0; LABELS_MAX + 1],
-                numbers: Numbers::new(most),
+                numbers: CounterSlots::new(most),
             }),
         }
     }
@@ -386,15 +386,15 @@ impl ZoneDb {
     }
 
     /// Applies all `changes` in one step: readers see none or all of them. Of several changes of one apex the last counts.
-    pub fn apply(&self, changes: impl IntoIterator<Item = Change>) -> Applied {
+    pub fn apply(&self, changes: impl IntoIterator<Item = ZoneUpdate>) -> Applied {
         let mut steps: Vec<Step> = changes.into_iter().map(Step::new).collect();
         // Stable, so that of two changes of one apex the later stays the later.
         steps.sort_by_key(|step| part_index(step.hash));
 
         let mut publisher = self.lock();
         publisher.numbers.assign(steps.iter().filter_map(|step| match &step.change {
-            Change::Publish(zone) => Some(&**zone),
-            Change::Remove(_) => None,
+            ZoneUpdate::Publish(zone) => Some(&**zone),
+            ZoneUpdate::Remove(_) => None,
         }));
         let mut next = Snapshot::clone(&self.current.load());
         let mut applied = Applied::default();
@@ -421,17 +421,17 @@ impl ZoneDb {
 
     /// Serves `zone` in the place of what its apex had.
     pub fn publish(&self, zone: impl Into<Arc<Zone>>) {
-        self.apply([Change::Publish(zone.into())]);
+        self.apply([ZoneUpdate::Publish(zone.into())]);
     }
 
     /// Serves all of `zones`, in one step.
     pub fn publish_many(&self, zones: impl IntoIterator<Item = Zone>) {
-        self.apply(zones.into_iter().map(|zone| Change::Publish(Arc::new(zone))));
+        self.apply(zones.into_iter().map(|zone| ZoneUpdate::Publish(Arc::new(zone))));
     }
 
     /// Serves `apex` no more; whether it was there.
     pub fn remove(&self, apex: &Name) -> bool {
-        self.apply([Change::Remove(apex.clone())]).removed > 0
+        self.apply([ZoneUpdate::Remove(apex.clone())]).removed > 0
     }
 
     /// The zone at `apex`.
@@ -533,23 +533,23 @@ impl Part {
         let mut entries: Vec<Entry> = bucket.as_deref().unwrap_or_default().to_vec();
         let at = entries.iter().position(|entry| entry.hash == hash && entry.zone.apex_octets() == step.apex());
         match (&step.change, at) {
-            (Change::Publish(zone), Some(at)) => {
+            (ZoneUpdate::Publish(zone), Some(at)) => {
                 entries[at].zone = Arc::clone(zone);
                 applied.replaced += 1;
             }
-            (Change::Publish(zone), None) => {
+            (ZoneUpdate::Publish(zone), None) => {
                 entries.push(Entry { hash, zone: Arc::clone(zone) });
                 applied.added += 1;
                 zone_count += 1;
                 depth_counts[zone.apex_labels()] += 1;
             }
-            (Change::Remove(_), Some(at)) => {
+            (ZoneUpdate::Remove(_), Some(at)) => {
                 let removed = entries.swap_remove(at).zone;
                 applied.removed += 1;
                 zone_count -= 1;
                 depth_counts[removed.apex_labels()] -= 1;
             }
-            (Change::Remove(_), None) => return,
+            (ZoneUpdate::Remove(_), None) => return,
         }
         *bucket = (!entries.is_empty()).then(|| entries.into());
         self.zone_count = zone_count;

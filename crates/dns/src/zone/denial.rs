@@ -8,8 +8,8 @@
 use aws_lc_rs::digest;
 
 use super::contents::Contents;
-use super::image::{Zone, to_rrsets};
-use super::node::{self, Node, NodeSource};
+use super::node::Node;
+use super::node::compile::{self, NodeSource};
 use super::qname::{NameHash, Qname};
 use super::rrset::Rrset;
 use crate::wire::name::NAME_OCTETS_MAX;
@@ -87,7 +87,7 @@ impl Denial {
             let node = Node::at(octets);
             let wire = [node.relative_as_written(), apex.as_wire()].concat();
             let name = Name::from_wire(&wire).expect("it was a name when it was compiled");
-            (name, to_rrsets(node, apex))
+            (name, node.to_rrsets(apex))
         };
         of_chain.iter().map(|owner| &owner.node).chain(&self.leftover).map(with_name).collect()
     }
@@ -97,14 +97,14 @@ impl Denial {
         matches!(self.chain, Chain::Nsec3 { .. })
     }
 
-    /// In a chain of NSEC records, the node of the last owner that is not after the name with these labels above the apex
-    /// (in lower case): its record matches the name or covers it (RFC 4034 §4.1.1).
-    pub fn nsec<'z>(&self, zone: &'z Zone, relative: &[u8]) -> Option<Node<'z>> {
+    /// In a chain of NSEC records, the last owner that is not after the name with these labels above the apex (in lower case):
+    /// the hash and the labels of its node, whose record matches the name or covers it (RFC 4034 §4.1.1).
+    pub fn nsec(&self, relative: &[u8]) -> Option<(NameHash, &[u8])> {
         let Chain::Nsec(owners) = &self.chain else { return None };
         let key = CanonicalKey::of(relative);
         let after = owners.partition_point(|owner| *owner.key <= *key.octets());
         let owner = &owners[after.checked_sub(1)?];
-        zone.find(owner.hash, &owner.relative)
+        Some((owner.hash, &owner.relative))
     }
 
     /// In a chain of NSEC3 records, the hash of a name in lower case, in wire form (RFC 5155 §5).
@@ -195,7 +195,7 @@ pub(super) fn is_hashed(rrsets: &[Rrset]) -> bool {
 /// The NSEC3 records among these, with the signatures over them, as a node.
 fn compile_nsec3(owner: &Name, apex: &Name, rrsets: &[Rrset]) -> Vec<u8> {
     let only: Vec<Rrset> = rrsets.iter().filter_map(|rrset| nsec3_part(rrset, true)).collect();
-    node::compile(&NodeSource { owner, apex, rrsets: &only, weights: &|_| None })
+    compile::compile(&NodeSource { owner, apex, rrsets: &only, weights: &|_| None })
 }
 
 /// The data of the apex's NSEC3PARAM records that count: of SHA-1, and without flags, for those with any "MUST be ignored"

@@ -10,17 +10,16 @@
 //! ```
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use super::contents::Contents;
 use super::denial::Denial;
 use super::leaf::{Leaf, TooLarge};
-use super::node::{Node, Records};
-use super::numbers::Number;
+use super::node::Node;
 use super::qname::{NameHash, Qname, wildcard_hash};
-use super::rrset::{Rrset, Ttl};
+use super::rrset::Rrset;
 use super::serial::Serial;
-use crate::wire::{Name, RecordType};
+use crate::wire::Name;
 
 /// A zone, compiled: made by [`Zone::build`] and [`Zone::with_changes`].
 pub struct Zone {
@@ -37,7 +36,7 @@ pub struct Zone {
     pub(super) apex: Name,
     pub(super) owner_count: usize,
     /// Given by whoever publishes the zone.
-    pub(super) number: Number,
+    pub(super) number: CounterSlot,
     /// Whether the zone is made from what another server tells, and may be behind it.
     pub(super) follows: AtomicBool,
     /// Whether the zone is a shard's.
@@ -72,7 +71,7 @@ impl Zone {
             denial: None,
             apex,
             owner_count: 0,
-            number: Number::none(),
+            number: CounterSlot::none(),
             follows: AtomicBool::new(false),
             shard: AtomicBool::new(false),
             partial: AtomicBool::new(false),
@@ -284,22 +283,28 @@ impl Zone {
     }
 
     fn rrsets_of(&self, node: Node<'_>) -> Vec<Rrset> {
-        to_rrsets(node, &self.apex)
+        node.to_rrsets(&self.apex)
     }
 }
 
-/// The RRsets of a node as they were before they were compiled, RRSIGs as one RRset again.
-pub(super) fn to_rrsets(node: Node<'_>, apex: &Name) -> Vec<Rrset> {
-    let to_rrset = |records: Records<'_>| records.to_rrset(node.relative_as_written(), apex);
-    let mut rrsets: Vec<Rrset> = node.rrsets().filter(|records| records.count() > 0).map(to_rrset).collect();
-    let signatures: Vec<_> = node.rrsets().flat_map(Records::signature_rdata).collect();
-    if !signatures.is_empty() {
-        // Each signature has the TTL of what it covers (RFC 4034 §3); the lowest stands for all, as when records are added.
-        let signed = node.rrsets().filter(|records| records.signature_count() > 0);
-        let ttl = Ttl::from_wire(signed.map(|records| records.ttl()).min().unwrap_or(0));
-        rrsets.push(Rrset { rtype: RecordType::RRSIG, ttl, rdata: signatures });
+/// A zone's number; without one, a number that is larger than all.
+pub(super) struct CounterSlot(AtomicU16);
+
+impl CounterSlot {
+    pub(super) const NONE: u16 = u16::MAX;
+
+    pub(super) fn none() -> CounterSlot {
+        CounterSlot(AtomicU16::new(Self::NONE))
     }
-    rrsets
+
+    pub(super) fn get(&self) -> u16 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Readers come to see it with the snapshot that is published after this.
+    pub(super) fn set(&self, number: u16) {
+        self.0.store(number, Ordering::Relaxed);
+    }
 }
 
 /// The nodes of a large zone, apex excepted.

@@ -45,7 +45,7 @@ pub struct Ancestor<'z> {
 }
 
 /// Where a name stands in a zone, whatever type is asked for.
-pub enum Place<'z> {
+pub enum NameMatch<'z> {
     /// It exists or is covered by a wildcard.
     Found(Found<'z>),
     /// It is at or below this zone cut.
@@ -77,23 +77,23 @@ pub fn lookup<'z>(zone: &'z Zone, qname: &Qname, qtype: RecordType) -> Option<Lo
 }
 
 /// What the zone says about a name that stands at `place`, and a type.
-pub fn lookup_at(place: Place<'_>, qtype: RecordType) -> Option<Lookup<'_>> {
+pub fn lookup_at(place: NameMatch<'_>, qtype: RecordType) -> Option<Lookup<'_>> {
     Some(match place {
-        Place::Found(found) => match_type(found, qtype),
+        NameMatch::Found(found) => match_type(found, qtype),
         // DS belongs to the parent's side of a cut (RFC 4035 §3.1.4.1).
-        Place::Cut(cut) if cut.above == 0 && qtype == RecordType::DS => {
+        NameMatch::Cut(cut) if cut.above == 0 && qtype == RecordType::DS => {
             match_type(Found { node: cut.node, synthesised: 0 }, qtype)
         }
-        Place::Cut(cut) => Lookup::Referral(cut, cut.node.get(RecordType::NS)?),
-        Place::Dname(dname) => Lookup::Dname(dname, dname.node.get(RecordType::DNAME)?),
-        Place::Missing(encloser) => Lookup::NxDomain(encloser),
+        NameMatch::Cut(cut) => Lookup::Referral(cut, cut.node.get(RecordType::NS)?),
+        NameMatch::Dname(dname) => Lookup::Dname(dname, dname.node.get(RecordType::DNAME)?),
+        NameMatch::Missing(encloser) => Lookup::NxDomain(encloser),
     })
 }
 
 /// Looks `qname` up for a query of type ANY, which gets one RRset of those there are (RFC 8482 §4.1), aliases not followed.
 pub fn lookup_any<'z>(zone: &'z Zone, qname: &Qname) -> Option<Lookup<'z>> {
     Some(match place(zone, qname)? {
-        Place::Found(found) => {
+        NameMatch::Found(found) => {
             let is_plain = |records: &Records<'_>| {
                 records.count() > 0 && !matches!(records.rtype(), RecordType::NSEC | RecordType::NSEC3)
             };
@@ -122,7 +122,7 @@ fn match_type(found: Found<'_>, qtype: RecordType) -> Lookup<'_> {
 
 /// Finds where `qname` stands. `None` if the zone has no contents.
 #[inline]
-pub fn place<'z>(zone: &'z Zone, qname: &Qname) -> Option<Place<'z>> {
+pub fn place<'z>(zone: &'z Zone, qname: &Qname) -> Option<NameMatch<'z>> {
     let above = qname.labels() - zone.apex_labels();
     let apex_at = qname.start(above);
     let nearest = usize::from(zone.labels_max).min(qname.labels());
@@ -144,7 +144,7 @@ pub fn place<'z>(zone: &'z Zone, qname: &Qname) -> Option<Place<'z>> {
         return Some(place);
     }
     if skipped == 0 {
-        return Some(Place::Found(Found { node, synthesised: 0 }));
+        return Some(NameMatch::Found(Found { node, synthesised: 0 }));
     }
     if flags & flag::WILDCARD_CHILD != 0 {
         let wildcard = match skipped == above {
@@ -152,10 +152,10 @@ pub fn place<'z>(zone: &'z Zone, qname: &Qname) -> Option<Place<'z>> {
             false => find_wildcard(zone, qname, skipped, apex_at),
         };
         if let Some(wildcard) = wildcard {
-            return Some(Place::Found(Found { node: wildcard, synthesised: skipped }));
+            return Some(NameMatch::Found(Found { node: wildcard, synthesised: skipped }));
         }
     }
-    Some(Place::Missing(Ancestor { node, above: skipped }))
+    Some(NameMatch::Missing(Ancestor { node, above: skipped }))
 }
 
 /// The node of the wildcard under the name that is left of `qname` after `skipped` labels, below the apex, which begins
@@ -172,7 +172,7 @@ fn find_wildcard<'z>(zone: &'z Zone, qname: &Qname, skipped: usize, apex_at: usi
 
 /// The topmost cut or DNAME at or above `node`, if it redirects the name; it lies above all that is marked as occluded.
 #[cold]
-fn redirected<'z>(zone: &'z Zone, qname: &Qname, mut at: Ancestor<'z>) -> Option<Place<'z>> {
+fn redirected<'z>(zone: &'z Zone, qname: &Qname, mut at: Ancestor<'z>) -> Option<NameMatch<'z>> {
     let apex_at = qname.start(qname.labels() - zone.apex_labels());
     while at.node.has(flag::OCCLUDED) {
         let above = at.above + 1;
@@ -186,8 +186,8 @@ fn redirected<'z>(zone: &'z Zone, qname: &Qname, mut at: Ancestor<'z>) -> Option
     }
     // Where a node has both, the cut comes first: NS stands above DNAME in the order of RFC 6672 §3.2.
     if at.node.has(flag::CUT) {
-        return Some(Place::Cut(at));
+        return Some(NameMatch::Cut(at));
     }
     // A DNAME does not redirect its own owner (RFC 6672 §2.3).
-    (at.node.has(flag::DNAME) && at.above > 0).then_some(Place::Dname(at))
+    (at.node.has(flag::DNAME) && at.above > 0).then_some(NameMatch::Dname(at))
 }

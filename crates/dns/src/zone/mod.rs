@@ -18,11 +18,11 @@ pub mod qname;
 pub mod denial;
 pub mod lookup;
 
-pub mod asked;
+pub mod counter_slots;
 pub mod db;
 pub mod diff;
 pub mod journal;
-pub mod numbers;
+pub mod last_queried;
 pub mod parallel;
 pub mod serial;
 pub mod stored;

@@ -9,10 +9,11 @@
 
 use super::builder;
 use super::image::Zone;
-use super::node::{self, Node};
+use super::node::Node;
+use super::node::compile;
 use crate::wire::Name;
 
-/// How nodes are laid out. Change it whenever [`node::compile`] comes to write something else.
+/// How nodes are laid out. Change it whenever [`compile::compile`] comes to write something else.
 const FORMAT: u32 = 2;
 
 /// The zone's octets; `None` for a zone that cannot be answered from, and for a signed one, whose proofs are not stored.
@@ -43,7 +44,7 @@ pub fn restore(octets: &[u8]) -> Option<Zone> {
         let length = Node::stored_length(rest)?;
         let (stored, after) = rest.split_at_checked(length)?;
         let mut node = stored.to_vec();
-        node::rehash(&mut node, &apex);
+        compile::rehash(&mut node, &apex);
         nodes.push(node);
         rest = after;
     }

@@ -1,6 +1,6 @@
 //! The folder of static zones: every `*.zone` file in it is a zone, and each rescan finds out what changed.
 //!
-//! A scan lists the folder, looks at each file's [`Stamp`] and those of the files it includes, and reads only what is new
+//! A scan lists the folder, looks at each file's [`FileStamp`] and those of the files it includes, and reads only what is new
 //! or different, on a bounded number of threads. What the caller makes of a zone (`make`) is made on those threads too,
 //! so that of 100,000 zones never more than a few exist in their editable form. Changes come one at a time, in the order
 //! of the file names, whatever the threads do.
@@ -28,14 +28,14 @@ use std::time::{Duration, SystemTime};
 use super::file_path::FilePath;
 use super::finding::{Finding, Severity};
 use super::include::{FolderIncludes, read_file};
-use super::read::{Scrutiny, read_zone_with};
+use super::read::{CheckLevel, read_zone_with};
 use crate::wire::Name;
 use crate::zone::Contents;
 use crate::zone::parallel::in_order;
 
 /// What tells one state of a file from another without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
+pub struct FileStamp {
     /// Size in octets.
     pub octets: u64,
     /// Time of the last modification, in nanoseconds since 1970. Who writes a file can set it.
@@ -46,10 +46,10 @@ pub struct Stamp {
     pub inode: (u64, u64),
 }
 
-impl Stamp {
+impl FileStamp {
     /// Of a file that was looked at.
     pub fn of(metadata: &std::fs::Metadata) -> Self {
-        Stamp {
+        FileStamp {
             octets: metadata.len(),
             modified: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
             changed: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
@@ -58,7 +58,7 @@ impl Stamp {
     }
 
     fn of_path(path: &Path) -> Option<Self> {
-        std::fs::metadata(path).ok().map(|metadata| Stamp::of(&metadata))
+        std::fs::metadata(path).ok().map(|metadata| FileStamp::of(&metadata))
     }
 }
 
@@ -71,16 +71,16 @@ fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sources {
     /// The zone file; `None` if it could not be looked at.
-    pub own: Option<Stamp>,
+    pub own: Option<FileStamp>,
     /// What it includes, with files that could not be looked at: their appearance is a change.
-    pub includes: Box<[(PathBuf, Option<Stamp>)]>,
+    pub includes: Box<[(PathBuf, Option<FileStamp>)]>,
     /// A hash of the octets of the zone file alone; not a cryptographic one.
     pub content: u64,
 }
 
 /// What a scan found to be different.
 #[derive(Debug)]
-pub enum Change<T> {
+pub enum FileChange<T> {
     /// A zone is new, or its file changed.
     Serve {
         /// The file.
@@ -232,9 +232,9 @@ impl Folder {
     pub fn rescan<T: Send>(
         &mut self,
         make: impl Fn(Contents) -> T + Sync,
-        change: impl FnMut(Change<T>),
+        change: impl FnMut(FileChange<T>),
     ) -> io::Result<Tally> {
-        self.rescan_whole(Extent::All, None::<fn(&Path, Option<&Stamp>, &Stamp) -> bool>, make, change)
+        self.rescan_whole(Extent::All, None::<fn(&Path, Option<&FileStamp>, &FileStamp) -> bool>, make, change)
     }
 
     /// [`Self::rescan`] of a part of the folder, where what is not whole yet stays as it is, to be looked at in the next scan.
@@ -243,9 +243,9 @@ impl Folder {
     pub fn rescan_whole<T: Send>(
         &mut self,
         extent: Extent<'_>,
-        is_whole: Option<impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool + Sync>,
+        is_whole: Option<impl Fn(&Path, Option<&FileStamp>, &FileStamp) -> bool + Sync>,
         make: impl Fn(Contents) -> T + Sync,
-        mut change: impl FnMut(Change<T>),
+        mut change: impl FnMut(FileChange<T>),
     ) -> io::Result<Tally> {
         let (listed, released) = match extent {
             Extent::All => {
@@ -262,15 +262,15 @@ impl Folder {
             threads,
             &listed,
             |path| match files.get(path) {
-                Some(known) if !known.is_stale(path) => Look::Same,
+                Some(known) if !known.is_stale(path) => HeadScan::Same,
                 // It is looked at again when it is read; this spares reading it.
-                Some(known) if !own_is_whole(path, Some(known), is_whole.as_ref()) => Look::Unfinished,
-                _ => Look::Stale,
+                Some(known) if !own_is_whole(path, Some(known), is_whole.as_ref()) => HeadScan::Unfinished,
+                _ => HeadScan::Stale,
             },
             |path, look| match look {
-                Look::Same => scan.tally.unchanged += 1,
-                Look::Unfinished => scan.tally.unfinished += 1,
-                Look::Stale => stale.push(path.clone()),
+                HeadScan::Same => scan.tally.unchanged += 1,
+                HeadScan::Unfinished => scan.tally.unfinished += 1,
+                HeadScan::Stale => stale.push(path.clone()),
             },
         );
         in_order(
@@ -291,7 +291,7 @@ impl Folder {
         for (apex, path) in scan.released {
             if !self.holders.contains_key(&apex) {
                 scan.tally.withdrawn += 1;
-                change(Change::Withdraw { path: path.0, apex });
+                change(FileChange::Withdraw { path: path.0, apex });
             }
         }
         Ok(scan.tally)
@@ -355,7 +355,13 @@ impl Folder {
     }
 
     /// Takes what a thread found in a file.
-    fn apply<T>(&mut self, path: &FilePath, loaded: Loaded<T>, scan: &mut Scan<T>, change: &mut impl FnMut(Change<T>)) {
+    fn apply<T>(
+        &mut self,
+        path: &FilePath,
+        loaded: Loaded<T>,
+        scan: &mut Scan<T>,
+        change: &mut impl FnMut(FileChange<T>),
+    ) {
         let before = self.files.get(path);
         let same =
             before.is_some_and(|known| known.state != State::Contended && known.sources.same_content(&loaded.sources));
@@ -374,7 +380,7 @@ impl Folder {
 
     /// Decides about the files whose zone another file had when their turn came. That file may have given it up since,
     /// or be among them, as when two files were renamed to each other.
-    fn settle<T>(&mut self, scan: &mut Scan<T>, change: &mut impl FnMut(Change<T>)) {
+    fn settle<T>(&mut self, scan: &mut Scan<T>, change: &mut impl FnMut(FileChange<T>)) {
         let deferred = std::mem::take(&mut scan.deferred);
         let gave: Vec<Option<Name>> = deferred
             .iter()
@@ -411,7 +417,13 @@ impl Folder {
         }
     }
 
-    fn serve<T>(&mut self, path: &FilePath, loaded: Loaded<T>, scan: &mut Scan<T>, change: &mut impl FnMut(Change<T>)) {
+    fn serve<T>(
+        &mut self,
+        path: &FilePath,
+        loaded: Loaded<T>,
+        scan: &mut Scan<T>,
+        change: &mut impl FnMut(FileChange<T>),
+    ) {
         let Some((apex, zone)) = loaded.good else { return };
         let known = Known {
             sources: loaded.sources.clone(),
@@ -427,7 +439,13 @@ impl Folder {
         }
         self.holders.insert(apex.clone(), path.clone());
         scan.tally.served += 1;
-        change(Change::Serve { path: path.0.clone(), apex, zone, sources: loaded.sources, findings: loaded.findings });
+        change(FileChange::Serve {
+            path: path.0.clone(),
+            apex,
+            zone,
+            sources: loaded.sources,
+            findings: loaded.findings,
+        });
     }
 
     fn refuse<T>(
@@ -436,7 +454,7 @@ impl Folder {
         loaded: Loaded<T>,
         state: State,
         scan: &mut Scan<T>,
-        change: &mut impl FnMut(Change<T>),
+        change: &mut impl FnMut(FileChange<T>),
     ) {
         let before = self.files.get(path);
         let last_good = before.and_then(|known| known.gives.clone());
@@ -451,7 +469,7 @@ impl Folder {
             return;
         }
         scan.tally.refused += 1;
-        change(Change::Refuse { path: path.0.clone(), apex: loaded.apex, last_good, findings: loaded.findings });
+        change(FileChange::Refuse { path: path.0.clone(), apex: loaded.apex, last_good, findings: loaded.findings });
     }
 }
 
@@ -462,7 +480,7 @@ pub fn is_zone_file(name: &OsStr) -> bool {
 }
 
 /// What a first look at a file says.
-enum Look {
+enum HeadScan {
     Same,
     Stale,
     Unfinished,
@@ -472,18 +490,18 @@ enum Look {
 fn own_is_whole(
     path: &Path,
     known: Option<&Known>,
-    is_whole: Option<&impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool>,
+    is_whole: Option<&impl Fn(&Path, Option<&FileStamp>, &FileStamp) -> bool>,
 ) -> bool {
     let Some(is_whole) = is_whole else { return true };
     let before = known.and_then(|known| known.sources.own.as_ref());
-    Stamp::of_path(path).is_none_or(|now| before == Some(&now) || is_whole(path, before, &now))
+    FileStamp::of_path(path).is_none_or(|now| before == Some(&now) || is_whole(path, before, &now))
 }
 
 /// Whether the files that were included are as they were, or whole.
 fn includes_are_whole(
     sources: &Sources,
     known: Option<&Known>,
-    is_whole: Option<&impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool>,
+    is_whole: Option<&impl Fn(&Path, Option<&FileStamp>, &FileStamp) -> bool>,
 ) -> bool {
     let Some(is_whole) = is_whole else { return true };
     sources.includes.iter().all(|(path, now)| {
@@ -509,8 +527,8 @@ impl Known {
     fn is_stale(&self, path: &Path) -> bool {
         self.suspect
             || self.state == State::Contended
-            || self.sources.own != Stamp::of_path(path)
-            || self.sources.includes.iter().any(|(path, stamp)| *stamp != Stamp::of_path(path))
+            || self.sources.own != FileStamp::of_path(path)
+            || self.sources.includes.iter().any(|(path, stamp)| *stamp != FileStamp::of_path(path))
     }
 }
 
@@ -551,12 +569,13 @@ fn load<T>(folder: &Path, path: &Arc<Path>, make: &impl Fn(Contents) -> T) -> Lo
     };
     let mut includes = FolderIncludes::new(folder);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs());
-    let read = read_zone_with(&text, path, origin.clone(), &mut includes, &Scrutiny::of_server(now));
-    let mut included: Vec<_> = includes.into_opened().into_iter().map(|path| (Stamp::of_path(&path), path)).collect();
+    let read = read_zone_with(&text, path, origin.clone(), &mut includes, &CheckLevel::of_server(now));
+    let mut included: Vec<_> =
+        includes.into_opened().into_iter().map(|path| (FileStamp::of_path(&path), path)).collect();
     included.sort_unstable_by(|(_, a), (_, b)| a.cmp(b));
     included.dedup();
     let sources = Sources {
-        own: Some(Stamp::of(&metadata)),
+        own: Some(FileStamp::of(&metadata)),
         includes: included.into_iter().map(|(stamp, path)| (path, stamp)).collect(),
         content: hash(&text),
     };

@@ -12,15 +12,15 @@ pub mod rdata_out;
 pub mod read;
 pub mod write;
 
+mod assembler;
 mod file_path;
 mod generate;
 mod location;
 mod rdata_in;
 mod scan;
-mod stage;
 mod svc;
 mod values;
 
+pub use assembler::Record;
 pub use finding::{Finding, Severity};
-pub use read::{Scrutiny, ZoneRead, read_records, read_zone, read_zone_with};
-pub use stage::Record;
+pub use read::{CheckLevel, ZoneRead, read_records, read_zone, read_zone_with};

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use data_encoding::{BASE32HEX_NOPAD, BASE64, HEXUPPER};
 
-use super::values::timestamp_text;
+use super::values::{push_decimal_escape, push_quoted, timestamp_text};
 use super::{location, svc};
 use crate::wire::RecordType;
 use crate::wire::rdata::{self, Field, Item};
@@ -215,25 +215,8 @@ pub(super) fn push_label(label: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a text in quotes.
-pub(super) fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
-    out.push(b'"');
-    for &octet in text {
-        match octet {
-            b'"' | b'\\' => out.extend([b'\\', octet]),
-            0x20..=0x7e => out.push(octet),
-            _ => push_decimal_escape(octet, out),
-        }
-    }
-    out.push(b'"');
-}
-
 fn push_hex(octets: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(HEXUPPER.encode(octets).as_bytes());
-}
-
-fn push_decimal_escape(octet: u8, out: &mut Vec<u8>) {
-    out.extend([b'\\', b'0' + octet / 100, b'0' + octet / 10 % 10, b'0' + octet % 10]);
 }
 
 fn push_address(octets: &[u8], out: &mut Vec<u8>) -> bool {

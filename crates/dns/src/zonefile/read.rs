@@ -8,12 +8,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::assembler::{Record, Sink, SourcePosition, ZoneAssembler};
 use super::finding::{Bounds, Fault, Finding, Findings, Position, Severity};
 use super::generate;
 use super::include::{Includes, NoIncludes};
 use super::rdata_in;
 use super::scan::{Scanner, Start, Word};
-use super::stage::{Place, Record, Sink, Stage};
 use super::values::{expected_but, name, not_a_ttl, push_name, push_text, ttl};
 use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::{Class, Name, RecordType};
@@ -41,7 +41,7 @@ pub struct ZoneRead {
 
 /// How closely a zone is looked at.
 #[derive(Debug, Clone, Copy)]
-pub struct Scrutiny {
+pub struct CheckLevel {
     /// When signatures should be valid, in seconds since 1970; `None`: their times are not looked at.
     pub now: Option<u64>,
     /// On how many threads signatures and digests are verified; `None`: they are not.
@@ -50,21 +50,21 @@ pub struct Scrutiny {
     pub bounds: Bounds,
 }
 
-impl Scrutiny {
+impl CheckLevel {
     /// As a server looks at what it serves: no cryptography, which would make a start with many signed zones last minutes.
     pub fn of_server(now: Option<u64>) -> Self {
-        Scrutiny { now, verify: None, bounds: Bounds::SERVER }
+        CheckLevel { now, verify: None, bounds: Bounds::SERVER }
     }
 
     /// As who asks what is wrong: everything, signatures on `threads` threads.
     pub fn of_check(now: Option<u64>, threads: usize) -> Self {
-        Scrutiny { now, verify: Some(threads), bounds: Bounds::CHECK }
+        CheckLevel { now, verify: Some(threads), bounds: Bounds::CHECK }
     }
 }
 
 /// Reads and checks the zone in `text`. Findings call it `file`; names are relative to `origin` until an `$ORIGIN`.
 pub fn read_zone(text: &[u8], file: &Arc<Path>, origin: Option<Name>, includes: &mut dyn Includes) -> ZoneRead {
-    read_zone_with(text, file, origin, includes, &Scrutiny::of_server(None))
+    read_zone_with(text, file, origin, includes, &CheckLevel::of_server(None))
 }
 
 /// [`read_zone`], which looks as closely as `scrutiny` says.
@@ -73,20 +73,26 @@ pub fn read_zone_with(
     file: &Arc<Path>,
     origin: Option<Name>,
     includes: &mut dyn Includes,
-    scrutiny: &Scrutiny,
+    scrutiny: &CheckLevel,
 ) -> ZoneRead {
-    let mut reader = Reader::new(file, includes, Stage::default(), scrutiny.bounds);
+    let mut reader = Reader::new(file, includes, ZoneAssembler::default(), scrutiny.bounds);
     reader.read_file(text, &mut Scope { origin, ..Scope::default() });
     let Reader { sink: mut stage, mut findings, files, mut unread, .. } = reader;
     for (file, fault) in std::mem::take(&mut stage.early_faults) {
         unread.push(None, None);
-        findings.push(finding(&files, Place { file, at: fault.at }, Severity::Error, fault.code, fault.message));
+        findings.push(finding(
+            &files,
+            SourcePosition { file, at: fault.at },
+            Severity::Error,
+            fault.code,
+            fault.message,
+        ));
     }
     for (place, (code, message)) in std::mem::take(&mut stage.early_remarks) {
         findings.push(finding(&files, place, Severity::Warning, code, message));
     }
     let (zone, mut places) = stage.finish();
-    let start = Place { file: 0, at: Position::START };
+    let start = SourcePosition { file: 0, at: Position::START };
     match &zone {
         // What is missing may be in an entry that could not be read: one error is not to make others.
         None if unread.may_cure(check::Code::SoaMissing, &Name::root(), None) => {}
@@ -95,7 +101,7 @@ pub fn read_zone_with(
             findings.push(finding(&files, start, Severity::Error, check::Code::SoaMissing.as_str(), message));
         }
         Some(zone) => {
-            let Scrutiny { now, verify, bounds } = *scrutiny;
+            let CheckLevel { now, verify, bounds } = *scrutiny;
             let told_max = bounds.errors_max.max(bounds.warnings_max);
             let report = check::examine(zone, &check::Options { now, verify, told_max, unread: &unread });
             findings.count_untold(report.untold);
@@ -149,7 +155,7 @@ struct Reader<'i, S> {
     has_owner: bool,
     rtype: Option<RecordType>,
     /// What could not be read.
-    unread: check::Unread,
+    unread: check::UnparsedRecords,
     /// Scratch space: the data of the record being read, and its owner.
     rdata: Vec<u8>,
     owner: Vec<u8>,
@@ -171,7 +177,7 @@ impl<'i, S: Sink> Reader<'i, S> {
             said_ttl_inherited: false,
             has_owner: false,
             rtype: None,
-            unread: check::Unread::default(),
+            unread: check::UnparsedRecords::default(),
             rdata: Vec::with_capacity(256),
             owner: Vec::with_capacity(NAME_OCTETS_MAX),
         }
@@ -215,7 +221,7 @@ impl<'i, S: Sink> Reader<'i, S> {
     }
 
     fn push(&mut self, at: Position, severity: Severity, code: &'static str, message: String) {
-        self.findings.push(finding(&self.files, Place { file: self.file, at }, severity, code, message));
+        self.findings.push(finding(&self.files, SourcePosition { file: self.file, at }, severity, code, message));
     }
 
     /// One entry: nothing, a directive, or a record.
@@ -297,7 +303,7 @@ impl<'i, S: Sink> Reader<'i, S> {
             self.push(at, Severity::Warning, "ttl-inherited", message);
         }
         let record = Record { owner, rtype, ttl: known_ttl.or(inherited_ttl), rdata: self.rdata.as_slice().into() };
-        if let Some((code, message)) = self.sink.take(record, Place { file: self.file, at })? {
+        if let Some((code, message)) = self.sink.take(record, SourcePosition { file: self.file, at })? {
             self.push(at, Severity::Warning, code, message);
         }
         Ok(())
@@ -430,8 +436,14 @@ impl<'i, S: Sink> Reader<'i, S> {
     }
 }
 
-fn finding(files: &[Arc<Path>], place: Place, severity: Severity, code: &'static str, message: String) -> Finding {
-    let Place { file, at: Position { line, column } } = place;
+fn finding(
+    files: &[Arc<Path>],
+    place: SourcePosition,
+    severity: Severity,
+    code: &'static str,
+    message: String,
+) -> Finding {
+    let SourcePosition { file, at: Position { line, column } } = place;
     Finding { severity, file: files[file as usize].clone(), line, column, message, code }
 }
 

@@ -9,9 +9,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use data_encoding::BASE64;
 
 use super::finding::Fault;
-use super::rdata_out::push_quoted;
 use super::scan::{Scanner, Word};
-use super::values::{expected_but, push_text};
+use super::values::{expected_but, push_quoted, push_text};
 use crate::wire::rdata::svc_params;
 
 /// The keys with names of their own (IANA registry of service parameter keys).

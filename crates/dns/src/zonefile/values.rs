@@ -220,6 +220,23 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
     (year, month, day_of_year - (153 * shifted_month + 2) / 5 + 1)
 }
 
+/// Appends a text in quotes.
+pub(super) fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    for &octet in text {
+        match octet {
+            b'"' | b'\\' => out.extend([b'\\', octet]),
+            0x20..=0x7e => out.push(octet),
+            _ => push_decimal_escape(octet, out),
+        }
+    }
+    out.push(b'"');
+}
+
+pub(super) fn push_decimal_escape(octet: u8, out: &mut Vec<u8>) {
+    out.extend([b'\\', b'0' + octet / 100, b'0' + octet / 10 % 10, b'0' + octet % 10]);
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::finding::Position;

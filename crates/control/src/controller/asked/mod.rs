@@ -1,7 +1,7 @@
 //! Whether former names of moved routes are still asked for: this name server's part in when trails end.
 //!
 //! ```text
-//!  RouteBindings ─► Register: which trails there are ─► zone::asked ◄─ marks ─ query threads
+//!  RouteBindings ─► Register: which trails there are ─► zone::last_queried ◄─ marks ─ query threads
 //!  (spec.trails)        │ every so often: which were asked
 //!                       └─► status.trails[].lastAsked of the RouteBinding ─► the scheduler, which ends trails
 //! ```

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::client::reflector::{Change, ObjectKey};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_dns::wire::Name;
-use signpost_dns::zone::asked::Asked;
+use signpost_dns::zone::last_queried::LastQueried;
 use signpost_dns::zone::qname::{NameHash, Qname, wildcard_hash};
 
 /// A trail as a binding shows it.
@@ -44,7 +44,7 @@ pub struct Due {
 #[derive(Default)]
 pub struct Register {
     state: Mutex<State>,
-    table: watch::Sender<Option<Arc<Asked>>>,
+    table: watch::Sender<Option<Arc<LastQueried>>>,
 }
 
 #[derive(Default)]
@@ -52,7 +52,7 @@ struct State {
     trails: HashMap<ObjectKey, Vec<Trail>>,
     count: usize,
     /// The table before this one, which query threads may still mark.
-    before: Option<Arc<Asked>>,
+    before: Option<Arc<LastQueried>>,
 }
 
 struct Trail {
@@ -64,7 +64,7 @@ struct Trail {
 
 impl Register {
     /// The table that query threads are to mark, with a signal when it is another one; `None` while there are no trails.
-    pub fn table(&self) -> watch::Receiver<Option<Arc<Asked>>> {
+    pub fn table(&self) -> watch::Receiver<Option<Arc<LastQueried>>> {
         self.table.subscribe()
     }
 
@@ -116,7 +116,7 @@ impl Register {
     /// Makes a table with room for twice the trails that there are, and takes over what was marked.
     fn make_room(&self, state: &mut State) {
         let before = self.table.borrow().clone();
-        let table = Asked::new(2 * 2 * state.count);
+        let table = LastQueried::new(2 * 2 * state.count);
         for hash in state.trails.values().flatten().flat_map(|trail| trail.hashes) {
             table.place(hash).expect("there is room for all of them twice");
             if let Some(second) = last(hash, [before.as_deref(), state.before.as_deref()]) {
@@ -172,7 +172,7 @@ impl Register {
 }
 
 /// The latest mark in these tables.
-fn last(hash: NameHash, tables: [Option<&Asked>; 2]) -> Option<u64> {
+fn last(hash: NameHash, tables: [Option<&LastQueried>; 2]) -> Option<u64> {
     tables.into_iter().flatten().filter_map(|table| table.last(hash)).max()
 }
 

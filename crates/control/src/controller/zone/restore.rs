@@ -71,7 +71,7 @@ impl Restored {
 
     /// What to put into the map of zones. In the place of a zone that is not there comes one that says so, or the zone above
     /// would say that its names do not exist, or that they are elsewhere.
-    pub fn changes(&self, settings: &Settings) -> Vec<db::Change> {
+    pub fn changes(&self, settings: &Settings) -> Vec<db::ZoneUpdate> {
         let large = [(&self.parent, settings.domain()), (&self.alias, settings.alias_apex())];
         let large = large.map(|(zone, apex)| match zone {
             Some(zone) => Arc::clone(zone),
@@ -79,7 +79,7 @@ impl Restored {
         });
         let missing = self.missing.iter().map(not_there);
         // Of two zones at one apex the last counts: a Router may want that of the platform, in vain.
-        self.shards.values().cloned().chain(missing).chain(large).map(db::Change::Publish).collect()
+        self.shards.values().cloned().chain(missing).chain(large).map(db::ZoneUpdate::Publish).collect()
     }
 }
 

@@ -83,7 +83,7 @@ struct Large {
 #[derive(Default)]
 pub struct Output {
     /// For the map of zones, in one step.
-    pub changes: Vec<db::Change>,
+    pub changes: Vec<db::ZoneUpdate>,
     /// For the last-good state: what was published, or `None` for what can be forgotten; of a shard with its zone.
     pub serials: Vec<(Name, Option<Published>, Option<Arc<Zone>>)>,
     /// New verdicts, for the log.
@@ -409,7 +409,7 @@ impl Zones {
             } else if self.gone.remove(&apex) {
                 self.forget(&apex, unix_now, &mut output);
                 self.counters.removed += 1;
-                output.changes.push(db::Change::Remove(apex));
+                output.changes.push(db::ZoneUpdate::Remove(apex));
             }
         }
         self.publish_shards(&jobs, &mut output);
@@ -433,7 +433,7 @@ impl Zones {
         let (verdicts, own_labels) = found.map(Found::split).unzip();
         shard.keep(&zone, own_labels);
         output.serials.push((apex.clone(), Some(published), Some(Arc::clone(&zone))));
-        output.changes.push(db::Change::Publish(zone));
+        output.changes.push(db::ZoneUpdate::Publish(zone));
         // Trails that have changed alone are no matter of verdicts.
         let Some(verdicts) = verdicts else { return };
         if verdicts.is_empty() {
@@ -533,7 +533,7 @@ impl Large {
         }
         let changes: Vec<OwnerChange> = changes.into_values().collect();
         self.image = Arc::new(self.image.with_changes(&changes).expect("the change of the apex brings a SOA"));
-        output.changes.push(db::Change::Publish(Arc::clone(&self.image)));
+        output.changes.push(db::ZoneUpdate::Publish(Arc::clone(&self.image)));
         output.serials.push((self.image.apex().clone(), Some(published), None));
     }
 }

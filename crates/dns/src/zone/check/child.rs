@@ -8,7 +8,7 @@ use aws_lc_rs::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SH
 
 use super::report::Reporter;
 use super::signed::key_tag;
-use super::{Code, View};
+use super::{CheckContext, Code};
 use crate::wire::{Name, RecordType};
 use crate::zone::rrset::Rdata;
 
@@ -17,7 +17,7 @@ const DELETE_CDS: &[u8] = &[0, 0, 0, 0, 0];
 const DELETE_CDNSKEY: &[u8] = &[0, 0, 3, 0, 0];
 
 /// Checks the apex's CDS and CDNSKEY records.
-pub(super) fn check(view: &View<'_>, report: &mut Reporter<'_>) {
+pub(super) fn check(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
     let apex = view.zone.apex();
     let records = |rtype| view.zone.get(apex, rtype).map_or(&[][..], |rrset| &rrset.rdata);
     let (digests, keys) = (records(RecordType::CDS), records(RecordType::CDNSKEY));

@@ -109,7 +109,7 @@ codes! {
 }
 
 /// Which further records of the zone could make a finding go away.
-enum Cure {
+enum ResolvedBy {
     /// None: it is a fault of the records that are there.
     Nothing,
     /// Those of these types.
@@ -121,7 +121,7 @@ enum Cure {
 }
 
 impl Code {
-    fn cure(self, rtype: Option<RecordType>) -> Cure {
+    fn cure(self, rtype: Option<RecordType>) -> ResolvedBy {
         use RecordType as T;
         match self {
             Code::SoaMultiple
@@ -151,22 +151,22 @@ impl Code {
             | Code::DsAtApex
             | Code::DsDigest
             | Code::SshfpDigest
-            | Code::TypeObsolete => Cure::Nothing,
-            Code::BelowCut if !matches!(rtype, Some(T::A | T::AAAA)) => Cure::Nothing,
+            | Code::TypeObsolete => ResolvedBy::Nothing,
+            Code::BelowCut if !matches!(rtype, Some(T::A | T::AAAA)) => ResolvedBy::Nothing,
             // A name server's address is glue.
-            Code::BelowCut | Code::DsWithoutNs | Code::NsMissing | Code::NsAddressUnused => Cure::Types(&[T::NS]),
-            Code::SoaMissing => Cure::Types(&[T::SOA]),
+            Code::BelowCut | Code::DsWithoutNs | Code::NsMissing | Code::NsAddressUnused => ResolvedBy::Types(&[T::NS]),
+            Code::SoaMissing => ResolvedBy::Types(&[T::SOA]),
             // An address, or what leads to one.
             Code::NsNoAddress | Code::NsLookalike | Code::MxNoAddress | Code::SrvNoAddress => {
-                Cure::Types(&[T::A, T::AAAA, T::CNAME, T::NS, T::DNAME])
+                ResolvedBy::Types(&[T::A, T::AAAA, T::CNAME, T::NS, T::DNAME])
             }
-            Code::CdsMismatch => Cure::Types(&[T::CDS, T::CDNSKEY]),
-            Code::RrsigKey | Code::KeysMissing => Cure::Types(&[T::DNSKEY]),
-            Code::RrsigNothing | Code::RrsigTtl => Cure::Owner(&[]),
-            Code::RrsigWrong => Cure::Owner(&[T::DNSKEY]),
+            Code::CdsMismatch => ResolvedBy::Types(&[T::CDS, T::CDNSKEY]),
+            Code::RrsigKey | Code::KeysMissing => ResolvedBy::Types(&[T::DNSKEY]),
+            Code::RrsigNothing | Code::RrsigTtl => ResolvedBy::Owner(&[]),
+            Code::RrsigWrong => ResolvedBy::Owner(&[T::DNSKEY]),
             // Below a delegation nothing is signed.
-            Code::Unsigned => Cure::Types(&[T::RRSIG, T::NS]),
-            Code::NoDenial | Code::Nsec3IterationsMax => Cure::Types(&[T::NSEC, T::NSEC3PARAM]),
+            Code::Unsigned => ResolvedBy::Types(&[T::RRSIG, T::NS]),
+            Code::NoDenial | Code::Nsec3IterationsMax => ResolvedBy::Types(&[T::NSEC, T::NSEC3PARAM]),
             Code::NsecMissing
             | Code::NsecNext
             | Code::NsecTypes
@@ -176,7 +176,7 @@ impl Code {
             | Code::Nsec3Stray
             | Code::ZonemdWrong
             | Code::ZonemdSerial
-            | Code::ZonemdUnchecked => Cure::Anything,
+            | Code::ZonemdUnchecked => ResolvedBy::Anything,
         }
     }
 }
@@ -184,7 +184,7 @@ impl Code {
 /// Records of the zone that could not be read, as far as it is known which: what they would cure is not found wrong, so that
 /// one mistake is one finding.
 #[derive(Debug, Default)]
-pub struct Unread {
+pub struct UnparsedRecords {
     records: Vec<(Name, Option<RecordType>)>,
     /// Something was lost of which not even the owner is known.
     anything: bool,
@@ -193,7 +193,7 @@ pub struct Unread {
 /// With more unread records than this, anything may be among them.
 const UNREAD_MAX: usize = 1000;
 
-impl Unread {
+impl UnparsedRecords {
     /// Adds a record of which this is known.
     pub fn push(&mut self, owner: Option<Name>, rtype: Option<RecordType>) {
         match owner.filter(|_| self.records.len() < UNREAD_MAX) {
@@ -207,11 +207,11 @@ impl Unread {
         let cure = code.cure(rtype);
         let is_of = |types: &[RecordType], found: Option<RecordType>| found.is_none_or(|found| types.contains(&found));
         match cure {
-            Cure::Nothing => false,
+            ResolvedBy::Nothing => false,
             _ if self.anything => true,
-            Cure::Anything => !self.records.is_empty(),
-            Cure::Types(types) => self.records.iter().any(|(_, found)| is_of(types, *found)),
-            Cure::Owner(types) => self.records.iter().any(|(name, found)| name == owner || is_of(types, *found)),
+            ResolvedBy::Anything => !self.records.is_empty(),
+            ResolvedBy::Types(types) => self.records.iter().any(|(_, found)| is_of(types, *found)),
+            ResolvedBy::Owner(types) => self.records.iter().any(|(name, found)| name == owner || is_of(types, *found)),
         }
     }
 }

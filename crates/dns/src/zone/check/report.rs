@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::code::{Code, Severity, Unread};
+use super::code::{Code, Severity, UnparsedRecords};
 use crate::wire::{Name, RecordType};
 
 /// One thing that is wrong with a zone.
@@ -34,12 +34,12 @@ pub struct Report {
 pub(super) struct Reporter<'a> {
     report: Report,
     told_max: usize,
-    unread: &'a Unread,
+    unread: &'a UnparsedRecords,
 }
 
 impl<'a> Reporter<'a> {
     /// Keeps at most `told_max` errors, as many faults, and as many others; what records of `unread` might cure is no finding.
-    pub(super) fn new(told_max: usize, unread: &'a Unread) -> Self {
+    pub(super) fn new(told_max: usize, unread: &'a UnparsedRecords) -> Self {
         Reporter { report: Report::default(), told_max: told_max.max(1), unread }
     }
 

@@ -5,12 +5,17 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::report::Reporter;
-use super::{Above, Code, View, has};
+use super::{CheckContext, Code, OccludedBy, has};
 use crate::wire::{Name, RecordType};
 use crate::zone::rrset::Rrset;
 
 /// Whether the server `target` of the NS at `owner` can be reached by what the zone says.
-pub(super) fn check(view: &View<'_>, owner: &Name, target: &Name, push: &mut impl FnMut(Code, fmt::Arguments<'_>)) {
+pub(super) fn check(
+    view: &CheckContext<'_>,
+    owner: &Name,
+    target: &Name,
+    push: &mut impl FnMut(Code, fmt::Arguments<'_>),
+) {
     if target.is_at_or_below(view.zone.apex()) {
         if lacks_address(view, owner, target) {
             push(
@@ -32,16 +37,16 @@ pub(super) fn check(view: &View<'_>, owner: &Name, target: &Name, push: &mut imp
 }
 
 /// Whether nothing in the zone, where it should, gives the server `target` of the NS at `owner` an address.
-fn lacks_address(view: &View<'_>, owner: &Name, target: &Name) -> bool {
+fn lacks_address(view: &CheckContext<'_>, owner: &Name, target: &Name) -> bool {
     if view.has_address(target) {
         return false;
     }
     match view.top_above(target) {
-        Above::Dname(_) => true,
+        OccludedBy::Dname(_) => true,
         // Glue is what it needs, and no wildcard makes any. A server below another cut of this zone has its address there;
         // only its own cut needs it as glue, and the apex, whose servers are asked first of all.
-        Above::Cut(_) => owner == view.zone.apex() || target.is_at_or_below(owner),
-        Above::Nothing => {
+        OccludedBy::Cut(_) => owner == view.zone.apex() || target.is_at_or_below(owner),
+        OccludedBy::Nothing => {
             let wildcard = view.wildcard_for(target);
             let wildcard = wildcard.as_ref().map_or(&[][..], |wildcard| view.zone.owner(wildcard));
             ![RecordType::A, RecordType::AAAA].iter().any(|rtype| has(wildcard, *rtype))
@@ -50,9 +55,9 @@ fn lacks_address(view: &View<'_>, owner: &Name, target: &Name) -> bool {
 }
 
 /// Whether the host `target` of an MX or SRV, which is no alias, lies in this zone and has no address there.
-pub(super) fn lacks_host(view: &View<'_>, target: &Name) -> bool {
+pub(super) fn lacks_host(view: &CheckContext<'_>, target: &Name) -> bool {
     target.is_at_or_below(view.zone.apex())
-        && matches!(view.top_above(target), Above::Nothing)
+        && matches!(view.top_above(target), OccludedBy::Nothing)
         && lacks_address(view, target, target)
 }
 
@@ -74,7 +79,7 @@ impl fmt::Display for Alias {
 }
 
 /// Whether the zone makes `target` an alias.
-pub(super) fn alias(view: &View<'_>, target: &Name) -> Option<Alias> {
+pub(super) fn alias(view: &CheckContext<'_>, target: &Name) -> Option<Alias> {
     if has(view.zone.owner(target), RecordType::CNAME) {
         return Some(Alias::Cname);
     }
@@ -82,9 +87,9 @@ pub(super) fn alias(view: &View<'_>, target: &Name) -> Option<Alias> {
         return None;
     }
     match view.top_above(target) {
-        Above::Dname(owner) => Some(Alias::Dname(owner.clone())),
-        Above::Cut(_) => None,
-        Above::Nothing => {
+        OccludedBy::Dname(owner) => Some(Alias::Dname(owner.clone())),
+        OccludedBy::Cut(_) => None,
+        OccludedBy::Nothing => {
             let wildcard =
                 view.wildcard_for(target).filter(|wildcard| has(view.zone.owner(wildcard), RecordType::CNAME));
             wildcard.map(Alias::Wildcard)
@@ -93,13 +98,13 @@ pub(super) fn alias(view: &View<'_>, target: &Name) -> Option<Alias> {
 }
 
 /// The name in the zone that carries addresses and has the first label of the server `target`, which lies outside.
-fn lookalike(view: &View<'_>, target: &Name) -> Option<Name> {
+fn lookalike(view: &CheckContext<'_>, target: &Name) -> Option<Name> {
     let candidate = view.zone.apex().prepend(target.labels().next()?).ok()?;
     (view.has_address(&candidate) && !view.servers.contains(&candidate)).then_some(candidate)
 }
 
 /// Addresses such as `ns1 A …` that were meant for a server whose name is spelled differently in the NS record.
-pub(super) fn check_unused_addresses(view: &View<'_>, report: &mut Reporter<'_>) {
+pub(super) fn check_unused_addresses(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
     let mut told = HashSet::new();
     for (label, server) in &view.outside {
         let Some(owner) = lookalike(view, server).filter(|owner| told.insert(owner.clone())) else { continue };
@@ -147,7 +152,7 @@ fn loopback_address(rrset: &Rrset) -> Option<String> {
     })
 }
 
-impl<'a> View<'a> {
+impl<'a> CheckContext<'a> {
     /// Whether an address would be looked up here rather than at someone else's server.
     fn has_address(&self, name: &Name) -> bool {
         let rrsets = self.zone.owner(name);
@@ -155,15 +160,15 @@ impl<'a> View<'a> {
     }
 
     /// The topmost cut or DNAME above `name`, or the cut that it is: what lies below is not looked up here.
-    fn top_above(&self, name: &Name) -> Above<'a> {
-        let mut top = Above::Nothing;
+    fn top_above(&self, name: &Name) -> OccludedBy<'a> {
+        let mut top = OccludedBy::Nothing;
         let mut at = Some(name.clone());
         while let Some(ancestor) = at.filter(|ancestor| ancestor.is_at_or_below(self.zone.apex())) {
             if let Some((owner, rrsets)) = self.zone.entry(&ancestor) {
-                match Above::of(self, owner, rrsets) {
-                    Above::Nothing => {}
+                match OccludedBy::of(self, owner, rrsets) {
+                    OccludedBy::Nothing => {}
                     // A DNAME does not redirect its own owner (RFC 6672 §2.3).
-                    Above::Dname(owner) if owner == name => {}
+                    OccludedBy::Dname(owner) if owner == name => {}
                     found => top = found,
                 }
             }

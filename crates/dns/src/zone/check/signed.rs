@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::report::Reporter;
-use super::{Code, View, has, targets};
+use super::{CheckContext, Code, has, targets};
 use crate::wire::{Name, RecordType};
 use crate::zone::Contents;
 use crate::zone::denial::{
@@ -69,7 +69,7 @@ impl Signature {
 }
 
 /// The signatures of one owner that is not below a cut.
-pub(super) fn check_owner(view: &View<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
+pub(super) fn check_owner(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
     let signatures = rrsets.iter().find(|rrset| rrset.rtype == RecordType::RRSIG);
     let read: Vec<Signature> =
         signatures.into_iter().flat_map(|rrset| &rrset.rdata).filter_map(|data| Signature::read(data)).collect();
@@ -127,7 +127,7 @@ pub(super) fn check_owner(view: &View<'_>, owner: &Name, rrsets: &[Rrset], repor
 }
 
 fn check_signature(
-    view: &View<'_>,
+    view: &CheckContext<'_>,
     owner: &Name,
     rrsets: &[Rrset],
     signature: &Signature,
@@ -189,7 +189,7 @@ impl Authority<'_> {
 }
 
 /// Whether a signed zone has a chain of proofs that can be given, if it has any.
-pub(super) fn check_iterations(view: &View<'_>, report: &mut Reporter<'_>) {
+pub(super) fn check_iterations(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
     if let Some((fewest, salt)) = too_many_iterations(view.zone) {
         report.push(
             Code::Nsec3IterationsMax,
@@ -223,7 +223,7 @@ fn too_many_iterations(zone: &Contents) -> Option<(u16, usize)> {
 }
 
 /// The chain of NSEC or NSEC3 records of a signed zone.
-pub(super) fn check_chain(view: &View<'_>, report: &mut Reporter<'_>) {
+pub(super) fn check_chain(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
     let zone = view.zone;
     if too_many_iterations(zone).is_some() {
         return;
@@ -264,7 +264,7 @@ fn check_nsec(names: &[Authority<'_>], report: &mut Reporter<'_>) {
 }
 
 /// Checks the chain of NSEC3 records of these parameters; whether it is one that proofs are given from.
-fn check_nsec3(view: &View<'_>, names: &[Authority<'_>], parameters: &[u8], report: &mut Reporter<'_>) -> bool {
+fn check_nsec3(view: &CheckContext<'_>, names: &[Authority<'_>], parameters: &[u8], report: &mut Reporter<'_>) -> bool {
     let zone = view.zone;
     let Some((_, salt)) = parameters.split_first_chunk::<5>() else { return false };
     let iterations = iterations(parameters);

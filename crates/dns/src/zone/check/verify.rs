@@ -12,12 +12,12 @@ use aws_lc_rs::signature::{
 
 use super::report::Reporter;
 use super::signed::{RRSIG_FIXED_OCTETS, Signature, key_tag, zone_keys};
-use super::{Code, View};
+use super::{CheckContext, Code};
 use crate::wire::{Class, Name, RecordType, rdata};
 use crate::zone::rrset::Rrset;
 
 /// Verifies the signatures of `owners`, which are those that the zone is the authority for.
-pub(super) fn check(view: &View<'_>, owners: &[(&Name, &[Rrset])], threads: usize, report: &mut Reporter<'_>) {
+pub(super) fn check(view: &CheckContext<'_>, owners: &[(&Name, &[Rrset])], threads: usize, report: &mut Reporter<'_>) {
     let zone = view.zone;
     let keys: Vec<Key> = zone_keys(zone.get(zone.apex(), RecordType::DNSKEY)).map(Key::read).collect();
     for key in keys.iter().filter(|key| matches!(key.verifier, Verifier::Unknown)) {

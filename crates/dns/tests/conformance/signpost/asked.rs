@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use signpost_dns::wire::Name;
-use signpost_dns::zone::asked::Asked;
+use signpost_dns::zone::last_queried::LastQueried;
 use signpost_dns::zone::qname::{Qname, wildcard_hash};
 
 use crate::conformance::stage::{Stage, zone};
@@ -35,7 +35,7 @@ fn a_question_that_an_alias_answers_is_marked() {
         shard.set_shard();
         let mut stage = Stage::new([shard, zone("static.test.", ZONE)]);
         let unmarked = stage.ask(question);
-        let asked = Arc::new(Asked::new(9));
+        let asked = Arc::new(LastQueried::new(9));
         places.iter().for_each(|(_, hash)| asked.place(*hash).expect("there is room"));
         stage.settings.asked = Some(Arc::clone(&asked));
         assert_eq!(stage.ask(question), unmarked, "{question}: the answer is the same");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use signpost_dns::zone::db::{Change, ZoneDb};
+use signpost_dns::zone::db::{ZoneDb, ZoneUpdate};
 use signpost_dns::zone::{Zone, builder::OwnerChange};
 
 use crate::conformance::stage::{Stage, contents, zone};
@@ -32,7 +32,7 @@ fn thousands_of_zones() {
         assert!(db.get(&name(index).parse().expect("a name")).is_some());
     }
     let gone =
-        (0..5000).filter(|index| index % 3 > 0).map(|index| Change::Remove(name(index).parse().expect("a name")));
+        (0..5000).filter(|index| index % 3 > 0).map(|index| ZoneUpdate::Remove(name(index).parse().expect("a name")));
     let applied = db.apply(gone);
     assert_eq!((applied.removed, db.zone_count()), (3333, 1667));
     let left = db.zones();
@@ -46,8 +46,12 @@ fn thousands_of_zones() {
 #[test]
 fn of_several_changes_of_one_apex_the_last_counts() {
     let db = ZoneDb::new();
-    let version = |text| Change::Publish(Arc::new(zone("z.test.", text)));
-    db.apply([version("a A 192.0.2.1"), Change::Remove("z.test.".parse().expect("a name")), version("a A 192.0.2.2")]);
+    let version = |text| ZoneUpdate::Publish(Arc::new(zone("z.test.", text)));
+    db.apply([
+        version("a A 192.0.2.1"),
+        ZoneUpdate::Remove("z.test.".parse().expect("a name")),
+        version("a A 192.0.2.2"),
+    ]);
     assert_eq!(db.zones()[0].contents().record_count(), 3);
 }
 

@@ -15,7 +15,7 @@
 //! meet by chance: coupling such pairs cost 13 % of all processor time. Where a plan brings nothing, ever more batches go
 //! without one, until one of them brings something.
 
-use super::datagrams::BATCH_MAX;
+use super::BATCH_MAX;
 
 /// The longest datagram of a train: with the longer of the two IP headers it fits the smallest MTU that IPv6 allows, so no
 /// train is refused for its length, whatever way it goes. (The kernel refuses to fragment the parts of a train.)
@@ -42,11 +42,11 @@ const NONE: u8 = u8::MAX;
 const _: () = assert!(BATCH_MAX < NONE as usize && BATCH_MAX <= CARS_MAX && TABLE.is_power_of_two());
 
 /// What goes where: filled anew for each batch, in memory that stays.
-pub(super) struct Plan {
+pub(super) struct SendPlan {
     /// Places in `trains`, by hash.
     table: [u8; TABLE],
     next: [u8; BATCH_MAX],
-    trains: [Train; BATCH_MAX],
+    trains: [GsoMessage; BATCH_MAX],
     count: usize,
     /// The fewest cars of a train.
     cars_min: u8,
@@ -56,7 +56,7 @@ pub(super) struct Plan {
 }
 
 #[derive(Clone, Copy)]
-struct Train {
+struct GsoMessage {
     /// Of the first reply: most that differ are told apart by it alone.
     hash: u32,
     first: u8,
@@ -76,12 +76,12 @@ pub(super) trait Replies {
     fn octets(&self, reply: usize) -> usize;
 }
 
-impl Plan {
+impl SendPlan {
     /// Plans of trains of `cars_min` datagrams at least.
     pub(super) fn new(cars_min: u8) -> Self {
-        let nobody = Train { hash: 0, first: NONE, last: NONE, cars: 0 };
+        let nobody = GsoMessage { hash: 0, first: NONE, last: NONE, cars: 0 };
         let (table, next, trains) = ([NONE; TABLE], [NONE; BATCH_MAX], [nobody; BATCH_MAX]);
-        Plan { table, next, trains, count: 0, cars_min, rest: 0, rested: 0 }
+        SendPlan { table, next, trains, count: 0, cars_min, rest: 0, rested: 0 }
     }
 
     /// Plans for a batch of so many replies as [`Self::make`] does, unless batches like it brought nothing of late. Whether
@@ -132,7 +132,7 @@ impl Plan {
                 // A new train; where one of the same kind is full, in its place.
                 _ => {
                     self.table[place] = self.count as u8;
-                    self.trains[self.count] = Train { hash, first: reply as u8, last: reply as u8, cars: 1 };
+                    self.trains[self.count] = GsoMessage { hash, first: reply as u8, last: reply as u8, cars: 1 };
                     self.count += 1;
                 }
             }
@@ -144,12 +144,12 @@ impl Plan {
     /// Lets the replies of trains that are too short go one by one.
     fn dissolve(&mut self) {
         for train in 0..self.count {
-            let Train { hash, first, cars, .. } = self.trains[train];
+            let GsoMessage { hash, first, cars, .. } = self.trains[train];
             if (2..self.cars_min).contains(&cars) {
-                self.trains[train] = Train { hash, first, last: first, cars: 1 };
+                self.trains[train] = GsoMessage { hash, first, last: first, cars: 1 };
                 let mut next = std::mem::replace(&mut self.next[usize::from(first)], NONE);
                 while next != NONE {
-                    self.trains[self.count] = Train { hash, first: next, last: next, cars: 1 };
+                    self.trains[self.count] = GsoMessage { hash, first: next, last: next, cars: 1 };
                     self.count += 1;
                     next = std::mem::replace(&mut self.next[usize::from(next)], NONE);
                 }
@@ -203,7 +203,7 @@ mod tests {
 
     fn check(replies: &[(u8, usize)], expected: &[&[usize]]) {
         // A hash that always collides must do no more than take longer; a plan is used again and again.
-        let mut plan = Plan::new(2);
+        let mut plan = SendPlan::new(2);
         for hash in [|peer, length| u32::from(peer) * 7 + length as u32, |_, _| 127] {
             let count = plan.make(replies.len(), &Cases(replies.to_vec(), hash));
             let trains: Vec<Vec<usize>> = (0..count).map(|train| plan.replies(train).collect()).collect();
@@ -242,7 +242,7 @@ mod tests {
             (3, [&[0, 1, 7][..], &[2, 3, 4, 5, 9], &[6], &[10, 11, 12], &[8]].to_vec()),
             (4, [&[0][..], &[2, 3, 4, 5, 9], &[6], &[10], &[1], &[7], &[8], &[11], &[12]].to_vec()),
         ] {
-            let mut plan = Plan::new(cars_min);
+            let mut plan = SendPlan::new(cars_min);
             let count = plan.make(replies.len(), &Cases(replies.to_vec(), |peer, _| peer.into()));
             let trains: Vec<Vec<usize>> = (0..count).map(|train| plan.replies(train).collect()).collect();
             assert_eq!(trains, expected, "{cars_min}");
@@ -253,7 +253,7 @@ mod tests {
     fn batches_that_bring_nothing_are_seldom_planned() {
         let batch = |peer: fn(u8) -> u8| Cases((0..8).map(|reply| (peer(reply), 90)).collect(), |peer, _| peer.into());
         let (many, one) = (batch(|reply| reply), batch(|_| 1));
-        let mut plan = Plan::new(CARS_MIN);
+        let mut plan = SendPlan::new(CARS_MIN);
         assert!(plan.try_to_make(8, &one) && plan.try_to_make(8, &one) && !plan.try_to_make(3, &one));
         (0..100).for_each(|_| assert!(!plan.try_to_make(8, &many)));
         let rested = (0..100).take_while(|_| !plan.try_to_make(8, &one)).count();

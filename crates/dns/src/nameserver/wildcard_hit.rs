@@ -9,12 +9,12 @@ use crate::wire::header::Opcode;
 use crate::wire::message::Query;
 use crate::wire::name::LABEL_OCTETS_MAX;
 use crate::zone::db::Snapshot;
-use crate::zone::lookup::{Place, place};
+use crate::zone::lookup::{NameMatch, place};
 use crate::zone::qname::{NameHash, Qname};
 
 /// A name answered by a wildcard.
 #[derive(Debug, Clone, Copy)]
-pub struct Sighting {
+pub struct WildcardHit {
     /// The hash of the zone's apex.
     pub zone: NameHash,
     /// How many requests it stands for.
@@ -25,10 +25,10 @@ pub struct Sighting {
     label: [u8; LABEL_OCTETS_MAX],
 }
 
-impl Sighting {
+impl WildcardHit {
     /// What is to be seen of an answered query: `None` unless the answer came from the wildcard at the top of a shard's
     /// zone. It reads and looks up the query again, which only one that was drawn has to pay for.
-    pub fn of(query: &[u8], weight: u32, snapshot: &Snapshot) -> Option<Sighting> {
+    pub fn of(query: &[u8], weight: u32, snapshot: &Snapshot) -> Option<WildcardHit> {
         let read = Query::read(query)?;
         let question = read.question.filter(|question| question.qclass == Class::IN)?;
         if read.header.opcode() != Opcode::QUERY || read.fault.is_some() || read.tsig.is_some() {
@@ -38,7 +38,7 @@ impl Sighting {
         let zone = snapshot.enclosing(&qname, 0).filter(|zone| zone.is_shard())?;
         let above = qname.labels() - zone.apex_labels();
         match place(zone, &qname)? {
-            Place::Found(found) if found.synthesised > 0 && found.synthesised == above => {}
+            NameMatch::Found(found) if found.synthesised > 0 && found.synthesised == above => {}
             _ => return None,
         }
         let start = qname.start(above - 1);
@@ -46,7 +46,7 @@ impl Sighting {
         let mut label = [0; LABEL_OCTETS_MAX];
         label[..octets.len()].copy_from_slice(octets);
         let label_length = octets.len() as u8;
-        Some(Sighting { zone: zone.apex_hash(), weight, is_below: above > 1, label_length, label })
+        Some(WildcardHit { zone: zone.apex_hash(), weight, is_below: above > 1, label_length, label })
     }
 
     /// The label next to the apex, in lower case.
@@ -101,7 +101,7 @@ mod tests {
             ("foo.static.example.", None),
             ("foo.test.", None),
         ] {
-            let sighting = Sighting::of(&query(name), 4, &snapshot);
+            let sighting = WildcardHit::of(&query(name), 4, &snapshot);
             let told =
                 sighting.map(|one| (String::from_utf8_lossy(one.label()).into_owned(), one.is_below, one.weight));
             assert_eq!(told, seen.map(|(label, is_below)| (label.to_owned(), is_below, 4)), "{name}");
@@ -109,7 +109,7 @@ mod tests {
         }
         let mut chaos = query("foo.shard.example.");
         *chaos.last_mut().expect("it is not empty") = 3;
-        assert!(Sighting::of(&chaos, 1, &snapshot).is_none());
-        assert!(Sighting::of(b"short", 1, &snapshot).is_none());
+        assert!(WildcardHit::of(&chaos, 1, &snapshot).is_none());
+        assert!(WildcardHit::of(b"short", 1, &snapshot).is_none());
     }
 }

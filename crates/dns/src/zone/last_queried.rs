@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use super::qname::NameHash;
 
 /// The marks.
-pub struct Asked {
+pub struct LastQueried {
     /// A power of two of them, of which at most half are taken, so that there is always an end to looking.
     slots: Box<[Slot]>,
     taken: AtomicUsize,
@@ -33,11 +33,11 @@ const SLOTS_MIN: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
-impl Asked {
+impl LastQueried {
     /// No marks yet, with places for `names` names at least.
-    pub fn new(names: usize) -> Asked {
+    pub fn new(names: usize) -> LastQueried {
         let slots = (2 * names).next_power_of_two().max(SLOTS_MIN);
-        Asked { slots: (0..slots).map(|_| Slot::default()).collect(), taken: AtomicUsize::new(0) }
+        LastQueried { slots: (0..slots).map(|_| Slot::default()).collect(), taken: AtomicUsize::new(0) }
     }
 
     /// Gives the name with this hash a place, if it has none.
@@ -110,20 +110,20 @@ fn stored(hash: NameHash) -> u64 {
     hash.max(1)
 }
 
-impl fmt::Debug for Asked {
+impl fmt::Debug for LastQueried {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Asked").field("taken", &self.taken).field("slots", &self.slots.len()).finish()
     }
 }
 
 /// Two tables are the same if they are one.
-impl PartialEq for Asked {
+impl PartialEq for LastQueried {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
     }
 }
 
-impl Eq for Asked {}
+impl Eq for LastQueried {}
 
 #[cfg(test)]
 mod tests {
@@ -139,7 +139,7 @@ mod tests {
             places in proptest::collection::vec((0_u64..6, 0_u64..9), 0..80),
             marks in proptest::collection::vec((0_u64..6, 0_u64..9, 1_u64..1000), 0..200),
         ) {
-            let asked = Asked::new(32);
+            let asked = LastQueried::new(32);
             let (mut placed, mut last): (HashSet<u64>, HashMap<u64, u64>) = Default::default();
             let hash = |low: u64, high: u64| if (low, high) == (1, 0) { 70 } else { high << 40 | low };
             for (low, high) in places {
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn threads_mark_while_places_are_given() {
-        let asked = Asked::new(1_000);
+        let asked = LastQueried::new(1_000);
         std::thread::scope(|scope| {
             for thread in 1..4 {
                 let asked = &asked;

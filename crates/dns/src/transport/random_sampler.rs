@@ -2,16 +2,16 @@
 
 use std::num::NonZeroU32;
 
-use super::desk::Random;
+use super::random::Random;
 
 /// A worker's draw: how many requests are passed over until the next that is taken.
 #[derive(Default)]
-pub(super) struct Draw {
+pub(super) struct RandomSampler {
     every: Option<NonZeroU32>,
     left: u64,
 }
 
-impl Draw {
+impl RandomSampler {
     /// Which of the next `requests` requests is the first to be taken, if one of them is. Ask again for those after it.
     ///
     /// The gaps are drawn anew each time, between none and twice what is asked for: clients that ask in a rhythm would
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     /// How many of `batches` batches of `size` are picked.
-    fn picked(draw: &mut Draw, every: u32, batches: usize, size: usize) -> usize {
+    fn picked(draw: &mut RandomSampler, every: u32, batches: usize, size: usize) -> usize {
         let (every, mut random) = (NonZeroU32::new(every).expect("not zero"), Random::new());
         let mut count = 0;
         for _ in 0..batches {
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn one_in_so_many_is_picked() {
-        let mut draw = Draw::default();
+        let mut draw = RandomSampler::default();
         assert_eq!(picked(&mut draw, 1, 100, 64), 6_400);
         for (every, size) in [(2, 1), (10, 64), (10, 3), (100, 64)] {
             let requests = 1_000_000;

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Cache};
 
-use super::clock::DayClock;
+use super::clock::WallClock;
 use super::query_log::{Sampler, Tap};
-use super::sightings::{Lookout, Sightings};
+use super::random::Random;
+use super::wildcard_hits::{WildcardHitReceiver, WildcardSampler};
 use crate::nameserver::{
     Context, Exchange, Limiter, Outcome, Peer, Response, Scratch, Settings, Stats, Transport, respond, respond_batch,
 };
@@ -25,45 +26,45 @@ pub type LiveSettings = Arc<ArcSwap<Settings>>;
 pub(super) const MESSAGE_OCTETS_MAX: usize = 65_535;
 
 /// One worker's place.
-pub(super) struct Desk {
+pub(super) struct QueryWorker {
     zones: Reader,
     settings: Cache<LiveSettings, Arc<Settings>>,
     scratch: Scratch,
     stats: Arc<Stats>,
     /// Clients' buckets, from the moment that datagrams are to be rate-limited. Streams are not, so theirs stays none.
     limiter: Option<Limiter>,
-    clock: DayClock,
+    clock: WallClock,
     /// When the batch at hand came, since the epoch.
     batch_at: Duration,
     sampler: Sampler,
-    lookout: Lookout,
+    lookout: WildcardSampler,
     pub(super) random: Random,
 }
 
 /// Where that comes out which a desk leaves for others.
-pub(super) struct Outlets {
+pub(super) struct WorkerOutputs {
     pub(super) query_log: Tap,
-    pub(super) sightings: Sightings,
+    pub(super) sightings: WildcardHitReceiver,
 }
 
-impl Desk {
+impl QueryWorker {
     /// A desk, and where that comes out which it leaves for others.
-    pub(super) fn new(db: &ZoneDb, settings: &LiveSettings) -> (Self, Outlets) {
+    pub(super) fn new(db: &ZoneDb, settings: &LiveSettings) -> (Self, WorkerOutputs) {
         let (sampler, query_log) = Sampler::new();
-        let (lookout, sightings) = Lookout::new();
-        let desk = Desk {
+        let (lookout, sightings) = WildcardSampler::new();
+        let query_worker = QueryWorker {
             zones: db.reader(),
             settings: Cache::new(Arc::clone(settings)),
             scratch: Scratch::new(),
             stats: Arc::new(Stats::with_zones(db.numbers_max())),
-            clock: DayClock::new(),
+            clock: WallClock::new(),
             batch_at: Duration::ZERO,
             limiter: None,
             sampler,
             lookout,
             random: Random::new(),
         };
-        (desk, Outlets { query_log, sightings })
+        (query_worker, WorkerOutputs { query_log, sightings })
     }
 
     /// A batch has come at `moment`; returns the seconds since the epoch.
@@ -153,23 +154,24 @@ impl Desk {
 }
 
 /// The desks that stream connections share. More desks than processors, so that two connections seldom want the same.
-pub(super) struct Desks {
-    desks: Vec<Mutex<StreamDesk>>,
+pub(super) struct StreamWorkerPool {
+    stream_workers: Vec<Mutex<StreamWorker>>,
     stats: Vec<Arc<Stats>>,
 }
 
 /// A desk with room for one response of a stream.
-pub(super) struct StreamDesk {
-    pub(super) desk: Desk,
+pub(super) struct StreamWorker {
+    pub(super) query_worker: QueryWorker,
     pub(super) buffer: Box<[u8]>,
 }
 
-impl Desks {
-    pub(super) fn new(count: usize, db: &ZoneDb, settings: &LiveSettings) -> (Self, Vec<Outlets>) {
-        let (desks, outlets): (Vec<_>, Vec<_>) = (0..count).map(|_| Desk::new(db, settings)).unzip();
-        let stats = desks.iter().map(|desk| Arc::clone(desk.stats())).collect();
-        let stream_desk = |desk| Mutex::new(StreamDesk { desk, buffer: vec![0; MESSAGE_OCTETS_MAX].into() });
-        (Desks { desks: desks.into_iter().map(stream_desk).collect(), stats }, outlets)
+impl StreamWorkerPool {
+    pub(super) fn new(count: usize, db: &ZoneDb, settings: &LiveSettings) -> (Self, Vec<WorkerOutputs>) {
+        let (stream_workers, outputs): (Vec<_>, Vec<_>) = (0..count).map(|_| QueryWorker::new(db, settings)).unzip();
+        let stats = stream_workers.iter().map(|query_worker| Arc::clone(query_worker.stats())).collect();
+        let stream_worker =
+            |query_worker| Mutex::new(StreamWorker { query_worker, buffer: vec![0; MESSAGE_OCTETS_MAX].into() });
+        (StreamWorkerPool { stream_workers: stream_workers.into_iter().map(stream_worker).collect(), stats }, outputs)
     }
 
     pub(super) fn stats(&self) -> &[Arc<Stats>] {
@@ -177,16 +179,16 @@ impl Desks {
     }
 
     /// Uses the desk of the connection with this number. Do not await meanwhile.
-    pub(super) fn with<T>(&self, connection: usize, work: impl FnOnce(&mut StreamDesk) -> T) -> T {
-        let desk = &self.desks[connection % self.desks.len()];
+    pub(super) fn with<T>(&self, connection: usize, work: impl FnOnce(&mut StreamWorker) -> T) -> T {
+        let query_worker = &self.stream_workers[connection % self.stream_workers.len()];
         // A desk has no state that a panic could leave half-changed: each answer starts anew.
-        work(&mut desk.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut query_worker.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Lets go of what has been replaced.
     pub(super) fn refresh(&self) {
-        for desk in &self.desks {
-            desk.lock().unwrap_or_else(PoisonError::into_inner).desk.refresh();
+        for query_worker in &self.stream_workers {
+            query_worker.lock().unwrap_or_else(PoisonError::into_inner).query_worker.refresh();
         }
     }
 }
@@ -194,40 +196,4 @@ impl Desks {
 /// A secret of this process, another each time.
 fn keys() -> [u64; 2] {
     [0, 1].map(|number| RandomState::new().hash_one(number))
-}
-
-/// A worker's dice (wyrand): two multiplications a number, good enough to choose which address comes first. Nothing that
-/// must not be guessed is made from it.
-pub(super) struct Random(u64);
-
-impl Random {
-    /// Dice that fall differently for each worker and each start.
-    pub(super) fn new() -> Self {
-        // The one source of randomness in the standard library: the keys of each `RandomState` differ.
-        Random(RandomState::new().hash_one(0))
-    }
-
-    pub(super) fn next(&mut self) -> u32 {
-        self.0 = self.0.wrapping_add(0xa076_1d64_78bd_642f);
-        let product = u128::from(self.0) * u128::from(self.0 ^ 0xe703_7ed1_a0b4_28db);
-        ((product >> 64) ^ product) as u32
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_dice_are_even_and_each_workers_own() {
-        let mut random = Random::new();
-        let mut counts = [0u32; 6];
-        for _ in 0..60_000 {
-            counts[(random.next() % 6) as usize] += 1;
-        }
-        // Ten times the standard deviation of about 91.
-        assert!(counts.iter().all(|count| count.abs_diff(10_000) < 910), "{counts:?}");
-        let first = |mut random: Random| (random.next(), random.next());
-        assert_ne!(first(Random::new()), first(Random::new()));
-    }
 }

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use super::counters::Count;
-use super::desk::Random;
-use super::draw::Draw;
+use super::count::Count;
+use super::random::Random;
+use super::random_sampler::RandomSampler;
 use crate::nameserver::Outcome;
-use crate::nameserver::sighting::Sighting;
+use crate::nameserver::wildcard_hit::WildcardHit;
 use crate::zone::db::Snapshot;
 
 /// Sightings that wait at most, in each ring: 40 KiB, which is what one [`WINDOW`] can bring when all at once a million
@@ -26,14 +26,14 @@ pub const WINDOW: Duration = Duration::from_millis(1_000 / WINDOWS_A_SECOND);
 const WINDOWS_A_SECOND: u64 = 4;
 /// Requests looked at in a window before fewer are drawn. A look costs some 300 ns, so that a worker spends less than a
 /// thousandth of its time on it; more looks would tell no more than that the share of a name is right to a few percent.
-const LOOKS: u32 = 64;
+const SAMPLES_PER_WINDOW: u32 = 64;
 /// How many times fewer are drawn from then on, and how many times more after a window with less than an eighth of the looks.
 const STEP: u32 = 4;
 /// Fewest that are drawn: one in so many.
 const EVERY_MAX: u32 = 1 << 20;
 
 /// One request in how many is looked at.
-struct Pace {
+struct SamplingRate {
     every: NonZeroU32,
     /// The number of the window at hand since the epoch.
     window: u64,
@@ -43,22 +43,22 @@ struct Pace {
 }
 
 /// What a desk looks out with.
-pub(super) struct Lookout {
-    sightings: Producer<Sighting>,
+pub(super) struct WildcardSampler {
+    sightings: Producer<WildcardHit>,
     lost: Arc<Count>,
-    draw: Draw,
-    pace: Pace,
+    draw: RandomSampler,
+    pace: SamplingRate,
 }
 
 /// The other end of a desk's ring.
-pub struct Sightings {
-    sightings: Consumer<Sighting>,
+pub struct WildcardHitReceiver {
+    sightings: Consumer<WildcardHit>,
     lost: Arc<Count>,
 }
 
-impl Pace {
-    fn new() -> Pace {
-        Pace { every: NonZeroU32::MIN, window: 0, looks: 0, slowed: false }
+impl SamplingRate {
+    fn new() -> SamplingRate {
+        SamplingRate { every: NonZeroU32::MIN, window: 0, looks: 0, slowed: false }
     }
 
     /// A batch has come.
@@ -75,7 +75,7 @@ impl Pace {
             if self.every == NonZeroU32::MIN {
                 break;
             }
-            if !self.slowed && self.looks < LOOKS / 8 {
+            if !self.slowed && self.looks < SAMPLES_PER_WINDOW / 8 {
                 self.every = NonZeroU32::new(self.every.get() / STEP).unwrap_or(NonZeroU32::MIN);
             }
             (self.looks, self.slowed) = (0, false);
@@ -85,19 +85,22 @@ impl Pace {
 
     fn looked(&mut self) {
         self.looks += 1;
-        if self.looks >= LOOKS && self.every.get() < EVERY_MAX {
+        if self.looks >= SAMPLES_PER_WINDOW && self.every.get() < EVERY_MAX {
             self.every = self.every.saturating_mul(NonZeroU32::new(STEP).expect("it is not zero"));
             (self.looks, self.slowed) = (0, true);
         }
     }
 }
 
-impl Lookout {
-    pub(super) fn new() -> (Lookout, Sightings) {
+impl WildcardSampler {
+    pub(super) fn new() -> (WildcardSampler, WildcardHitReceiver) {
         let (producer, consumer) = RingBuffer::new(RING_SIGHTINGS);
         let lost = Arc::new(Count::default());
-        let sightings = Sightings { sightings: consumer, lost: Arc::clone(&lost) };
-        (Lookout { sightings: producer, lost, draw: Draw::default(), pace: Pace::new() }, sightings)
+        let sightings = WildcardHitReceiver { sightings: consumer, lost: Arc::clone(&lost) };
+        (
+            WildcardSampler { sightings: producer, lost, draw: RandomSampler::default(), pace: SamplingRate::new() },
+            sightings,
+        )
     }
 
     /// A batch has come at this time since the epoch.
@@ -117,7 +120,7 @@ impl Lookout {
         if outcome != Outcome::Reply {
             return;
         }
-        if let Some(sighting) = Sighting::of(query, weight, snapshot)
+        if let Some(sighting) = WildcardHit::of(query, weight, snapshot)
             && self.sightings.push(sighting).is_err()
         {
             self.lost.add(u64::from(weight));
@@ -125,9 +128,9 @@ impl Lookout {
     }
 }
 
-impl Sightings {
+impl WildcardHitReceiver {
     /// The oldest sighting.
-    pub fn pop(&mut self) -> Option<Sighting> {
+    pub fn pop(&mut self) -> Option<WildcardHit> {
         self.sightings.pop().ok()
     }
 
@@ -163,8 +166,8 @@ mod tests {
     /// Answers `rate` requests a window in batches of `batch`, for `windows` windows, and takes out what is seen after each;
     /// returns how many sightings there were, and how many requests they stand for.
     fn run(
-        lookout: &mut Lookout,
-        out: &mut Sightings,
+        lookout: &mut WildcardSampler,
+        out: &mut WildcardHitReceiver,
         first: u32,
         windows: u32,
         rate: usize,
@@ -195,7 +198,7 @@ mod tests {
 
     #[test]
     fn few_are_counted_exactly() {
-        let (mut lookout, mut out) = Lookout::new();
+        let (mut lookout, mut out) = WildcardSampler::new();
         assert_eq!(run(&mut lookout, &mut out, 0, 100, 60, 7), (6_000, 6_000));
         assert_eq!(out.lost(), 0);
     }
@@ -203,12 +206,15 @@ mod tests {
     #[test]
     fn many_are_estimated_by_few_looks() {
         for (rate, batch) in [(1_000, 64), (20_000, 64), (250_000, 64), (20_000, 1)] {
-            let (mut lookout, mut out) = Lookout::new();
+            let (mut lookout, mut out) = WildcardSampler::new();
             let windows = 200;
             let (seen, weight) = run(&mut lookout, &mut out, 0, windows, rate, batch);
             let requests = rate as u64 * u64::from(windows);
             assert!(weight.abs_diff(requests) < requests / 8, "{rate}: {weight} of {requests}");
-            assert!(seen < u64::from(windows) * u64::from(2 * LOOKS) + RING_SIGHTINGS as u64, "{rate}: {seen} looks");
+            assert!(
+                seen < u64::from(windows) * u64::from(2 * SAMPLES_PER_WINDOW) + RING_SIGHTINGS as u64,
+                "{rate}: {seen} looks"
+            );
             assert_eq!(out.lost(), 0, "{rate}: the ring holds what one window can bring");
             // After a quiet time all are counted again.
             let quiet = run(&mut lookout, &mut out, windows + 1_000, 10, 5, batch);
@@ -218,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_nobody_takes_out_is_lost_and_counted() {
-        let (mut lookout, mut out) = Lookout::new();
+        let (mut lookout, mut out) = WildcardSampler::new();
         let db = shard();
         let snapshot = db.snapshot();
         for window in 0..RING_SIGHTINGS as u32 + 3 {
@@ -232,9 +238,9 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_back_stops_nothing() {
-        let mut pace = Pace::new();
+        let mut pace = SamplingRate::new();
         pace.begin(WINDOW * 1_000);
-        for _ in 0..10 * LOOKS {
+        for _ in 0..10 * SAMPLES_PER_WINDOW {
             pace.looked();
         }
         assert!(pace.every.get() > 1_000);

@@ -28,13 +28,13 @@ pub struct Record {
 
 /// Where something stood: which of the reader's files, and where in it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct SourcePosition {
     pub file: u32,
     pub at: Position,
 }
 
 /// What is worth a warning about a record that was taken.
-pub(super) type Remark = (&'static str, String);
+pub(super) type RecordWarning = (&'static str, String);
 
 /// Where records go as they are read.
 pub(super) trait Sink {
@@ -45,14 +45,14 @@ pub(super) trait Sink {
     const TAKES_LARGE_TTL: bool;
 
     /// Takes a record, with a remark or a fault if there is one to make.
-    fn take(&mut self, record: Record, place: Place) -> Result<Option<Remark>, Fault>;
+    fn take(&mut self, record: Record, place: SourcePosition) -> Result<Option<RecordWarning>, Fault>;
 }
 
 impl Sink for Vec<Record> {
     const INHERITS_TTL: bool = false;
     const TAKES_LARGE_TTL: bool = false;
 
-    fn take(&mut self, record: Record, _: Place) -> Result<Option<Remark>, Fault> {
+    fn take(&mut self, record: Record, _: SourcePosition) -> Result<Option<RecordWarning>, Fault> {
         self.push(record);
         Ok(None)
     }
@@ -60,18 +60,18 @@ impl Sink for Vec<Record> {
 
 /// A zone in the making.
 #[derive(Default)]
-pub(super) struct Stage {
+pub(super) struct ZoneAssembler {
     zone: Option<Contents>,
     /// What holds for records without a TTL: the SOA's minimum.
     fallback_ttl: Ttl,
     said_ttl_missing: bool,
-    early: Vec<(Record, Place)>,
+    early: Vec<(Record, SourcePosition)>,
     /// What became of the early records.
     pub early_faults: Vec<(u32, Fault)>,
     /// What there is to say about them.
-    pub early_remarks: Vec<(Place, Remark)>,
+    pub early_remarks: Vec<(SourcePosition, RecordWarning)>,
     /// Hash of the owner, type and place of the first record of each RRset, and of some more.
-    places: Vec<(u64, RecordType, Place)>,
+    places: Vec<(u64, RecordType, SourcePosition)>,
     hasher: foldhash::fast::FixedState,
     records: usize,
     /// How many records of each RRset came after as many as one may have: in a small zone none can have too many.
@@ -80,11 +80,11 @@ pub(super) struct Stage {
     owner: Vec<u8>,
 }
 
-impl Sink for Stage {
+impl Sink for ZoneAssembler {
     const INHERITS_TTL: bool = true;
     const TAKES_LARGE_TTL: bool = true;
 
-    fn take(&mut self, record: Record, place: Place) -> Result<Option<Remark>, Fault> {
+    fn take(&mut self, record: Record, place: SourcePosition) -> Result<Option<RecordWarning>, Fault> {
         if self.zone.is_some() {
             return self.add(record, place);
         }
@@ -105,8 +105,8 @@ impl Sink for Stage {
     }
 }
 
-impl Stage {
-    fn add(&mut self, record: Record, place: Place) -> Result<Option<Remark>, Fault> {
+impl ZoneAssembler {
+    fn add(&mut self, record: Record, place: SourcePosition) -> Result<Option<RecordWarning>, Fault> {
         let Record { owner, rtype, ttl, rdata } = record;
         let Some(zone) = &mut self.zone else { return Ok(None) };
         let hash = hash_of(&self.hasher, &owner);
@@ -156,22 +156,22 @@ impl Stage {
     }
 
     /// The zone, `None` if there was no SOA, and what tells where its records stood.
-    pub fn finish(self) -> (Option<Contents>, Places) {
-        (self.zone, Places { places: self.places, sorted: false, hasher: self.hasher })
+    pub fn finish(self) -> (Option<Contents>, SourcePositions) {
+        (self.zone, SourcePositions { places: self.places, sorted: false, hasher: self.hasher })
     }
 }
 
 /// Where the records of a zone stood.
-pub(super) struct Places {
-    places: Vec<(u64, RecordType, Place)>,
+pub(super) struct SourcePositions {
+    places: Vec<(u64, RecordType, SourcePosition)>,
     /// Whether they are in the order of the hashes, as when one was looked for.
     sorted: bool,
     hasher: foldhash::fast::FixedState,
 }
 
-impl Places {
+impl SourcePositions {
     /// Where the RRset stood, or at least its owner.
-    pub fn find(&mut self, owner: &Name, rtype: Option<RecordType>) -> Option<Place> {
+    pub fn find(&mut self, owner: &Name, rtype: Option<RecordType>) -> Option<SourcePosition> {
         if !self.sorted {
             // Stable: of one owner the first place stays the first.
             self.places.sort_by_key(|(hash, ..)| *hash);

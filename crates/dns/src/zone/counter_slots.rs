@@ -7,45 +7,24 @@
 //! zone later: its counters would have to begin again, on threads that nobody may disturb.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU16, Ordering};
 
-use super::image::Zone;
+use super::image::{CounterSlot, Zone};
 use crate::wire::Name;
 
 /// Most zones that can have numbers. Each costs a cache line in each worker, and some lines in each scrape.
 pub const NUMBERS_MAX: usize = 10_000;
 
-/// A zone's number; without one, a number that is larger than all.
-pub(super) struct Number(AtomicU16);
-
-impl Number {
-    const NONE: u16 = u16::MAX;
-
-    pub(super) fn none() -> Number {
-        Number(AtomicU16::new(Self::NONE))
-    }
-
-    pub(super) fn get(&self) -> u16 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Readers come to see it with the snapshot that is published after this.
-    fn set(&self, number: u16) {
-        self.0.store(number, Ordering::Relaxed);
-    }
-}
-
 /// Who has which number.
-pub(super) struct Numbers {
+pub(super) struct CounterSlots {
     most: usize,
     apexes: Vec<Name>,
     by_apex: HashMap<Name, u16>,
 }
 
-impl Numbers {
+impl CounterSlots {
     /// None given yet, and at most `most` to give, or [`NUMBERS_MAX`].
-    pub(super) fn new(most: usize) -> Numbers {
-        Numbers { most: most.min(NUMBERS_MAX), apexes: Vec::new(), by_apex: HashMap::new() }
+    pub(super) fn new(most: usize) -> CounterSlots {
+        CounterSlots { most: most.min(NUMBERS_MAX), apexes: Vec::new(), by_apex: HashMap::new() }
     }
 
     /// How many there are to give in all.
@@ -65,7 +44,7 @@ impl Numbers {
             match self.by_apex.get(zone.apex()) {
                 Some(number) => zone.number.set(*number),
                 None if self.apexes.len() < self.most => unnumbered.push(zone),
-                None => zone.number.set(Number::NONE),
+                None => zone.number.set(CounterSlot::NONE),
             }
         }
         let free = self.most - self.apexes.len();
@@ -82,7 +61,7 @@ impl Numbers {
                     self.by_apex.insert(zone.apex().clone(), number);
                     number
                 }
-                None => Number::NONE,
+                None => CounterSlot::NONE,
             };
             zone.number.set(number);
         }
@@ -104,16 +83,16 @@ mod tests {
         Zone::unavailable(apex.parse().expect("a name"), Unavailable::NotLoaded)
     }
 
-    fn assign(numbers: &mut Numbers, zones: &[&Zone]) -> Vec<usize> {
+    fn assign(numbers: &mut CounterSlots, zones: &[&Zone]) -> Vec<usize> {
         numbers.assign(zones.iter().copied());
         zones.iter().map(|zone| zone.number()).collect()
     }
 
-    const NONE: usize = Number::NONE as usize;
+    const NONE: usize = CounterSlot::NONE as usize;
 
     #[test]
     fn a_number_stays_with_its_apex() {
-        let mut numbers = Numbers::new(2);
+        let mut numbers = CounterSlots::new(2);
         let (a, b, c) = (zone("a.example."), zone("b.example."), zone("c.example."));
         assert_eq!(assign(&mut numbers, &[&a, &a]), [0, 0]);
         assert_eq!(assign(&mut numbers, &[&b]), [1]);
@@ -129,7 +108,7 @@ mod tests {
         let mut all: Vec<&Zone> = shards.iter().chain([&short, &parent]).collect();
         // Whatever the order in which they come: here, that of two hash maps.
         for _ in 0..2 {
-            let mut numbers = Numbers::new(5);
+            let mut numbers = CounterSlots::new(5);
             assign(&mut numbers, &all);
             let mut apexes: Vec<String> = numbers.apexes().iter().map(ToString::to_string).collect();
             apexes.sort_unstable();
@@ -137,6 +116,6 @@ mod tests {
             assert_eq!(apexes, [&shards[..], &["v3.example.", "x.v3.example."]].concat());
             all.reverse();
         }
-        assert_eq!(assign(&mut Numbers::new(0), &all).iter().min(), Some(&NONE));
+        assert_eq!(assign(&mut CounterSlots::new(0), &all).iter().min(), Some(&NONE));
     }
 }

@@ -1,18 +1,18 @@
 //! Sockets that somebody else has opened for this process, such as a service manager that holds them over a restart.
 //!
 //! They are known by their addresses: whoever is about to listen on an address asks here first. What is left at the end
-//! belongs to nobody, and queries would wait in it for ever: [`Given::left`] says what it is.
+//! belongs to nobody, and queries would wait in it for ever: [`InheritedSockets::left`] says what it is.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
 /// Sockets that are open already, by the addresses that they are bound to.
 #[derive(Debug, Default)]
-pub struct Given {
+pub struct InheritedSockets {
     tcp: Vec<(SocketAddr, TcpListener)>,
     udp: Vec<(SocketAddr, UdpSocket)>,
 }
 
-impl Given {
+impl InheritedSockets {
     /// Adds a socket that listens for connections.
     pub fn add_tcp(&mut self, address: SocketAddr, socket: TcpListener) {
         self.tcp.push((address, socket));
@@ -52,7 +52,7 @@ mod tests {
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let (at_tcp, at_udp) = (tcp.local_addr().expect("bound"), udp.local_addr().expect("bound"));
-        let mut given = Given::default();
+        let mut given = InheritedSockets::default();
         given.add_udp(at_udp, udp.try_clone().expect("another handle"));
         given.add_tcp(at_tcp, tcp);
         given.add_udp(at_udp, udp);
