@@ -85,7 +85,8 @@ pub(super) fn command() -> Command {
             "Those for bash, zsh and fish also complete the names of Routers, Routes and namespaces, which they ask the API for.\n\
              bash: signpost completion bash > /etc/bash_completion.d/signpost\n\
              zsh: signpost completion zsh > /usr/local/share/zsh/site-functions/_signpost\n\
-             fish: signpost completion fish > ~/.config/fish/completions/signpost.fish",
+             fish: signpost completion fish > ~/.config/fish/completions/signpost.fish\n\n\
+             Exit codes: 0 printed, 2 invalid usage.",
         )
         .arg(shell)
         .subcommand(names::command())

@@ -16,7 +16,9 @@ pub(super) fn command() -> Command {
         .help("The platform's domain, for the rules that depend on it; without it they are left out");
     Command::new("crds")
         .about("Prints our kinds as CustomResourceDefinitions for a Kubernetes cluster (1.31 or later), a YAML document each")
-        .after_help("signpost crds --domain v3.rhcloud.com | kubectl apply --server-side -f -")
+        .after_help(
+            "signpost crds --domain v3.rhcloud.com | kubectl apply --server-side -f -\n\nExit codes: 0 printed, 2 invalid usage.",
+        )
         .arg(domain)
 }
 

@@ -40,7 +40,8 @@ pub(super) fn command() -> Command {
         .about("Makes a credential for a user and prints a kubeconfig with it")
         .after_help(
             "Each call makes a further token (or client certificate): secrets are kept nowhere, so an old one cannot be \
-             printed again. \"signpost user list\" shows all, \"signpost user revoke NAME --credential ID\" takes one away.",
+             printed again. \"signpost user list\" shows all, \"signpost user revoke NAME --credential ID\" takes one away. \
+             Exit codes: 0 written, 1 the user does not exist, or a file cannot be read or written, 2 invalid usage.",
         )
         .args([user, namespace, server, out])
         .args(user::credential_arguments())

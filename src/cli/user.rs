@@ -91,6 +91,10 @@ pub(super) fn command() -> Command {
         .args(serve::arguments_of(KEYS));
     Command::new("user")
         .about("Says who may come into the API")
+        .after_help(
+            "Exit codes: 0 done, 1 the user exists already (add) or does not exist (revoke), or the data directory cannot be \
+             used, 2 invalid usage.",
+        )
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands([add, list, revoke])

@@ -5,6 +5,7 @@
 //! nothing and is complained of.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -104,10 +105,10 @@ impl Access {
         self.served.as_ref().map_or_else(|| self.authority.is_for(name), |served| served.is_for(name))
     }
 
-    /// When the certificate that the API shows, and that of the authority, end, in seconds since 1970.
-    pub fn ends(&self) -> [Option<i64>; 2] {
-        let shown = self.served.as_ref().map_or_else(|| self.authority.server_end(), |served| served.end());
-        [shown, self.authority.end()]
+    /// The validity periods of the API's certificate and of the authority's, in seconds since 1970.
+    pub fn periods(&self) -> [Option<Range<i64>>; 2] {
+        let served = self.served.as_ref().map_or_else(|| self.authority.server_period(), |served| served.period());
+        [served, self.authority.period()]
     }
 
     /// The administrator's kubeconfig.

@@ -6,6 +6,7 @@
 //! certificate: who may see what in the dashboard, the API's tokens say.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -74,12 +75,12 @@ impl Source {
         }
     }
 
-    /// When the certificate that is shown ends, in seconds since 1970.
-    pub fn end(&self) -> Option<i64> {
+    /// The validity period of the admin endpoint's certificate, in seconds since 1970.
+    pub fn period(&self) -> Option<Range<i64>> {
         match self {
-            Source::Api(access) => access.ends()[0],
-            Source::Files(served) => served.end(),
-            Source::Own(authority) => authority.server_end(),
+            Source::Api(access) => access.periods()[0].clone(),
+            Source::Files(served) => served.period(),
+            Source::Own(authority) => authority.server_period(),
         }
     }
 

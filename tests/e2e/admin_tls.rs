@@ -7,6 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::commands::run;
 use crate::metrics::Scrape;
 use crate::server::{DataDir, Ports, Server, eventually, http_get, program};
 
@@ -140,6 +141,32 @@ fn the_apis_authority_and_a_name_servers_own() {
     let other_client = Client::trusting_file(&own, other.admin);
     eventually("the name server is ready over HTTPS", || other_client.is_ready());
     assert!(Client::trusting_file(&own, server.admin).get("/livez").is_none());
+}
+
+/// A certificate of the operator's own that is not valid yet is reported: the server cannot replace it.
+#[test]
+fn a_certificate_of_ones_own_that_is_not_valid_yet_is_reported() {
+    let data = DataDir::new();
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let mut certificate = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
+    certificate.not_before = rcgen::date_time_ymd(2090, 1, 1);
+    certificate.not_after = rcgen::date_time_ymd(2091, 1, 1);
+    let certificate = certificate.self_signed(&key).expect("a certificate");
+    let file = |name: &str, pem: String| {
+        std::fs::write(data.join(name), pem).expect("written");
+        data.join(name).to_str().expect("UTF-8").to_owned()
+    };
+    let (certificate, key) = (file("tls.crt", certificate.pem()), file("tls.key", key.serialize_pem()));
+    let own = ["--data-dir", data.path(), "--api-tls-certificate", &certificate, "--api-tls-key", &key];
+    let server = Server::start(Ports::free(), &own);
+    let labels = [("certificate", "api")];
+    let starts = Scrape::of(server.admin).sum("signpost_certificate_start_time_seconds", &labels);
+    assert!(starts > jiff::Timestamp::now().as_second() as f64, "{starts}");
+    let admin = format!("http://{}", server.admin);
+    let status = run(&["status", "--admin", &admin, "--interval", "0", "--data-dir", data.path()]);
+    let is_reported = status.out.contains("1 certificates are not valid yet, and clients refuse them");
+    assert!(status.code == Some(1) && is_reported, "{}{}", status.out, status.err);
+    eventually("the log reports it", || server.log().contains("replace the file").then_some(()));
 }
 
 /// `/metrics` tells when each certificate ends: those of the API, and the client certificate of a name server's kubeconfig.

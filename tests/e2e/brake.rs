@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::metrics::Scrape;
+use crate::operator::on_terminal;
 use crate::platform::apply_example;
 use crate::server::{DataDir, Ports, Server, eventually, program};
 use crate::tools::{Kubectl, dig};
@@ -132,10 +133,24 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
     // With an approval the names go, on both name servers, and with them the hold.
     let (done, printed) = brake(admin, &["approve", &bindings, "--dry-run"]);
     assert!(done && printed.contains("nothing was decided"), "{printed}");
-    let (done, printed) = brake(admin, &["approve", &bindings]);
-    assert!(done && printed.contains("approved"), "{printed}");
-    let (done, _) = brake(admin, &["approve", &routers]);
-    assert!(done);
+    // On a terminal the command asks, unless it is told not to.
+    let approve = |hold: &str, more: &[&str], typed: &str| {
+        let arguments = [&["brake", "approve", hold, "--kubeconfig", admin][..], more].concat();
+        on_terminal(200, typed, &arguments)
+    };
+    for typed in ["n\n", "\n", "\u{4}"] {
+        let Some((code, said)) = approve(&bindings, &[], typed) else { break };
+        let is_asked = said.contains("RouteBindings would no longer be served") && said.contains("Approve? [y/N]");
+        assert!(code == Some(1) && is_asked && said.contains("nothing was changed"), "{typed:?}: {said}");
+        assert!(brake(admin, &["list"]).1.contains("none"), "the hold is undecided");
+    }
+    if let Some((code, said)) = approve(&bindings, &[], "y\n") {
+        assert!(code == Some(0) && said.contains("approved"), "{said}");
+        let (code, said) = approve(&routers, &["--yes"], "").expect("it was there");
+        assert!(code == Some(0) && said.contains("approved") && !said.contains("[y/N]"), "{said}");
+    } else {
+        assert!(brake(admin, &["approve", &bindings]).0 && brake(admin, &["approve", &routers]).0);
+    }
     for server in [&one, &two] {
         eventually("the names go", || {
             let gone = scheduled.iter().all(|promise| addresses(server, &promise.system) == 0);

@@ -12,6 +12,7 @@ mod damage;
 mod dig;
 mod doctor;
 mod domain;
+mod exit_codes;
 mod export;
 mod guard;
 mod health;

@@ -23,7 +23,7 @@ fn with(variables: &[(&str, &str)], arguments: &[&str]) -> (Option<i32>, String)
 }
 
 /// The same on a terminal of so many columns, on which someone types `typed`; `None` where there is no `script`.
-fn on_terminal(columns: u32, typed: &str, arguments: &[&str]) -> Option<(Option<i32>, String)> {
+pub fn on_terminal(columns: u32, typed: &str, arguments: &[&str]) -> Option<(Option<i32>, String)> {
     let quoted: Vec<String> = arguments.iter().map(|argument| format!("'{argument}'")).collect();
     let line = format!("stty cols {columns} rows 40; exec {} {}", program(), quoted.join(" "));
     let mut command = Command::new("script");
@@ -115,6 +115,9 @@ fn a_drain_is_asked_about_on_a_terminal_and_tables_fit_it() {
     let Some((code, said)) = on_terminal(100, "n\n", &drain) else { return };
     assert!(code == Some(1) && said.contains("Drain it? [y/N]") && said.contains("nothing was changed"), "{said}");
     assert_eq!(state(), "active");
+    // Ctrl-D is no answer.
+    let (code, said) = on_terminal(100, "\u{4}", &drain).expect("it was there");
+    assert!(code == Some(1) && said.contains("nothing was changed") && state() == "active", "{said}");
     let (code, said) = on_terminal(100, "y\n", &drain).expect("it was there");
     assert!(code == Some(0) && state() == "draining", "{said}");
     kubectl.ok(&["patch", "router", "shard1", "--type=merge", "-p", r#"{"spec":{"state":"active"}}"#]);

@@ -19,6 +19,7 @@ mod kill;
 mod liar;
 mod model;
 mod observer;
+mod partition;
 mod platform;
 #[path = "../e2e/server.rs"]
 #[allow(dead_code, reason = "the end-to-end tests use more of it")]

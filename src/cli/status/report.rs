@@ -148,6 +148,9 @@ pub(super) struct Process {
     /// Certificates that it shows and that have ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     expired_certificates: Option<u64>,
+    /// Certificates that are not valid yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    premature_certificates: Option<u64>,
     /// Faults of objects that zones are made from.
     #[serde(skip_serializing_if = "Option::is_none")]
     verdicts: Option<u64>,
@@ -184,8 +187,11 @@ impl Process {
         let started = scrape.sum("signpost_start_time_seconds");
         let version = scrape.of("signpost_build_info").find_map(|sample| sample.labels.get("version")).cloned();
         let ages = scrape.of("signpost_mirror_age_seconds").map(|sample| sample.value);
-        let ends = scrape.of("signpost_certificate_expiry_time_seconds").map(|sample| sample.value);
-        let expired = ends.filter(|ends| *ends < now.as_second() as f64).count();
+        let now_seconds = now.as_second() as f64;
+        let certificates = |metric: &str, is_invalid: fn(f64, f64) -> bool| {
+            let invalid = scrape.of(metric).filter(|sample| is_invalid(sample.value, now_seconds)).count();
+            Some(invalid as u64).filter(|count| *count > 0)
+        };
         let mut broken = Vec::new();
         for name in ["signpost_mirror_synced", "signpost_mirror_connected"] {
             for sample in scrape.of(name).filter(|sample| sample.value == 0.0) {
@@ -213,7 +219,8 @@ impl Process {
             held_losses: count("signpost_brake_held_objects"),
             undecided_holds: count("signpost_brake_undecided"),
             broken_zone_files: count("signpost_zone_files_broken"),
-            expired_certificates: Some(expired as u64).filter(|count| *count > 0),
+            expired_certificates: certificates("signpost_certificate_expiry_time_seconds", |end, now| end < now),
+            premature_certificates: certificates("signpost_certificate_start_time_seconds", |start, now| now < start),
             verdicts: count("signpost_verdicts"),
             rates: rates.filter(|_| scrape.sum("signpost_dns_requests_total").is_some()),
         }
@@ -236,6 +243,7 @@ impl Process {
             (alarming, "objects are missing from the API; their names are still served"),
             (self.broken_zone_files, "zone files are broken and never had a good version; see the log"),
             (self.expired_certificates, "certificates have ended, and clients refuse them; see the log"),
+            (self.premature_certificates, "certificates are not valid yet, and clients refuse them; see the log"),
             (self.verdicts, "faults in objects that zones are made from: \"signpost zone list\" names them"),
         ] {
             if let Some(count) = count.filter(|count| *count > 0) {

@@ -5,8 +5,9 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::vec;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 use super::path::Path;
@@ -21,44 +22,77 @@ const DUPLICATES_MAX: usize = 64;
 /// Deepest nesting of a YAML document. JSON's reader has a bound of 128 built in.
 const YAML_LEVELS_MAX: usize = 128;
 
+/// The booleans of YAML 1.1 as kube-apiserver reads them. The YAML reader ignores the case of letters, and takes `yEs` too.
+const YAML_BOOLEANS: [&str; 22] = [
+    "y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE", "n", "N", "no", "No", "NO", "off", "Off",
+    "OFF", "false", "False", "FALSE",
+];
+
 /// Reads JSON. Also returns the paths of keys that stand twice in one object (the last one counts), such as `spec.host`.
 pub fn parse_json(bytes: &[u8]) -> Result<(Value, Vec<String>), ParseError> {
-    let document: Document = serde_json::from_slice(bytes).map_err(|error| ParseError(error.to_string()))?;
-    Ok((document.value, document.duplicates))
+    let notes = RefCell::<Notes>::default();
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = Place { path: &Path::Root, level: 0, notes: &notes }.deserialize(&mut reader);
+    let value = value.and_then(|value| reader.end().map(|()| value)).map_err(|error| ParseError(error.to_string()))?;
+    Ok((value, notes.into_inner().duplicates))
 }
 
 /// Reads one YAML document (or JSON); as [`parse_json`].
 pub fn parse_yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), ParseError> {
     let text = std::str::from_utf8(bytes).map_err(|_| ParseError("the document is not UTF-8".to_owned()))?;
-    // Booleans as in YAML 1.1, which kube-apiserver reads: `y`, `yes` and `on` are true.
+    let mut notes = RefCell::<Notes>::default();
+    let is_other_spelling = |word: &str| is_boolean_in_any_case(word) && !YAML_BOOLEANS.contains(&word);
+    if text.split(|letter: char| !letter.is_ascii_alphanumeric()).any(is_other_spelling) {
+        // In YAML 1.2, which has fewer booleans, the reader returns the spelling of the others. If it fails, it fails below.
+        let spellings = RefCell::new(Notes { booleans: Booleans::Collected(Vec::new()), ..Notes::default() });
+        if read_yaml(text, true, &spellings).is_ok()
+            && let Booleans::Collected(spellings) = spellings.into_inner().booleans
+        {
+            notes.get_mut().booleans = Booleans::Known(spellings.into_iter());
+        }
+    }
+    let value = read_yaml(text, false, &notes)?;
+    Ok((value, notes.into_inner().duplicates))
+}
+
+fn read_yaml(text: &str, strict_booleans: bool, notes: &RefCell<Notes>) -> Result<Value, ParseError> {
     let options = serde_saphyr::options! {
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
-        strict_booleans: false,
+        strict_booleans: strict_booleans,
     };
-    let document: Document =
-        serde_saphyr::from_str_with_options(text, options).map_err(|error| ParseError(error.to_string()))?;
-    Ok((document.value, document.duplicates))
+    let place = Place { path: &Path::Root, level: 0, notes };
+    serde_saphyr::with_deserializer_from_str_with_options(text, options, |reader| place.deserialize(reader))
+        .map_err(|error| ParseError(error.to_string()))
 }
 
-/// A whole document, as the readers fill it.
-struct Document {
-    value: Value,
+fn is_boolean_in_any_case(text: &str) -> bool {
+    YAML_BOOLEANS.iter().any(|boolean| boolean.eq_ignore_ascii_case(text))
+}
+
+/// What a reader of a document notes beside its value.
+#[derive(Default)]
+struct Notes {
     duplicates: Vec<String>,
+    booleans: Booleans,
 }
 
-impl<'de> Deserialize<'de> for Document {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let duplicates = RefCell::new(Vec::new());
-        let value = Place { path: &Path::Root, level: 0, duplicates: &duplicates }.deserialize(deserializer)?;
-        Ok(Document { value, duplicates: duplicates.into_inner() })
-    }
+/// The spellings of all scalars, quoted or not, that are a boolean in any case, in their order.
+#[derive(Default)]
+enum Booleans {
+    /// Not needed.
+    #[default]
+    Ignored,
+    /// The first reading of two.
+    Collected(Vec<String>),
+    /// The second reading; the first one collected these.
+    Known(vec::IntoIter<String>),
 }
 
 #[derive(Clone, Copy)]
 struct Place<'a> {
     path: &'a Path<'a>,
     level: usize,
-    duplicates: &'a RefCell<Vec<String>>,
+    notes: &'a RefCell<Notes>,
 }
 
 impl<'de> DeserializeSeed<'de> for Place<'_> {
@@ -77,6 +111,16 @@ impl<'de> Visitor<'de> for Place<'_> {
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        match &mut self.notes.borrow_mut().booleans {
+            Booleans::Ignored => {}
+            Booleans::Collected(spellings) => spellings.push("true".to_owned()),
+            Booleans::Known(spellings) => {
+                let other = spellings.next().filter(|text| !YAML_BOOLEANS.contains(&text.as_str()));
+                if let Some(text) = other {
+                    return Ok(Value::String(text));
+                }
+            }
+        }
         Ok(Value::Bool(value))
     }
 
@@ -99,10 +143,15 @@ impl<'de> Visitor<'de> for Place<'_> {
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::String(value.to_owned()))
+        self.visit_string(value.to_owned())
     }
 
     fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        match &mut self.notes.borrow_mut().booleans {
+            Booleans::Collected(spellings) if is_boolean_in_any_case(&value) => spellings.push(value.clone()),
+            Booleans::Known(spellings) if is_boolean_in_any_case(&value) => drop(spellings.next()),
+            _ => {}
+        }
         Ok(Value::String(value))
     }
 
@@ -133,13 +182,14 @@ impl<'de> Visitor<'de> for Place<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let level = deeper::<A::Error>(self.level)?;
         let mut object = Map::new();
-        while let Some(Key(key)) = entries.next_key()? {
+        while let Some(key) = entries.next_key_seed(Key(self.notes))? {
             let path = Path::Field(self.path, &key);
             let value = entries.next_value_seed(Place { path: &path, level, ..self })?;
-            if object.contains_key(&key) && self.duplicates.borrow().len() < DUPLICATES_MAX {
+            if object.contains_key(&key) && self.notes.borrow().duplicates.len() < DUPLICATES_MAX {
                 let duplicate = path.to_string();
-                if !self.duplicates.borrow().contains(&duplicate) {
-                    self.duplicates.borrow_mut().push(duplicate);
+                let duplicates = &mut self.notes.borrow_mut().duplicates;
+                if !duplicates.contains(&duplicate) {
+                    duplicates.push(duplicate);
                 }
             }
             object.insert(key, value);
@@ -149,16 +199,17 @@ impl<'de> Visitor<'de> for Place<'_> {
 }
 
 /// A key as text. In YAML it can be a boolean or a number, which kube-apiserver writes as JSON does: the key `on` is `true`.
-struct Key(String);
+struct Key<'a>(&'a RefCell<Notes>);
 
-impl<'de> Deserialize<'de> for Key {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let duplicates = RefCell::new(Vec::new());
-        let key = Place { path: &Path::Root, level: YAML_LEVELS_MAX, duplicates: &duplicates };
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        let key = Place { path: &Path::Root, level: YAML_LEVELS_MAX, notes: self.0 };
         match key.deserialize(deserializer)? {
-            Value::String(text) => Ok(Key(text)),
+            Value::String(text) => Ok(text),
             Value::Null | Value::Array(_) | Value::Object(_) => Err(D::Error::custom("a key must be text")),
-            scalar => Ok(Key(scalar.to_string())),
+            scalar => Ok(scalar.to_string()),
         }
     }
 }
@@ -217,16 +268,22 @@ mod tests {
     #[test]
     fn yaml_has_the_booleans_of_version_1_1() {
         for (text, expected) in [
-            (
-                "[y, Y, yes, Yes, YES, on, On, ON, true, True]",
-                json!([true, true, true, true, true, true, true, true, true, true]),
-            ),
-            ("[n, N, no, off, Off, OFF, false]", json!([false, false, false, false, false, false, false])),
-            ("['y', \"no\", yess, o, 'on']", json!(["y", "no", "yess", "o", "on"])),
+            ("[y, Y, yes, Yes, YES, on, On, ON, true, True, TRUE]", Value::from(vec![true; 11])),
+            ("[n, N, no, No, NO, off, Off, OFF, false, False, FALSE]", Value::from(vec![false; 11])),
+            ("['y', \"no\", yess, o, 'on', !!str yes]", json!(["y", "no", "yess", "o", "on", "yes"])),
             ("{on: 1, 'on': 2, 7: x}", json!({"true": 1, "on": 2, "7": "x"})),
+            // Any other case is text, whatever stands beside it.
+            (
+                "[yEs, yeS, oN, nO, oFF, OFf, tRUE, FaLsE]",
+                json!(["yEs", "yeS", "oN", "nO", "oFF", "OFf", "tRUE", "FaLsE"]),
+            ),
+            ("[yes, yEs, 'on', oN, \"nO\", true, off]", json!([true, "yEs", "on", "oN", "nO", true, false])),
+            ("{yEs: on, on: yEs, a: {'oN': no}}", json!({"yEs": true, "true": "yEs", "a": {"oN": false}})),
+            ("a: &a oN\nb: *a\nc: y # yEs\nd: |-\n  oN\n", json!({"a": "oN", "b": "oN", "c": true, "d": "oN"})),
         ] {
             assert_eq!(parse_yaml(text.as_bytes()).unwrap().0, expected, "{text}");
         }
+        assert_eq!(parse_yaml(b"{oN: 1, oN: 2}").unwrap(), (json!({"oN": 2}), vec!["oN".to_owned()]));
         assert!(parse_yaml(b"{[a]: 1}").is_err());
     }
 }

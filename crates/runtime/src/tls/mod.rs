@@ -15,6 +15,7 @@ pub mod users;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -251,14 +252,14 @@ impl Authority {
         self.certificate_pem.load_full()
     }
 
-    /// When the server's certificate ends, in seconds since 1970.
-    pub fn server_end(&self) -> Option<i64> {
-        end(self.current.0.load().cert.first()?)
+    /// The validity period of the server's certificate, in seconds since 1970.
+    pub fn server_period(&self) -> Option<Range<i64>> {
+        period(self.current.0.load().cert.first()?)
     }
 
-    /// When the authority's own certificate ends, in seconds since 1970.
-    pub fn end(&self) -> Option<i64> {
-        pem_end(self.certificate_pem.load().as_bytes())
+    /// The validity period of the authority's own certificate, in seconds since 1970.
+    pub fn period(&self) -> Option<Range<i64>> {
+        pem_period(self.certificate_pem.load().as_bytes())
     }
 
     /// What the HTTP server needs: the certificate (`served` instead of our own, where there is one), ALPN for HTTP/2 and
@@ -281,14 +282,16 @@ impl Authority {
     }
 }
 
-/// When a certificate ends, in seconds since 1970.
-fn end(der: &CertificateDer<'_>) -> Option<i64> {
-    X509Certificate::from_der(der).ok().map(|(_, certificate)| certificate.validity().not_after.timestamp())
+/// The validity period of a certificate, in seconds since 1970.
+fn period(der: &CertificateDer<'_>) -> Option<Range<i64>> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let validity = certificate.validity();
+    Some(validity.not_before.timestamp()..validity.not_after.timestamp())
 }
 
-/// When the first certificate in this PEM ends, in seconds since 1970.
-pub fn pem_end(pem: &[u8]) -> Option<i64> {
-    end(&CertificateDer::from_pem_slice(pem).ok()?)
+/// The validity period of the first certificate in this PEM, in seconds since 1970.
+pub fn pem_period(pem: &[u8]) -> Option<Range<i64>> {
+    period(&CertificateDer::from_pem_slice(pem).ok()?)
 }
 
 /// What an HTTP server needs that shows `certificate` and asks clients for none: browsers would ask their users for one.

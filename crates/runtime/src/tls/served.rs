@@ -3,6 +3,7 @@
 //! TLS asks [`Served`] at each handshake, so new connections use the new certificate and running ones take no notice. Files
 //! that do not make a pair change nothing: whatever was served is served on, and [`Served::reload`] says what is wrong.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -101,12 +102,12 @@ impl Served {
 
     /// Whether the certificate that is served ends before `time`. One that cannot be read does not say.
     pub fn ends_before(&self, time: SystemTime) -> bool {
-        self.end().is_some_and(|end| end < super::seconds(time))
+        self.period().is_some_and(|period| period.end < super::seconds(time))
     }
 
-    /// When the certificate that is served ends, in seconds since 1970; `None` if it cannot be read.
-    pub fn end(&self) -> Option<i64> {
-        super::end(self.current.load().cert.first()?)
+    /// The validity period of the certificate that is served, in seconds since 1970; `None` if it cannot be read.
+    pub fn period(&self) -> Option<Range<i64>> {
+        super::period(self.current.load().cert.first()?)
     }
 }
 

@@ -243,8 +243,15 @@ impl Proofs {
             wait = wait.max(interval);
         }
         self.schedule(apex, server, is_urgent, now + wait);
-        if had_failed && is_right || was_silent && !is_silent {
+        let is_awaited = is_alias && self.recovered[server].is_none();
+        if (had_failed || is_awaited) && is_right || was_silent && !is_silent {
             self.recheck_failed(server, is_alias, now);
+        } else if is_silent && !was_silent && !is_alias {
+            // The alias zone is checked most often until the server answers again. Its check starts now, and its first answer
+            // counts, even if its own check has not failed.
+            self.recovered[server] = None;
+            let alias_apex = self.settings.alias_apex().clone();
+            self.schedule(&alias_apex, server, true, now);
         }
         let bit = 1_u64 << if is_alias { server + SERVERS_MAX } else { server };
         let slot = if is_alias { server + SERVERS_MAX } else { server };
