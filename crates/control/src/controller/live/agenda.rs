@@ -224,9 +224,7 @@ impl Proofs {
             return self.schedule(apex, server, true, now);
         }
         let (was_right, showed_all) = (standing.state(serial) == State::Right, standing.shows_all());
-        // One answer for the zone that every server has is enough, even if that had not failed for long.
-        let had_failed = standing.has_failed() || is_alias && standing.is_failing();
-        let was_silent = standing.is_silent();
+        let (had_failed, was_silent) = (standing.has_failed(), standing.is_silent());
         let mut effect = standing.note(result, now);
         if !is_alias && standing.shows_all() != showed_all {
             effect = Effect::Large;
@@ -245,10 +243,13 @@ impl Proofs {
             wait = wait.max(interval);
         }
         self.schedule(apex, server, is_urgent, now + wait);
-        if had_failed && is_right || was_silent && !is_silent {
+        let is_awaited = is_alias && self.recovered[server].is_none();
+        if (had_failed || is_awaited) && is_right || was_silent && !is_silent {
             self.recheck_failed(server, is_alias, now);
         } else if is_silent && !was_silent && !is_alias {
-            // The alias zone is checked most often until the server answers again, so that check starts now.
+            // The alias zone is checked most often until the server answers again. Its check starts now, and its first answer
+            // counts, even if its own check has not failed.
+            self.recovered[server] = None;
             let alias_apex = self.settings.alias_apex().clone();
             self.schedule(&alias_apex, server, true, now);
         }

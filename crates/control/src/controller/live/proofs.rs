@@ -102,7 +102,8 @@ pub struct Proofs {
     later: BTreeSet<(Instant, Box<str>)>,
     later_shards: BTreeSet<(Instant, Name)>,
     pub(super) changed_shards: HashSet<Name>,
-    /// When all that had failed of a server was looked at last since something of it was right again.
+    /// When all that had failed of a server was looked at last since something of it was right again. `None`: the next right
+    /// check of the alias zone starts such a look.
     pub(super) recovered: Box<[Option<Instant>]>,
     counts: BTreeMap<&'static str, usize>,
     /// How many contents of zones there were.

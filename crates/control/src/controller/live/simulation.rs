@@ -467,24 +467,6 @@ fn all_zones_of_a_server_that_answers_again_are_looked_at() {
 }
 
 #[test]
-fn a_short_silence_is_over_when_the_server_answers() {
-    for silence in [Duration::from_millis(2_100), Duration::from_secs(4)] {
-        let mut world = World::new(Some(2));
-        for shard in ["s", "t"] {
-            world.shard(shard, addresses(), 7);
-            world.alias(&format!("app-{shard}"), shard, 9);
-        }
-        world.run(Duration::from_secs(1), right);
-        // A change starts the check of one zone; the others are not due.
-        world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.9"}]}), 8);
-        world.run(silence, |_| Err(silent()));
-        assert_eq!(world.reason("app-s"), Some("NotAnswering"), "{silence:?}");
-        world.run(Duration::from_millis(1_100), right);
-        assert_eq!(world.proofs.reasons()["Resolvable"], 2, "{silence:?}: {:?}", world.proofs.reasons());
-    }
-}
-
-#[test]
 fn names_of_their_own_that_failed_recover_together() {
     let mut world = World::new(Some(1));
     let records: Vec<String> = (0..40).map(|number| format!("own{number} A 192.0.2.1")).collect();
