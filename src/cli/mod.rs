@@ -48,6 +48,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Command};
 
 /// How a command ended.
@@ -113,6 +114,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let matches = match command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
+            if let Some(renamed) = renamed_flag(&error) {
+                complain(renamed);
+                return Exit::Usage.into();
+            }
             // Help and version are printed this way too, and are no failure.
             return match error.print().and_then(|()| io::stdout().flush()) {
                 _ if error.use_stderr() => Exit::Usage.into(),
@@ -124,6 +129,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (name, matches) = matches.subcommand().expect("clap demands a command");
     let entry = COMMANDS.iter().find(|entry| (entry.command)().get_name() == name).expect("clap knows only these");
     (entry.run)(matches).into()
+}
+
+/// The error for a flag of a former version.
+fn renamed_flag(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else { return None };
+    let found = found.split(['=', ' ']).next()?;
+    let key = crate::config::table::renamed(found.strip_prefix("--")?)
+        .filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
+    Some(format!("flag {found} has a new name: use --{}", key.flag))
 }
 
 /// The whole command line.

@@ -42,13 +42,13 @@ impl Source {
         access: Option<&Arc<Access>>,
         addresses: &[SocketAddr],
     ) -> Result<Option<Arc<Source>>, tls::Error> {
-        let source = match (&settings.admin_tls, access, data_dir) {
+        let source = match (&settings.admin_tls(), access, data_dir) {
             _ if addresses.is_empty() => return Ok(None),
             (AdminTls::Off, _, _) => return Ok(None),
             (AdminTls::Files { certificate, key }, _, _) => Source::Files(Arc::new(Served::open(certificate, key)?)),
             (AdminTls::On, Some(access), _) => Source::Api(access.clone()),
             (AdminTls::On, None, Some(data_dir)) => {
-                let names = access::names(addresses, &settings.admin_names);
+                let names = access::names(addresses, &settings.admin.name);
                 Source::Own(Box::new(Authority::open(&data_dir.join(FOLDER), names, SystemTime::now())?))
             }
             (AdminTls::On, None, None) => unreachable!("the configuration was checked: this needs a data directory"),

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::backoff::Backoff;
-use crate::config::SecretName;
+use crate::config::value::SecretName;
 
 /// The field manager of the Secret.
 const MANAGER: &str = "signpost";

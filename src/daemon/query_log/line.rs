@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::config::{LogClients, LogFormat};
+use crate::config::value::{LogClients, LogFormat};
 use crate::nameserver::query_log::{Record, Reply};
 use crate::nameserver::stats::TRANSPORTS;
 use crate::wire::header::{FLAG_AA, FLAG_CD, FLAG_QR, FLAG_RD, FLAG_TC, Opcode, Rcode};
