@@ -25,9 +25,14 @@ pub(super) fn command() -> Command {
 /// `--config` and a flag for every setting: common settings first, the others below the headings of their tables.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     let (common, others): (Vec<&Key>, Vec<&Key>) = KEYS.iter().partition(|key| key.is_common);
+    // Only where no positional argument can follow the flag.
+    let flag = |key: &'static Key| match key.form {
+        Form::Boolean => flag(key).num_args(0..=1).default_missing_value("true"),
+        _ => flag(key),
+    };
     let common = std::iter::once(config()).chain(common.into_iter().map(flag));
     let common = common.map(|argument| argument.help_heading("Common settings"));
-    common.chain(others.into_iter().map(|key| flag(key).help_heading(key.heading)))
+    common.chain(others.into_iter().map(move |key| flag(key).help_heading(key.heading)))
 }
 
 /// `--config` and the flags of these keys, without headings, for a command that needs no more.
@@ -52,17 +57,23 @@ fn config() -> Arg {
 fn flag(key: &'static Key) -> Arg {
     let repeats = if key.is_list() { " (repeats)" } else { "" };
     let range = if key.range.is_empty() { String::new() } else { format!(" [range: {}]", key.range) };
-    let flag = Arg::new(key.path.as_str())
+    let is_choice = !key.words.is_empty() && key.form != Form::Boolean;
+    let values = if is_choice { format!(" [values: {}]", key.words.join(", ")) } else { String::new() };
+    Arg::new(key.path.as_str())
         .long(key.flag.as_str())
         .value_name(key.value_name)
-        .help(format!("{}{repeats}{range} [env: {}] [default: {}]", key.help, key.variable(), key.default.shown))
+        .help(format!(
+            "{}{repeats}{range}{values} [env: {}] [default: {}]",
+            key.help,
+            key.variable(),
+            key.default.shown
+        ))
         .action(if key.is_list() { ArgAction::Append } else { ArgAction::Set })
         .value_hint(match key.form {
             Form::Path if key.value_name == "DIR" => ValueHint::DirPath,
             Form::Path => ValueHint::AnyPath,
             _ => ValueHint::Other,
-        });
-    if key.form == Form::Boolean { flag.num_args(0..=1).default_missing_value("true") } else { flag }
+        })
 }
 
 /// Where settings stand: the flags in `matches` and this process's environment.

@@ -94,7 +94,15 @@ pub enum LayerError {
         at: Source,
         /// The former name.
         old: String,
-        /// The new name, and where it is written.
+        /// The new name, and where to write it.
+        new: String,
+    },
+    /// The environment variable has another name since a former version.
+    #[error("environment variable {old} has a new name: set {new}")]
+    RenamedVariable {
+        /// The former name.
+        old: String,
+        /// The new name.
         new: String,
     },
     /// The value has the wrong type.
@@ -292,8 +300,7 @@ pub fn from_environment(variables: &[(String, String)]) -> Result<Layer, Vec<Lay
     let value = |name: &str| variables.iter().find(|(variable, text)| variable == name && !text.is_empty());
     let renamed = KEYS.iter().filter_map(|key| {
         let (old, _) = value(&table::variable(key.former?))?;
-        let (at, new) = (Source::Variable(old.clone()), key.variable());
-        Some(LayerError::Renamed { at, old: old.clone(), new: format!("set {new}") })
+        Some(LayerError::RenamedVariable { old: old.clone(), new: key.variable() })
     });
     let renamed: Vec<LayerError> = renamed.collect();
     if !renamed.is_empty() {

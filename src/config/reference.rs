@@ -95,7 +95,8 @@ groups-prefix = \"signpost:\"
 ```
 
 - **Flags and variables** are the path of the key with dashes: `slip` in `[dns.rate-limit]` is `--dns-rate-limit-slip` and
-  `SIGNPOST_DNS_RATE_LIMIT_SLIP`. A flag of a boolean without a value means `true`.
+  `SIGNPOST_DNS_RATE_LIMIT_SLIP`. With `serve` and `check config`, the flag of a boolean
+  needs no value for `true`.
 - **Durations** are a whole number and `s`, `m`, `h` or `d`. **Sizes** are a number of bytes, or of `Ki`, `Mi` or `Gi`.
 - **Lists** in a variable are separated by commas or spaces; those of `nameserver` and `jwt-issuer` by spaces, and those of
   `manifests` by colons.

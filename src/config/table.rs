@@ -280,7 +280,7 @@ impl Reader<'_> {
         for text in &given.values {
             match (rule.parse)(text) {
                 Ok(value) if values.iter().any(|earlier| (rule.clashes)(earlier, &value)) => {
-                    error(text, "is given twice".to_owned());
+                    error(text, "given twice".to_owned());
                 }
                 Ok(value) => values.push(value),
                 Err(expected) => error(text, expected),

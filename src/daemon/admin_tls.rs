@@ -115,7 +115,7 @@ pub fn warn_of_plain(addresses: &[SocketAddr]) {
     for address in addresses.iter().filter(|address| !address.ip().is_loopback()) {
         tracing::warn!(
             "the admin endpoint at {address} speaks plain HTTP: whoever is on the way can read its numbers, and nobody \
-             can sign in to its dashboard from another machine; give --admin-tls on, or listen on loopback"
+             can sign in to its dashboard from another machine; give --admin-tls true, or listen on loopback"
         );
     }
 }

@@ -116,7 +116,7 @@ pub enum Error {
     #[error("certificates: {0}")]
     Tls(#[from] tls::Error),
     /// The audit log cannot be written.
-    #[error("cannot open the audit log {}: {source} (--audit-log, or --audit off)", path.display())]
+    #[error("cannot open the audit log {}: {source} (--audit-log, or --audit-policy off)", path.display())]
     Audit {
         /// The file.
         path: PathBuf,

@@ -64,7 +64,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         if token.is_some()
             && let Some(url) = urls.iter().find(|url| trust::is_readable_on_its_way(url))
         {
-            return Err(format!("{url}: over plain HTTP the token is readable on its way: use https (admin-tls)"));
+            return Err(format!("{url}: over plain HTTP the token is readable on its way: use https (admin.tls)"));
         }
         let reports = futures::future::join_all(urls.iter().map(|url| admin.unbound(url, token.as_deref())));
         Ok(progress::during("asking processes", reports).await)
