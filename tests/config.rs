@@ -337,7 +337,7 @@ fn names_and_values_of_former_versions_name_the_new_ones() {
 #[test]
 fn every_default_and_every_example_is_valid() {
     let before = load("", &[], &[]).expect("loads");
-    for key in KEYS.iter().filter(|key| key.path != "jwt-issuer") {
+    for key in KEYS.iter().filter(|key| key.path != "jwt-issuer" && !key.is_secret) {
         let table = if key.table.is_empty() { String::new() } else { format!("[{}]\n", key.table) };
         let file = format!("{table}{}", key.assignment(key.example()));
         let found = load(&file, &[], &[]);

@@ -213,6 +213,7 @@ impl Key {
             (_, _, "NAMESPACE/NAME") => "signpost/name",
             (_, Form::Text, "NAME") => "apps.example.com",
             (_, Form::Boolean, _) => "true",
+            (_, _, "HEX") => "32 hexadecimal digits",
             _ => self.words.first().copied().unwrap_or("text"),
         }
     }
