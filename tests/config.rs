@@ -288,18 +288,23 @@ fn names_and_values_of_former_versions_name_the_new_ones() {
             &[][..],
             &[][..],
             &[
-                "signpost.toml:1:1: \"dns-listen\" has a new name: write \"listen\" in the table [dns]",
-                "signpost.toml:2:1: \"brake-share\" has a new name: write \"threshold\" in the table [deletion-hold]",
+                "signpost.toml:1:1: \"dns-listen\" is now \"dns.listen\": write \"listen\" in [dns]",
+                "signpost.toml:2:1: \"brake-share\" is now \"deletion-hold.threshold\": write \"threshold\" in [deletion-hold]",
             ][..],
         ),
         (
             "audit = \"all\"",
             &[],
             &[],
-            &["signpost.toml:1:1: \"audit\" has a new name: write \"policy\" in the table [audit]"],
+            &["signpost.toml:1:1: \"audit\" is now \"audit.policy\": write \"policy\" in [audit]"],
         ),
-        ("dns-rate-limit = 3", &[], &[], &["write \"per-second\" in the table [dns.rate-limit]"]),
-        ("[dns]\ndns-workers = 3", &[], &[], &["signpost.toml:2:1: \"dns-workers\" has a new name: write \"workers\""]),
+        ("dns-rate-limit = 3", &[], &[], &["write \"per-second\" in [dns.rate-limit]"]),
+        (
+            "[dns]\ndns-workers = 3",
+            &[],
+            &[],
+            &["signpost.toml:2:1: \"dns-workers\" is now \"dns.workers\": write \"workers\" in [dns]"],
+        ),
         (
             "admin.tls = \"on\"",
             &[],
@@ -313,7 +318,7 @@ fn names_and_values_of_former_versions_name_the_new_ones() {
             "",
             &[("SIGNPOST_API_SILENCE", "9s")],
             &[],
-            &["environment variable SIGNPOST_API_SILENCE has a new name: set SIGNPOST_API_READ_TIMEOUT"],
+            &["environment variable SIGNPOST_API_SILENCE is now SIGNPOST_API_READ_TIMEOUT"],
         ),
     ] {
         let error = load(file, variables, flags).expect_err(file);

@@ -137,7 +137,7 @@ fn renamed_flag(error: &clap::Error) -> Option<String> {
     let found = found.split(['=', ' ']).next()?;
     let key = crate::config::table::renamed(found.strip_prefix("--")?)
         .filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
-    Some(format!("flag {found} has a new name: use --{}", key.flag))
+    Some(format!("flag {found} is now --{}", key.flag))
 }
 
 /// The whole command line.

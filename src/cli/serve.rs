@@ -26,7 +26,7 @@ pub(super) fn command() -> Command {
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     let (common, others): (Vec<&Key>, Vec<&Key>) = KEYS.iter().partition(|key| key.is_common);
     // Only where no positional argument can follow the flag.
-    let flag = |key: &'static Key| match key.form {
+    let flag = |key: &'static Key| match key.shape.form {
         Form::Boolean => flag(key).num_args(0..=1).default_missing_value("true"),
         _ => flag(key),
     };
@@ -56,12 +56,12 @@ fn config() -> Arg {
 
 fn flag(key: &'static Key) -> Arg {
     let repeats = if key.is_list() { " (repeats)" } else { "" };
-    let range = if key.range.is_empty() { String::new() } else { format!(" [range: {}]", key.range) };
-    let is_choice = !key.words.is_empty() && key.form != Form::Boolean;
-    let values = if is_choice { format!(" [values: {}]", key.words.join(", ")) } else { String::new() };
+    let range = if key.shape.range.is_empty() { String::new() } else { format!(" [range: {}]", key.shape.range) };
+    let is_choice = !key.shape.words.is_empty() && key.shape.form != Form::Boolean;
+    let values = if is_choice { format!(" [values: {}]", key.shape.words.join(", ")) } else { String::new() };
     Arg::new(key.path.as_str())
         .long(key.flag.as_str())
-        .value_name(key.value_name)
+        .value_name(key.shape.value_name)
         .help(format!(
             "{}{repeats}{range}{values} [env: {}] [default: {}]",
             key.help,
@@ -69,8 +69,8 @@ fn flag(key: &'static Key) -> Arg {
             key.default.shown
         ))
         .action(if key.is_list() { ArgAction::Append } else { ArgAction::Set })
-        .value_hint(match key.form {
-            Form::Path if key.value_name == "DIR" => ValueHint::DirPath,
+        .value_hint(match key.shape.form {
+            Form::Path if key.shape.value_name == "DIR" => ValueHint::DirPath,
             Form::Path => ValueHint::AnyPath,
             _ => ValueHint::Other,
         })

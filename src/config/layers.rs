@@ -14,6 +14,7 @@ use toml::de::{DeTable, DeValue};
 use super::rule::{Arity, Form};
 use super::settings::KEYS;
 use super::table::{self, Key, VARIABLE_PREFIX};
+use super::{Error, Errors};
 
 /// The location of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,8 +32,6 @@ pub enum Source {
         /// The column in characters, from 1 on.
         column: usize,
     },
-    /// None: the default.
-    Default,
 }
 
 impl fmt::Display for Source {
@@ -41,7 +40,6 @@ impl fmt::Display for Source {
             Source::Flag(flag) => write!(f, "flag {flag}"),
             Source::Variable(variable) => write!(f, "environment variable {variable}"),
             Source::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
-            Source::Default => write!(f, "default"),
         }
     }
 }
@@ -58,90 +56,23 @@ pub struct Given {
 /// Values by the paths of their keys.
 pub type Layer = BTreeMap<&'static str, Given>;
 
-/// An error in a place, before values are read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LayerError {
-    /// The file is not readable.
-    #[error("{}: cannot read the configuration file: {reason}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        reason: String,
-    },
-    /// The file is not TOML.
-    #[error("{at}: {message}")]
-    Syntax {
-        /// The location.
-        at: Source,
-        /// The message of the TOML reader.
-        message: String,
-    },
-    /// The key does not exist.
-    #[error("{at}: unknown key \"{key}\"{}; docs/configuration.md lists all keys", did_you_mean(suggestion.as_deref()))]
-    UnknownKey {
-        /// The location.
-        at: Source,
-        /// The path of the key.
-        key: String,
-        /// The known key or table that is most similar to it.
-        suggestion: Option<String>,
-    },
-    /// The key has another name since a former version.
-    #[error("{at}: \"{old}\" has a new name: {new}")]
-    Renamed {
-        /// The location.
-        at: Source,
-        /// The former name.
-        old: String,
-        /// The new name, and where to write it.
-        new: String,
-    },
-    /// The environment variable has another name since a former version.
-    #[error("environment variable {old} has a new name: set {new}")]
-    RenamedVariable {
-        /// The former name.
-        old: String,
-        /// The new name.
-        new: String,
-    },
-    /// The value has the wrong type.
-    #[error("{at}: \"{key}\" must be {expected}, found {found}{}", example.as_ref().map(|line| format!("; write {line}")).unwrap_or_default())]
-    WrongType {
-        /// The location.
-        at: Source,
-        /// The path of the key.
-        key: String,
-        /// The expected type.
-        expected: &'static str,
-        /// The type found.
-        found: String,
-        /// A valid line.
-        example: Option<String>,
-    },
-}
-
-fn did_you_mean(suggestion: Option<&str>) -> String {
-    suggestion.map(|name| format!("; did you mean \"{name}\"?")).unwrap_or_default()
-}
-
 /// Reads the values in the text of the file `path`.
 ///
 /// # Errors
 ///
 /// All errors, in the order of their lines.
-pub fn from_file(path: &Path, text: &str) -> Result<Layer, Vec<LayerError>> {
+pub fn from_file(path: &Path, text: &str) -> Result<Layer, Errors> {
     let mut file = File { path, text, layer: Layer::new(), errors: Vec::new() };
     match DeTable::parse(text) {
         Ok(table) => file.table("", table.get_ref()),
         Err(error) => {
-            let at = error.span().unwrap_or(0..0).start;
-            let message = error.message().to_owned();
-            file.errors.push((at, LayerError::Syntax { at: file.source(at), message }));
+            file.errors.push((error.span().unwrap_or(0..0).start, error.message().to_owned()));
         }
     }
     file.errors.sort_by_key(|(at, _)| *at);
-    if file.errors.is_empty() { Ok(file.layer) } else { Err(file.errors.into_iter().map(|(_, error)| error).collect()) }
+    let located =
+        file.errors.iter().map(|(at, message)| Error { at: Some(file.source(*at)), message: message.clone() });
+    Errors::unless_empty(located.collect()).map(|()| file.layer)
 }
 
 /// The file while it is read.
@@ -149,7 +80,7 @@ struct File<'a> {
     path: &'a Path,
     text: &'a str,
     layer: Layer,
-    errors: Vec<(usize, LayerError)>,
+    errors: Vec<(usize, String)>,
 }
 
 /// A value of another type: where, what was expected, and what was found.
@@ -170,10 +101,8 @@ impl File<'_> {
             match (table::find(&path), value.get_ref()) {
                 (Some(key), _) => self.value(key, value),
                 (None, DeValue::Table(below)) if is_table => self.table(&path, below),
-                (None, _) => {
-                    let at = self.source(name.span().start);
-                    self.errors
-                        .push((name.span().start, unknown(at, above, name.get_ref(), value.get_ref(), is_table)));
+                (None, found) => {
+                    self.errors.push((name.span().start, unknown(above, name.get_ref(), found, is_table)));
                 }
             }
         }
@@ -187,10 +116,11 @@ impl File<'_> {
                 self.layer.insert(key.path.as_str(), Given { values, source });
             }
             Err((span, expected, found)) => {
-                let example = key.assignment(&likely_value(key, value.get_ref()));
-                let (at, key) = (self.source(span.start), key.path.clone());
-                let example = (!expected.starts_with("without")).then_some(example);
-                self.errors.push((span.start, LayerError::WrongType { at, key, expected, found, example }));
+                let line = match expected.starts_with("without") {
+                    true => String::new(),
+                    false => format!("; write {}", key.assignment(&likely_value(key, value.get_ref()))),
+                };
+                self.errors.push((span.start, format!("\"{}\" must be {expected}, found {found}{line}", key.path)));
             }
         }
     }
@@ -198,7 +128,7 @@ impl File<'_> {
 
 /// The value that was probably meant by one of another type.
 fn likely_value(key: &Key, found: &DeValue<'_>) -> String {
-    match (key.form, found) {
+    match (key.shape.form, found) {
         (Form::Duration, DeValue::Integer(number)) => format!("{}s", number.as_str()),
         (Form::Boolean, DeValue::String(text)) => (!matches!(&**text, "off" | "no" | "false")).to_string(),
         (Form::Integer, DeValue::String(text)) if text.parse::<u64>().is_ok() => text.to_string(),
@@ -207,28 +137,23 @@ fn likely_value(key: &Key, found: &DeValue<'_>) -> String {
     }
 }
 
-/// What is wrong with a name in the file that is not one of a key.
-fn unknown(at: Source, above: &str, name: &str, value: &DeValue<'_>, is_table: bool) -> LayerError {
-    let key = if above.is_empty() { name.to_owned() } else { format!("{above}.{name}") };
+/// The error of a name in the file that is not the name of a key.
+fn unknown(above: &str, name: &str, value: &DeValue<'_>, is_table: bool) -> String {
+    let path = if above.is_empty() { name.to_owned() } else { format!("{above}.{name}") };
     let renamed = table::renamed(name).or_else(|| KEYS.iter().find(|key| key.flag == name && key.flag != key.name));
     if let Some(new) = renamed {
-        let new = match new.table {
-            "" => format!("write \"{}\" at the top level", new.name),
-            table => format!("write \"{}\" in the table [{table}]", new.name),
-        };
-        return LayerError::Renamed { at, old: name.to_owned(), new };
+        let table = if new.table.is_empty() { "at the top level".to_owned() } else { format!("in [{}]", new.table) };
+        return format!("\"{name}\" is now \"{}\": write \"{}\" {table}", new.path, new.name);
     }
     if is_table {
-        let found = value.type_str().to_owned();
-        return LayerError::WrongType { at, example: Some(format!("[{key}]")), key, expected: "a table", found };
+        return format!("\"{path}\" must be a table, found {}; write [{path}]", value.type_str());
     }
-    let tables = KEYS.iter().map(|key| key.table).filter(|table| !table.is_empty());
-    let paths = KEYS.iter().map(|key| key.path.as_str());
-    let suggestion = match value {
-        DeValue::Table(_) => table::nearest(&key, tables),
-        _ => table::nearest(&key, paths),
+    let nearest = match value {
+        DeValue::Table(_) => table::nearest(&path, KEYS.iter().map(|key| key.table).filter(|table| !table.is_empty())),
+        _ => table::nearest(&path, KEYS.iter().map(|key| key.path.as_str())),
     };
-    LayerError::UnknownKey { at, suggestion: suggestion.map(str::to_owned), key }
+    let suggestion = nearest.map(|name| format!("; did you mean \"{name}\"?")).unwrap_or_default();
+    format!("unknown key \"{path}\"{suggestion}; docs/configuration.md lists all keys")
 }
 
 fn wrong(value: &Spanned<DeValue<'_>>, expected: &'static str) -> Wrong {
@@ -242,7 +167,7 @@ fn wrong(value: &Spanned<DeValue<'_>>, expected: &'static str) -> Wrong {
 
 /// The texts of a value in the file.
 fn texts(key: &Key, value: &Spanned<DeValue<'_>>, directory: &Path) -> Result<Vec<String>, Wrong> {
-    let expected = match key.form {
+    let expected = match key.shape.form {
         Form::Tables { .. } => "an array of tables, or of strings such as \"key=value,key=value\"",
         _ if key.is_list() => "an array of strings",
         Form::Boolean => "a boolean",
@@ -251,7 +176,7 @@ fn texts(key: &Key, value: &Spanned<DeValue<'_>>, directory: &Path) -> Result<Ve
         Form::Size => "a size (a string, or a number of bytes)",
         _ => "a string",
     };
-    let text = |value: &Spanned<DeValue<'_>>| match (key.form, value.get_ref()) {
+    let text = |value: &Spanned<DeValue<'_>>| match (key.shape.form, value.get_ref()) {
         (Form::Path, DeValue::String(text)) => Ok(directory.join(&**text).to_string_lossy().into_owned()),
         (Form::Text | Form::Duration | Form::Size | Form::Tables { .. }, DeValue::String(text)) => Ok(text.to_string()),
         (Form::Boolean, DeValue::Boolean(is_true)) => Ok(is_true.to_string()),
@@ -259,7 +184,7 @@ fn texts(key: &Key, value: &Spanned<DeValue<'_>>, directory: &Path) -> Result<Ve
         (Form::Tables { paths }, DeValue::Table(table)) => pairs(paths, table, directory),
         _ => Err(wrong(value, expected)),
     };
-    match (key.arity, value.get_ref()) {
+    match (key.shape.arity, value.get_ref()) {
         (Arity::One, _) => text(value).map(|text| vec![text]),
         (Arity::List { .. }, DeValue::Array(items)) => items.iter().map(text).collect(),
         (Arity::List { .. }, _) => Err(wrong(value, expected)),
@@ -296,19 +221,16 @@ fn pairs(paths: &[&str], table: &DeTable<'_>, directory: &Path) -> Result<String
 /// # Errors
 ///
 /// Variables of former versions.
-pub fn from_environment(variables: &[(String, String)]) -> Result<Layer, Vec<LayerError>> {
+pub fn from_environment(variables: &[(String, String)]) -> Result<Layer, Errors> {
     let value = |name: &str| variables.iter().find(|(variable, text)| variable == name && !text.is_empty());
     let renamed = KEYS.iter().filter_map(|key| {
         let (old, _) = value(&table::variable(key.former?))?;
-        Some(LayerError::RenamedVariable { old: old.clone(), new: key.variable() })
+        Some(Error::new(format!("environment variable {old} is now {}", key.variable())))
     });
-    let renamed: Vec<LayerError> = renamed.collect();
-    if !renamed.is_empty() {
-        return Err(renamed);
-    }
+    Errors::unless_empty(renamed.collect())?;
     let given = |key: &'static Key| {
         let (name, text) = value(&key.variable())?;
-        let separators = if let Arity::List { variable, .. } = key.arity { variable } else { &[] };
+        let separators = if let Arity::List { variable, .. } = key.shape.arity { variable } else { &[] };
         Some((key.path.as_str(), Given { values: split(text, separators), source: Source::Variable(name.clone()) }))
     };
     Ok(KEYS.iter().filter_map(given).collect())
@@ -316,7 +238,7 @@ pub fn from_environment(variables: &[(String, String)]) -> Result<Layer, Vec<Lay
 
 /// The values of a flag, which may have been given several times.
 pub fn from_flag<'a>(key: &'static Key, given: impl Iterator<Item = &'a String>) -> Given {
-    let separators = if let Arity::List { flag, .. } = key.arity { flag } else { &[] };
+    let separators = if let Arity::List { flag, .. } = key.shape.arity { flag } else { &[] };
     let values = given.flat_map(|value| split(value, separators)).collect();
     Given { values, source: Source::Flag(format!("--{}", key.flag)) }
 }

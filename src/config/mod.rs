@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use crate::api::names::is_at_or_below;
 use crate::trust;
-use layers::{Layer, LayerError, Source};
+use layers::{Layer, Source};
 pub use parts::AdminTls;
 pub use settings::{KEYS, Settings};
 pub use value::{NameServer, Role, Strategy};
@@ -26,38 +26,42 @@ pub use value::{NameServer, Role, Strategy};
 pub const DNS_PORT: u16 = 53;
 
 /// One error of the configuration.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// In the file, a variable, or a flag as such.
-    #[error(transparent)]
-    Layer(#[from] LayerError),
-    /// A value that its key cannot have.
-    #[error("{at}: \"{key}\" is \"{found}\": {expected}")]
-    Value {
-        /// The location.
-        at: Source,
-        /// The path of the key.
-        key: String,
-        /// The value.
-        found: String,
-        /// The permitted values.
-        expected: String,
-    },
-    /// Values that contradict each other.
-    #[error("{0}")]
-    Together(String),
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    /// The location, if one value is wrong; contradictions have none.
+    pub at: Option<Source>,
+    /// The problem, and what to do.
+    pub message: String,
+}
+
+impl Error {
+    /// An error without a location.
+    pub fn new(message: impl Into<String>) -> Error {
+        Error { at: None, message: message.into() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.at.iter().try_for_each(|at| write!(f, "{at}: "))?;
+        f.write_str(&self.message)
+    }
 }
 
 /// All errors of a configuration, one per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errors(pub Vec<Error>);
 
+impl Errors {
+    fn unless_empty(errors: Vec<Error>) -> Result<(), Errors> {
+        if errors.is_empty() { Ok(()) } else { Err(Errors(errors)) }
+    }
+}
+
 impl fmt::Display for Errors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, error) in self.0.iter().enumerate() {
-            write!(f, "{}{error}", if at == 0 { "" } else { "\n" })?;
-        }
-        Ok(())
+        let lines: Vec<String> = self.0.iter().map(Error::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
@@ -81,8 +85,7 @@ pub struct Places {
 /// All errors of the configuration.
 pub fn load(places: &Places) -> Result<Settings, Errors> {
     let settings = read(places)?;
-    let faults = unusable(&settings);
-    if faults.is_empty() { Ok(settings) } else { Err(together(faults)) }
+    Errors::unless_empty(unusable(&settings)).map(|()| settings)
 }
 
 /// Reads the settings of a command other than `serve`, without a check whether one process can have all of them.
@@ -104,28 +107,22 @@ pub fn read_given(places: &Places) -> Result<(Settings, BTreeSet<&'static str>),
         None => Layer::new(),
         Some(path) => read_file(path)?,
     };
-    merged.extend(layers::from_environment(&places.environment).map_err(of_layer)?);
+    merged.extend(layers::from_environment(&places.environment)?);
     merged.extend(places.flags.clone());
     let mut settings = table::settings_of(&merged)?;
     settings.roles.sort();
     settings.roles.dedup();
     let mut errors = without_addresses(&settings, &merged);
-    errors.extend(contradictions(&settings).into_iter().map(Error::Together));
-    if errors.is_empty() { Ok((settings, merged.into_keys().collect())) } else { Err(Errors(errors)) }
+    errors.extend(contradictions(&settings));
+    Errors::unless_empty(errors).map(|()| (settings, merged.into_keys().collect()))
 }
 
 fn read_file(path: &Path) -> Result<Layer, Errors> {
-    let unreadable = |reason: String| of_layer(vec![LayerError::Unreadable { path: path.to_owned(), reason }]);
-    let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
-    layers::from_file(path, &text).map_err(of_layer)
-}
-
-fn of_layer(errors: Vec<LayerError>) -> Errors {
-    Errors(errors.into_iter().map(Error::from).collect())
-}
-
-fn together(faults: Vec<String>) -> Errors {
-    Errors(faults.into_iter().map(Error::Together).collect())
+    let unreadable = |error| {
+        let message = format!("{}: cannot read the configuration file: {error}", path.display());
+        Errors(vec![Error::new(message)])
+    };
+    layers::from_file(path, &std::fs::read_to_string(path).map_err(unreadable)?)
 }
 
 /// Resolvers find a name server inside the domain only by its glue.
@@ -133,17 +130,16 @@ fn without_addresses(settings: &Settings, layer: &Layer) -> Vec<Error> {
     let domain = &settings.domain;
     let lacks = |server: &&NameServer| server.addresses.is_empty() && is_at_or_below(&server.name, domain);
     let servers = settings.nameserver.iter().filter(|_| !domain.is_empty()).filter(lacks);
-    let error = |server: &NameServer| Error::Value {
-        at: layer.get("nameserver").map_or(Source::Default, |given| given.source.clone()),
-        key: "nameserver".to_owned(),
-        found: server.name.clone(),
-        expected: format!("a name server inside {domain} needs its addresses: {}=ADDR[,ADDR]", server.name),
+    let error = |server: &NameServer| {
+        let (name, at) = (&server.name, layer.get("nameserver").map(|given| given.source.clone()));
+        let expected = format!("a name server inside {domain} needs its addresses: {name}=ADDR[,ADDR]");
+        Error { at, message: format!("\"nameserver\" is \"{name}\": {expected}") }
     };
     servers.map(error).collect()
 }
 
 /// Contradictions between values that are each valid.
-fn contradictions(settings: &Settings) -> Vec<String> {
+fn contradictions(settings: &Settings) -> Vec<Error> {
     let mut faults = Vec::new();
     let pairs = [
         ("api", &settings.api.tls_certificate, &settings.api.tls_key),
@@ -151,14 +147,14 @@ fn contradictions(settings: &Settings) -> Vec<String> {
     ];
     for (table, certificate, key) in pairs {
         if certificate.is_some() != key.is_some() {
-            faults.push(format!(
+            faults.push(Error::new(format!(
                 "\"{table}.tls-certificate\" and \"{table}.tls-key\" belong together: set both, or neither"
-            ));
+            )));
         }
     }
     let mut fault = |is_wrong: bool, text: &str| {
         if is_wrong {
-            faults.push(text.to_owned());
+            faults.push(Error::new(text));
         }
     };
     fault(
@@ -183,7 +179,7 @@ fn contradictions(settings: &Settings) -> Vec<String> {
 }
 
 /// Reasons why one process cannot have these settings.
-fn unusable(settings: &Settings) -> Vec<String> {
+fn unusable(settings: &Settings) -> Vec<Error> {
     let has = |role| settings.has(role);
     let faults = [
         (settings.roles.is_empty(), "\"roles\" is empty: give at least one of api, scheduler, dns, admin"),
@@ -209,5 +205,5 @@ fn unusable(settings: &Settings) -> Vec<String> {
              \"admin.tls-certificate\" and \"admin.tls-key\"",
         ),
     ];
-    faults.into_iter().filter(|(is_wrong, _)| *is_wrong).map(|(_, text)| text.to_owned()).collect()
+    faults.into_iter().filter(|(is_wrong, _)| *is_wrong).map(|(_, text)| Error::new(text)).collect()
 }

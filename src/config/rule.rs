@@ -44,15 +44,24 @@ pub enum Arity {
     },
 }
 
+/// How values are written, for the reader of texts and for people.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// The form of a value.
+    pub form: Form,
+    /// The number of values.
+    pub arity: Arity,
+    /// The placeholder of a value in help, such as `ADDR:PORT`.
+    pub value_name: &'static str,
+    /// The permitted values, for people; empty without a bound.
+    pub range: String,
+    /// The permitted words, if only these are permitted.
+    pub words: Vec<&'static str>,
+}
+
 /// How to read a setting whose values are of type `T`.
 pub struct Rule<T> {
-    pub(super) form: Form,
-    pub(super) arity: Arity,
-    pub(super) value_name: &'static str,
-    /// The permitted values, for people; empty without a bound.
-    pub(super) range: String,
-    /// The permitted words, if only these are permitted.
-    pub(super) words: Vec<&'static str>,
+    pub(super) shape: Shape,
     pub(super) parse: Box<dyn Fn(&str) -> Result<T, String>>,
     pub(super) values_min: usize,
     pub(super) values_max: usize,
@@ -63,11 +72,7 @@ pub struct Rule<T> {
 impl<T: 'static> Rule<T> {
     fn new(form: Form, value_name: &'static str, parse: impl Fn(&str) -> Result<T, String> + 'static) -> Rule<T> {
         Rule {
-            form,
-            arity: Arity::One,
-            value_name,
-            range: String::new(),
-            words: Vec::new(),
+            shape: Shape { form, arity: Arity::One, value_name, range: String::new(), words: Vec::new() },
             parse: Box::new(parse),
             values_min: 0,
             values_max: usize::MAX,
@@ -75,24 +80,29 @@ impl<T: 'static> Rule<T> {
         }
     }
 
+    fn with_words(self, words: Vec<&'static str>) -> Self {
+        Rule { shape: Shape { words, ..self.shape }, ..self }
+    }
+
     fn ranging(self, range: String) -> Self {
-        Rule { range, ..self }
+        Rule { shape: Shape { range, ..self.shape }, ..self }
     }
 
     /// Takes a list of such values: separated by commas in a flag, by commas or spaces in a variable. Paths are separated
     /// by colons in a variable; `key=value` pairs, which contain commas, by spaces.
     pub fn list(self) -> Self {
-        let (flag, variable): (&[char], &[char]) = match self.form {
+        let (flag, variable): (&[char], &[char]) = match self.shape.form {
             Form::Path => (&[], &[':']),
             Form::Tables { .. } => (&[], &[' ']),
             _ => (&[','], &[',', ' ']),
         };
-        Rule { arity: Arity::List { flag, variable }, ..self }
+        Rule { shape: Shape { arity: Arity::List { flag, variable }, ..self.shape }, ..self }
     }
 
     /// Takes a list of values that contain commas: one in each flag, separated by spaces in a variable.
     pub fn list_of_lists(self) -> Self {
-        Rule { arity: Arity::List { flag: &[], variable: &[' '] }, ..self }
+        let arity = Arity::List { flag: &[], variable: &[' '] };
+        Rule { shape: Shape { arity, ..self.shape }, ..self }
     }
 
     /// Requires at least one value.
@@ -137,7 +147,7 @@ pub fn words<T: Clone + 'static, const N: usize>(value_name: &'static str, all: 
         let found = all.iter().find(|(word, _)| *word == text);
         found.map(|(_, value)| value.clone()).ok_or_else(|| expected.clone())
     };
-    Rule { words: names, ..Rule::new(Form::Text, value_name, parse) }
+    Rule::new(Form::Text, value_name, parse).with_words(names)
 }
 
 /// `a`, `a or b`, `a, b or c`.
@@ -172,7 +182,7 @@ pub fn boolean() -> Rule<bool> {
         "off" | "no" => Err("must be true or false; write false".to_owned()),
         _ => Err("must be true or false".to_owned()),
     };
-    Rule { words: vec!["true", "false"], ..Rule::new(Form::Boolean, "BOOL", parse) }
+    Rule::new(Form::Boolean, "BOOL", parse).with_words(vec!["true", "false"])
 }
 
 /// A whole number.
@@ -272,7 +282,7 @@ mod tests {
     use super::*;
 
     fn check<T: Debug>(rule: &Rule<T>, range: &str, good: &[&str], bad: &[(&str, &str)]) {
-        assert_eq!(rule.range, range);
+        assert_eq!(rule.shape.range, range);
         for text in good {
             assert!((rule.parse)(text).is_ok(), "{text}");
         }

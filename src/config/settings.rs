@@ -16,7 +16,8 @@ use crate::nameserver::cookie::Secret;
 use crate::nameserver::prefix::Prefix;
 use crate::nameserver::settings::NSID_OCTETS_MAX;
 use crate::scheduler::strategy::StrategyName;
-use crate::telemetry::Format;
+use crate::telemetry::{self, Format, otlp};
+use crate::trust;
 use crate::zone::numbers::NUMBERS_MAX;
 
 /// Each resolver is queried only after the one before it failed.
@@ -229,7 +230,7 @@ settings! {
     webhook: Webhook "webhook" "Scheduler webhook" {
         /// The endpoint that the strategy `webhook` calls; see docs/scheduling.md for its requests and responses.
         /// `https`, or `http` at a loopback address; for other addresses see `allow-http`.
-        url: Option<String> = by("URL", crate::trust::url), unset("none"), reload;
+        url: Option<String> = by("URL", trust::url), unset("none"), reload;
         /// How long the webhook may take to respond. Signpost calls it at most twice.
         timeout: Duration = duration(1..), "2s", reload;
         /// The CA certificates in PEM to trust for `url` instead of those of the system, or the certificate of the
@@ -361,7 +362,7 @@ settings! {
     trace: Trace "trace" "Tracing" {
         /// The OpenTelemetry collector for the spans of each Route, from its creation until its name is verified, by
         /// OTLP over HTTP, such as `http://127.0.0.1:4318` (`/v1/traces` is appended). See docs/tracing.md.
-        endpoint: Option<String> = by("URL", value::trace_endpoint), unset("none: there are no spans");
+        endpoint: Option<String> = by("URL", otlp::endpoint), unset("none: there are no spans");
         /// A file of headers for `endpoint`, one `Name: value` per line, such as a token of the collector.
         headers: Option<PathBuf> = path("FILE"), unset("none");
         /// The CA certificates in PEM to trust for `endpoint` instead of those of the system.
@@ -370,11 +371,11 @@ settings! {
         /// trace the same Routes.
         share: u32 = number("PERCENT", 1..=100), "100";
         /// The name of this service in traces (`service.name`).
-        service: String = by("NAME", value::service), "signpost";
+        service: String = by("NAME", otlp::service), "signpost";
     }
     log: Log "log" "Log of the process" {
         /// `error`, `warn`, `info`, `debug` or `trace`, or directives such as `info,signpost::scheduler=debug`.
-        level: String = by("LEVEL", value::log_level), "info", reload, common;
+        level: String = by("LEVEL", telemetry::level), "info", reload, common;
         /// The format of log lines on standard error.
         format: Format = words("FORMAT", [("human", Format::Human), ("json", Format::Json)]), "human", common;
     }

@@ -1,7 +1,7 @@
 //! The macro that makes everything from the table of settings, and the description of one setting.
 
 use super::layers::{Given, Layer};
-use super::rule::{Arity, Field, Form, Rule};
+use super::rule::{Arity, Field, Form, Rule, Shape};
 use super::settings::{KEYS, Settings};
 use super::{Error, Errors};
 
@@ -97,16 +97,8 @@ pub struct Key {
     pub path: String,
     /// The name of the flag without its dashes: `dns-rate-limit-slip`.
     pub flag: String,
-    /// The form of a value.
-    pub form: Form,
-    /// The number of values.
-    pub arity: Arity,
-    /// The placeholder of a value in help, such as `ADDR:PORT`.
-    pub value_name: &'static str,
-    /// The permitted values, for people; empty without a bound.
-    pub range: String,
-    /// The permitted words, if only these are permitted.
-    pub words: Vec<&'static str>,
+    /// How values are written.
+    pub shape: Shape,
     /// The default.
     pub default: Default,
     /// The title of the group of settings.
@@ -143,11 +135,7 @@ impl Key {
             name: field.replace('_', "-"),
             flag: path.replace('.', "-"),
             path,
-            form: rule.form,
-            arity: rule.arity,
-            value_name: rule.value_name,
-            range: rule.range.clone(),
-            words: rule.words.clone(),
+            shape: rule.shape.clone(),
             default: default.into(),
             heading,
             help: help.trim().to_owned(),
@@ -182,7 +170,7 @@ impl Key {
 
     /// Whether the setting takes several values.
     pub fn is_list(&self) -> bool {
-        self.arity != Arity::One
+        self.shape.arity != Arity::One
     }
 
     /// The environment variable, such as `SIGNPOST_DNS_LISTEN`.
@@ -192,7 +180,7 @@ impl Key {
 
     /// The line of the file that sets the value: `listen = ["127.0.0.1:5300"]`.
     pub fn assignment(&self, value: &str) -> String {
-        let value = match self.form {
+        let value = match self.shape.form {
             Form::Boolean | Form::Integer => value.to_owned(),
             Form::Tables { .. } => "{ issuer = \"…\", audience = \"…\", jwks = \"…\" }".to_owned(),
             _ => format!("\"{value}\""),
@@ -202,7 +190,7 @@ impl Key {
 
     /// A valid value.
     pub fn example(&self) -> &'static str {
-        match (self.default.value, self.form, self.value_name) {
+        match (self.default.value, self.shape.form, self.shape.value_name) {
             (Some(value), ..) if !value.is_empty() && !value.contains(',') => value,
             (_, Form::Path, "DIR") => "/var/lib/signpost",
             (_, Form::Path, _) => "/etc/signpost/file",
@@ -214,7 +202,7 @@ impl Key {
             (_, Form::Text, "NAME") => "apps.example.com",
             (_, Form::Boolean, _) => "true",
             (_, _, "HEX") => "32 hexadecimal digits",
-            _ => self.words.first().copied().unwrap_or("text"),
+            _ => self.shape.words.first().copied().unwrap_or("text"),
         }
     }
 }
@@ -273,9 +261,9 @@ impl Reader<'_> {
     fn values<T>(&mut self, key: &Key, given: &Given, rule: &Rule<T>) -> Vec<T> {
         let before = self.errors.len();
         let mut error = |found: &str, expected: String| {
-            let found = if key.is_secret { "(not shown)" } else { found }.to_owned();
-            let (at, key) = (given.source.clone(), key.path.clone());
-            self.errors.push(Error::Value { at, key, found, expected });
+            let found = if key.is_secret { "(not shown)" } else { found };
+            let message = format!("\"{}\" is \"{found}\": {expected}", key.path);
+            self.errors.push(Error { at: Some(given.source.clone()), message });
         };
         let mut values: Vec<T> = Vec::new();
         for text in &given.values {
@@ -288,7 +276,7 @@ impl Reader<'_> {
             }
         }
         if given.values.len() < rule.values_min {
-            error("", format!("give at least one {}", rule.value_name));
+            error("", format!("give at least one {}", rule.shape.value_name));
         } else if given.values.len() > rule.values_max {
             error(&format!("{} values", given.values.len()), format!("must have at most {} values", rule.values_max));
         }
@@ -298,7 +286,7 @@ impl Reader<'_> {
 
 fn defaults<T>(key: &Key, rule: &Rule<T>) -> Vec<T> {
     let Some(text) = key.default.value else { return Vec::new() };
-    let texts = match key.arity {
+    let texts = match key.shape.arity {
         Arity::One => vec![text],
         Arity::List { .. } => text.split(',').collect(),
     };
@@ -309,7 +297,7 @@ fn defaults<T>(key: &Key, rule: &Rule<T>) -> Vec<T> {
 pub(super) fn settings_of(layer: &Layer) -> Result<Settings, Errors> {
     let mut reader = Reader { layer, errors: Vec::new() };
     let settings = Settings::read(&mut reader);
-    if reader.errors.is_empty() { Ok(settings) } else { Err(Errors(reader.errors)) }
+    Errors::unless_empty(reader.errors).map(|()| settings)
 }
 
 /// The name that is most similar to `unknown`, if at most a third of its letters differ.

@@ -13,7 +13,6 @@ use crate::apiserver::auth::jwt::IssuerSettings;
 use crate::controller::live::proofs::Server;
 use crate::scheduler::strategy::StrategyName;
 use crate::scheduler::webhook;
-use crate::trust;
 
 /// A role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -223,25 +222,4 @@ pub(super) fn secret_name(text: &str) -> Result<SecretName, &'static str> {
 /// An identity provider.
 pub(super) fn issuer(text: &str) -> Result<IssuerSettings, String> {
     issuer::parse(text, parse_duration).map_err(|error| error.to_string())
-}
-
-/// The URL that receives spans. The path of a collector without one is `/v1/traces`.
-pub(super) fn trace_endpoint(text: &str) -> Result<String, trust::UrlError> {
-    let url = trust::url(text)?;
-    let bare = url.trim_end_matches('/');
-    let is_bare = bare.split_once("://").is_some_and(|(_, rest)| !rest.contains(['/', '?']));
-    Ok(if is_bare { format!("{bare}/v1/traces") } else { url })
-}
-
-/// The name of a service, for people and programs.
-pub(super) fn service(text: &str) -> Result<String, &'static str> {
-    let is_plain = text.bytes().all(|octet| octet.is_ascii_graphic()) && (1..=128).contains(&text.len());
-    is_plain.then(|| text.to_owned()).ok_or("must be 1 to 128 characters of ASCII without spaces")
-}
-
-pub(super) fn log_level(text: &str) -> Result<String, &'static str> {
-    match text.parse::<tracing_subscriber::EnvFilter>() {
-        Ok(_) if !text.is_empty() => Ok(text.to_owned()),
-        _ => Err("must be error, warn, info, debug or trace, or directives such as info,signpost=debug"),
-    }
 }

@@ -32,15 +32,15 @@ pub fn load(places: &Places) -> Result<Settings, Errors> {
     let listened: &[SocketAddr] = &settings.dns.listen;
     match dns::platform_settings(&settings, listened) {
         Ok(_) => Ok(settings),
-        Err(error) => Err(Errors(vec![Error::Together(error.to_string())])),
+        Err(error) => Err(Errors(vec![Error::new(error.to_string())])),
     }
 }
 
 /// The zone above those that the Routers in the manifests name.
 fn domain_of_manifests(settings: &Settings) -> Result<String, Errors> {
-    let fault = |text: String| Errors(vec![Error::Together(text)]);
+    let fault = |text: String| Errors(vec![Error::new(text)]);
     let documents = manifests::read(&settings.manifests)
-        .map_err(|errors| Errors(errors.iter().map(|error| Error::Together(error.to_string())).collect()))?;
+        .map_err(|errors| Errors(errors.iter().map(|error| Error::new(error.to_string())).collect()))?;
     let routers = documents.iter().map(|document| &document.object).filter(|object| object["kind"] == "Router");
     let above = |dns: &str| Some(dns.split_once('.')?.1.trim_end_matches('.').to_ascii_lowercase());
     let domains: BTreeSet<String> = routers.filter_map(|router| above(router["spec"]["dns"].as_str()?)).collect();
