@@ -59,10 +59,13 @@ pub struct Shape {
     pub words: Vec<&'static str>,
 }
 
+/// Reads the text of a value, or returns the expected form.
+type Parse<T> = Box<dyn Fn(&str) -> Result<T, String>>;
+
 /// How to read a setting whose values are of type `T`.
 pub struct Rule<T> {
     pub(super) shape: Shape,
-    pub(super) parse: Box<dyn Fn(&str) -> Result<T, String>>,
+    pub(super) parse: Parse<T>,
     pub(super) values_min: usize,
     pub(super) values_max: usize,
     /// Whether two values contradict each other.
@@ -243,8 +246,9 @@ fn duration_text(seconds: u64) -> String {
 /// A size within bounds in bytes.
 pub fn size(bounds: RangeInclusive<u64>) -> Rule<u64> {
     let text = |size: u64| {
-        let unit =
-            [("Gi", 30), ("Mi", 20), ("Ki", 10)].into_iter().find(|(_, bits)| size > 0 && size % (1 << bits) == 0);
+        let unit = [("Gi", 30), ("Mi", 20), ("Ki", 10)]
+            .into_iter()
+            .find(|(_, bits)| size > 0 && size.is_multiple_of(1 << bits));
         unit.map_or_else(|| size.to_string(), |(unit, bits)| format!("{}{unit}", size >> bits))
     };
     let range = format!("{} to {}", text(*bounds.start()), text(*bounds.end()));
