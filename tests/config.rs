@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use signpost::config::keys::{KEYS, Shape};
-use signpost::config::{self, CookieMode, Places, Role, layers, reference};
+use signpost::config::value::CookieMode;
+use signpost::config::{self, KEYS, Places, Role, layers, reference, table};
+use signpost_api::names::LabelRules;
+use signpost_apiserver::audit::log::Bounds;
 use signpost_apiserver::auth::jwks::Source;
+use signpost_apiserver::limits::Limits;
 use signpost_control::scheduler::chooser::Chooser;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_dns::nameserver::rrl::RateLimit;
@@ -16,8 +19,8 @@ fn load(file: &str, variables: &[(&str, &str)], flags: &[(&'static str, &str)]) 
     let path = folder.path().join("signpost.toml");
     std::fs::write(&path, file).expect("writes");
     let flag = |(name, value): &(&'static str, &str)| {
-        let source = layers::Source::Flag(format!("--{name}"));
-        (*name, layers::Given { values: vec![(*value).to_owned()], source })
+        let key = KEYS.iter().find(|key| key.flag == *name).expect("a flag");
+        (key.path.as_str(), layers::from_flag(key, [(*value).to_owned()].iter()))
     };
     let places = Places {
         config: Some(path),
@@ -32,26 +35,26 @@ fn load(file: &str, variables: &[(&str, &str)], flags: &[(&'static str, &str)]) 
 fn an_empty_file_gives_loopback_defaults() {
     let settings = load("", &[], &[]).expect("loads");
     assert_eq!(settings.roles, Role::ALL);
-    let all = settings.dns_listen.iter().chain(&settings.api_listen).chain(&settings.admin_listen);
+    let all = settings.dns.listen.iter().chain(&settings.api.listen).chain(&settings.admin.listen);
     assert!(all.into_iter().all(|address| address.ip().is_loopback() && address.port() > 1023));
     assert_eq!(settings.domain, "");
 }
 
 #[test]
 fn flags_win_over_variables_over_the_file() {
-    let file = "domain = \"file.example\"\ndns-workers = 1\nlog-level = \"warn\"";
+    let file = "domain = \"file.example\"\ndns.workers = 1\n[log]\nlevel = \"warn\"";
     let variables = [("SIGNPOST_DOMAIN", "variable.example"), ("SIGNPOST_DNS_WORKERS", "2")];
     let settings = load(file, &variables, &[("domain", "Flag.Example.")]).expect("loads");
-    assert_eq!((settings.domain.as_str(), settings.dns_workers), ("flag.example", 2));
-    assert_eq!(settings.log_level, "warn");
+    assert_eq!((settings.domain.as_str(), settings.dns.workers), ("flag.example", 2));
+    assert_eq!(settings.log.level, "warn");
 }
 
 #[test]
 fn lists_in_each_place() {
     let file = "nameserver = [\"ns1.v3.rhcloud.com=192.0.2.1,2001:db8::1\", \"ns.elsewhere.example\"]\nroles = [\"dns\", \"api\"]";
     let settings = load(file, &[], &[]).expect("loads");
-    assert_eq!(settings.nameservers[0].addresses.len(), 2);
-    assert_eq!(settings.nameservers[1].name, "ns.elsewhere.example");
+    assert_eq!(settings.nameserver[0].addresses.len(), 2);
+    assert_eq!(settings.nameserver[1].name, "ns.elsewhere.example");
     assert_eq!(settings.roles, [Role::Api, Role::Dns]);
     let variables = [
         ("SIGNPOST_NAMESERVER", "a.v3.rhcloud.com=192.0.2.1,192.0.2.2 b.v3.rhcloud.com=192.0.2.3"),
@@ -59,9 +62,9 @@ fn lists_in_each_place() {
         ("SIGNPOST_DNS_LISTEN", "127.0.0.1:1,127.0.0.1:2"),
     ];
     let settings = load("", &variables, &[]).expect("loads");
-    assert_eq!(settings.nameservers.len(), 2);
+    assert_eq!(settings.nameserver.len(), 2);
     assert_eq!(settings.manifests, [PathBuf::from("one"), PathBuf::from("two")]);
-    assert_eq!(settings.dns_listen.len(), 2);
+    assert_eq!(settings.dns.listen.len(), 2);
 }
 
 #[test]
@@ -82,102 +85,154 @@ fn faults_say_where_and_what() {
             "dns_listen = []",
             &[][..],
             &[][..],
-            &["signpost.toml:1:1: unknown key \"dns_listen\"; did you mean \"dns-listen\"?"][..],
+            &["signpost.toml:1:1: unknown key \"dns_listen\"; did you mean \"dns.listen\"?"][..],
         ),
+        (
+            "[dns]\nlistn = []",
+            &[],
+            &[],
+            &["signpost.toml:2:1: unknown key \"dns.listn\"; did you mean \"dns.listen\"?"],
+        ),
+        ("[dnss]", &[], &[], &["signpost.toml:1:2: unknown key \"dnss\"; did you mean \"dns\"?"]),
         (
             "a = 1\n\n  b = 2",
             &[],
             &[],
             &["signpost.toml:1:1: unknown key \"a\"", "signpost.toml:3:3: unknown key \"b\""],
         ),
-        ("domain = 7", &[], &[], &["signpost.toml:1:10: \"domain\" must be a string, found integer"]),
+        (
+            "domain = 7",
+            &[],
+            &[],
+            &["signpost.toml:1:10: \"domain\" must be a string, found integer 7; write domain = \"apps.example.com\""],
+        ),
         ("roles = [\"api\", 7]", &[], &[], &["signpost.toml:1:17: \"roles\" must be an array of strings"]),
         ("domain = \"a\"\ndomain = \"b\"", &[], &[], &["signpost.toml:2:1: duplicate key"]),
         ("domain = ", &[], &[], &["signpost.toml:1:"]),
-        ("[dns]\nlisten = 1", &[], &[], &["signpost.toml:1:2: unknown key \"dns\""]),
+        ("[dns]\nlisten = 1", &[], &[], &["signpost.toml:2:10: \"dns.listen\" must be an array of strings"]),
+        (
+            "[dns]\nrate-limit = 5",
+            &[],
+            &[],
+            &["signpost.toml:2:1: \"dns.rate-limit\" must be a table, found integer; write [dns.rate-limit]"],
+        ),
         (
             "roles = [\"dsn\"]",
             &[],
             &[],
-            &["signpost.toml:1:9: \"roles\" is \"dsn\": must be one of api, scheduler, dns, admin"],
+            &["signpost.toml:1:9: \"roles\" is \"dsn\": must be api, scheduler, dns or admin"],
         ),
         (
             "",
             &[("SIGNPOST_DNS_LISTEN", "localhost:53")],
             &[],
-            &["environment variable SIGNPOST_DNS_LISTEN: \"dns-listen\" is \"localhost:53\": must be ADDR:PORT"],
+            &["environment variable SIGNPOST_DNS_LISTEN: \"dns.listen\" is \"localhost:53\": must be ADDR:PORT"],
         ),
         (
             "",
             &[],
             &[("dns-workers", "many")],
-            &["flag --dns-workers: \"dns-workers\" is \"many\": must be a number from 0 to 256"],
+            &["flag --dns-workers: \"dns.workers\" is \"many\": must be a number from 0 to 256"],
         ),
-        ("", &[], &[("nameserver", "ns1.v3.rhcloud.com"), ("domain", "v3.rhcloud.com")], &["needs its addresses"]),
-        ("", &[], &[("nameserver", "ns1.v3.rhcloud.com=0.0.0.0")], &["no address that anyone can ask"]),
+        (
+            "",
+            &[],
+            &[("nameserver", "ns1.v3.rhcloud.com"), ("domain", "v3.rhcloud.com")],
+            &[
+                "flag --nameserver: \"nameserver\" is \"ns1.v3.rhcloud.com\": a name server inside",
+                "needs its addresses",
+            ],
+        ),
+        ("", &[], &[("nameserver", "ns1.v3.rhcloud.com=0.0.0.0")], &["not an address that clients can query"]),
         ("", &[], &[("nameserver", "ns1.v3.rhcloud.com=ns2")], &["must be NAME=ADDR[,ADDR]"]),
-        ("", &[], &[("verify-server", "ns1.example")], &["must be [NAME=]ADDR[:PORT] with an IP address"]),
-        ("", &[], &[("verify-server", "ns1.example=0.0.0.0:53")], &["0.0.0.0 is no address to ask"]),
-        ("", &[], &[("verify-server", "127.0.0.1:0")], &["port 0 is no port to ask"]),
-        ("", &[], &[("verify-server", "a..b=127.0.0.1")], &["\"verify-server\" is \"a..b=127.0.0.1\""]),
+        ("nameserver = [\"ns.example\", \"ns.example\"]", &[], &[], &["is \"ns.example\": given twice"]),
+        ("", &[], &[("verify-server", "ns1.example")], &["must be ADDR[:PORT] with an IP address"]),
+        ("", &[], &[("verify-server", "ns1.example=0.0.0.0:53")], &["0.0.0.0 is not an address of a server"]),
+        ("", &[], &[("verify-server", "127.0.0.1:0")], &["port 0 is not a port of a server"]),
+        ("", &[], &[("verify-server", "a..b=127.0.0.1")], &["\"verify.server\" is \"a..b=127.0.0.1\""]),
         ("", &[], &[("verify-resolver", "localhost")], &["must be ADDR[:PORT] with an IP address"]),
-        ("", &[], &[("verify-hosts", "yes")], &["\"verify-hosts\" is \"yes\": must be on or off"]),
-        ("verify-interval = \"0s\"", &[], &[], &["\"verify-interval\" is \"0s\": must be a second at least"]),
+        ("", &[], &[("verify-hosts", "maybe")], &["\"verify.hosts\" is \"maybe\": must be true or false"]),
+        ("verify.interval = \"0s\"", &[], &[], &["\"verify.interval\" is \"0s\": must be at least 1s"]),
+        (
+            "verify.interval = 30",
+            &[],
+            &[],
+            &[
+                "signpost.toml:1:19: \"verify.interval\" must be a duration (a string), found integer 30; write interval = \"30s\"",
+            ],
+        ),
         ("domain = \"*.example\"", &[], &[], &["signpost.toml:1:10: \"domain\" is \"*.example\""]),
-        ("dns-listen = []", &[], &[], &["signpost.toml:1:14: \"dns-listen\" is \"\": give at least one"]),
-        ("api-listen = [\"127.0.0.1:9\", \"127.0.0.1:9\"]", &[], &[], &["the address is given twice"]),
-        ("log-level = \"loud=quiet\"", &[], &[], &["\"log-level\" is \"loud=quiet\": must be error"]),
-        ("strategy = \"best\"", &[], &[], &["\"strategy\" is \"best\": there is no strategy \"best\""]),
-        ("strategy = \"webhook\"", &[], &[], &["\"strategy\" is \"webhook\": give \"webhook-url\" as well"]),
+        ("dns.listen = []", &[], &[], &["signpost.toml:1:14: \"dns.listen\" is \"\": give at least one"]),
+        ("api.listen = [\"127.0.0.1:9\", \"127.0.0.1:9\"]", &[], &[], &["\"127.0.0.1:9\": given twice"]),
+        ("log.level = \"loud=quiet\"", &[], &[], &["\"log.level\" is \"loud=quiet\": must be error"]),
+        (
+            "scheduler.strategy = \"best\"",
+            &[],
+            &[],
+            &["\"scheduler.strategy\" is \"best\": must be round-robin, least-routes"],
+        ),
+        (
+            "scheduler.strategy = \"webhook\"",
+            &[],
+            &[],
+            &["\"scheduler.strategy\" is \"webhook\": set \"webhook.url\" as well"],
+        ),
         (
             "",
             &[],
             &[("webhook-url", "placer.example")],
-            &["\"webhook-url\" is \"placer.example\": must be an https or http"],
+            &["\"webhook.url\" is \"placer.example\": must be an https or http"],
         ),
         (
-            "webhook-url = \"http://placer.example/\"",
+            "webhook.url = \"http://placer.example/\"",
             &[],
             &[],
-            &["plain http to another machine", "\"webhook-allow-http\""],
+            &["plain http to another machine", "\"webhook.allow-http\""],
         ),
-        ("webhook-timeout = \"0s\"", &[], &[], &["\"webhook-timeout\" is \"0s\": must be a second at least"]),
-        ("webhook-fallback = \"webhook\"", &[], &[], &["there is no strategy \"webhook\""]),
-        ("dns-udp-payload = 511", &[], &[], &["\"dns-udp-payload\" is \"511\": must be a number from 512 to 4096"]),
+        ("webhook.timeout = \"0s\"", &[], &[], &["\"webhook.timeout\" is \"0s\": must be at least 1s"]),
+        ("webhook.fallback = \"webhook\"", &[], &[], &["must be round-robin, least-routes, weighted or rendezvous"]),
+        ("dns.udp-payload = 511", &[], &[], &["\"dns.udp-payload\" is \"511\": must be a number from 512 to 4096"]),
         ("", &[], &[("dns-udp-payload", "4097")], &["must be a number from 512 to 4096"]),
-        ("server-version = \"\"", &[], &[], &["\"server-version\" is \"\": must not be empty"]),
-        ("dns-cookies = \"maybe\"", &[], &[], &["\"dns-cookies\" is \"maybe\": must be on, off or require"]),
+        ("server.version = \"\"", &[], &[], &["\"server.version\" is \"\": must be 1 to 128 octets"]),
+        ("dns.cookies = \"maybe\"", &[], &[], &["\"dns.cookies\" is \"maybe\": must be on, off or require"]),
+        ("dns.cookies = true", &[], &[], &["\"dns.cookies\" must be a string, found boolean; write cookies = \"on\""]),
         (
-            "dns-cookie-secret = [\"5ec2e7\"]",
+            "dns.cookie-secret = [\"5ec2e7\"]",
             &[],
             &[],
-            &["signpost.toml:1:21: \"dns-cookie-secret\" is \"(not shown)\": must be 32 hexadecimal digits"],
+            &["signpost.toml:1:21: \"dns.cookie-secret\" is \"(not shown)\": must be 32 hexadecimal digits"],
         ),
         (
             "",
             &[("SIGNPOST_DNS_COOKIE_SECRET", FIVE_SECRETS)],
             &[],
-            &["\"dns-cookie-secret\" is \"(not shown)\": there may be 4 at most"],
+            &["\"dns.cookie-secret\" is \"(not shown)\": must have at most 4 values"],
         ),
         ("name-server-secret = \"n/A\"", &[], &[], &["must be NAMESPACE/NAME"]),
-        ("dns-rate-limit = -1", &[], &[], &["\"dns-rate-limit\" is \"-1\": must be a number from 0 to 1000000"]),
-        ("dns-rate-limit-mode = \"dry\"", &[], &[], &["must be enforce or watch"]),
-        ("dns-rate-limit-window = 0", &[], &[], &["must be a number from 1 to 3600"]),
-        ("dns-rate-limit-slip = 1001", &[], &[], &["must be a number from 0 to 1000"]),
-        ("dns-rate-limit-ipv4-prefix = 33", &[], &[], &["must be a number from 1 to 32"]),
-        ("dns-rate-limit-ipv6-prefix = 129", &[], &[], &["must be a number from 1 to 128"]),
+        (
+            "dns.rate-limit.per-second = -1",
+            &[],
+            &[],
+            &["\"dns.rate-limit.per-second\" is \"-1\": must be a number from 0 to 1000000"],
+        ),
+        ("dns.rate-limit.mode = \"dry\"", &[], &[], &["must be enforce or watch"]),
+        ("dns.rate-limit.window = \"2h\"", &[], &[], &["must be 1s to 1h"]),
+        ("dns.rate-limit.slip = 1001", &[], &[], &["must be a number from 0 to 1000"]),
+        ("dns.rate-limit.ipv4-prefix = 33", &[], &[], &["must be a number from 1 to 32"]),
+        ("dns.rate-limit.ipv6-prefix = 129", &[], &[], &["must be a number from 1 to 128"]),
         ("", &[], &[("dns-rate-limit-exempt", "192.0.2.1/24")], &["the range begins at 192.0.2.0"]),
         (
-            "name-quarantine = \"30\"",
+            "name.quarantine = \"30\"",
             &[],
             &[],
-            &["\"name-quarantine\" is \"30\": must be a whole number and s, m, h or d"],
+            &["\"name.quarantine\" is \"30\": must be a whole number and s, m, h or d"],
         ),
-        ("name-quarantine = \"é\"", &[], &[], &["must be a whole number"]),
-        ("name-quarantine-max = 0", &[], &[], &["must be a number from 1 to 1000000"]),
+        ("name.quarantine = \"é\"", &[], &[], &["must be a whole number"]),
+        ("name.quarantine-max = 0", &[], &[], &["must be a number from 1 to 1000000"]),
+        ("former-name.retention-max = \"1d\"", &[], &[], &["\"former-name.retention-max\" is shorter than"]),
         ("", &[], &[("roles", "scheduler")], &["the role scheduler needs an API: give --kubeconfig"]),
         ("", &[], &[("roles", "dns")], &["nothing to serve: give --zones"]),
-        ("kubeconfig = \"k\"", &[], &[], &["leave out one of the two"]),
+        ("kubeconfig = \"k\"", &[], &[], &["\"roles\" has api: remove one of them"]),
         (
             "roles = [\"dns\"]\nzones = \"z\"\nmanifests = [\"m\"]",
             &[],
@@ -185,31 +240,37 @@ fn faults_say_where_and_what() {
             &["\"manifests\" are applied by the process with the role api"],
         ),
         ("roles = []", &[], &[], &["\"roles\" is empty"]),
-        ("api-tls-certificate = \"c\"", &[], &[], &["\"api-tls-key\" go together: give both, or neither"]),
-        ("admin-tls-key = \"k\"", &[], &[], &["\"admin-tls-key\" go together: give both, or neither"]),
+        ("api.tls-certificate = \"c\"", &[], &[], &["\"api.tls-key\" belong together: set both, or neither"]),
+        ("admin.tls-key = \"k\"", &[], &[], &["\"admin.tls-key\" belong together: set both, or neither"]),
         (
-            "admin-tls = \"off\"\nadmin-tls-certificate = \"c\"\nadmin-tls-key = \"k\"",
+            "[admin]\ntls = false\ntls-certificate = \"c\"\ntls-key = \"k\"",
             &[],
             &[],
-            &["\"admin-tls\" is off, and \"admin-tls-certificate\" is given"],
+            &["\"admin.tls\" is false, and \"admin.tls-certificate\" is set"],
         ),
         (
-            "roles = [\"dns\", \"admin\"]\nzones = \"z\"\nadmin-tls = \"on\"",
+            "roles = [\"dns\", \"admin\"]\nzones = \"z\"\nadmin.tls = true",
             &[],
             &[],
-            &["keeps no certificate of its own: give \"admin-tls-certificate\""],
+            &["stores no certificate: set \"admin.tls-certificate\""],
         ),
-        ("audit = \"some\"", &[], &[], &["\"audit\" is \"some\": must be writes, all or off"]),
-        ("audit-log-files = 0", &[], &[], &["must be a number from 1 to 1000"]),
+        ("audit.policy = \"some\"", &[], &[], &["\"audit.policy\" is \"some\": must be writes, all or off"]),
+        ("audit.log-files = 0", &[], &[], &["must be a number from 1 to 1000"]),
+        (
+            "audit.log-size = 64",
+            &[],
+            &[],
+            &["\"audit.log-size\" is \"64\": must be a number of bytes", "from 1Mi to 64Gi"],
+        ),
         ("jwt-issuer = 7", &[], &[], &["signpost.toml:1:14: \"jwt-issuer\" must be an array of tables"]),
-        ("[[jwt-issuer]]\nissuer = \"i\"", &[], &[], &["jwks lacks"]),
+        ("[[jwt-issuer]]\nissuer = \"i\"", &[], &[], &["jwks is missing"]),
         ("[[jwt-issuer]]\nissuer = 7", &[], &[], &["signpost.toml:2:10: \"jwt-issuer\" must be strings"]),
         ("[[jwt-issuer]]\nissuer = \"a,b\"", &[], &[], &["signpost.toml:2:10: \"jwt-issuer\" must be without commas"]),
         (
             "",
             &[("SIGNPOST_JWT_ISSUER", "issuer=i,audience=a,jwks=k issuer=i,audience=b,jwks=k")],
             &[],
-            &["the issuer i is given twice"],
+            &["\"issuer=i,audience=b,jwks=k\": given twice"],
         ),
     ] {
         let error = load(file, variables, flags).expect_err(file);
@@ -220,44 +281,112 @@ fn faults_say_where_and_what() {
 }
 
 #[test]
+fn names_and_values_of_former_versions_name_the_new_ones() {
+    for (file, variables, flags, expected) in [
+        (
+            "dns-listen = []\nbrake-share = 3",
+            &[][..],
+            &[][..],
+            &[
+                "signpost.toml:1:1: \"dns-listen\" is now \"dns.listen\": write \"listen\" in [dns]",
+                "signpost.toml:2:1: \"brake-share\" is now \"deletion-hold.threshold\": write \"threshold\" in [deletion-hold]",
+            ][..],
+        ),
+        (
+            "audit = \"all\"",
+            &[],
+            &[],
+            &["signpost.toml:1:1: \"audit\" is now \"audit.policy\": write \"policy\" in [audit]"],
+        ),
+        ("dns-rate-limit = 3", &[], &[], &["write \"per-second\" in [dns.rate-limit]"]),
+        (
+            "[dns]\ndns-workers = 3",
+            &[],
+            &[],
+            &["signpost.toml:2:1: \"dns-workers\" is now \"dns.workers\": write \"workers\" in [dns]"],
+        ),
+        (
+            "admin.tls = \"on\"",
+            &[],
+            &[],
+            &["signpost.toml:1:13: \"admin.tls\" must be a boolean, found string \"on\"; write tls = true"],
+        ),
+        ("verify.names = \"off\"", &[], &[], &["found string \"off\"; write names = false"]),
+        ("dns.rate-limit.window = 7", &[], &[], &["found integer 7; write window = \"7s\""]),
+        ("", &[], &[("verify-names", "off")], &["flag --verify-names: \"verify.names\" is \"off\"", "write false"]),
+        (
+            "",
+            &[("SIGNPOST_API_SILENCE", "9s")],
+            &[],
+            &["environment variable SIGNPOST_API_SILENCE is now SIGNPOST_API_READ_TIMEOUT"],
+        ),
+    ] {
+        let error = load(file, variables, flags).expect_err(file);
+        for part in expected {
+            assert!(error.contains(part), "{file:?}:\n{error}\nlacks\n{part}");
+        }
+    }
+    let renames = [
+        ("trail-minimum", "former-name-retention"),
+        ("trail-quiet", "former-name-idle-timeout"),
+        ("trail-maximum", "former-name-retention-max"),
+        ("metrics-unbound-names", "metrics-unrouted-names"),
+        ("dns-reply-trains", "dns-udp-gso"),
+    ];
+    for (old, new) in renames {
+        assert_eq!(table::renamed(old).map(|key| key.flag.as_str()), Some(new));
+    }
+}
+
+/// A line that an error suggests, or the reference shows, is accepted.
+#[test]
+fn every_default_and_every_example_is_valid() {
+    let before = load("", &[], &[]).expect("loads");
+    for key in KEYS.iter().filter(|key| key.path != "jwt-issuer" && !key.is_secret) {
+        let table = if key.table.is_empty() { String::new() } else { format!("[{}]\n", key.table) };
+        let file = format!("{table}{}", key.assignment(key.example()));
+        let found = load(&file, &[], &[]);
+        assert!(found.is_ok() || found.is_err_and(|error| !error.contains("signpost.toml:")), "{file}");
+        if let Some(value) = key.default.value.filter(|value| !value.is_empty()) {
+            let settings = load("", &[(&key.variable(), value)], &[]).expect(value);
+            assert_eq!(table::changed(&before, &settings), (vec![], vec![]), "{}", key.path);
+        }
+    }
+}
+
+#[test]
 fn cookies_and_rate_limit() {
     let settings = load("", &[], &[]).expect("loads");
-    assert_eq!((settings.dns_cookies, settings.dns_cookie_secrets.len()), (CookieMode::On, 0));
-    assert_eq!((&settings.dns_rate_limit, settings.dns_rate_limit.per_second), (&RateLimit::default(), 0), "off");
-    // What the table of keys says is the default is.
-    let told: String = KEYS
-        .iter()
-        .filter(|key| key.name.starts_with("dns-rate-limit") && key.name != "dns-rate-limit-exempt")
-        .map(|key| match key.shape {
-            Shape::Count => format!("{} = {}\n", key.name, key.default),
-            _ => format!("{} = \"{}\"\n", key.name, key.default),
-        })
-        .collect();
-    assert_eq!(told.lines().count(), 6, "{told}");
-    assert_eq!(load(&told, &[], &[]).expect("loads").dns_rate_limit, RateLimit::default(), "{told}");
+    assert_eq!((settings.dns.cookies, settings.dns.cookie_secret.len()), (CookieMode::On, 0));
+    assert_eq!(settings.rate_limit(), RateLimit::default(), "off");
+    assert_eq!(settings.limits(), Limits::default());
+    assert_eq!(settings.label_rules(), LabelRules::default());
+    assert_eq!(settings.audit_bounds(), Bounds::default());
     let secrets = "00112233445566778899aabbccddeeff,e5e973e5a6b2a43f48e7dc849e37bfcf";
-    let file = "dns-cookies = \"require\"\ndns-rate-limit = 100\ndns-rate-limit-slip = 2\ndns-rate-limit-mode = \"watch\"\n\
-                dns-rate-limit-exempt = [\"192.0.2.0/24\", \"2001:db8::53\"]";
+    let file = "dns.cookies = \"require\"\n[dns.rate-limit]\nper-second = 100\nslip = 2\nmode = \"watch\"\nwindow = \"1m\"\n\
+                exempt = [\"192.0.2.0/24\", \"2001:db8::53\"]";
     let settings = load(file, &[("SIGNPOST_DNS_COOKIE_SECRET", secrets)], &[]).expect("loads");
-    assert_eq!((settings.dns_cookies, settings.dns_cookie_secrets.len()), (CookieMode::Require, 2));
+    assert_eq!((settings.dns.cookies, settings.dns.cookie_secret.len()), (CookieMode::Require, 2));
     assert!(!format!("{settings:?}").contains("0x22"), "secrets are not printed");
-    let limit = &settings.dns_rate_limit;
+    let limit = settings.rate_limit();
     assert_eq!((limit.per_second, limit.slip, limit.enforced, limit.exempt.len()), (100, 2, false, 2));
-    let (now, restart) = config::changed::keys(&load("", &[], &[]).expect("loads"), &settings);
-    let all = ["dns-cookies", "dns-cookie-secret", "dns-rate-limit", "dns-rate-limit-mode", "dns-rate-limit-slip"];
-    assert_eq!(now, [&all[..], &["dns-rate-limit-exempt"]].concat());
+    assert_eq!(limit.window, 60);
+    let (now, restart) = table::changed(&load("", &[], &[]).expect("loads"), &settings);
+    let limits = ["per-second", "mode", "window", "slip", "exempt"].map(|key| format!("dns.rate-limit.{key}"));
+    assert_eq!(now[..2], ["dns.cookies", "dns.cookie-secret"]);
+    assert_eq!(now[2..], limits);
     assert!(restart.is_empty());
 }
 
 #[test]
 fn what_a_name_server_tells_of_itself() {
     let before = load("", &[], &[]).expect("loads");
-    assert_eq!((&before.server_id, &before.server_version, before.dns_udp_payload), (&None, &None, 1232));
-    let file = "server-id = \"ns1\"\nserver-version = \"one\"\ndns-udp-payload = 4096";
+    assert_eq!((&before.server.id, &before.server.version, before.dns.udp_payload), (&None, &None, 1232));
+    let file = "dns.udp-payload = 4096\n[server]\nid = \"ns1\"\nversion = \"one\"";
     let after = load(file, &[], &[]).expect("loads");
-    assert_eq!((after.server_version.as_deref(), after.dns_udp_payload), (Some("one"), 4096));
-    let (now, restart) = config::changed::keys(&before, &after);
-    assert_eq!((now, restart), (vec!["server-id", "server-version", "dns-udp-payload"], vec![]));
+    assert_eq!((after.server.version.as_deref(), after.dns.udp_payload), (Some("one"), 4096));
+    let (now, restart) = table::changed(&before, &after);
+    assert_eq!((now, restart), (vec!["dns.udp-payload", "server.id", "server.version"], vec![]));
 }
 
 #[test]
@@ -265,20 +394,22 @@ fn servers_to_verify_have_port_53_unless_they_say_so() {
     let text = "192.0.2.1,ns2.example=127.0.0.1:5302,[2001:db8::1],2001:db8::2,ns5.example.=[2001:db8::3]:5305";
     let settings = load("", &[("SIGNPOST_VERIFY_SERVER", text)], &[]).expect("loads");
     let told: Vec<String> =
-        settings.verify.servers.iter().map(|server| format!("{:?} {}", server.name, server.address)).collect();
+        settings.verify.server.iter().map(|server| format!("{:?} {}", server.name, server.address)).collect();
     assert_eq!(
         told,
         [
-            "None 192.0.2.1:53",
-            "Some(\"ns2.example\") 127.0.0.1:5302",
-            "None [2001:db8::1]:53",
-            "None [2001:db8::2]:53",
-            "Some(\"ns5.example\") [2001:db8::3]:5305",
+            "\"\" 192.0.2.1:53",
+            "\"ns2.example\" 127.0.0.1:5302",
+            "\"\" [2001:db8::1]:53",
+            "\"\" [2001:db8::2]:53",
+            "\"ns5.example\" [2001:db8::3]:5305",
         ]
     );
     let many: Vec<String> = (0..33).map(|number| format!("127.0.0.{number}")).collect();
     assert!(
-        load("", &[("SIGNPOST_VERIFY_SERVER", &many.join(","))], &[]).expect_err("too many").contains("32 at most")
+        load("", &[("SIGNPOST_VERIFY_SERVER", &many.join(","))], &[])
+            .expect_err("too many")
+            .contains("at most 32 values")
     );
 }
 
@@ -286,14 +417,14 @@ fn servers_to_verify_have_port_53_unless_they_say_so() {
 fn what_chooses_routers_reloads() {
     let old = load("", &[], &[]).expect("loads");
     assert_eq!(old.chooser(), Chooser::Strategy(StrategyName::RoundRobin));
-    let file = "strategy = \"webhook\"\nwebhook-url = \"https://placer.example/\"\nwebhook-ca = \"ca.pem\"";
+    let file = "scheduler.strategy = \"webhook\"\n[webhook]\nurl = \"https://placer.example/\"\nca = \"ca.pem\"";
     let new = load(file, &[("SIGNPOST_WEBHOOK_TIMEOUT", "5s")], &[("webhook-fallback", "weighted")]).expect("loads");
     let Chooser::Webhook(webhook) = new.chooser() else { panic!("{:?}", new.chooser()) };
     assert_eq!((webhook.url.as_str(), webhook.timeout), ("https://placer.example/", Duration::from_secs(5)));
     assert_eq!(webhook.fallback, StrategyName::Weighted);
     assert!(webhook.authorities.is_some_and(|path| path.is_absolute()), "it stands beside the file");
-    let all = ["strategy", "webhook-url", "webhook-timeout", "webhook-ca", "webhook-fallback"];
-    assert_eq!(config::changed::keys(&old, &new), (all.to_vec(), vec![]));
+    let all = ["scheduler.strategy", "webhook.url", "webhook.timeout", "webhook.ca", "webhook.fallback"];
+    assert_eq!(table::changed(&old, &new), (all.to_vec(), vec![]));
 }
 
 #[test]
@@ -312,9 +443,9 @@ fn serving_zone_files_alone_needs_no_data_directory() {
 #[test]
 fn a_reload_knows_what_it_can_change() {
     let old = load("", &[], &[]).expect("loads");
-    let new = load("log-level = \"debug\"\ndomain = \"other.example\"", &[], &[]).expect("loads");
-    let (now, restart) = config::changed::keys(&old, &new);
-    assert_eq!(now, ["log-level"]);
+    let new = load("log.level = \"debug\"\ndomain = \"other.example\"", &[], &[]).expect("loads");
+    let (now, restart) = table::changed(&old, &new);
+    assert_eq!(now, ["log.level"]);
     assert_eq!(restart, ["domain"]);
 }
 
@@ -341,7 +472,7 @@ fn identity_providers_are_tables_or_texts() {
                  groups-prefix = \"signpost:\"\nleeway = \"5s\"\n\
                  [[jwt-issuer]]\nissuer = \"i\"\naudience = \"c\"\njwks = \"https://idp.example/keys\"\n";
     let settings = load(table, &[], &[]).expect("loads");
-    let [first, second] = &settings.jwt_issuers[..] else { panic!("two") };
+    let [first, second] = &settings.jwt_issuer[..] else { panic!("two") };
     assert_eq!((first.issuer.as_str(), first.audiences.len()), ("https://idp.example", 2));
     assert_eq!(first.groups_prefix, "signpost:");
     assert_eq!(first.leeway, Duration::from_secs(5));
@@ -350,5 +481,21 @@ fn identity_providers_are_tables_or_texts() {
     assert!(matches!(&second.keys, Source::Url { url, .. } if url == "https://idp.example/keys"));
     let text = "issuer=i,audience=a,jwks=keys.json";
     let settings = load("", &[], &[("jwt-issuer", text)]).expect("loads");
-    assert_eq!(settings.jwt_issuers[0].keys, Source::File("keys.json".into()));
+    assert_eq!(settings.jwt_issuer[0].keys, Source::File("keys.json".into()));
+}
+
+#[test]
+fn the_pages_show_files_that_are_valid() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut examples = 0;
+    for entry in std::fs::read_dir(root.join("docs")).expect("a directory") {
+        let path = entry.expect("readable").path();
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        for example in text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()) {
+            let settings = load(example, &[("SIGNPOST_DOMAIN", "apps.example.com")], &[]);
+            assert!(settings.is_ok(), "{}: {}", path.display(), settings.expect_err("it is not valid"));
+            examples += 1;
+        }
+    }
+    assert!(examples >= 6, "{examples}");
 }

@@ -60,30 +60,32 @@ fn a_bad_file_keeps_the_settings_and_a_good_one_changes_what_it_can() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("signpost.toml");
     let write = |text: &str| std::fs::write(&config, text).expect("written");
-    write("log-level = \"info\"");
+    write("log.level = \"info\"");
     let mut running = Running::start(&config, folder.path());
     running.says("the zones folder was read");
 
-    write("log-level = \"debug\"\nlog-lvel = 1");
+    write("log.level = \"debug\"\nlog.lvel = 1");
     running.signal("HUP");
-    running.says("signpost.toml:2:1: unknown key \"log-lvel\"; did you mean \"log-level\"?");
+    running.says("signpost.toml:2:5: unknown key \"log.lvel\"; did you mean \"log.level\"?");
     running.says("all settings stay as they were");
 
-    let turned = "brake-share = 50\nstale-after = \"5m\"\nhealth-probes = 8\nhealth-panic-threshold = 20\n";
-    write(&format!("{turned}log-level = \"debug\"\ndomain = \"other.example\""));
+    let turned =
+        "deletion-hold.threshold = 50\ndns.stale-after = \"5m\"\nhealth.probes = 8\nhealth.panic-threshold = 20\n";
+    write(&format!("{turned}log.level = \"debug\"\ndomain = \"other.example\""));
     running.signal("HUP");
-    running.says("changed=\"brake-share, stale-after, health-probes, health-panic-threshold, log-level\"");
+    running
+        .says("changed=\"dns.stale-after, deletion-hold.threshold, health.probes, health.panic-threshold, log.level\"");
     let restart = running.says("changes of these keys need a restart: ");
     assert!(restart.ends_with(": domain"), "{restart}");
 
     // The level that was read last is the one that counts: errors alone, and then all as before.
-    write(&format!("{turned}log-level = \"error\"\nquery-log = 1\nquery-log-file = \"/nonexistent/log\""));
+    write(&format!("{turned}log.level = \"error\"\nquery-log.sample = 1\nquery-log.file = \"/nonexistent/log\""));
     running.signal("HUP");
     running.says("the query log stays as it was");
-    write(&format!("{turned}log-level = \"info\""));
+    write(&format!("{turned}log.level = \"info\""));
     running.signal("HUP");
     let told = running.says("the configuration was reloaded");
-    assert!(told.contains("changed=\"log-level\""), "the former reload was no error: {told}");
+    assert!(told.contains("changed=\"log.level\""), "the former reload was no error: {told}");
 
     running.signal("TERM");
     let status = running.child.wait().expect("it ends");

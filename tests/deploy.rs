@@ -199,6 +199,13 @@ fn the_settings_that_are_shipped_are_valid() {
         let settings = config::load(&places).unwrap_or_else(|errors| panic!("{file}: {errors}"));
         assert!(settings.data_dir.starts_with(PathBuf::from("/var/lib/signpost")), "{file}");
     }
+    // The chart makes a file of templates; its keys are those that the template begins lines with.
+    let chart = read("deploy/helm/signpost/templates/config.yaml") + &read("deploy/helm/signpost/values.yaml");
+    let keys: Vec<&str> = chart.lines().filter_map(|line| Some(line.trim_start().split_once(" = ")?.0)).collect();
+    assert!(keys.len() > 8, "{keys:?}");
+    for key in keys {
+        assert!(config::table::find(key).is_some(), "the chart sets {key}, which is not a key");
+    }
     // What is commented out is an example, and must be one that works.
     let text = read("deploy/signpost.toml");
     let is_setting = |line: &str| line.starts_with([']', ' ']) || line.contains(" = ");
@@ -209,7 +216,7 @@ fn the_settings_that_are_shipped_are_valid() {
     fs::write(&file, uncommented.join("\n")).expect("written");
     let settings = config::load(&Places { config: Some(file), ..Places::default() });
     let settings = settings.unwrap_or_else(|errors| panic!("deploy/signpost.toml, uncommented: {errors}"));
-    assert_eq!((settings.domain.as_str(), settings.nameservers.len()), ("apps.example.com", 2));
+    assert_eq!((settings.domain.as_str(), settings.nameserver.len()), ("apps.example.com", 2));
 }
 
 #[test]

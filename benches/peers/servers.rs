@@ -65,10 +65,10 @@ impl Setup<'_> {
                 }
                 Some(program) => {
                     command.arg(program).args(["serve", "--roles", "dns", "--dns-workers", "1"]);
-                    command.args(["--dns-reply-trains", switch(self.trains)]);
-                    command.args(["--dns-dont-fragment", switch(self.dont_fragment)]);
+                    command.args(["--dns-udp-gso", &self.trains.to_string()]);
+                    command.args(["--dns-dont-fragment", &self.dont_fragment.to_string()]);
                     let limit = if self.guarded { "1000000" } else { "0" };
-                    command.args(["--dns-cookies", switch(self.guarded), "--dns-rate-limit", limit]);
+                    command.args(["--dns-cookies", switch(self.guarded), "--dns-rate-limit-per-second", limit]);
                     command.arg("--zones").arg(self.zones.files()?).args(["--dns-listen", &address.to_string()]);
                 }
             },

@@ -92,7 +92,7 @@ async fn check(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) ->
     hosts.refused.inc();
     let text = format!(
         "host {name:?} is not a name of this endpoint; use its IP address or localhost, or add the name to the setting \
-         admin-name\n"
+         admin.name\n"
     );
     (StatusCode::MISDIRECTED_REQUEST, [(header::X_CONTENT_TYPE_OPTIONS, "nosniff")], text).into_response()
 }

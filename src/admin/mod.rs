@@ -179,7 +179,7 @@ mod tests {
         let admin = Admin::default();
         let (status, text) = get(&admin, "/unbound-names").await;
         assert_eq!(status, StatusCode::NOT_FOUND);
-        assert!(text.contains("metrics-unbound-names"), "{text}");
+        assert!(text.contains("metrics.unrouted-names"), "{text}");
         admin.unbound.open(unbound::Report::default);
         let (status, text) = get(&admin, "/unbound-names").await;
         assert_eq!((status, text.as_str()), (StatusCode::OK, r#"{"since":"1970-01-01T00:00:00Z","zones":[]}"#));

@@ -70,4 +70,4 @@ impl Unbound {
 
 /// What is told where nothing is counted.
 const NOTHING: &str =
-    "no names are counted here: this process serves no shards' zones, or metrics-unbound-names is 0\n";
+    "no names are counted here: this process serves no shards' zones, or metrics.unrouted-names is 0\n";

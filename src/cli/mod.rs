@@ -44,7 +44,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Command};
 
 /// How a command ended.
@@ -118,6 +118,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                 complain(format_args!("{name}: the command was removed; run \"{instead}\""));
                 return Exit::Usage.into();
             }
+            if let Some(renamed) = renamed_flag(&error) {
+                complain(renamed);
+                return Exit::Usage.into();
+            }
             // Help and version are printed this way too, and are no failure.
             return match error.print().and_then(|()| io::stdout().flush()) {
                 _ if error.use_stderr() => Exit::Usage.into(),
@@ -137,6 +141,15 @@ fn removed(error: &clap::Error) -> Option<&'static (&'static str, &'static str)>
         ContextValue::String(given) => REMOVED.iter().find(|(name, _)| name == given),
         _ => None,
     }
+}
+
+/// The error for a flag of a former version.
+fn renamed_flag(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else { return None };
+    let found = found.split(['=', ' ']).next()?;
+    let key = crate::config::table::renamed(found.strip_prefix("--")?)
+        .filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
+    Some(format!("flag {found} is now --{}", key.flag))
 }
 
 /// The whole command line.

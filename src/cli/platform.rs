@@ -40,12 +40,12 @@ pub(super) struct Platform {
 }
 
 /// The key that bounds what is in quarantine.
-pub(super) const QUARANTINE_MAX: &str = "name-quarantine-max";
+pub(super) const QUARANTINE_MAX: &str = "name.quarantine-max";
 /// The key of the labels that no Route gets.
-pub(super) const RESERVED_LABELS: &str = "reserved-labels";
+pub(super) const RESERVED_LABELS: &str = "name.reserved-labels";
 const WEBHOOK: &str =
     "the webhook is not asked by a forecast: its fallback decides here, and the webhook may choose otherwise";
-const NO_STRATEGY: &str = "the platform's strategy is not known here: the default one decides; give --strategy, or the --config of the server";
+const NO_STRATEGY: &str = "the platform's strategy is not known here: the default one decides; give --scheduler-strategy, or the --config of the server";
 
 impl Platform {
     /// Asks the API for what the command was not told.
@@ -88,11 +88,11 @@ impl Platform {
     fn with(place: &Place, domain: String, told: Option<&ZonePlatform>) -> Platform {
         let settings = &place.settings;
         let name_servers = match told {
-            _ if place.is_given("nameserver") => Some(settings.nameservers.clone()),
+            _ if place.is_given("nameserver") => Some(settings.nameserver.clone()),
             told => told.map(|told| told.name_servers.iter().map(name_server).collect()),
         };
         let (strategy, caveat) = match told {
-            _ if place.is_given("strategy") => own_strategy(settings),
+            _ if place.is_given("scheduler.strategy") => own_strategy(settings),
             None => (own_strategy(settings).0, Some(NO_STRATEGY)),
             Some(told) => {
                 let is_webhook = told.strategy == webhook::NAME;
@@ -110,21 +110,26 @@ impl Platform {
             domain,
             name_servers,
             asked: told.map(|told| told.asked.clone()).unwrap_or_default(),
-            trail_minimum: if place.is_given("trail-minimum") { Some(settings.trail_minimum) } else { seconds },
-            trail_quiet: match place.is_given("trail-quiet") {
-                true => settings.trail_quiet,
-                false => quiet.filter(|quiet| !quiet.is_zero()),
+            trail_minimum: if place.is_given("former-name.retention") {
+                Some(settings.former_name.retention)
+            } else {
+                seconds
             },
-            drain_rate: match place.is_given("drain-rate") {
-                true => Some(settings.drain_rate),
+            trail_quiet: match place.is_given("former-name.idle-timeout") {
+                true => Some(settings.former_name.idle_timeout),
+                false => quiet,
+            }
+            .filter(|quiet| !quiet.is_zero()),
+            drain_rate: match place.is_given("scheduler.drain-rate") {
+                true => Some(settings.scheduler.drain_rate),
                 false => told.map(|told| told.drain_rate),
             },
             quarantined_max: match place.is_given(QUARANTINE_MAX) {
-                true => Some(settings.name_quarantine_max),
+                true => Some(settings.name.quarantine_max),
                 false => told.and_then(|told| told.name_quarantine_max),
             },
             reserved_labels: match place.is_given(RESERVED_LABELS) {
-                true => Some(settings.label_rules.reserved.clone()),
+                true => Some(settings.name.reserved_labels.clone()),
                 false => told.and_then(|told| told.reserved_labels.clone()),
             },
             strategy,
@@ -147,7 +152,7 @@ fn name_server(told: &signpost_api::v1alpha1::zone::ZoneNameServer) -> NameServe
 }
 
 fn own_strategy(settings: &config::Settings) -> (StrategyName, Option<&'static str>) {
-    match settings.strategy {
+    match settings.scheduler.strategy {
         config::Strategy::Own(name) => (name, None),
         config::Strategy::Webhook => (settings.webhook.fallback, Some(WEBHOOK)),
     }
@@ -194,13 +199,13 @@ mod tests {
         let flags = [
             "--domain",
             "plat.example",
-            "--drain-rate",
+            "--scheduler-drain-rate",
             "7",
             "--name-quarantine-max",
             "6",
-            "--reserved-labels",
+            "--name-reserved-labels",
             "pay,login",
-            "--strategy",
+            "--scheduler-strategy",
             "weighted",
             "--nameserver",
             "ns.example.net",

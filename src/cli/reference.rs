@@ -83,11 +83,14 @@ fn section(page: &mut String, command: &Command, above: &str, depth: usize) {
         let id = argument.get_id().as_str();
         !(argument.is_hide_set() || ["help", "version"].contains(&id) || asks_api && OF_THE_API.contains(&id))
     };
-    let arguments: Vec<&Arg> = command.get_arguments().filter(told).collect();
-    if command.get_name() == "serve" {
-        // A page of its own, made in the same way, tells of each with its variable and its default.
-        let _ = write!(page, "\nIts flags are the settings of [Configuration](configuration.md), and `--config`.\n");
-    } else if !arguments.is_empty() {
+    // The page of the configuration describes each setting with its variable and its default.
+    let (settings, arguments): (Vec<&Arg>, Vec<&Arg>) =
+        command.get_arguments().filter(told).partition(|argument| argument.get_help_heading().is_some());
+    if !settings.is_empty() {
+        let _ =
+            write!(page, "\nThe flags include all settings of [Configuration](configuration.md), and `--config`.\n");
+    }
+    if !arguments.is_empty() {
         page.push_str("\n| argument | meaning |\n|---|---|\n");
         for argument in arguments {
             let _ = writeln!(page, "| {} | {} |", spelling(argument), meaning(argument));

@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const PAGE_OCTETS_MAX: usize = 32 * 1024 * 1024;
 
 /// The keys that say where the admin endpoint of a process is.
-const KEYS: [&str; 2] = ["admin-listen", "admin-tls"];
+const KEYS: &[&str] = &["admin.listen", "admin.tls"];
 
 /// `--admin` and `--admin-ca`, and the flags of the keys that stand in for them. The command has `--config` and `--data-dir`, too.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
@@ -41,9 +41,8 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
                 _ => Err("must be a URL, such as http://127.0.0.1:9453"),
             }
         }))
-        .help("Admin endpoint of a process (repeats) [default: where the server's admin-listen says]");
-    let keys = serve::arguments().filter(|argument| KEYS.contains(&argument.get_id().as_str()));
-    [admin, authorities].into_iter().chain(keys)
+        .help("Admin endpoint of a process (repeats) [default: where the server's admin.listen says]");
+    [admin, authorities].into_iter().chain(serve::flags_of(KEYS))
 }
 
 /// What is to be asked.
@@ -65,15 +64,15 @@ pub(super) fn target(matches: &ArgMatches) -> Result<Target, Exit> {
         errors.0.iter().for_each(complain);
         Exit::Usage
     })?;
-    let listened = settings.admin_listen.first().copied().expect("there is one at least");
+    let listened = settings.admin.listen.first().copied().expect("there is one at least");
     let address = SocketAddr::new(reachable(listened.ip()), listened.port());
-    let scheme = if settings.admin_tls == AdminTls::Off { "http" } else { "https" };
+    let scheme = if settings.admin_tls() == AdminTls::Off { "http" } else { "https" };
     // The authority that has signed the server's own certificate, where it can be read.
     let own = || {
         let files = ["pki/ca.crt", "admin-pki/ca.crt"].map(|file| settings.data_dir.join(file));
         files.into_iter().find(|file| std::fs::File::open(file).is_ok())
     };
-    let authorities = if settings.admin_tls == AdminTls::On { authorities.or_else(own) } else { authorities };
+    let authorities = if settings.admin_tls() == AdminTls::On { authorities.or_else(own) } else { authorities };
     Ok(Target { urls: vec![format!("{scheme}://{address}")], authorities })
 }
 

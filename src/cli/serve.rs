@@ -6,53 +6,74 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
 use super::{Exit, complain};
-use crate::config::Places;
-use crate::config::keys::{KEYS, Shape};
-use crate::config::layers::{self, Given, Layer, Source};
+use crate::config::layers::{self, Layer};
+use crate::config::rule::Form;
+use crate::config::table::Key;
+use crate::config::{KEYS, Places};
 use crate::daemon::{self, configuration};
 
 pub(super) fn command() -> Command {
     Command::new("serve")
-        .about("Runs the server in the foreground: API, scheduler, DNS and admin, or some of these roles")
+        .about("Run the server in the foreground: API, scheduler, DNS and admin, or some of these roles")
         .after_help(
-            "SIGTERM and SIGINT end it, SIGHUP reads configuration and zone files again. docs/configuration.md says more of \
-             each setting. Exit codes: 0 ended as asked, 1 it could not start or go on, 2 the configuration cannot be used.",
+            "SIGTERM and SIGINT stop the process, SIGHUP reloads configuration and zone files. docs/configuration.md describes \
+             each setting. Exit codes: 0 stopped on request, 1 startup or runtime failure, 2 invalid configuration.",
         )
         .args(arguments())
 }
 
-/// `--config` and a flag for every key of the configuration.
+/// `--config` and a flag for every setting: common settings first, the others below the headings of their tables.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
-    let config = Arg::new("config")
-        .long("config")
-        .value_name("FILE")
-        .help("TOML file with settings; flags and variables win over it [env: SIGNPOST_CONFIG]")
-        .value_parser(ValueParser::path_buf())
-        .value_hint(ValueHint::FilePath);
-    let flags = KEYS.iter().map(|key| {
-        let action = if key.shape.is_list() { ArgAction::Append } else { ArgAction::Set };
-        let hint = match key.shape {
-            Shape::Path if key.value_name == "DIR" => ValueHint::DirPath,
-            Shape::Path | Shape::Paths => ValueHint::AnyPath,
-            _ => ValueHint::Other,
-        };
-        let repeats = if key.shape.is_list() { " (repeats)" } else { "" };
-        Arg::new(key.name)
-            .long(key.name)
-            .value_name(key.value_name)
-            .help(format!("{}{repeats} [env: {}] [default: {}]", key.help, key.variable(), key.default))
-            .action(action)
-            .value_hint(hint)
-    });
-    std::iter::once(config).chain(flags)
+    let (common, others): (Vec<&Key>, Vec<&Key>) = KEYS.iter().partition(|key| key.is_common);
+    // Only where no positional argument can follow the flag.
+    let flag = |key: &'static Key| match key.shape.form {
+        Form::Boolean => flag(key).num_args(0..=1).default_missing_value("true"),
+        _ => flag(key),
+    };
+    let common = std::iter::once(config()).chain(common.into_iter().map(flag));
+    let common = common.map(|argument| argument.help_heading("Common settings"));
+    common.chain(others.into_iter().map(move |key| flag(key).help_heading(key.heading)))
 }
 
-/// `--config` and the flags of these keys alone, for a command that needs no more.
-pub(super) fn arguments_of(keys: &'static [&'static str]) -> impl Iterator<Item = Arg> {
-    arguments().filter(move |argument| {
-        let name = argument.get_id().as_str();
-        name == "config" || keys.contains(&name)
-    })
+/// `--config` and the flags of these keys, without headings, for a command that needs no more.
+pub(super) fn arguments_of(paths: &'static [&'static str]) -> impl Iterator<Item = Arg> {
+    std::iter::once(config()).chain(flags_of(paths))
+}
+
+/// The flags of these keys.
+pub(super) fn flags_of(paths: &'static [&'static str]) -> impl Iterator<Item = Arg> {
+    KEYS.iter().filter(|key| paths.contains(&key.path.as_str())).map(flag)
+}
+
+fn config() -> Arg {
+    Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .help("The TOML file of settings; flags and variables override it [env: SIGNPOST_CONFIG]")
+        .value_parser(ValueParser::path_buf())
+        .value_hint(ValueHint::FilePath)
+}
+
+fn flag(key: &'static Key) -> Arg {
+    let repeats = if key.is_list() { " (repeats)" } else { "" };
+    let range = if key.shape.range.is_empty() { String::new() } else { format!(" [range: {}]", key.shape.range) };
+    let is_choice = !key.shape.words.is_empty() && key.shape.form != Form::Boolean;
+    let values = if is_choice { format!(" [values: {}]", key.shape.words.join(", ")) } else { String::new() };
+    Arg::new(key.path.as_str())
+        .long(key.flag.as_str())
+        .value_name(key.shape.value_name)
+        .help(format!(
+            "{}{repeats}{range}{values} [env: {}] [default: {}]",
+            key.help,
+            key.variable(),
+            key.default.shown
+        ))
+        .action(if key.is_list() { ArgAction::Append } else { ArgAction::Set })
+        .value_hint(match key.shape.form {
+            Form::Path if key.shape.value_name == "DIR" => ValueHint::DirPath,
+            Form::Path => ValueHint::AnyPath,
+            _ => ValueHint::Other,
+        })
 }
 
 /// Where settings stand: the flags in `matches` and this process's environment.
@@ -64,10 +85,10 @@ pub(super) fn places(matches: &ArgMatches) -> Places {
     let config = matches.get_one::<PathBuf>("config").cloned();
     let config = config.or_else(|| of_environment().map(|(_, value)| PathBuf::from(value)));
     let mut flags = Layer::new();
-    for key in KEYS {
-        let Some(given) = matches.try_get_many::<String>(key.name).ok().flatten() else { continue };
-        let values = given.flat_map(|value| layers::split(value, key.shape.flag_separators())).collect();
-        flags.insert(key.name, Given { values, source: Source::Flag(key.flag()) });
+    for key in KEYS.iter() {
+        if let Some(given) = matches.try_get_many::<String>(&key.path).ok().flatten() {
+            flags.insert(key.path.as_str(), layers::from_flag(key, given));
+        }
     }
     Places { config, flags, environment }
 }

@@ -40,7 +40,7 @@ pub(super) fn command() -> Command {
     Command::new("simulate")
         .about("Says which routes would go where if Routers came, went or were others; touches nothing")
         .after_help(
-            "The changes are made in this order: --add, --set-weight, --cordon, --uncordon, --drain, --remove. --strategy says by which \
+            "The changes are made in this order: --add, --set-weight, --cordon, --uncordon, --drain, --remove. --scheduler-strategy says by which \
              strategy, else it is the platform's. Routes that have a Router leave it only if that is drained or removed, as on the platform. Exit codes: 0 foretold, 1 something is refused or not there, or the API \
              does not answer, 2 called wrongly.",
         )
@@ -52,7 +52,7 @@ pub(super) fn command() -> Command {
         .arg(several("remove", "ROUTER", "Moves a Router's routes to others and deletes it (repeats)"))
         .args([output::argument(), access::context_argument()])
         .args(serve::arguments_of(KEYS))
-        .args(serve::arguments().filter(|key| key.get_id() == QUARANTINE_MAX || key.get_id() == RESERVED_LABELS))
+        .args(serve::flags_of(&[QUARANTINE_MAX, RESERVED_LABELS]))
 }
 
 fn weight(text: &str) -> Result<(String, u32), String> {

@@ -20,7 +20,7 @@ use signpost_dns::wire::Name;
 use signpost_dns::zone::Contents;
 
 /// The keys of the configuration that say what zones there are.
-pub(super) const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver", "zones", "dns-listen"];
+pub(super) const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver", "zones", "dns.listen"];
 
 /// What a zone was made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl Ground {
         if ask {
             let access = place.connect().await?;
             let known = Platform::find(place, &access).await?;
-            let listened: Vec<_> = settings.dns_listen.iter().map(|address| address.ip()).collect();
+            let listened: Vec<_> = settings.dns.listen.iter().map(|address| address.ip()).collect();
             let base = files.take(&known.domain);
             if known.name_servers.is_none() {
                 note(
@@ -108,8 +108,8 @@ impl Ground {
                 );
             }
             asked = known.asked.iter().filter_map(|address| address.parse().ok()).collect();
-            let nameservers = known.name_servers.unwrap_or_default();
-            let settings = Settings { domain: known.domain, nameservers, ..settings.clone() };
+            let nameserver = known.name_servers.unwrap_or_default();
+            let settings = Settings { domain: known.domain, nameserver, ..settings.clone() };
             let platform = platform::settings(&settings, &listened, base).map_err(|error| error.to_string())?;
             // Whoever may not read Brakes is not told.
             let brakes = access.all_permitted::<Brake>().await?.unwrap_or_default();

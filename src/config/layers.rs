@@ -1,7 +1,7 @@
-//! From the three places where keys are set to one list of texts for each key, with where it stood.
+//! Values in the file, the environment, and flags: the texts of each key, with their locations.
 //!
-//! Flags win over environment variables, those over the file, and that over the defaults. A key is taken from one place
-//! whole: lists of two places are never joined.
+//! Flags win over environment variables, those over the file, and that over the defaults. All values of a key come from one
+//! place: lists of two places are never joined.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,26 +11,27 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{self, KEYS, Key, Shape, VARIABLE_PREFIX};
+use super::rule::{Arity, Form};
+use super::settings::KEYS;
+use super::table::{self, Key, VARIABLE_PREFIX};
+use super::{Error, Errors};
 
-/// Where a value stood.
+/// The location of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// On the command line.
+    /// A flag.
     Flag(String),
-    /// In the environment.
+    /// An environment variable.
     Variable(String),
-    /// In the configuration file.
+    /// The configuration file.
     File {
         /// The file.
         path: PathBuf,
-        /// Line, from 1 on.
+        /// The line, from 1 on.
         line: usize,
-        /// Column in characters, from 1 on.
+        /// The column in characters, from 1 on.
         column: usize,
     },
-    /// Nowhere.
-    Default,
 }
 
 impl fmt::Display for Source {
@@ -39,168 +40,159 @@ impl fmt::Display for Source {
             Source::Flag(flag) => write!(f, "flag {flag}"),
             Source::Variable(variable) => write!(f, "environment variable {variable}"),
             Source::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
-            Source::Default => write!(f, "default"),
         }
     }
 }
 
-/// What was given for a key.
+/// The values of a key in one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given {
-    /// Its values as text; one unless the key is a list.
+    /// The values as texts; one unless the key is a list.
     pub values: Vec<String>,
-    /// Where they stood.
+    /// The location.
     pub source: Source,
 }
 
-/// Keys with what was given for them.
+/// Values by the paths of their keys.
 pub type Layer = BTreeMap<&'static str, Given>;
 
-/// A fault in the file or in a variable, before values are looked at.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LayerError {
-    /// The file cannot be read.
-    #[error("{}: cannot read the configuration file: {reason}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        reason: String,
-    },
-    /// The file is no TOML.
-    #[error("{at}: {message}")]
-    Syntax {
-        /// Where.
-        at: Source,
-        /// What the TOML reader says.
-        message: String,
-    },
-    /// No such key.
-    #[error("{at}: unknown key \"{key}\"{}; docs/configuration.md lists all keys", did_you_mean(*suggestion))]
-    UnknownKey {
-        /// Where.
-        at: Source,
-        /// What was found.
-        key: String,
-        /// The known key most like it.
-        suggestion: Option<&'static str>,
-    },
-    /// A value of the wrong type.
-    #[error("{at}: \"{key}\" must be {expected}, found {found}{}", example(key))]
-    WrongType {
-        /// Where.
-        at: Source,
-        /// The key.
-        key: &'static str,
-        /// What it must be.
-        expected: &'static str,
-        /// TOML's word for what it is.
-        found: &'static str,
-    },
+/// Reads the values in the text of the file `path`.
+///
+/// # Errors
+///
+/// All errors, in the order of their lines.
+pub fn from_file(path: &Path, text: &str) -> Result<Layer, Errors> {
+    let mut file = File { path, text, layer: Layer::new(), errors: Vec::new() };
+    match DeTable::parse(text) {
+        Ok(table) => file.table("", table.get_ref()),
+        Err(error) => {
+            file.errors.push((error.span().unwrap_or(0..0).start, error.message().to_owned()));
+        }
+    }
+    file.errors.sort_by_key(|(at, _)| *at);
+    let located =
+        file.errors.iter().map(|(at, message)| Error { at: Some(file.source(*at)), message: message.clone() });
+    Errors::unless_empty(located.collect()).map(|()| file.layer)
 }
 
-/// A value as the key takes it, to follow what is wrong with another one.
-fn example(key: &str) -> String {
-    let Some(key) = keys::find(key) else { return String::new() };
-    let value = match (key.shape, key.value_name) {
-        (Shape::Text, "DURATION") => "\"5s\"",
-        (Shape::Text, "SWITCH") => "\"on\"",
-        (Shape::Text, "NAME") => "\"apps.example.com\"",
-        (Shape::Path, "DIR") => "\"/var/lib/signpost\"",
-        (Shape::Path, _) => "\"/etc/signpost/file\"",
-        (Shape::Count, _) => "5",
-        (Shape::List { .. }, "ADDR:PORT") => "[\"127.0.0.1:5300\"]",
-        (Shape::List { .. }, "NAME=ADDR[,ADDR]") => "[\"ns1.apps.example.com=192.0.2.53\"]",
-        _ => return String::new(),
-    };
-    format!(", such as {} = {value}", key.name)
+/// The file while it is read.
+struct File<'a> {
+    path: &'a Path,
+    text: &'a str,
+    layer: Layer,
+    errors: Vec<(usize, String)>,
 }
 
-fn did_you_mean(suggestion: Option<&str>) -> String {
-    suggestion.map(|name| format!("; did you mean \"{name}\"?")).unwrap_or_default()
-}
+/// A value of another type: where, what was expected, and what was found.
+type Wrong = (Range<usize>, &'static str, String);
 
-/// Reads the file layer from the text of `path`. All faults are reported, not just the first.
-pub fn from_file(path: &Path, text: &str) -> Result<Layer, Vec<LayerError>> {
-    let place = |span: Range<usize>| {
-        let (line, column) = position(text, span.start);
-        Source::File { path: path.to_owned(), line, column }
-    };
-    let table = DeTable::parse(text).map_err(|error| {
-        let at = place(error.span().unwrap_or(0..0));
-        vec![LayerError::Syntax { at, message: error.message().to_owned() }]
-    })?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let mut layer = Layer::new();
-    let mut errors = Vec::new();
-    for (name, value) in table.get_ref() {
-        let at = place(name.span());
-        let Some(key) = keys::find(name.get_ref()) else {
-            let key = name.get_ref().to_string();
-            let suggestion = keys::nearest(&key, KEYS.iter().map(|key| key.name));
-            errors.push(LayerError::UnknownKey { at, key, suggestion });
-            continue;
-        };
-        match texts(key, value, folder) {
+impl File<'_> {
+    fn source(&self, offset: usize) -> Source {
+        let (line, column) = position(self.text, offset);
+        Source::File { path: self.path.to_owned(), line, column }
+    }
+
+    fn table(&mut self, above: &str, table: &DeTable<'_>) {
+        for (name, value) in table {
+            let path =
+                if above.is_empty() { name.get_ref().to_string() } else { format!("{above}.{}", name.get_ref()) };
+            let inner = format!("{path}.");
+            let is_table = KEYS.iter().any(|key| key.table == path || key.table.starts_with(&inner));
+            match (table::find(&path), value.get_ref()) {
+                (Some(key), _) => self.value(key, value),
+                (None, DeValue::Table(below)) if is_table => self.table(&path, below),
+                (None, found) => {
+                    self.errors.push((name.span().start, unknown(above, name.get_ref(), found, is_table)));
+                }
+            }
+        }
+    }
+
+    fn value(&mut self, key: &'static Key, value: &Spanned<DeValue<'_>>) {
+        let directory = self.path.parent().unwrap_or(Path::new(""));
+        let source = self.source(value.span().start);
+        match texts(key, value, directory) {
             Ok(values) => {
-                layer.insert(key.name, Given { values, source: place(value.span()) });
+                self.layer.insert(key.path.as_str(), Given { values, source });
             }
             Err((span, expected, found)) => {
-                errors.push(LayerError::WrongType { at: place(span), key: key.name, expected, found })
+                let line = match expected.starts_with("without") {
+                    true => String::new(),
+                    false => format!("; write {}", key.assignment(&likely_value(key, value.get_ref()))),
+                };
+                self.errors.push((span.start, format!("\"{}\" must be {expected}, found {found}{line}", key.path)));
             }
         }
     }
-    errors.sort_by_key(|error| match error {
-        LayerError::UnknownKey { at: Source::File { line, .. }, .. }
-        | LayerError::WrongType { at: Source::File { line, .. }, .. } => *line,
-        _ => 0,
-    });
-    if errors.is_empty() { Ok(layer) } else { Err(errors) }
 }
 
-/// The values of a key in the file, or where what was expected and what was found.
-fn texts(
-    key: &'static Key,
-    value: &Spanned<DeValue<'_>>,
-    folder: &Path,
-) -> Result<Vec<String>, (Range<usize>, &'static str, &'static str)> {
-    let wrong = |value: &Spanned<DeValue<'_>>, expected| (value.span(), expected, value.get_ref().type_str());
-    let in_folder = |text: &str| folder.join(text).to_string_lossy().into_owned();
-    match (key.shape, value.get_ref()) {
-        (Shape::Text, DeValue::String(text)) => Ok(vec![text.to_string()]),
-        (Shape::Path, DeValue::String(text)) => Ok(vec![in_folder(text)]),
-        (Shape::Text | Shape::Path, _) => Err(wrong(value, "a string")),
-        (Shape::Count, DeValue::Integer(number)) => Ok(vec![number.as_str().to_owned()]),
-        (Shape::Count, _) => Err(wrong(value, "a whole number")),
-        (Shape::List { .. } | Shape::Paths, DeValue::Array(items)) => {
-            let text = |item: &Spanned<DeValue<'_>>| match (key.shape, item.get_ref()) {
-                (Shape::Paths, DeValue::String(text)) => Ok(in_folder(text)),
-                (_, DeValue::String(text)) => Ok(text.to_string()),
-                _ => Err(wrong(item, "an array of strings")),
-            };
-            items.iter().map(text).collect()
-        }
-        (Shape::List { .. } | Shape::Paths, _) => Err(wrong(value, "an array of strings")),
-        (Shape::Tables { paths }, DeValue::Array(items)) => {
-            items.iter().map(|item| pairs(paths, item, folder)).collect()
-        }
-        (Shape::Tables { .. }, _) => Err(wrong(value, TABLES)),
+/// The value that was probably meant by one of another type.
+fn likely_value(key: &Key, found: &DeValue<'_>) -> String {
+    match (key.shape.form, found) {
+        (Form::Duration, DeValue::Integer(number)) => format!("{}s", number.as_str()),
+        (Form::Boolean, DeValue::String(text)) => (!matches!(&**text, "off" | "no" | "false")).to_string(),
+        (Form::Integer, DeValue::String(text)) if text.parse::<u64>().is_ok() => text.to_string(),
+        (Form::Text | Form::Path, DeValue::String(text)) if key.is_list() => text.to_string(),
+        _ => key.example().to_owned(),
     }
 }
 
-const TABLES: &str = "an array of tables, or of strings such as \"key=value,key=value\"";
-
-/// A table as `key=value` pairs. Commas part them, so no value may hold one.
-fn pairs(
-    paths: &[&str],
-    item: &Spanned<DeValue<'_>>,
-    folder: &Path,
-) -> Result<String, (Range<usize>, &'static str, &'static str)> {
-    let table = match item.get_ref() {
-        DeValue::String(text) => return Ok(text.to_string()),
-        DeValue::Table(table) => table,
-        other => return Err((item.span(), TABLES, other.type_str())),
+/// The error of a name in the file that is not the name of a key.
+fn unknown(above: &str, name: &str, value: &DeValue<'_>, is_table: bool) -> String {
+    let path = if above.is_empty() { name.to_owned() } else { format!("{above}.{name}") };
+    let renamed = table::renamed(name).or_else(|| KEYS.iter().find(|key| key.flag == name && key.flag != key.name));
+    if let Some(new) = renamed {
+        let table = if new.table.is_empty() { "at the top level".to_owned() } else { format!("in [{}]", new.table) };
+        return format!("\"{name}\" is now \"{}\": write \"{}\" {table}", new.path, new.name);
+    }
+    if is_table {
+        return format!("\"{path}\" must be a table, found {}; write [{path}]", value.type_str());
+    }
+    let nearest = match value {
+        DeValue::Table(_) => table::nearest(&path, KEYS.iter().map(|key| key.table).filter(|table| !table.is_empty())),
+        _ => table::nearest(&path, KEYS.iter().map(|key| key.path.as_str())),
     };
+    let suggestion = nearest.map(|name| format!("; did you mean \"{name}\"?")).unwrap_or_default();
+    format!("unknown key \"{path}\"{suggestion}; docs/configuration.md lists all keys")
+}
+
+fn wrong(value: &Spanned<DeValue<'_>>, expected: &'static str) -> Wrong {
+    let found = match value.get_ref() {
+        DeValue::String(text) => format!("string \"{text}\""),
+        DeValue::Integer(number) => format!("integer {}", number.as_str()),
+        other => other.type_str().to_owned(),
+    };
+    (value.span(), expected, found)
+}
+
+/// The texts of a value in the file.
+fn texts(key: &Key, value: &Spanned<DeValue<'_>>, directory: &Path) -> Result<Vec<String>, Wrong> {
+    let expected = match key.shape.form {
+        Form::Tables { .. } => "an array of tables, or of strings such as \"key=value,key=value\"",
+        _ if key.is_list() => "an array of strings",
+        Form::Boolean => "a boolean",
+        Form::Integer => "a whole number",
+        Form::Duration => "a duration (a string)",
+        Form::Size => "a size (a string, or a number of bytes)",
+        _ => "a string",
+    };
+    let text = |value: &Spanned<DeValue<'_>>| match (key.shape.form, value.get_ref()) {
+        (Form::Path, DeValue::String(text)) => Ok(directory.join(&**text).to_string_lossy().into_owned()),
+        (Form::Text | Form::Duration | Form::Size | Form::Tables { .. }, DeValue::String(text)) => Ok(text.to_string()),
+        (Form::Boolean, DeValue::Boolean(is_true)) => Ok(is_true.to_string()),
+        (Form::Integer | Form::Size, DeValue::Integer(number)) => Ok(number.as_str().to_owned()),
+        (Form::Tables { paths }, DeValue::Table(table)) => pairs(paths, table, directory),
+        _ => Err(wrong(value, expected)),
+    };
+    match (key.shape.arity, value.get_ref()) {
+        (Arity::One, _) => text(value).map(|text| vec![text]),
+        (Arity::List { .. }, DeValue::Array(items)) => items.iter().map(text).collect(),
+        (Arity::List { .. }, _) => Err(wrong(value, expected)),
+    }
+}
+
+/// A table as `key=value` pairs. Commas separate them, so no value may contain one.
+fn pairs(paths: &[&str], table: &DeTable<'_>, directory: &Path) -> Result<String, Wrong> {
     let mut pairs = Vec::new();
     for (name, value) in table {
         let several = match value.get_ref() {
@@ -209,33 +201,49 @@ fn pairs(
         };
         for value in several {
             let DeValue::String(text) = value.get_ref() else {
-                return Err((value.span(), "strings, or arrays of strings, in its tables", value.get_ref().type_str()));
+                return Err(wrong(value, "strings, or arrays of strings, in its tables"));
             };
             if text.contains(',') {
-                return Err((value.span(), "without commas in its values", "a comma"));
+                return Err((value.span(), "without commas in its values", "a comma".to_owned()));
             }
             let key: &str = name.get_ref();
             let is_path = paths.contains(&key) && !text.contains("://");
-            let text = if is_path { folder.join(&**text).to_string_lossy().into_owned() } else { text.to_string() };
+            let text = if is_path { directory.join(&**text).to_string_lossy().into_owned() } else { text.to_string() };
             pairs.push(format!("{key}={text}"));
         }
     }
     Ok(pairs.join(","))
 }
 
-/// Reads the environment layer. Variables of ours that are no key are left alone, since Kubernetes itself sets such ones
-/// (`SIGNPOST_SERVICE_HOST`) beside a Service of our name; [`unknown_variables`] names them for a warning.
-pub fn from_environment(variables: &[(String, String)]) -> Layer {
+/// Reads the environment. Variables with our prefix that are not known are no error, because Kubernetes sets such variables
+/// (`SIGNPOST_SERVICE_HOST`) for a Service of our name; [`unknown_variables`] lists them for a warning.
+///
+/// # Errors
+///
+/// Variables of former versions.
+pub fn from_environment(variables: &[(String, String)]) -> Result<Layer, Errors> {
+    let value = |name: &str| variables.iter().find(|(variable, text)| variable == name && !text.is_empty());
+    let renamed = KEYS.iter().filter_map(|key| {
+        let (old, _) = value(&table::variable(key.former?))?;
+        Some(Error::new(format!("environment variable {old} is now {}", key.variable())))
+    });
+    Errors::unless_empty(renamed.collect())?;
     let given = |key: &'static Key| {
-        let name = key.variable();
-        let (_, text) = variables.iter().find(|(variable, text)| *variable == name && !text.is_empty())?;
-        let values = split(text, key.shape.env_separators());
-        Some((key.name, Given { values, source: Source::Variable(name) }))
+        let (name, text) = value(&key.variable())?;
+        let separators = if let Arity::List { variable, .. } = key.shape.arity { variable } else { &[] };
+        Some((key.path.as_str(), Given { values: split(text, separators), source: Source::Variable(name.clone()) }))
     };
-    KEYS.iter().filter_map(given).collect()
+    Ok(KEYS.iter().filter_map(given).collect())
 }
 
-/// Variables that look as if meant for us and are no key, with the nearest known variable.
+/// The values of a flag, which may have been given several times.
+pub fn from_flag<'a>(key: &'static Key, given: impl Iterator<Item = &'a String>) -> Given {
+    let separators = if let Arity::List { flag, .. } = key.shape.arity { flag } else { &[] };
+    let values = given.flat_map(|value| split(value, separators)).collect();
+    Given { values, source: Source::Flag(format!("--{}", key.flag)) }
+}
+
+/// Variables with our prefix that are not known, each with the most similar known variable.
 pub fn unknown_variables(variables: &[(String, String)]) -> Vec<(String, Option<String>)> {
     let is_known = |name: &str| name == "SIGNPOST_CONFIG" || KEYS.iter().any(|key| key.variable() == name);
     let set_by_kubernetes = |name: &str| name.contains("_SERVICE_") || name.contains("_PORT");
@@ -244,13 +252,13 @@ pub fn unknown_variables(variables: &[(String, String)]) -> Vec<(String, Option<
         .filter(|name| name.starts_with(VARIABLE_PREFIX) && !is_known(name) && !set_by_kubernetes(name))
         .map(|name| {
             let stem = name[VARIABLE_PREFIX.len()..].to_ascii_lowercase();
-            let nearest = keys::nearest(&stem, KEYS.iter().map(|key| key.name)).and_then(keys::find);
-            (name.to_owned(), nearest.map(Key::variable))
+            let nearest = table::nearest(&stem, KEYS.iter().map(|key| key.flag.as_str()));
+            (name.to_owned(), nearest.map(table::variable))
         })
         .collect()
 }
 
-/// Parts `text` at any of `separators`, leaving out empty parts; whole if there are none.
+/// Splits `text` at any of `separators`, without empty parts; without separators, `text` is one part.
 pub fn split(text: &str, separators: &[char]) -> Vec<String> {
     if separators.is_empty() {
         return vec![text.to_owned()];
@@ -258,7 +266,7 @@ pub fn split(text: &str, separators: &[char]) -> Vec<String> {
     text.split(separators).map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
-/// Line and column in characters, both from 1 on, of an octet of `text`.
+/// The line and the column in characters, both from 1 on, of an octet of `text`.
 pub fn position(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset.min(text.len())).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);

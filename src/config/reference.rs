@@ -1,65 +1,65 @@
-//! `docs/configuration.md`, made from the table of keys so that it cannot be wrong. A test compares the two.
+//! `docs/configuration.md`, made from the table of settings. A test compares the two.
 
 use std::fmt::Write as _;
 
-use super::keys::{KEYS, Shape};
+use super::rule::Form;
+use super::settings::KEYS;
+use super::table::Key;
 
 /// The page, as Markdown.
 pub fn page() -> String {
     let mut page = String::from(HEAD);
-    for key in KEYS {
-        let values = match key.shape {
-            Shape::Text => "a string",
-            Shape::Path => "a string, relative to the file's folder",
-            Shape::Count => "a whole number",
-            Shape::List { .. } => "an array of strings",
-            Shape::Paths => "an array of strings, relative to the file's folder",
-            Shape::Tables { .. } => "an array of tables with these keys, or of strings",
-        };
-        let several = if key.shape.is_list() { " (repeats)" } else { "" };
-        let reload = if key.reloads { "by SIGHUP" } else { "by a restart" };
+    let mut heading = "";
+    for key in KEYS.iter() {
         // Writing to a String cannot fail.
-        let _ = write!(
-            page,
-            "\n## {}\n\n{}\n\n| | |\n|---|---|\n| in the file | `{}`, {values} |\n| flag | `{} {}`{several} |\n\
-             | variable | `{}` |\n| default | `{}` |\n| a change comes into effect | {reload} |\n",
-            key.name,
-            key.help,
-            key.name,
-            key.flag(),
-            key.value_name,
-            key.variable(),
-            key.default,
-        );
+        if key.heading != heading {
+            heading = key.heading;
+            let table = match key.table {
+                "" => "At the top level of the file.".to_owned(),
+                table => format!("In the table `[{table}]` of the file."),
+            };
+            let _ = write!(page, "\n## {heading}\n\n{table}\n");
+        }
+        let _ = write!(page, "\n### {}\n\n{}\n\n| | |\n|---|---|\n", key.flag, key.help);
+        let _ = writeln!(page, "| file | `{}`{}: {} |", key.name, table_of(key), values(key));
+        let repeats = if key.is_list() { " (repeats)" } else { "" };
+        let _ = writeln!(page, "| flag | `--{} {}`{repeats} |", key.flag, key.shape.value_name);
+        let _ = writeln!(page, "| variable | `{}` |", key.variable());
+        if !key.shape.range.is_empty() {
+            let _ = writeln!(page, "| range | {} |", key.shape.range);
+        }
+        let default = if key.default.value.is_some_and(|value| value == key.default.shown) {
+            format!("`{}`", key.default.shown)
+        } else {
+            key.default.shown.replace('<', "&lt;").replace('>', "&gt;")
+        };
+        let reload = if key.reloads { "on SIGHUP" } else { "after a restart" };
+        let _ = writeln!(page, "| default | {default} |\n| applies | {reload} |");
     }
     page
 }
 
-const HEAD: &str = "\
-# Configuration
+fn table_of(key: &Key) -> String {
+    if key.table.is_empty() { String::new() } else { format!(" in `[{}]`", key.table) }
+}
 
-<!-- Made from src/config/keys.rs by `signpost check config --reference`; a test compares the two. -->
+/// The type of a value in the file.
+fn values(key: &Key) -> String {
+    let words = key.shape.words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ");
+    match key.shape.form {
+        Form::Tables { .. } => "an array of tables with these keys, or of strings `\"KEY=VALUE,...\"`".to_owned(),
+        Form::Boolean => "`true` or `false`".to_owned(),
+        Form::Integer => "a whole number".to_owned(),
+        Form::Duration => "a duration, such as `\"5s\"`".to_owned(),
+        Form::Size => "a size, such as `\"64Mi\"`, or a number of bytes".to_owned(),
+        Form::Path if key.is_list() => "an array of strings, relative to the directory of the file".to_owned(),
+        Form::Path => "a string, relative to the directory of the file".to_owned(),
+        Form::Text if key.is_list() && words.is_empty() => "an array of strings".to_owned(),
+        Form::Text if key.is_list() => format!("an array of {words}"),
+        Form::Text if words.is_empty() => "a string".to_owned(),
+        Form::Text => words,
+    }
+}
 
-Every key can be set in one TOML file (named by `--config FILE` or `SIGNPOST_CONFIG`; none is read otherwise), as a flag,
-and as an environment variable. A flag wins over a variable, that over the file, and that over the default; a list is
-taken from one place whole. Unknown keys are errors that name file, line and column.
-
-```toml
-# signpost.toml
-domain = \"v3.rhcloud.com\"
-nameserver = [\"ns1.v3.rhcloud.com=192.0.2.53\", \"ns2.v3.rhcloud.com=198.51.100.53,2001:db8::53\"]
-dns-listen = [\"192.0.2.53:53\"]
-
-[[jwt-issuer]]
-issuer = \"https://idp.example\"
-audience = [\"signpost\"]
-jwks = \"https://idp.example/keys\"
-groups-prefix = \"signpost:\"
-```
-
-In an environment variable the values of a list are parted by commas or spaces; those of `nameserver`
-and `jwt-issuer` by spaces, those of `manifests` by colons. `signpost check config` says what is wrong without starting anything.
-
-`SIGHUP` reads the file again. If it is bad, the settings stay as they were and the log says why. Changed keys that need a
-restart are named in the log.
-";
+/// What precedes the settings.
+const HEAD: &str = include_str!("reference.md");

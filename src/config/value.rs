@@ -1,241 +1,198 @@
-//! What one value may be: a function a shape, which answers what was expected instead.
+//! Values whose text form belongs to the configuration alone.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU32;
-use std::ops::RangeInclusive;
-use std::path::PathBuf;
-use std::str::FromStr;
-use std::time::Duration;
 
-use super::{
-    CookieMode, DNS_PORT, LogClients, LogFormat, NameServer, Resolver, Role, SecretName, VerifyServer, layers, strategy,
-};
+use super::DNS_PORT;
+use super::layers::split;
+use super::rule::{Rule, by, parse_duration};
+use super::table::Default;
 use signpost_api::names;
-use signpost_apiserver::{audit, limits};
-use signpost_dns::nameserver::cookie::{Secret, SecretError};
-use signpost_dns::nameserver::settings::NSID_OCTETS_MAX;
-use signpost_dns::zone::counter_slots::NUMBERS_MAX;
-use signpost_runtime::telemetry::Format;
+use signpost_apiserver::audit::Policy;
+use signpost_apiserver::auth::issuer;
+use signpost_apiserver::auth::jwt::IssuerSettings;
+use signpost_control::controller::live::proofs::Server;
+use signpost_control::scheduler::strategy::StrategyName;
+use signpost_control::scheduler::webhook;
 
-/// Longest `api-silence`: what a mirror takes for the death of its watch in any case.
-const API_SILENCE_MAX: Duration = Duration::from_secs(150);
-
-/// Longest `lame-duck`: whoever waits longer for a process to end has forgotten it.
-const LAME_DUCK_MAX: Duration = Duration::from_secs(600);
-
-pub(super) fn role(text: &str) -> Result<Role, String> {
-    let found = Role::ALL.into_iter().find(|role| role.word() == text);
-    found.ok_or_else(|| "must be one of api, scheduler, dns, admin".to_owned())
+/// A role of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Serves the API.
+    Api,
+    /// Binds Routes to Routers, and runs the controllers.
+    Scheduler,
+    /// Answers queries.
+    Dns,
+    /// Serves health and metrics.
+    Admin,
 }
 
-pub(super) fn path(text: &str) -> Result<PathBuf, String> {
-    if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(PathBuf::from(text)) }
-}
+impl Role {
+    /// All roles, in the order in which they start.
+    pub const ALL: [Role; 4] = [Role::Api, Role::Scheduler, Role::Dns, Role::Admin];
+    pub(super) const WORDS: [(&str, Role); 4] =
+        [("api", Role::Api), ("scheduler", Role::Scheduler), ("dns", Role::Dns), ("admin", Role::Admin)];
 
-pub(super) fn listen_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "must be ADDR:PORT with an IP address, such as 127.0.0.1:5300 or [::1]:5300".to_owned())
-}
-
-pub(super) fn workers(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(count @ 0..=256) => Ok(count),
-        _ => Err("must be a number from 0 to 256".to_owned()),
+    /// The name in the configuration.
+    pub fn word(self) -> &'static str {
+        Role::WORDS[self as usize].0
     }
 }
 
-pub(super) fn switch(text: &str) -> Result<bool, String> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("must be on or off".to_owned()),
-    }
+/// A name server of the platform's zones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameServer {
+    /// The name, without a dot at the end.
+    pub name: String,
+    /// The public addresses; none only for a name outside the domain.
+    pub addresses: Vec<IpAddr>,
 }
 
-/// A time that a connection may take; none at all would refuse every client.
-pub(super) fn timeout(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        Duration::ZERO => Err("must be a second at least".to_owned()),
-        duration => Ok(duration),
-    }
+/// The use of DNS cookies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CookieMode {
+    /// Ignore cookies.
+    Off,
+    /// Answer cookies.
+    On,
+    /// Answer cookies, and require a server cookie from clients that send a client cookie.
+    Require,
 }
 
-pub(super) fn api_silence(text: &str) -> Result<Duration, String> {
-    let silence = duration(text)?;
-    let range = Duration::from_secs(1)..=API_SILENCE_MAX;
-    if range.contains(&silence) { Ok(silence) } else { Err("must be from 1s to 150s".to_owned()) }
+pub(super) const COOKIE_MODES: [(&str, CookieMode); 3] =
+    [("on", CookieMode::On), ("off", CookieMode::Off), ("require", CookieMode::Require)];
+
+/// The format of lines of the query log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One JSON object per line.
+    Json,
+    /// Columns, separated by spaces.
+    Text,
 }
 
-pub(super) fn lame_duck(text: &str) -> Result<Duration, String> {
-    let time = duration(text)?;
-    if time > LAME_DUCK_MAX { Err("must be 10m at most".to_owned()) } else { Ok(time) }
+/// The client data in the query log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogClients {
+    /// Address and port.
+    Full,
+    /// The network: a /24 or a /48.
+    Network,
+    /// Nothing.
+    None,
 }
 
-/// A whole number within `range`.
-pub(super) fn number<T>(text: &str, range: RangeInclusive<T>) -> Result<T, String>
-where
-    T: FromStr + PartialOrd + fmt::Display,
-{
-    let number = text.parse().ok().filter(|number| range.contains(number));
-    number.ok_or_else(|| format!("must be a number from {} to {}", range.start(), range.end()))
+pub(super) const LOG_CLIENTS: [(&str, LogClients); 3] =
+    [("full", LogClients::Full), ("network", LogClients::Network), ("none", LogClients::None)];
+
+pub(super) const AUDIT_POLICIES: [(&str, Option<Policy>); 3] =
+    [("writes", Some(Policy::Writes)), ("all", Some(Policy::All)), ("off", None)];
+
+/// One or more resolvers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resolver {
+    /// Those of the system.
+    System,
+    /// The one at this address.
+    At(SocketAddr),
 }
 
-/// A size in bytes.
-pub(super) fn size(text: &str, range: RangeInclusive<u64>) -> Result<u64, String> {
-    let told = |size: u64| match size {
-        size if size > 0 && size % (1 << 30) == 0 => format!("{}Gi", size >> 30),
-        size if size > 0 && size % (1 << 10) == 0 => format!("{}Ki", size >> 10),
-        size => size.to_string(),
+/// A Secret of a Kubernetes cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// How the scheduler chooses Routers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strategy {
+    /// By a built-in strategy.
+    Own(StrategyName),
+    /// By the webhook; `webhook.url` is set then.
+    Webhook,
+}
+
+pub(super) fn strategies([a, b, c, d]: [(&'static str, StrategyName); 4]) -> [(&'static str, Strategy); 5] {
+    let own = |(word, name)| (word, Strategy::Own(name));
+    [own(a), own(b), own(c), own(d), (webhook::NAME, Strategy::Webhook)]
+}
+
+/// Addresses to listen on, at least one.
+pub(super) fn listen() -> Rule<SocketAddr> {
+    let address = |text: &str| {
+        let expected = "must be ADDR:PORT with an IP address, such as 127.0.0.1:5300 or [::1]:5300";
+        text.parse().map_err(|_| expected)
     };
-    limits::parse_size(text).filter(|size| range.contains(size)).ok_or_else(|| {
-        let (least, most) = (told(*range.start()), told(*range.end()));
-        format!("must be a number of bytes, or of Ki, Mi or Gi of them, from {least} to {most}")
-    })
+    by("ADDR:PORT", address).list().not_empty().unless(|a: &SocketAddr, b| a == b && a.port() != 0)
 }
 
-pub(super) fn cookie_mode(text: &str) -> Result<CookieMode, String> {
-    match text {
-        "off" => Ok(CookieMode::Off),
-        "on" => Ok(CookieMode::On),
-        "require" => Ok(CookieMode::Require),
-        _ => Err("must be on, off or require".to_owned()),
-    }
+/// No domain by default: names below the domain of somebody else help nobody.
+pub(super) const NO_DOMAIN: Default =
+    Default { value: Some(""), shown: "none; with `manifests`, the zone above the `dns` of their Routers" };
+
+/// A domain, or nothing.
+pub(super) fn optional_zone(text: &str) -> Result<String, String> {
+    if text.is_empty() { Ok(String::new()) } else { zone(text) }
 }
 
-pub(super) fn cookie_secret(text: &str) -> Result<Secret, String> {
-    text.parse().map_err(|error: SecretError| error.to_string())
-}
-
-pub(super) fn limit_mode(text: &str) -> Result<bool, String> {
-    match text {
-        "enforce" => Ok(true),
-        "watch" => Ok(false),
-        _ => Err("must be enforce or watch".to_owned()),
-    }
-}
-
-pub(super) fn one_in(text: &str) -> Result<Option<NonZeroU32>, String> {
-    match text.parse() {
-        Ok(every) => Ok(NonZeroU32::new(every)),
-        Err(_) => Err(format!("must be a number from 0 to {}", u32::MAX)),
-    }
-}
-
-pub(super) fn query_log_format(text: &str) -> Result<LogFormat, String> {
-    match text {
-        "json" => Ok(LogFormat::Json),
-        "text" => Ok(LogFormat::Text),
-        _ => Err("must be json or text".to_owned()),
-    }
-}
-
-pub(super) fn query_log_clients(text: &str) -> Result<LogClients, String> {
-    match text {
-        "full" => Ok(LogClients::Full),
-        "network" => Ok(LogClients::Network),
-        "none" => Ok(LogClients::None),
-        _ => Err("must be full, network or none".to_owned()),
-    }
-}
-
-pub(super) fn metrics_zones(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(zones @ 0..=NUMBERS_MAX) => Ok(zones),
-        _ => Err(format!("must be a number from 0 to {NUMBERS_MAX}")),
-    }
-}
-
-/// The platform's domain.
-pub(super) fn zone_name(text: &str) -> Result<String, String> {
+pub(super) fn zone(text: &str) -> Result<String, String> {
     let name = domain_name(text)?;
     names::check_zone(&name).map_err(|error| error.to_string())?;
     Ok(name)
 }
 
-pub(super) fn domain_name(text: &str) -> Result<String, String> {
+fn domain_name(text: &str) -> Result<String, String> {
     let plain = text.strip_suffix('.').unwrap_or(text);
     names::check_domain(plain).map_err(|error| error.to_string())?;
     Ok(plain.to_ascii_lowercase())
 }
 
-/// A whole number and its unit: `s`, `m`, `h` or `d`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let expected = || "must be a whole number and s, m, h or d, such as 5s or 30d".to_owned();
-    let split = text.len().saturating_sub(1);
-    let (number, unit) = text.split_at_checked(split).ok_or_else(expected)?;
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return Err(expected()),
-    };
-    let number: u32 = number.parse().map_err(|_| expected())?;
-    Ok(Duration::from_secs(u64::from(number) * seconds))
-}
-
-/// What a name server tells of itself.
-pub(super) fn server_text(text: &str) -> Result<String, String> {
-    match text.len() {
-        0 => Err("must not be empty".to_owned()),
-        length if length > NSID_OCTETS_MAX => Err(format!("must be no more than {NSID_OCTETS_MAX} octets")),
-        _ => Ok(text.to_owned()),
-    }
-}
-
-pub(super) fn api_name(text: &str) -> Result<String, String> {
+/// A domain name or an IP address.
+pub(super) fn host(text: &str) -> Result<String, String> {
     if text.parse::<IpAddr>().is_ok() { Ok(text.to_owned()) } else { domain_name(text) }
 }
 
-pub(super) fn label(text: &str) -> Result<String, String> {
-    match names::is_host_label(text) {
-        true => Ok(text.to_ascii_lowercase()),
-        false => {
-            Err("must be one label of a host name: at most 63 letters, digits and inner dashes, no dots".to_owned())
-        }
-    }
+pub(super) fn label(text: &str) -> Result<String, &'static str> {
+    let expected = "must be one label of a host name: at most 63 letters, digits and inner dashes, no dots";
+    names::is_host_label(text).then(|| text.to_ascii_lowercase()).ok_or(expected)
 }
 
-pub(super) fn name_server(text: &str, domain: &str) -> Result<NameServer, String> {
+/// `NAME=ADDR[,ADDR]`; the addresses may be missing.
+pub(super) fn name_server(text: &str) -> Result<NameServer, String> {
     let (name, list) = text.split_once('=').unwrap_or((text, ""));
-    let name = domain_name(name)?;
-    let address = |text: &str| match text.parse::<IpAddr>() {
-        Ok(address) if address.is_unspecified() => Err(format!("{address} is no address that anyone can ask")),
+    let address = |text: &String| match text.parse::<IpAddr>() {
+        Ok(address) if address.is_unspecified() => Err(format!("{address} is not an address that clients can query")),
         Ok(address) => Ok(address),
-        Err(_) => Err(format!("must be NAME=ADDR[,ADDR] with IP addresses; \"{text}\" is none")),
+        Err(_) => Err(format!("must be NAME=ADDR[,ADDR] with IP addresses; \"{text}\" is not an IP address")),
     };
-    let addresses: Vec<IpAddr> =
-        layers::split(list, &[',']).iter().map(|text| address(text)).collect::<Result<_, _>>()?;
-    if addresses.is_empty() && !domain.is_empty() && names::is_at_or_below(&name, domain) {
-        return Err(format!("a name server inside {domain} needs its addresses: {name}=ADDR[,ADDR]"));
-    }
-    Ok(NameServer { name, addresses })
+    let addresses = split(list, &[',']).iter().map(address).collect::<Result<_, _>>()?;
+    Ok(NameServer { name: domain_name(name)?, addresses })
 }
 
 /// `[NAME=]ADDR[:PORT]`.
-pub(super) fn verify_server(text: &str) -> Result<VerifyServer, String> {
+pub(super) fn verify_server(text: &str) -> Result<Server, String> {
     let (name, address) = match text.split_once('=') {
-        Some((name, address)) => (Some(domain_name(name)?), address),
-        None => (None, text),
+        Some((name, address)) => (domain_name(name)?, address),
+        None => (String::new(), text),
     };
-    let shape = "must be [NAME=]ADDR[:PORT] with an IP address, such as ns1.example.com=127.0.0.1:5301";
-    let address =
-        server_address(address).map_err(|error| if error == NO_ADDRESS { shape.to_owned() } else { error })?;
-    Ok(VerifyServer { name, address })
+    Ok(Server { name, address: server_address(address)? })
 }
 
-const NO_ADDRESS: &str = "must be ADDR[:PORT] with an IP address, such as 192.0.2.53 or [2001:db8::53]:53";
-
-/// `ADDR[:PORT]` of a server that is asked.
+/// `ADDR[:PORT]` of a server to query.
 pub(super) fn server_address(text: &str) -> Result<SocketAddr, String> {
     let plain = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     let parsed: Option<SocketAddr> =
         text.parse().ok().or_else(|| plain.parse::<IpAddr>().ok().map(|address| (address, DNS_PORT).into()));
     match parsed {
-        Some(address) if address.ip().is_unspecified() => Err(format!("{} is no address to ask", address.ip())),
-        Some(address) if address.port() == 0 => Err("port 0 is no port to ask".to_owned()),
+        Some(address) if address.ip().is_unspecified() => {
+            Err(format!("{} is not an address of a server", address.ip()))
+        }
+        Some(address) if address.port() == 0 => Err("port 0 is not a port of a server".to_owned()),
         Some(address) => Ok(address),
-        None => Err(NO_ADDRESS.to_owned()),
+        None => Err("must be ADDR[:PORT] with an IP address, such as 192.0.2.53 or [2001:db8::53]:53".to_owned()),
     }
 }
 
@@ -247,64 +204,22 @@ pub(super) fn resolver(text: &str) -> Result<Resolver, String> {
     }
 }
 
-/// How long a Lease lasts.
-pub(super) fn lease_duration(text: &str) -> Result<Duration, String> {
-    let parsed = duration(text)?;
-    let is_whole = parsed.subsec_nanos() == 0 && (3..=300).contains(&parsed.as_secs());
-    is_whole.then_some(parsed).ok_or_else(|| "must be in whole seconds, from 3s to 5m".to_owned())
-}
-
-/// The URL that takes spans. One without a path is a collector's, where that is `/v1/traces`.
-pub(super) fn trace_endpoint(text: &str) -> Result<String, String> {
-    let url = strategy::url(text)?;
-    let bare = url.trim_end_matches('/');
-    let is_bare = bare.split_once("://").is_some_and(|(_, rest)| !rest.contains(['/', '?']));
-    Ok(if is_bare { format!("{bare}/v1/traces") } else { url })
-}
-
-/// A namespace and a name of a Secret, as DNS labels and names.
-pub(super) fn secret_name(text: &str) -> Result<SecretName, String> {
-    let is_name = |text: &str| {
-        let is_label = |label: &str| {
-            let is_plain = |octet: u8| matches!(octet, b'a'..=b'z' | b'0'..=b'9' | b'-');
-            !label.is_empty() && label.bytes().all(is_plain) && !label.starts_with('-') && !label.ends_with('-')
-        };
-        text.len() <= 253 && text.split('.').all(is_label)
+/// The namespace and the name of a Secret.
+pub(super) fn secret_name(text: &str) -> Result<SecretName, &'static str> {
+    let is_label = |label: &str| {
+        let is_plain = |octet: u8| matches!(octet, b'a'..=b'z' | b'0'..=b'9' | b'-');
+        !label.is_empty() && label.bytes().all(is_plain) && !label.starts_with('-') && !label.ends_with('-')
     };
+    let is_name = |text: &str| text.len() <= 253 && text.split('.').all(is_label);
     match text.split_once('/') {
         Some((namespace, name)) if is_name(namespace) && is_name(name) => {
             Ok(SecretName { namespace: namespace.to_owned(), name: name.to_owned() })
         }
-        _ => Err("must be NAMESPACE/NAME, such as signpost/signpost-name-server".to_owned()),
+        _ => Err("must be NAMESPACE/NAME, such as signpost/signpost-name-server"),
     }
 }
 
-/// A name for people and programs to read.
-pub(super) fn service(text: &str) -> Result<String, String> {
-    let is_plain = text.bytes().all(|octet| octet.is_ascii_graphic()) && (1..=128).contains(&text.len());
-    if is_plain { Ok(text.to_owned()) } else { Err("must be 1 to 128 characters of ASCII without spaces".to_owned()) }
-}
-
-pub(super) fn log_level(text: &str) -> Result<String, String> {
-    match text.parse::<tracing_subscriber::EnvFilter>() {
-        Ok(_) if !text.is_empty() => Ok(text.to_owned()),
-        _ => Err("must be error, warn, info, debug or trace, or directives such as info,signpost=debug".to_owned()),
-    }
-}
-
-pub(super) fn audit_policy(text: &str) -> Result<Option<audit::Policy>, String> {
-    match text {
-        "writes" => Ok(Some(audit::Policy::Writes)),
-        "all" => Ok(Some(audit::Policy::All)),
-        "off" => Ok(None),
-        _ => Err("must be writes, all or off".to_owned()),
-    }
-}
-
-pub(super) fn log_format(text: &str) -> Result<Format, String> {
-    match text {
-        "human" => Ok(Format::Human),
-        "json" => Ok(Format::Json),
-        _ => Err("must be human or json".to_owned()),
-    }
+/// An identity provider.
+pub(super) fn issuer(text: &str) -> Result<IssuerSettings, String> {
+    issuer::parse(text, parse_duration).map_err(|error| error.to_string())
 }

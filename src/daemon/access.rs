@@ -61,18 +61,18 @@ impl Access {
         addresses: &[SocketAddr],
         further: Vec<String>,
     ) -> Result<Self, tls::Error> {
-        let names = names(addresses, &settings.api_names).chain(further);
+        let names = names(addresses, &settings.api.name).chain(further);
         let authority = Authority::open(&data_dir.join("pki"), names, SystemTime::now())?;
-        let pair = settings.api_tls.as_ref();
+        let pair = settings.api.tls_certificate.as_ref().zip(settings.api.tls_key.as_ref());
         let served = pair.map(|(certificate, key)| Served::open(certificate, key)).transpose()?;
-        let issuers = settings.jwt_issuers.iter().map(|issuer| Issuer::new(issuer.clone(), Pace::default())).collect();
+        let issuers = settings.jwt_issuer.iter().map(|issuer| Issuer::new(issuer.clone(), Pace::default())).collect();
         let access = Access {
             authority: Arc::new(authority),
             authenticator: Arc::new(Authenticator::default().with_issuers(issuers)),
             served: served.map(Arc::new),
-            trusted: settings.api_tls_ca.clone(),
+            trusted: settings.api.tls_ca.clone(),
             folder: data_dir.join(""),
-            server_url: server_url(&settings.api_names, addresses),
+            server_url: server_url(&settings.api.name, addresses),
             seen: Mutex::default(),
         };
         access.write_kubeconfigs()?;

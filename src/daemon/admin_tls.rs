@@ -43,13 +43,13 @@ impl Source {
         access: Option<&Arc<Access>>,
         addresses: &[SocketAddr],
     ) -> Result<Option<Arc<Source>>, tls::Error> {
-        let source = match (&settings.admin_tls, access, data_dir) {
+        let source = match (&settings.admin_tls(), access, data_dir) {
             _ if addresses.is_empty() => return Ok(None),
             (AdminTls::Off, _, _) => return Ok(None),
             (AdminTls::Files { certificate, key }, _, _) => Source::Files(Arc::new(Served::open(certificate, key)?)),
             (AdminTls::On, Some(access), _) => Source::Api(access.clone()),
             (AdminTls::On, None, Some(data_dir)) => {
-                let names = access::names(addresses, &settings.admin_names);
+                let names = access::names(addresses, &settings.admin.name);
                 Source::Own(Box::new(Authority::open(&data_dir.join(FOLDER), names, SystemTime::now())?))
             }
             (AdminTls::On, None, None) => unreachable!("the configuration was checked: this needs a data directory"),
@@ -116,7 +116,7 @@ pub fn warn_of_plain(addresses: &[SocketAddr]) {
     for address in addresses.iter().filter(|address| !address.ip().is_loopback()) {
         tracing::warn!(
             "the admin endpoint at {address} speaks plain HTTP: whoever is on the way can read its numbers, and nobody \
-             can sign in to its dashboard from another machine; give --admin-tls on, or listen on loopback"
+             can sign in to its dashboard from another machine; give --admin-tls true, or listen on loopback"
         );
     }
 }

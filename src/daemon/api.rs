@@ -88,7 +88,7 @@ impl Api {
             server.audit_to(audit.clone());
         }
         server.know_platform(known_platform(settings));
-        server.limit_to(settings.limits);
+        server.limit_to(settings.limits());
         let stop = tasks.stop_token();
         let running = server.clone();
         tasks.spawn("API server", async move { running.run(stop).await });
@@ -201,13 +201,13 @@ fn known_platform(settings: &Settings) -> signpost_apiserver::Platform {
         let (Some(platform), Some(router)) = (&known, router) else { return Vec::new() };
         taken_labels(&router, platform).into_iter().map(|(label, why)| (label.into(), why.into())).collect()
     };
-    let label_rules = settings.label_rules.clone();
+    let label_rules = settings.label_rules();
     signpost_apiserver::Platform { name_servers, label_rules, examine: Box::new(examine), taken: Box::new(taken) }
 }
 
 fn open_audit(settings: &Settings, data_dir: &DataDir) -> Result<Option<Arc<Audit>>, Error> {
-    let Some(policy) = settings.audit else { return Ok(None) };
-    let path = settings.audit_log.clone().unwrap_or_else(|| data_dir.join("audit.log"));
-    let log = Log::open(&path, settings.audit_bounds).map_err(|source| Error::Audit { path, source })?;
+    let Some(policy) = settings.audit.policy else { return Ok(None) };
+    let path = settings.audit.log.clone().unwrap_or_else(|| data_dir.join("audit.log"));
+    let log = Log::open(&path, settings.audit_bounds()).map_err(|source| Error::Audit { path, source })?;
     Ok(Some(Arc::new(Audit::new(policy, log))))
 }

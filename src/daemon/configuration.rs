@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::{dns, manifests};
-use crate::config::{self, AdminTls, Error, Errors, Places, Role, Settings};
+use crate::config::{self, Error, Errors, Places, Role, Settings};
 use signpost_api::names::{check_zone, is_at_or_below};
 
 /// Domains of examples: of our own pages, and those that RFC 2606 and RFC 6761 reserve.
@@ -29,18 +29,18 @@ pub fn load(places: &Places) -> Result<Settings, Errors> {
     if settings.domain.is_empty() {
         settings.domain = domain_of_manifests(&settings)?;
     }
-    let listened: &[SocketAddr] = &settings.dns_listen;
+    let listened: &[SocketAddr] = &settings.dns.listen;
     match dns::platform_settings(&settings, listened) {
         Ok(_) => Ok(settings),
-        Err(error) => Err(Errors(vec![Error::Together(error.to_string())])),
+        Err(error) => Err(Errors(vec![Error::new(error.to_string())])),
     }
 }
 
 /// The zone above those that the Routers in the manifests name.
 fn domain_of_manifests(settings: &Settings) -> Result<String, Errors> {
-    let fault = |text: String| Errors(vec![Error::Together(text)]);
+    let fault = |text: String| Errors(vec![Error::new(text)]);
     let documents = manifests::read(&settings.manifests)
-        .map_err(|errors| Errors(errors.iter().map(|error| Error::Together(error.to_string())).collect()))?;
+        .map_err(|errors| Errors(errors.iter().map(|error| Error::new(error.to_string())).collect()))?;
     let routers = documents.iter().map(|document| &document.object).filter(|object| object["kind"] == "Router");
     let above = |dns: &str| Some(dns.split_once('.')?.1.trim_end_matches('.').to_ascii_lowercase());
     let domains: BTreeSet<String> = routers.filter_map(|router| above(router["spec"]["dns"].as_str()?)).collect();
@@ -73,24 +73,26 @@ pub fn missing(settings: &Settings) -> Vec<String> {
     for path in &settings.manifests {
         need("manifests", path, path.exists(), "file or directory");
     }
-    let mut files = vec![
+    let files = [
         ("kubeconfig", settings.kubeconfig.as_deref()),
-        ("api-tls-certificate", settings.api_tls.as_ref().map(|(certificate, _)| certificate.as_path())),
-        ("api-tls-key", settings.api_tls.as_ref().map(|(_, key)| key.as_path())),
-        ("api-tls-ca", settings.api_tls_ca.as_deref()),
-        ("webhook-ca", settings.webhook.ca.as_deref()),
-        ("trace-headers", settings.tracing.headers.as_deref()),
-        ("trace-ca", settings.tracing.ca.as_deref()),
+        ("api.tls-certificate", settings.api.tls_certificate.as_deref()),
+        ("api.tls-key", settings.api.tls_key.as_deref()),
+        ("api.tls-ca", settings.api.tls_ca.as_deref()),
+        ("webhook.ca", settings.webhook.ca.as_deref()),
+        ("trace.headers", settings.trace.headers.as_deref()),
+        ("trace.ca", settings.trace.ca.as_deref()),
+        ("admin.tls-certificate", settings.admin.tls_certificate.as_deref()),
+        ("admin.tls-key", settings.admin.tls_key.as_deref()),
     ];
-    if let AdminTls::Files { certificate, key } = &settings.admin_tls {
-        files.extend([("admin-tls-certificate", Some(certificate.as_path())), ("admin-tls-key", Some(key.as_path()))]);
-    }
     for (key, path) in files.into_iter().filter_map(|(key, path)| Some((key, path?))) {
         need(key, path, path.is_file(), "file");
     }
     let logs = [
-        ("audit-log", settings.audit_log.as_deref().filter(|_| settings.audit.is_some() && settings.has(Role::Api))),
-        ("query-log-file", settings.query_log.file.as_deref().filter(|_| settings.query_log.every.is_some())),
+        (
+            "audit.log",
+            settings.audit.log.as_deref().filter(|_| settings.audit.policy.is_some() && settings.has(Role::Api)),
+        ),
+        ("query-log.file", settings.query_log.file.as_deref().filter(|_| settings.query_log.sample > 0)),
     ];
     for (key, path) in logs.into_iter().filter_map(|(key, path)| Some((key, path?))) {
         need(key, path, parent_is_there(path), "directory to write the file to");
@@ -112,11 +114,13 @@ pub fn warnings(settings: &Settings) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::layers::{Given, Layer, Source};
+    use crate::config::KEYS;
+    use crate::config::layers::{Layer, from_flag};
 
     fn load_with(flags: &[(&'static str, &str)]) -> Result<Settings, String> {
-        let given = |(key, value): &(&'static str, &str)| {
-            (*key, Given { values: vec![(*value).to_owned()], source: Source::Flag(format!("--{key}")) })
+        let given = |(flag, value): &(&'static str, &str)| {
+            let key = KEYS.iter().find(|key| key.flag == *flag).expect("a flag");
+            (key.path.as_str(), from_flag(key, [(*value).to_owned()].iter()))
         };
         let flags: Layer = flags.iter().map(given).collect();
         load(&Places { flags, ..Places::default() }).map_err(|errors| errors.to_string())

@@ -8,11 +8,11 @@ use crate::config::Settings;
 
 /// What can be turned. Each loop holds a receiver of its own; a process without the loop turns in vain.
 pub struct Dials {
-    /// `brake-share`.
+    /// `deletion-hold.threshold`.
     pub brake_share: watch::Sender<u32>,
-    /// `stale-after`; `None`: never.
+    /// `dns.stale-after`; `None`: never.
     pub stale_after: watch::Sender<Option<Duration>>,
-    /// `health-probes`, and `health-panic-threshold` in percent.
+    /// `health.probes`, and `health.panic-threshold` in percent.
     pub health: watch::Sender<(usize, u32)>,
 }
 
@@ -20,18 +20,22 @@ impl Dials {
     /// As the settings say.
     pub fn new(settings: &Settings) -> Dials {
         Dials {
-            brake_share: watch::Sender::new(settings.brake_share),
-            stale_after: watch::Sender::new(settings.stale_after),
-            health: watch::Sender::new((settings.health_probes_max, settings.health_panic_percent)),
+            brake_share: watch::Sender::new(settings.deletion_hold.threshold),
+            stale_after: watch::Sender::new(stale_after(settings)),
+            health: watch::Sender::new((settings.health.probes, settings.health.panic_threshold)),
         }
     }
 
     /// As the settings say now; what is as it was tells nobody.
     pub fn turn(&self, settings: &Settings) {
-        set(&self.brake_share, settings.brake_share);
-        set(&self.stale_after, settings.stale_after);
-        set(&self.health, (settings.health_probes_max, settings.health_panic_percent));
+        set(&self.brake_share, settings.deletion_hold.threshold);
+        set(&self.stale_after, stale_after(settings));
+        set(&self.health, (settings.health.probes, settings.health.panic_threshold));
     }
+}
+
+fn stale_after(settings: &Settings) -> Option<Duration> {
+    Some(settings.dns.stale_after).filter(|after| !after.is_zero())
 }
 
 fn set<T: PartialEq>(dial: &watch::Sender<T>, to: T) {

@@ -21,7 +21,8 @@ use super::unbound::Unbound;
 use super::{Error, platform};
 use crate::admin::Admin;
 use crate::admin::health::Check;
-use crate::config::{self, Settings, Tcp};
+use crate::config::Settings;
+use crate::config::parts;
 use signpost_control::client::reflector::{Health, HealthProbe, View};
 use signpost_control::compiler::inputs::BindingInput;
 use signpost_control::compiler::{self, apex::serial_of};
@@ -52,31 +53,31 @@ const SILENT_LONGEST: Duration = Duration::from_secs(2);
 /// How long a worker or listener may stand still: it makes several turns a second, and a busy machine delays them by less.
 const HUNG_AFTER: Duration = Duration::from_secs(10);
 
-/// How long the listeners may take to end: with the default `tcp-write-timeout` what a slow client needs, and two goodbyes.
+/// How long the listeners may take to end: with the default `tcp.write-timeout` what a slow client needs, and two goodbyes.
 /// Where an operator has set that higher, a stop does not wait for it.
 const LISTENERS_END: Duration = Duration::from_secs(7);
 
 /// Binds the sockets that are not `given`, where `files_max` files may be open at once.
 pub fn bind(settings: &Settings, files_max: u64, given: &mut InheritedSockets) -> Result<Bound, transport::BindError> {
     let streams = stream_limits(settings, files_max);
-    if streams.connections_max < settings.tcp.connections_max {
+    if streams.connections_max < settings.tcp.connections {
         tracing::warn!(
             connections = streams.connections_max,
             files = files_max,
-            "fewer TCP connections than tcp-connections: the system lets this process open too few files; raise its hard \
-             limit (LimitNOFILE=, ulimit -Hn), or set tcp-connections lower"
+            "fewer TCP connections than tcp.connections: the system lets this process open too few files; raise its hard \
+             limit (LimitNOFILE=, ulimit -Hn), or set tcp.connections lower"
         );
     }
     let mut config = transport::Config {
-        addresses: settings.dns_listen.clone(),
+        addresses: settings.dns.listen.clone(),
         streams,
-        pin: settings.dns_pin_workers,
-        udp_trains: settings.dns_reply_trains,
-        udp_dont_fragment: settings.dns_dont_fragment,
+        pin: settings.dns.pin_workers,
+        udp_trains: settings.dns.udp_gso,
+        udp_dont_fragment: settings.dns.dont_fragment,
         ..transport::Config::default()
     };
-    if settings.dns_workers > 0 {
-        config.udp_workers = settings.dns_workers;
+    if settings.dns.workers > 0 {
+        config.udp_workers = settings.dns.workers;
     }
     transport::bind_with(&config, given)
 }
@@ -84,13 +85,13 @@ pub fn bind(settings: &Settings, files_max: u64, given: &mut InheritedSockets) -
 /// What TCP clients may take. Of the files a quarter is left to all else: the store, the API's connections, the sockets.
 fn stream_limits(settings: &Settings, files_max: u64) -> transport::Limits {
     let for_clients = usize::try_from(files_max - files_max / 4).unwrap_or(usize::MAX);
-    let Tcp { connections_max, connections_per_client_max, idle, read, write } = settings.tcp;
+    let tcp = &settings.tcp;
     transport::Limits {
-        connections_max: connections_max.min(for_clients),
-        connections_per_client_max,
-        idle,
-        read,
-        write,
+        connections_max: tcp.connections.min(for_clients),
+        connections_per_client_max: tcp.connections_per_client,
+        idle: tcp.idle_timeout,
+        read: tcp.read_timeout,
+        write: tcp.write_timeout,
         ..transport::Limits::default()
     }
 }
@@ -114,7 +115,7 @@ pub struct Dns {
 fn here(settings: &Settings, addresses: &[SocketAddr]) -> String {
     /// More addresses say no more.
     const ADDRESSES_TOLD: usize = 3;
-    let name = settings.server_id.clone().or_else(host_name).unwrap_or_else(|| "unnamed".to_owned());
+    let name = settings.server.id.clone().or_else(host_name).unwrap_or_else(|| "unnamed".to_owned());
     let addresses = addresses.iter().take(ADDRESSES_TOLD).map(ToString::to_string).collect::<Vec<_>>().join(", ");
     format!("{name} ({addresses})")
 }
@@ -145,7 +146,7 @@ impl Dns {
         admin: &Admin,
         mirrors: &mut Vec<(&'static str, HealthProbe)>,
     ) -> Result<Self, Error> {
-        let db = Arc::new(ZoneDb::with_numbers(settings.metrics_zones));
+        let db = Arc::new(ZoneDb::with_numbers(settings.metrics.zones));
         let apexes = Arc::new(match &follow {
             None => Apexes::of_files(),
             Some(follow) => Apexes::of_platform(&follow.platform),
@@ -188,13 +189,13 @@ impl Dns {
         }
         let running = Arc::new(running);
         tasks.watch("the name server", running.ended());
-        let query_log = QueryLog::start(&settings.query_log, running.query_log())?;
+        let query_log = QueryLog::start(&settings.query_log(), running.query_log())?;
         let mut metrics = DnsMetrics::new(&running, db.clone(), query_log.counts().clone());
         let (reload, files) = files.unzip();
         files.into_iter().for_each(|files| metrics.zone_files(files));
         status.into_iter().for_each(|status| metrics.status(status));
-        if let Some(platform) = platform.filter(|_| settings.metrics_unbound_names > 0) {
-            let unbound = Arc::new(Unbound::new(settings.metrics_unbound_names, db, platform));
+        if let Some(platform) = platform.filter(|_| settings.metrics.unrouted_names > 0) {
+            let unbound = Arc::new(Unbound::new(settings.metrics.unrouted_names, db, platform));
             metrics.unbound(unbound.clone());
             tasks.spawn("unbound names", unbound.clone().run(running.sightings(), tasks.stop_token()));
             admin.unbound.open(move || unbound.report());
@@ -237,7 +238,7 @@ impl Dns {
     /// # Errors
     ///
     /// [`OpenError`] if the file cannot be opened: then the log goes on as it was.
-    pub async fn open_query_log(&self, settings: &config::QueryLog) -> Result<(), OpenError> {
+    pub async fn open_query_log(&self, settings: &parts::QueryLog) -> Result<(), OpenError> {
         self.query_log.configure(settings).await
     }
 
@@ -307,7 +308,7 @@ impl Start<'_> {
         let (marked, after) = ((engine.clone(), status.clone()), dials.stale_after.subscribe());
         tasks.spawn("staleness", mark_stale(marked.0, marked.1, after, tasks.stop_token()));
         let asked = Arc::new(Register::default());
-        if let Some(quiet) = settings.trail_quiet {
+        if let Some(quiet) = settings.former_name_idle_timeout() {
             let (engine, stop) = (engine.clone(), tasks.stop_token());
             tasks.spawn("marks of former names", follow_marks(engine, asked.table(), stop.clone()));
             tasks.spawn("former names", asked::run(follow.client.clone(), asked.clone(), quiet, stop));

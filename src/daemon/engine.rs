@@ -9,7 +9,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{CookieMode, Settings};
+use crate::config::Settings;
+use crate::config::value::CookieMode;
 use signpost_dns::nameserver;
 use signpost_dns::nameserver::cookie::{Cookies, Secret};
 use signpost_dns::transport::LiveSettings;
@@ -32,23 +33,6 @@ struct Origin {
     stale: bool,
     /// Where it is marked when trails were asked last.
     asked: Option<Arc<LastQueried>>,
-}
-
-/// Whether a change of the key is one of the engine's.
-pub fn is_key(name: &str) -> bool {
-    matches!(name, "server-id" | "server-version" | "dns-udp-payload")
-        || name.starts_with("dns-cookie")
-        || name.starts_with("dns-rate-limit")
-}
-
-/// Takes over the values of those keys.
-pub fn take(settings: &mut Settings, new: &Settings) {
-    settings.server_id.clone_from(&new.server_id);
-    settings.server_version.clone_from(&new.server_version);
-    settings.dns_udp_payload = new.dns_udp_payload;
-    settings.dns_cookies = new.dns_cookies;
-    settings.dns_cookie_secrets.clone_from(&new.dns_cookie_secrets);
-    settings.dns_rate_limit.clone_from(&new.dns_rate_limit);
 }
 
 impl Engine {
@@ -94,29 +78,29 @@ impl Engine {
 impl Origin {
     fn compose(&self) -> nameserver::Settings {
         let settings = &self.settings;
-        let id = settings.server_id.as_deref();
-        let limit = &settings.dns_rate_limit;
+        let id = settings.server.id.as_deref();
+        let limit = settings.rate_limit();
         nameserver::Settings {
             nsid: id.map(|id| id.as_bytes().into()),
             server_id: id.map(Into::into),
-            version: settings.server_version.as_deref().map(Into::into),
-            udp_payload_max: settings.dns_udp_payload,
-            query_log: settings.query_log.every,
+            version: settings.server.version.as_deref().map(Into::into),
+            udp_payload_max: settings.dns.udp_payload,
+            query_log: settings.query_log().every,
             stale: self.stale,
-            sightings: settings.metrics_unbound_names > 0 && settings.dns_follows_api(),
+            sightings: settings.metrics.unrouted_names > 0 && settings.dns_follows_api(),
             asked: self.asked.clone(),
             cookies: self.cookies(),
-            rate_limit: (limit.per_second > 0).then(|| limit.clone()),
+            rate_limit: (limit.per_second > 0).then_some(limit),
         }
     }
 
     fn cookies(&self) -> Option<Cookies> {
-        let required = match self.settings.dns_cookies {
+        let required = match self.settings.dns.cookies {
             CookieMode::Off => return None,
             CookieMode::On => false,
             CookieMode::Require => true,
         };
-        let (first, others) = match self.settings.dns_cookie_secrets.split_first() {
+        let (first, others) = match self.settings.dns.cookie_secret.split_first() {
             Some((first, others)) => (*first, others.into()),
             None => (self.drawn[0], [self.drawn[1]].into()),
         };
@@ -162,7 +146,7 @@ mod tests {
         assert_ne!(after.first, before.first);
         assert_eq!(*after.others, [before.first]);
         // A reload changes none of that.
-        engine.configure(&settings(|settings| settings.server_id = Some("ns1".to_owned())));
+        engine.configure(&settings(|settings| settings.server.id = Some("ns1".to_owned())));
         assert_eq!(cookies(), after);
         assert_ne!(Engine::new(&settings(|_| {})).live().load().cookies, Some(after), "another process draws others");
     }
@@ -171,15 +155,15 @@ mod tests {
     fn configured_secrets_win() {
         let secrets: Vec<Secret> = (1..4).map(|octet| Secret::new([octet; 16])).collect();
         let engine = Engine::new(&settings(|settings| {
-            settings.dns_cookies = CookieMode::Require;
-            settings.dns_cookie_secrets.clone_from(&secrets);
+            settings.dns.cookies = CookieMode::Require;
+            settings.dns.cookie_secret.clone_from(&secrets);
         }));
         for _ in 0..2 {
             let expected = Cookies { first: secrets[0], others: secrets[1..].into(), required: true };
             assert_eq!(engine.live().load().cookies, Some(expected));
             engine.roll();
         }
-        engine.configure(&settings(|settings| settings.dns_cookies = CookieMode::Off));
+        engine.configure(&settings(|settings| settings.dns.cookies = CookieMode::Off));
         assert_eq!(engine.live().load().cookies, None);
     }
 
@@ -189,12 +173,12 @@ mod tests {
         let now = || nameserver::Settings { cookies: None, ..(**engine.live().load()).clone() };
         assert_eq!(now(), nameserver::Settings { sightings: now().sightings, ..nameserver::Settings::default() });
         let told = settings(|settings| {
-            settings.server_id = Some("ns1".to_owned());
-            settings.server_version = Some("one".to_owned());
-            settings.dns_udp_payload = 4096;
+            settings.server.id = Some("ns1".to_owned());
+            settings.server.version = Some("one".to_owned());
+            settings.dns.udp_payload = 4096;
         });
         let mut taken = settings(|_| {});
-        take(&mut taken, &told);
+        config::table::reload(&mut taken, &told);
         engine.configure(&taken);
         assert_eq!((now().version.as_deref(), now().server_id.as_deref()), (Some("one"), Some("ns1")));
         assert_eq!((now().nsid.as_deref(), now().udp_payload_max), (Some(&b"ns1"[..]), 4096));

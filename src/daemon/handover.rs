@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::SecretName;
+use crate::config::value::SecretName;
 use signpost_control::client::backoff::Backoff;
 
 /// The field manager of the Secret.

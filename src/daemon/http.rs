@@ -35,10 +35,10 @@ fn limits(settings: &Settings, files_max: u64) -> Limits {
     let files = usize::try_from(files_max / FILES_PART).unwrap_or(usize::MAX).max(1);
     let limits = Limits::default();
     Limits {
-        connections: http.connections_max.min(files),
-        connections_per_client: http.connections_per_client_max,
-        idle: http.idle,
-        first: limits.first.min(http.idle),
+        connections: http.connections.min(files),
+        connections_per_client: http.connections_per_client,
+        idle: http.idle_timeout,
+        first: limits.first.min(http.idle_timeout),
         ..limits
     }
 }

@@ -119,7 +119,7 @@ pub enum Error {
     #[error("certificates: {0}")]
     Tls(#[from] tls::Error),
     /// The audit log cannot be written.
-    #[error("cannot open the audit log {}: {source} (--audit-log, or --audit off)", path.display())]
+    #[error("cannot open the audit log {}: {source} (--audit-log, or --audit-policy off)", path.display())]
     Audit {
         /// The file.
         path: PathBuf,
@@ -196,7 +196,7 @@ fn lines(errors: &[manifests::ManifestError]) -> String {
 pub fn run(places: Places, mut settings: Settings) -> Result<(), Error> {
     // First, while there is but one thread: it takes variables out of the environment.
     let given = inherited::from_environment()?;
-    let log = telemetry::init(&settings.log_level, settings.log_format);
+    let log = telemetry::init(&settings.log.level, settings.log.format);
     for (variable, nearest) in config::layers::unknown_variables(&places.environment) {
         let hint = nearest.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
         tracing::warn!("environment variable {variable} is no setting{hint}");
@@ -284,8 +284,8 @@ impl Process {
         admin_runtime: Handle,
     ) -> Result<Self, Error> {
         let documents = manifests::read(&settings.manifests).map_err(Error::Manifests)?;
-        let admin_sockets = listen(settings, Role::Admin, &settings.admin_listen, "--admin-listen", &mut given)?;
-        let api_sockets = listen(settings, Role::Api, &settings.api_listen, "--api-listen", &mut given)?;
+        let admin_sockets = listen(settings, Role::Admin, &settings.admin.listen, "--admin-listen", &mut given)?;
+        let api_sockets = listen(settings, Role::Api, &settings.api.listen, "--api-listen", &mut given)?;
         files::outlive_file_size_max();
         // The usual soft limit of 1,024 files is for programs that use `select`.
         let files_max = files::raise_open_files_max().unwrap_or_else(|error| {
@@ -294,7 +294,7 @@ impl Process {
         });
         let dns_sockets = settings.has(Role::Dns).then(|| dns::bind(settings, files_max, &mut given)).transpose()?;
         inherited::all_taken(&given)?;
-        let listened = dns_sockets.as_ref().map_or_else(|| settings.dns_listen.clone(), transport::Bound::addresses);
+        let listened = dns_sockets.as_ref().map_or_else(|| settings.dns.listen.clone(), transport::Bound::addresses);
         let applied = (!documents.is_empty()).then(|| admin.health.add("api", "manifests", "they are not applied yet"));
         // The admin endpoints answer before anything else is there: without this check nothing would be missing yet.
         let starting = admin.health.add("process", "start", "it is starting");
@@ -310,7 +310,7 @@ impl Process {
         // The names in a certificate are accepted as soon as it is there.
         let certificate = Arc::new(OnceLock::<Arc<admin_tls::Source>>::new());
         let certified = certificate.clone();
-        let hosts = Hosts::new(access::names(&admin_addresses, &settings.admin_names), move |name| {
+        let hosts = Hosts::new(access::names(&admin_addresses, &settings.admin.name), move |name| {
             certified.get().is_some_and(|certificate| certificate.is_for(name))
         });
         if !admin_sockets.is_empty() {
@@ -330,7 +330,7 @@ impl Process {
             }
         };
         let mut admin_sockets = admin_sockets;
-        if matches!(settings.admin_tls, AdminTls::Off) {
+        if settings.admin_tls() == AdminTls::Off {
             // It needs no certificate, so it can say what the rest waits for.
             serve_admin(&mut edge, std::mem::take(&mut admin_sockets), None);
         }
@@ -338,11 +338,11 @@ impl Process {
             true => Some(room::when_there_is_room(&starting, async || DataDir::open(&settings.data_dir)).await?),
             false => None,
         };
-        traces::start(&settings.tracing, data_dir.as_ref(), &mut edge, &admin)?;
+        traces::start(&settings.trace, data_dir.as_ref(), &mut edge, &admin)?;
         let access = match &data_dir {
             Some(data_dir) if settings.has(Role::Api) => {
-                let further = || match settings.admin_tls {
-                    AdminTls::On => access::names(&admin_addresses, &settings.admin_names).collect(),
+                let further = || match settings.admin_tls() {
+                    AdminTls::On => access::names(&admin_addresses, &settings.admin.name).collect(),
                     AdminTls::Off | AdminTls::Files { .. } => Vec::new(),
                 };
                 let listened = sockets::addresses(&api_sockets);
@@ -389,7 +389,7 @@ impl Process {
         };
         dashboard.open(match (&api, &settings.kubeconfig) {
             (Some(api), _) => Some(api.unproven_client()),
-            (None, Some(path)) => Some(client::unproven_from_kubeconfig(path, settings.api_silence).await?),
+            (None, Some(path)) => Some(client::unproven_from_kubeconfig(path, settings.api.read_timeout).await?),
             (None, None) => None,
         });
         if let Some(api) = &api {
@@ -570,22 +570,15 @@ impl Process {
                 return;
             }
         };
-        let (now, restart) = config::changed::keys(settings, &new);
-        settings.lame_duck = new.lame_duck;
-        if now.contains(&"log-level") {
-            settings.log_level.clone_from(&new.log_level);
-            if let Some(Err(error)) = log.map(|log| log.set_level(&new.log_level)) {
-                tracing::error!("log-level: {error}");
-            }
+        let (now, restart) = config::table::changed(settings, &new);
+        let query_log = settings.query_log.clone();
+        config::table::reload(settings, &new);
+        if now.contains(&"log.level")
+            && let Some(Err(error)) = log.map(|log| log.set_level(&settings.log.level))
+        {
+            tracing::error!("log.level: {error}");
         }
-        if now.iter().any(|key| engine::is_key(key)) {
-            engine::take(settings, &new);
-        }
-        (settings.brake_share, settings.stale_after) = (new.brake_share, new.stale_after);
-        settings.health_probes_max = new.health_probes_max;
-        settings.health_panic_percent = new.health_panic_percent;
         self.dials.turn(settings);
-        (settings.strategy, settings.webhook) = (new.strategy, new.webhook.clone());
         // Even if nothing has changed in these keys: the file that one of them names may have.
         let chooser = settings.chooser();
         if let Some(told) = &self.told {
@@ -605,9 +598,9 @@ impl Process {
         }
         if let Some(dns) = &self.dns {
             // Even if nothing has changed: its file may have been moved away.
-            match dns.open_query_log(&new.query_log).await {
-                Ok(()) => settings.query_log.clone_from(&new.query_log),
-                Err(error) => tracing::error!("the query log stays as it was: {error}"),
+            if let Err(error) = dns.open_query_log(&settings.query_log()).await {
+                tracing::error!("the query log stays as it was: {error}");
+                settings.query_log = query_log;
             }
             dns.configure(settings);
         }
@@ -658,7 +651,7 @@ fn roles(settings: &Settings) -> String {
 async fn client_as(settings: &Settings, api: Option<&Api>, user: &str) -> Result<kube::Client, Error> {
     match (api, &settings.kubeconfig) {
         (Some(api), _) => Ok(api.client(Identity::user(user))),
-        (None, Some(path)) => Ok(client::from_kubeconfig(path, settings.api_silence).await?),
+        (None, Some(path)) => Ok(client::from_kubeconfig(path, settings.api.read_timeout).await?),
         (None, None) => unreachable!("the configuration was checked: these roles need an API"),
     }
 }

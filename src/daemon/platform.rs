@@ -22,7 +22,7 @@ pub fn settings(
         name: server.name.parse().expect("the configuration checked it"),
         addresses: server.addresses.clone(),
     };
-    let name_servers = settings.nameservers.iter().map(name_server).collect();
+    let name_servers = settings.nameserver.iter().map(name_server).collect();
     let mut platform = compiler::Settings::new(&settings.domain, name_servers, listened)?;
     platform.base = base.map(Arc::new);
     Ok(platform)
@@ -41,11 +41,11 @@ pub fn told(settings: &Settings, platform: &compiler::Settings, asked: &[SocketA
         asked: asked.iter().map(ToString::to_string).collect(),
         strategy,
         webhook_fallback,
-        drain_rate: settings.drain_rate,
-        trail_minimum_seconds: seconds(settings.trail_minimum),
-        trail_quiet_seconds: seconds(settings.trail_quiet.unwrap_or_default()),
-        name_quarantine_max: Some(settings.name_quarantine_max),
-        reserved_labels: Some(settings.label_rules.reserved.clone()),
+        drain_rate: settings.scheduler.drain_rate,
+        trail_minimum_seconds: seconds(settings.former_name.retention),
+        trail_quiet_seconds: seconds(settings.former_name.idle_timeout),
+        name_quarantine_max: Some(settings.name.quarantine_max),
+        reserved_labels: Some(settings.name.reserved_labels.clone()),
     }
 }
 
@@ -60,7 +60,7 @@ pub async fn check_chooser(chooser: &Chooser) {
 
 /// What chooses Routers, and for a webhook the strategy that chooses when that does not.
 pub fn chosen_by(settings: &Settings) -> (String, Option<String>) {
-    match settings.strategy {
+    match settings.scheduler.strategy {
         Strategy::Own(name) => (name.to_string(), None),
         Strategy::Webhook => (webhook::NAME.to_owned(), Some(settings.webhook.fallback.to_string())),
     }

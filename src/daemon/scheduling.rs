@@ -16,6 +16,7 @@ use super::platform;
 use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::config;
+use crate::config::value::Resolver;
 use signpost_api::v1alpha1::SCHEDULER_LEASE;
 use signpost_api::v1alpha1::zone::ZonePlatform;
 use signpost_control::client::lease::{self, Leadership, Lease};
@@ -91,7 +92,7 @@ pub fn start(
     let domains = domains(config);
     let objects = admin.health.add("scheduler", "domain", "the API has not said yet of which domain its objects are");
     let (candidate, name, ends) = (scheduler.clone(), instance.to_owned(), stop.clone());
-    let lease = lease::Settings::lasting(config.lease_duration);
+    let lease = lease::Settings::lasting(config.scheduler.lease_duration);
     tasks.spawn("leadership", async move {
         let tell = |other: Option<&OtherDomain>| match other {
             None => objects.ready(),
@@ -108,19 +109,19 @@ pub fn start(
     settings.instance = instance.to_owned();
     settings.chooser = config.chooser();
     settings.prove_hosts = host_key.is_some();
-    settings.drain_rate = config.drain_rate;
-    settings.trail_minimum = config.trail_minimum;
-    settings.quarantined_max = config.name_quarantine_max;
-    settings.label_rules = config.label_rules.clone();
-    settings.quiet = Quiet { time: config.trail_quiet, maximum: config.trail_maximum };
+    settings.drain_rate = config.scheduler.drain_rate;
+    settings.trail_minimum = config.former_name.retention;
+    settings.quarantined_max = config.name.quarantine_max;
+    settings.label_rules = config.label_rules();
+    settings.quiet = Quiet { time: config.former_name_idle_timeout(), maximum: config.former_name.retention_max };
     let loops =
         Scheduler::sharing(scheduler, &scheduler::Views::of(shared, &platform.domain_text()), settings, metrics);
     let switch = loops.switch();
     let counters = placement::Metrics::default();
     admin.metrics.register(|registry| counters.register(registry));
     let keeping = placement::Settings {
-        quarantine: config.name_quarantine,
-        host_reservation: config.host_reservation,
+        quarantine: config.name.quarantine,
+        host_reservation: config.host.reservation,
         platform: Some(platform.clone()),
         prove_hosts: host_key.is_some(),
         instance: instance.to_owned(),
@@ -174,7 +175,7 @@ pub fn start(
             probe(prober.clone(), probing.clone(), dial.clone(), probes.clone(), stop)
         }),
     );
-    let servers = config.verify.is_on.then(|| servers_to_ask(config, &platform, listened));
+    let servers = config.verify.names.then(|| servers_to_ask(config, &platform, listened));
     let addresses: Vec<SocketAddr> = servers.iter().flatten().map(|server| server.address).collect();
     let (tell, told) = watch::channel(Some(platform::told(config, &platform, &addresses)));
     let proving = live::Settings {
@@ -259,29 +260,25 @@ async fn probe(
     }
 }
 
-/// The name servers that are asked whether names are live: those of `verify-server`; else those of `nameserver` where
+/// The name servers that are asked whether names are live: those of `verify.server`; else those of `nameserver` where
 /// resolvers find them; else the one that a platform without any has, where it listens.
 fn servers_to_ask(config: &config::Settings, platform: &compiler::Settings, listened: &[SocketAddr]) -> Vec<Server> {
-    if !config.verify.servers.is_empty() {
-        let server = |server: &config::VerifyServer| Server {
-            name: server.name.clone().unwrap_or_default(),
-            address: server.address,
-        };
-        return config.verify.servers.iter().map(server).collect();
+    if !config.verify.server.is_empty() {
+        return config.verify.server.clone();
     }
     let mut servers = Vec::new();
-    if config.nameservers.is_empty() {
+    if config.nameserver.is_empty() {
         let name = platform.name_servers().first().map(|server| compiler::settings::text_of(&server.name));
         let name = name.unwrap_or_default();
         let ask = |address: &SocketAddr| SocketAddr::new(reachable(address.ip()), address.port());
         servers.extend(listened.iter().map(|address| Server { name: name.clone(), address: ask(address) }));
         servers.dedup();
     }
-    for server in &config.nameservers {
+    for server in &config.nameserver {
         if server.addresses.is_empty() {
             tracing::warn!(
                 server = %server.name,
-                "the name server has no address here, so it is not asked whether names are live; give verify-server"
+                "the name server has no address here, so it is not asked whether names are live; set verify.server"
             );
         }
         let address = |address: &IpAddr| SocketAddr::new(*address, config::DNS_PORT);
@@ -296,12 +293,12 @@ fn servers_to_ask(config: &config::Settings, platform: &compiler::Settings, list
 
 /// The resolvers that are asked whether hosts point here.
 fn host_resolvers(config: &config::Settings) -> Vec<SocketAddr> {
-    let each = config.verify.host_resolvers.iter().flat_map(|resolver| match resolver {
-        config::Resolver::At(address) => vec![*address],
-        config::Resolver::System => {
+    let each = config.host.resolvers.iter().flat_map(|resolver| match resolver {
+        Resolver::At(address) => vec![*address],
+        Resolver::System => {
             let found = resolvers_of(&std::fs::read_to_string(SYSTEM_RESOLVERS).unwrap_or_default());
             if found.is_empty() {
-                tracing::warn!("host-resolvers has system, and {SYSTEM_RESOLVERS} names no resolver");
+                tracing::warn!("host.resolvers has system, and {SYSTEM_RESOLVERS} names no resolver");
             }
             found
         }
@@ -311,19 +308,19 @@ fn host_resolvers(config: &config::Settings) -> Vec<SocketAddr> {
 
 /// How the name servers of hosts are found and asked.
 fn authorities(config: &config::Settings) -> Authorities {
-    let mut resolvers = config.verify.resolvers.clone();
+    let mut resolvers = config.verify.resolver.clone();
     if resolvers.is_empty() {
         let text = std::fs::read_to_string(SYSTEM_RESOLVERS).unwrap_or_default();
         resolvers = resolvers_of(&text);
         if resolvers.is_empty() {
-            tracing::warn!("verify-hosts is on, and {SYSTEM_RESOLVERS} names no resolver: give verify-resolver");
+            tracing::warn!("verify.hosts is true, and {SYSTEM_RESOLVERS} names no resolver: set verify.resolver");
         }
     }
     Authorities {
         resolvers,
         port: config::DNS_PORT,
         patience: config.verify.timeout,
-        private: config.verify.hosts_private,
+        private: config.verify.hosts_private_addresses,
     }
 }
 

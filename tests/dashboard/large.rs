@@ -127,7 +127,7 @@ fn scrolls(browser: &Browser) -> Duration {
 fn ten_thousand_routes_stay_smooth() {
     let Some(browser) = Browser::start() else { return };
     // Nobody is asked whether 10,000 names are answered: that is the same page, and a while of a debug build's time.
-    let example = Example::serving(&["--domain", "example.org", "--verify-names", "off", "--audit", "off"]);
+    let example = Example::serving(&["--domain", "example.org", "--verify-names", "false", "--audit-policy", "off"]);
     eprintln!("{ROUTES} routes on {SHARDS} shards were made within {:?}", made(&example));
     let admin = example.server.admin;
     browser.sign_in(admin, &example.token());

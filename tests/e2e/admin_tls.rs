@@ -101,7 +101,7 @@ fn a_certificate_of_ones_own_is_shown_and_taken_up_anew() {
 #[test]
 fn the_apis_authority_and_a_name_servers_own() {
     let (data, ns) = (DataDir::new(), DataDir::new());
-    let server = Server::spawn(Ports::free(), &["--data-dir", data.path(), "--admin-tls", "on"]);
+    let server = Server::spawn(Ports::free(), &["--data-dir", data.path(), "--admin-tls", "true"]);
     eventually("the authority is made", || data.join("pki/ca.crt").is_file().then_some(()));
     let client = Client::trusting_file(&data.join("pki/ca.crt"), server.admin);
     eventually("it is ready over HTTPS", || client.is_ready());
@@ -134,7 +134,7 @@ fn the_apis_authority_and_a_name_servers_own() {
     assert!(!output.status.success(), "the system does not trust this authority");
 
     let access = data.join("name-server.kubeconfig");
-    let arguments = ["--roles", "dns,admin", "--admin-tls", "on", "--data-dir", ns.path(), "--kubeconfig"];
+    let arguments = ["--roles", "dns,admin", "--admin-tls", "true", "--data-dir", ns.path(), "--kubeconfig"];
     let other = Server::spawn(Ports::free(), &[&arguments[..], &[access.to_str().expect("UTF-8")]].concat());
     let own = ns.join("admin-pki/ca.crt");
     eventually("the name server makes its own", || own.is_file().then_some(()));

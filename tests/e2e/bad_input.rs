@@ -90,10 +90,12 @@ fn settings_that_are_wrong_are_refused() {
     let folder = DataDir::new();
     let config = folder.join("signpost.toml");
     let path = config.to_str().expect("UTF-8");
-    std::fs::write(&config, "domain = \"v3.example\"\ndns-lissten = [\"127.0.0.1:0\"]\n").expect("written");
+    std::fs::write(&config, "domain = \"v3.example\"\ndns.lissten = [\"127.0.0.1:0\"]\n").expect("written");
     let (code, complaint) = fails(&["serve", "--config", path]);
     assert_eq!(code, 2, "{complaint}");
-    assert!(complaint.contains("signpost.toml:2") && complaint.contains("dns-listen"), "{complaint}");
+    assert!(complaint.contains("signpost.toml:2") && complaint.contains("dns.listen"), "{complaint}");
+    let (code, complaint) = fails(&["serve", "--data-dir", folder.path(), "--brake-share", "20"]);
+    assert!(code == 2 && complaint.contains("is now --deletion-hold-threshold"), "{complaint}");
     let (_, complaint) = fails(&["serve", "--data-dir", folder.path(), "--domain", "not..good"]);
     assert!(complaint.contains("domain"), "{complaint}");
     let (_, complaint) = fails(&["serve", "--data-dir", folder.path(), "--dns-listen", "127.0.0.1:99999"]);

@@ -45,8 +45,16 @@ struct Elsewhere {
 impl Elsewhere {
     fn start() -> Elsewhere {
         let data = DataDir::new();
-        let settings =
-            ["--domain", "plat.example", "--trail-minimum", "2h", "--drain-rate", "5", "--strategy", "weighted"];
+        let settings = [
+            "--domain",
+            "plat.example",
+            "--former-name-retention",
+            "2h",
+            "--scheduler-drain-rate",
+            "5",
+            "--scheduler-strategy",
+            "weighted",
+        ];
         let server = Server::start(Ports::free(), &[&["--data-dir", data.path()][..], &settings].concat());
         let kubeconfig = data.join("kubeconfig").to_str().expect("UTF-8").to_owned();
         let kubectl = Kubectl::new(data.join("kubeconfig"));
@@ -168,7 +176,7 @@ fn what_is_called_wrongly_is_said_at_once() {
         assert_eq!(ran.code, Some(2), "{arguments:?}: {}", ran.err);
     }
     assert_eq!(run(&["check", "config", "--config", "/nonexistent"]).code, Some(2));
-    let found = run(&["check", "config", "--drain-rate", "x", "-o", "json"]);
+    let found = run(&["check", "config", "--scheduler-drain-rate", "x", "-o", "json"]);
     let found: Value = serde_json::from_str(&found.out).expect("JSON");
     assert!(
         found["valid"] == false && found["errors"][0].as_str().is_some_and(|text| text.contains("drain-rate")),

@@ -10,7 +10,8 @@ fn one_name_takes_no_list_of_routes() {
     let data = DataDir::new();
     let example = root().join("examples/rhcloud");
     let example = example.to_str().expect("UTF-8");
-    let server = Server::start(Ports::free(), &["--data-dir", data.path(), "--manifests", example, "--audit", "all"]);
+    let server =
+        Server::start(Ports::free(), &["--data-dir", data.path(), "--manifests", example, "--audit-policy", "all"]);
     let at = format!("@{}", server.dns);
     let why = |name: &str| {
         let ran = run(&["dig", &at, name, "-o", "json", "--data-dir", data.path()]);

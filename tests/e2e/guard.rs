@@ -49,7 +49,7 @@ fn metric(server: &Server, line: &str) -> u64 {
 #[test]
 fn dig_gets_a_cookie_and_brings_it_back() {
     let folder = DataDir::new();
-    let config = format!("dns-cookie-secret = [\"{SECRET}\"]");
+    let config = format!("dns.cookie-secret = [\"{SECRET}\"]");
     let server = start(&folder, &config);
     let printed = dig(server.dns, &["+cookie=0123456789abcdef"]);
     let cookie = good_cookie(&printed).unwrap_or_else(|| panic!("{printed}"));
@@ -64,7 +64,7 @@ fn dig_gets_a_cookie_and_brings_it_back() {
 
     // Another server with the same secret takes it, as behind one address.
     let other = DataDir::new();
-    let server = start(&other, &format!("{config}\ndns-cookies = \"require\""));
+    let server = start(&other, &format!("{config}\ndns.cookies = \"require\""));
     assert_eq!(good_cookie(&dig(server.dns, &[&format!("+cookie={cookie}")])), Some(cookie));
     // Without one dig is told so; left to itself, it asks again with what it got.
     let refused = dig(server.dns, &["+cookie", "+nobadcookie"]);
@@ -77,7 +77,7 @@ fn dig_gets_a_cookie_and_brings_it_back() {
 #[test]
 fn a_flood_is_cut_and_a_client_finds_its_way() {
     let folder = DataDir::new();
-    let server = start(&folder, "dns-rate-limit = 1\ndns-rate-limit-window = 1\ndns-workers = 1");
+    let server = start(&folder, "dns.rate-limit.per-second = 1\ndns.rate-limit.window = \"1s\"\ndns.workers = 1");
     // 200 at once for different names: far more than one a second for as long as this may take.
     let client = UdpSocket::bind("127.0.0.1:0").expect("a port");
     client.connect(server.dns).expect("connects");
@@ -111,7 +111,7 @@ fn a_flood_is_cut_and_a_client_finds_its_way() {
     }
 
     // An operator lifts the limit and turns cookies off.
-    std::fs::write(folder.join("signpost.toml"), "dns-cookies = \"off\"\ndns-workers = 1").expect("written");
+    std::fs::write(folder.join("signpost.toml"), "dns.cookies = \"off\"\ndns.workers = 1").expect("written");
     server.signal("HUP");
     eventually("cookies are off", || (!dig(server.dns, &["+cookie"]).contains("; COOKIE")).then_some(()));
     let before = metric(&server, "signpost_dns_rate_limited_total{action=\"truncated\"}");
@@ -152,7 +152,7 @@ fn peers(folder: &DataDir) -> [Peer; 2] {
 #[test]
 fn knot_and_nsd_take_our_cookies_and_we_take_theirs() {
     let folder = DataDir::new();
-    let server = start(&folder, &format!("dns-cookies = \"require\"\ndns-cookie-secret = [\"{SECRET}\"]"));
+    let server = start(&folder, &format!("dns.cookies = \"require\"\ndns.cookie-secret = [\"{SECRET}\"]"));
     let peers = peers(&folder);
     let fresh = |dns| good_cookie(&dig(dns, &["+cookie=0123456789abcdef", "+nobadcookie"])).map(str::to_owned);
     let all = [server.dns, peers[0].dns, peers[1].dns];

@@ -58,13 +58,13 @@ fn a_route_moves_and_a_shard_is_emptied() {
     let arguments = [
         "--data-dir",
         data.path(),
-        "--trail-minimum",
+        "--former-name-retention",
         "1m",
-        "--trail-quiet",
+        "--former-name-idle-timeout",
         "2s",
-        "--drain-rate",
+        "--scheduler-drain-rate",
         "100",
-        "--strategy",
+        "--scheduler-strategy",
         "least-routes",
     ];
     let server = Server::start(Ports::free(), &arguments);
@@ -219,8 +219,9 @@ impl Drop for User {
 #[test]
 fn a_former_name_stays_while_it_is_asked_for() {
     let (data, state) = (DataDir::new(), DataDir::new());
-    let keys = ["--trail-minimum", "1s", "--trail-quiet", "8s", "--trail-maximum", "1h"];
-    let api = ["--roles", "api,scheduler,admin", "--data-dir", data.path(), "--verify-names", "off"];
+    let keys =
+        ["--former-name-retention", "1s", "--former-name-idle-timeout", "8s", "--former-name-retention-max", "1h"];
+    let api = ["--roles", "api,scheduler,admin", "--data-dir", data.path(), "--verify-names", "false"];
     let server = Server::start(Ports::free(), &[&api[..], &keys].concat());
     let kubeconfig = data.join("name-server.kubeconfig");
     let kubeconfig = kubeconfig.to_str().expect("UTF-8");
@@ -234,7 +235,10 @@ fn a_former_name_stays_while_it_is_asked_for() {
     kubectl.ok(&["wait", "routes.signpost.dev", "--all", "-n", "shop", "--for=condition=Scheduled", "--timeout=180s"]);
     kubectl.ok_with(&["apply", "-f", "-"], &router("shard2", "192.0.2.2", ""));
     kubectl.ok(&["wait", "router.signpost.dev/shard2", "--for=condition=Ready", "--timeout=180s"]);
-    let plan = told(&data, &["drain", "router", "shard1", "--trail-quiet", "8s", "--trail-minimum", "1s"]);
+    let plan = told(
+        &data,
+        &["drain", "router", "shard1", "--former-name-idle-timeout", "8s", "--former-name-retention", "1s"],
+    );
     assert!(plan.contains("and until nobody has asked for them for 8s"), "{plan}");
     let (asked, quiet) = ("shop-web.shard1.v3.rhcloud.com", "shop-api.shard1.v3.rhcloud.com");
     let ask = |name: &str, rtype: &str| dig(name_server.dns, name, rtype, &[]);
@@ -318,7 +322,8 @@ fn kubectl_alone_moves_and_tenants_do_not() {
 #[test]
 fn a_simulation_touches_nothing_and_comes_true() {
     let data = DataDir::new();
-    let arguments = ["--data-dir", data.path(), "--strategy", "least-routes", "--drain-rate", "1000"];
+    let arguments =
+        ["--data-dir", data.path(), "--scheduler-strategy", "least-routes", "--scheduler-drain-rate", "1000"];
     let server = Server::start(Ports::free(), &arguments);
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     kubectl.ok(&["create", "namespace", "shop"]);
@@ -338,7 +343,7 @@ fn a_simulation_touches_nothing_and_comes_true() {
     };
     let before = where_all_are();
 
-    let simulate = ["simulate", "--add", new, "--drain", "shard1", "--strategy", "least-routes"];
+    let simulate = ["simulate", "--add", new, "--drain", "shard1", "--scheduler-strategy", "least-routes"];
     let page = told(&data, &simulate);
     assert!(page.contains("dry run: nothing was changed") && page.contains("shop-r0.shard"), "{page}");
     let json = told(&data, &[&simulate[..], &["--output", "json"]].concat());

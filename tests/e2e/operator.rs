@@ -54,7 +54,7 @@ fn commands_find_the_admin_endpoint_and_need_no_authorities_for_plain_http() {
     let (data, ports) = (DataDir::new(), Ports::free());
     let _server = Server::start(ports, &["--data-dir", data.path()]);
     let config = data.join("signpost.toml");
-    std::fs::write(&config, format!("admin-listen = [\"{}\"]\ndata-dir = \"{}\"\n", ports.admin, data.path()))
+    std::fs::write(&config, format!("admin.listen = [\"{}\"]\ndata-dir = \"{}\"\n", ports.admin, data.path()))
         .expect("written");
     let config = config.to_str().expect("UTF-8");
     let admin = format!("http://{}", ports.admin);
@@ -189,17 +189,20 @@ fn check_config_finds_what_cannot_work() {
         (ran.code, words(&(ran.out + &ran.err)))
     };
     for (text, expected) in [
-        ("trail-minimum = \"10d\"\ntrail-maximum = \"1d\"", "\"trail-maximum\" is shorter than \"trail-minimum\""),
+        (
+            "former-name.retention = \"10d\"\nformer-name.retention-max = \"1d\"",
+            "\"former-name.retention-max\" is shorter than",
+        ),
         (
             "nameserver = [\"ns1.signpost.dev=192.0.2.1\", \"ns1.signpost.dev=192.0.2.2\"]",
-            "ns1.signpost.dev is given twice",
+            "\"ns1.signpost.dev=192.0.2.2\": given twice",
         ),
         ("zones = \"/nonexistent/zones\"", "\"/nonexistent/zones\": there is no such directory"),
         ("manifests = [\"/nonexistent/m\"]", "\"/nonexistent/m\": there is no such file or directory"),
-        ("audit-log = \"/nonexistent/d/audit\"", "there is no such directory"),
-        ("lame-duck = 5", "\"lame-duck\" must be a string, found integer, such as lame-duck = \"5s\""),
+        ("audit.log = \"/nonexistent/d/audit\"", "there is no such directory"),
+        ("lame-duck = 5", "\"lame-duck\" must be a duration (a string), found integer 5; write lame-duck = \"5s\""),
         ("lame-duck = \"5\"", "must be a whole number and s, m, h or d, such as 5s"),
-        ("verify-names = true", "such as verify-names = \"on\""),
+        ("verify.names = \"on\"", "write names = true"),
     ] {
         let (code, said) = check(&format!("domain = \"apps.signpost.dev\"\n{text}\n"));
         assert!(code == Some(2) && said.contains(expected), "{text}: {code:?} {said}");

@@ -72,7 +72,7 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
         owner.signal("HUP");
     };
     let _resolver = unbound(&data);
-    let arguments = ["--data-dir", data.path(), "--verify-hosts", "on", "--verify-resolver", "127.0.0.4"];
+    let arguments = ["--data-dir", data.path(), "--verify-hosts", "true", "--verify-resolver", "127.0.0.4"];
     let times = ["--verify-hosts-interval", "1s", "--verify-hosts-grace", "8s"];
     let ports = Ports::free();
 
@@ -83,10 +83,10 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
     eventually("the private address is told", || {
         let (status, _, message) = condition(&kubectl, "early", "HostProven")?;
         let is_told = message.contains("ns.shop.example (127.0.0.5) is not queried");
-        (status == "False" && is_told && message.contains("verify-hosts-private-addresses")).then_some(())
+        (status == "False" && is_told && message.contains("verify.hosts-private-addresses")).then_some(())
     });
     assert!(server.terminate().success());
-    let private = ["--verify-hosts-private-addresses", "on"];
+    let private = ["--verify-hosts-private-addresses", "true"];
     let _server = Server::start(ports, &[&arguments[..], &times, &private].concat());
     kubectl.ok_with(&["apply", "-f", "-"], &(PLATFORM.to_owned() + &route("www", "www.shop.example")));
 
@@ -147,7 +147,7 @@ fn the_switch_may_be_turned_off_and_on_again() {
     let start = |switch: &str| {
         Server::start(ports, &[&settings[..], &["--verify-hosts-interval", "1s", "--verify-hosts", switch]].concat())
     };
-    let server = start("on");
+    let server = start("true");
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     kubectl.ok_with(&["apply", "-f", "-"], &(PLATFORM.to_owned() + &route("www", "www.shop.example")));
     until(&kubectl, "www", "Admitted", "False", "OwnershipUnproven");
@@ -156,7 +156,7 @@ fn the_switch_may_be_turned_off_and_on_again() {
 
     // Off: it has its host, and nobody is asked to create a record.
     assert!(server.terminate().success());
-    let server = start("off");
+    let server = start("false");
     until(&kubectl, "www", "Admitted", "True", "Admitted");
     eventually("nothing is said of a proof", || {
         (challenge().is_null() && condition(&kubectl, "www", "HostProven").is_none()).then_some(())
@@ -164,7 +164,7 @@ fn the_switch_may_be_turned_off_and_on_again() {
 
     // On: as every Route that had its host before, it keeps it for its time of grace, and loses it after that.
     assert!(server.terminate().success());
-    let _server = start("on");
+    let _server = start("true");
     let message = until(&kubectl, "www", "HostProven", "True", "GracePeriod");
     assert!(message.contains("was admitted before hosts were to be proven"), "{message}");
     assert_eq!(condition(&kubectl, "www", "Admitted").map(|said| said.0).as_deref(), Some("True"), "it has its host");

@@ -43,7 +43,7 @@ fn lines(path: &Path, count: usize) -> Vec<String> {
 fn every_request_is_a_line_that_tells_all_of_it() {
     let folder = folder();
     let path = folder.join("queries.log");
-    let server = start(&folder, &["--query-log", "1", "--query-log-file", path.to_str().expect("UTF-8")]);
+    let server = start(&folder, &["--query-log-sample", "1", "--query-log-file", path.to_str().expect("UTF-8")]);
     ask(&server, "Www.a.example", "A", &["+dnssec", "+bufsize=4000", "+nocookie"]);
     ask(&server, "www.a.example", "AAAA", &["+tcp", "+noedns", "+cdflag"]);
     // A name with a line break, a quote and a space in it.
@@ -104,7 +104,7 @@ fn a_reload_turns_it_on_and_off_and_opens_the_file_anew() {
     };
     ask(&server, "before.a.example", "A", &[]);
     configure(
-        "query-log = 1\nquery-log-file = \"queries.log\"\nquery-log-format = \"text\"\nquery-log-clients = \"none\"\n",
+        "query-log.sample = 1\nquery-log.file = \"queries.log\"\nquery-log.format = \"text\"\nquery-log.clients = \"none\"\n",
     );
     reload();
     ask(&server, "one.a.example", "A", &["+nocookie"]);
@@ -122,13 +122,13 @@ fn a_reload_turns_it_on_and_off_and_opens_the_file_anew() {
     lines(&moved, 1);
 
     // A file that cannot be: the log goes on where it was.
-    configure("query-log = 1\nquery-log-file = \"nowhere/queries.log\"\nquery-log-format = \"text\"\n");
+    configure("query-log.sample = 1\nquery-log.file = \"nowhere/queries.log\"\nquery-log.format = \"text\"\n");
     reload();
     eventually("the fault is told", || server.log().contains("nowhere/queries.log").then_some(()));
     ask(&server, "three.a.example", "A", &[]);
     assert!(lines(&path, 2)[1].contains("three.a.example."));
 
-    configure("query-log-file = \"queries.log\"");
+    configure("query-log.file = \"queries.log\"");
     reload();
     for _ in 0..10 {
         ask(&server, "four.a.example", "A", &[]);
@@ -140,7 +140,7 @@ fn a_reload_turns_it_on_and_off_and_opens_the_file_anew() {
 #[test]
 fn standard_output_and_networks_in_the_place_of_addresses() {
     let folder = folder();
-    let more = ["--query-log", "1", "--query-log-format", "text", "--query-log-clients", "network"];
+    let more = ["--query-log-sample", "1", "--query-log-format", "text", "--query-log-clients", "network"];
     let server = start(&folder, &more);
     ask(&server, "www.a.example", "A", &[]);
     eventually("the line is printed", || {
@@ -152,7 +152,7 @@ fn standard_output_and_networks_in_the_place_of_addresses() {
 fn a_file_that_cannot_be_opened_stops_the_start() {
     let folder = folder();
     let zones = folder.join("zones");
-    let more = ["--query-log", "1", "--query-log-file", "/nowhere/queries.log"];
+    let more = ["--query-log-sample", "1", "--query-log-file", "/nowhere/queries.log"];
     let arguments = [&["--roles", "dns,admin", "--zones", zones.to_str().expect("UTF-8")][..], &more].concat();
     let mut server = Server::spawn(Ports::free(), &arguments);
     assert_eq!(server.wait().code(), Some(1));

@@ -89,9 +89,11 @@ fn a_webhook_chooses_until_it_is_gone_and_another_strategy_after_a_reload() {
     std::fs::write(&token, "first-token\n").expect("written");
     let placer = Placer::start(&token);
     let write = |text: &str| std::fs::write(&config, text).expect("written");
-    let by_webhook =
-        format!("strategy = \"webhook\"\nwebhook-url = \"{}\"\nwebhook-fallback = \"least-routes\"\n", placer.url);
-    write(&format!("{by_webhook}webhook-token-file = \"placer.token\"\n"));
+    let by_webhook = format!(
+        "scheduler.strategy = \"webhook\"\nwebhook.url = \"{}\"\nwebhook.fallback = \"least-routes\"\n",
+        placer.url
+    );
+    write(&format!("{by_webhook}webhook.token-file = \"placer.token\"\n"));
     let arguments = ["--data-dir", data.path(), "--config", config.to_str().expect("UTF-8")];
     let server = Server::start(Ports::free(), &arguments);
     let kubectl = Kubectl::new(data.join("kubeconfig"));
@@ -149,7 +151,7 @@ fn a_webhook_chooses_until_it_is_gone_and_another_strategy_after_a_reload() {
     assert!(scrape.sum("signpost_scheduler_webhook_fallbacks_total", &[("reason", "unreachable")]) >= 1.0);
 
     // Another strategy by SIGHUP moves nothing.
-    write("strategy = \"rendezvous\"\n");
+    write("scheduler.strategy = \"rendezvous\"\n");
     server.signal("HUP");
     eventually("the log says so", || {
         server.log().contains("Routers are chosen by this strategy from now on").then_some(())

@@ -30,7 +30,7 @@ fn answers_are_marked_while_the_api_is_away() {
     Kubectl::new(data.join("kubeconfig")).ok_with(&["apply", "-f", "-"], ROUTER);
     std::fs::write(state.join("file.example.zone"), ZONE).expect("written");
     let kubeconfig = data.join("name-server.kubeconfig");
-    let more = ["--roles", "dns,admin", "--data-dir", state.path(), "--zones", state.path(), "--stale-after", "1s"];
+    let more = ["--roles", "dns,admin", "--data-dir", state.path(), "--zones", state.path(), "--dns-stale-after", "1s"];
     let kubeconfig = ["--kubeconfig", kubeconfig.to_str().expect("UTF-8")];
     let server = Server::start(Ports::free(), &[&more[..], &kubeconfig, &DOMAIN].concat());
     let is_marked = |name: &str| {

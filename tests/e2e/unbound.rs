@@ -120,12 +120,12 @@ fn nothing_is_counted_where_it_is_off_or_there_are_no_shards() {
     let data_dir = data_dir.to_str().expect("UTF-8");
     for arguments in [
         &["--roles", "dns,admin", "--zones", zones][..],
-        &["--data-dir", data_dir, "--zones", zones, "--metrics-unbound-names", "0"],
+        &["--data-dir", data_dir, "--zones", zones, "--metrics-unrouted-names", "0"],
     ] {
         let server = Server::start(Ports::free(), arguments);
         assert_eq!(dig(server.dns, "x.a.example", "A", &[]).status, "NOERROR");
         let (status, text) = http_get(server.admin, "/unbound-names").expect("it answers");
-        assert!(status == 404 && text.contains("metrics-unbound-names"), "{status} {text}");
+        assert!(status == 404 && text.contains("metrics.unrouted-names"), "{status} {text}");
         let (_, page) = http_get(server.admin, "/metrics").expect("it answers");
         assert!(!page.contains("signpost_dns_unbound"), "{arguments:?}");
     }

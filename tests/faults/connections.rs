@@ -42,7 +42,7 @@ fn of_a_name_server() {
     split.change();
     let took = split.converge("forgotten connections");
     println!(
-        "connections of a name server forgotten: DNS equals the objects after {took:?}, with --api-silence {SILENCE:?}"
+        "connections of a name server forgotten: DNS equals the objects after {took:?}, with --api-read-timeout {SILENCE:?}"
     );
     split.steady("forgotten connections");
 }
@@ -58,7 +58,8 @@ fn of_a_scheduler() {
     let (of_scheduler, of_dns) = (of_scheduler.to_str().expect("UTF-8"), api_data.join("name-server.kubeconfig"));
     let of_dns = of_dns.to_str().expect("UTF-8");
     let roles = ["--roles", "scheduler,admin", "--data-dir", scheduler_data.path(), "--kubeconfig", of_scheduler];
-    let _scheduler = start(scheduler_ports, &[&roles[..], &["--verify-names", "off", "--api-silence", "3s"]].concat());
+    let _scheduler =
+        start(scheduler_ports, &[&roles[..], &["--verify-names", "false", "--api-read-timeout", "3s"]].concat());
     let roles = ["--roles", "dns,admin", "--data-dir", dns_data.path(), "--kubeconfig", of_dns];
     let _dns = start(dns_ports, &roles);
 
@@ -88,7 +89,7 @@ fn of_a_scheduler() {
     objects.must(&mut model, Key::Route("last".to_owned()), Some("first".to_owned()));
     let (_, took) = objects.check_served(&model, dns_ports.dns, "forgotten connections");
     println!(
-        "connections of a scheduler forgotten: a new route is served after {took:?}, with --api-silence {SILENCE:?}"
+        "connections of a scheduler forgotten: a new route is served after {took:?}, with --api-read-timeout {SILENCE:?}"
     );
     objects.check_kept(&mut model, "after all");
     observer.report().assert_steady("all faults of the scheduler's connections");

@@ -178,7 +178,7 @@ fn of_single_roles() {
         "--kubeconfig",
         &of_scheduler,
         "--verify-names",
-        "off",
+        "false",
     ];
     let arguments: [&[&str]; 3] = [&api_arguments, &dns_arguments, &scheduler_arguments];
     let begin = |role: usize| start(all_ports[role], arguments[role]);

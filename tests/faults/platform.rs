@@ -31,7 +31,8 @@ const REQUEST: Duration = Duration::from_secs(30);
 const HOLDER: &str = "example.org/holder";
 
 /// What every process here is told.
-const COMMON: [&str; 6] = ["--domain", DOMAIN, "--nameserver", "ns1.v3.example=192.0.2.53", "--brake-share", "100"];
+const COMMON: [&str; 6] =
+    ["--domain", DOMAIN, "--nameserver", "ns1.v3.example=192.0.2.53", "--deletion-hold-threshold", "100"];
 
 /// Arguments for `signpost serve`, with those that every process has.
 pub fn arguments<'a>(own: &[&'a str]) -> Vec<&'a str> {

@@ -11,7 +11,7 @@ use crate::platform::{NAMESPACE, Objects, alias_of, kubeconfig_to, start};
 use crate::server::{DataDir, Ports, Server};
 use crate::telling;
 
-/// How long the API may say nothing to the processes here (`--api-silence`).
+/// How long the API may say nothing to the processes here (`--api-read-timeout`).
 pub const SILENCE: Duration = Duration::from_secs(3);
 /// The same as an argument.
 const SILENCE_TEXT: &str = "3s";
@@ -36,7 +36,7 @@ pub struct Split {
 
 /// An API with these roles and flags.
 pub fn start_api(ports: Ports, data: &DataDir, roles: &str) -> Server {
-    start(ports, &["--roles", roles, "--data-dir", data.path(), "--verify-names", "off"])
+    start(ports, &["--roles", roles, "--data-dir", data.path(), "--verify-names", "false"])
 }
 
 impl Split {
@@ -91,7 +91,7 @@ impl Split {
     pub fn start_dns(&mut self) {
         let kubeconfig = self.kubeconfig.to_str().expect("UTF-8");
         let own = ["--roles", "dns,admin", "--data-dir", self.state.path(), "--kubeconfig", kubeconfig];
-        let patience = ["--stale-after", STALE_AFTER_TEXT, "--api-silence", SILENCE_TEXT];
+        let patience = ["--dns-stale-after", STALE_AFTER_TEXT, "--api-read-timeout", SILENCE_TEXT];
         self.dns = Some(start(self.dns_ports, &[&own[..], &patience].concat()));
     }
 

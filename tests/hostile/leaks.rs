@@ -167,7 +167,7 @@ fn explained(platform: &Platform, spy: &Client, name: &str) -> String {
 
 #[test]
 fn nothing_that_a_tenant_may_read_names_an_object_of_another() {
-    let platform = Platform::start(&["--drain-rate", "1000"]);
+    let platform = Platform::start(&["--scheduler-drain-rate", "1000"]);
     let (victim, spy) = (platform.tenant(VICTIM), platform.tenant("spy"));
     let mut answers = Vec::new();
     for (name, spec) in [
@@ -270,7 +270,7 @@ fn nothing_that_a_tenant_may_read_names_an_object_of_another() {
 #[test]
 fn a_challenge_names_nobody_else() {
     let resolver = free_address().to_string();
-    let platform = Platform::start(&["--verify-hosts", "on", "--verify-resolver", &resolver]);
+    let platform = Platform::start(&["--verify-hosts", "true", "--verify-resolver", &resolver]);
     let (victim, spy) = (platform.tenant(VICTIM), platform.tenant("spy"));
     let host = "www.secret.example";
     assert_eq!(create(&victim, VICTIM, &with_host("zzmarker-a", host)).0, 201);

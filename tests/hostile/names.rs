@@ -81,7 +81,7 @@ fn reserved_labels_go_to_nobody() {
 
 #[test]
 fn the_operator_says_which_labels_are_reserved_and_who_sets_a_subdomain() {
-    let platform = Platform::start(&["--reserved-labels", "billing", "--tenant-subdomains", "off"]);
+    let platform = Platform::start(&["--name-reserved-labels", "billing", "--name-tenant-subdomains", "false"]);
     let tenant = platform.tenant("shop");
     let (status, answer) = create(&tenant, "shop", &with_subdomain("r", "pay"));
     assert_eq!(status, 403, "{answer}");

@@ -159,7 +159,7 @@ fn refusals_of_one_user_leave_the_audit_log_alone() {
 /// One token makes changes until the log is full several times over: what others did stays in it.
 #[test]
 fn changes_of_one_user_leave_those_of_others_in_the_audit_log() {
-    let platform = Platform::start(&["--audit-log-size", "1", "--audit-log-files", "2"]);
+    let platform = Platform::start(&["--audit-log-size", "1Mi", "--audit-log-files", "2"]);
     let (tenant, bystander) = (platform.tenant("flood"), platform.bystander());
     platform.admin.ok(&["create", "namespace", "before"]);
     let route = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": {"name": "app"},

@@ -48,6 +48,18 @@ pub fn init(level: &str, format: Format) -> Option<Log> {
     Some(Log { filter: handle })
 }
 
+/// Checks a level, or directives such as `info,signpost=debug`.
+///
+/// # Errors
+///
+/// The form of a level.
+pub fn level(text: &str) -> Result<String, &'static str> {
+    match text.parse::<EnvFilter>() {
+        Ok(_) if !text.is_empty() => Ok(text.to_owned()),
+        _ => Err("must be error, warn, info, debug or trace, or directives such as info,signpost=debug"),
+    }
+}
+
 /// The Kubernetes client tells of each failed request; whoever sent it does so too, and knows whether it matters. A
 /// directive of the operator's own for it wins, since it stands later.
 const QUIET: &str = "kube_client=off";

@@ -8,6 +8,7 @@
 //! verifiers by the letter of RFC 5280 §4.2.1.9 take none of those for a server. Who lists one means that server all the same; so
 //! one that is listed itself, octet by octet, is taken for its own names and its own time.
 
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use rustls_platform_verifier::Verifier;
@@ -183,6 +184,42 @@ impl ServerCertVerifier for Listed {
     }
 }
 
+/// A text is not a URL that requests can be sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    /// Settings and logs show URLs, so that these must not contain credentials.
+    #[error("must be a URL without user and password")]
+    Credentials,
+    /// The scheme or the host is missing or wrong.
+    #[error("must be an https or http URL, such as https://host.example/path")]
+    NotHttp,
+}
+
+/// Checks a URL that requests are sent to.
+///
+/// # Errors
+///
+/// The reason why requests cannot be sent to it.
+pub fn url(text: &str) -> Result<String, UrlError> {
+    let parsed: Option<http::Uri> = text.parse().ok();
+    let host =
+        parsed.as_ref().filter(|url| matches!(url.scheme_str(), Some("http" | "https"))).and_then(http::Uri::host);
+    match host {
+        Some(host) if !host.is_empty() && !text.contains('@') => Ok(text.to_owned()),
+        Some(_) => Err(UrlError::Credentials),
+        None => Err(UrlError::NotHttp),
+    }
+}
+
+/// Whether requests to this URL leave the machine without TLS.
+pub fn is_readable_on_its_way(url: &str) -> bool {
+    let Ok(url) = url.parse::<http::Uri>() else { return false };
+    let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let is_here =
+        host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    url.scheme() == Some(&http::uri::Scheme::HTTP) && !is_here
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -262,5 +299,39 @@ mod tests {
             assert!(error.starts_with(said), "{error}");
         }
         assert!(only(good.pem().as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn urls() {
+        for (text, good) in [
+            ("https://placer.example/choose", true),
+            ("http://127.0.0.1:8080", true),
+            ("http://[2001:db8::1]:8080/x?y=z", true),
+            ("https://user:secret@placer.example/", false),
+            ("ftp://placer.example/", false),
+            ("placer.example/choose", false),
+            ("/choose", false),
+            ("https://", false),
+            ("", false),
+        ] {
+            assert_eq!(url(text).is_ok(), good, "{text}");
+        }
+    }
+
+    #[test]
+    fn plain_http_leaves_the_machine() {
+        for (text, expected) in [
+            ("http://placer.example/choose", true),
+            ("HTTP://192.0.2.1:8080/", true),
+            ("http://[2001:db8::1]/", true),
+            ("http://localhost.placer.example/", true),
+            ("http://127.0.0.1.placer.example/", true),
+            ("https://placer.example/choose", false),
+            ("http://127.0.0.1:8181/", false),
+            ("http://[::1]:8181/", false),
+            ("http://LOCALHOST/", false),
+        ] {
+            assert_eq!(is_readable_on_its_way(text), expected, "{text}");
+        }
     }
 }

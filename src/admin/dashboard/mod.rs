@@ -216,7 +216,7 @@ async fn sign_in(
     if !secure && !origin.is_empty() && !is_loopback(origin) {
         return refuse(
             "PlainHttp",
-            "over plain HTTP a token is readable on its way: turn on admin-tls, or reach the admin endpoint by ssh -L",
+            "over plain HTTP a token is readable on its way: turn on admin.tls, or reach the admin endpoint by ssh -L",
         );
     }
     let wanted: SignIn = serde_json::from_slice(&body)

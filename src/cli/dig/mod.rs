@@ -140,7 +140,7 @@ async fn explain(zones: &Zones, question: &Question, server: SocketAddr, respons
 /// Who is asked.
 async fn server(given: Option<&str>, place: &Place) -> Result<SocketAddr, String> {
     let Some(given) = given else {
-        let first = place.settings.dns_listen.first();
+        let first = place.settings.dns.listen.first();
         return first
             .copied()
             .ok_or_else(|| "there is no address in --dns-listen: name a server as @ADDRESS".to_owned());

@@ -443,7 +443,7 @@ fn serials(survey: &Survey, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether the record is there that a platform with `verify-hosts` asks for.
+/// Whether the record is there that a platform with `verify.hosts` asks for.
 fn proof(host: &Host, findings: &mut Vec<Finding>) {
     let Some(proof) = &host.proof else { return };
     findings.push(match &proof.seen {

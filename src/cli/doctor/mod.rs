@@ -161,7 +161,7 @@ fn visit(matches: &ArgMatches, place: &Place) -> Result<Visit, String> {
     };
     let told = api.as_ref().and_then(|api| api.name_servers.as_ref());
     let expected: NameServers = told
-        .unwrap_or(&settings.nameservers)
+        .unwrap_or(&settings.nameserver)
         .iter()
         .map(|server| (absolute(&server.name), server.addresses.iter().copied().collect()))
         .collect();

@@ -22,7 +22,7 @@ pub(super) struct Others {
 impl Others {
     /// By what the API tells of the platform, if it does, and by `--nameserver` and `--zones`.
     pub(super) fn find(place: &Place, platform: Option<&Platform>) -> Result<Others, String> {
-        let of_flags = Some(&place.settings.nameservers).filter(|_| place.is_given("nameserver"));
+        let of_flags = Some(&place.settings.nameserver).filter(|_| place.is_given("nameserver"));
         let servers = of_flags.or_else(|| platform.and_then(|platform| platform.name_servers.as_ref()));
         let name_servers =
             servers.into_iter().flatten().map(|server| server.name.trim_end_matches('.').to_owned()).collect();

@@ -30,12 +30,12 @@ pub(super) const KEYS: &[&str] = &[
     "kubeconfig",
     "data-dir",
     "domain",
-    "strategy",
-    "webhook-url",
-    "webhook-fallback",
-    "drain-rate",
-    "trail-minimum",
-    "trail-quiet",
+    "scheduler.strategy",
+    "webhook.url",
+    "webhook.fallback",
+    "scheduler.drain-rate",
+    "former-name.retention",
+    "former-name.idle-timeout",
 ];
 /// How often a route that is to move is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -64,7 +64,7 @@ pub(super) fn move_command() -> Command {
 
 pub(super) fn drain_command() -> Command {
     let router = Command::new("router")
-        .about("Moves all routes of a Router to others, at the pace of drain-rate; no new ones come to it")
+        .about("Moves all routes of a Router to others, at the pace of scheduler.drain-rate; no new ones come to it")
         .after_help(EXIT_CODES)
         .arg(router_argument())
         .arg(confirm::argument())
@@ -294,7 +294,9 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
             (Some(rate), Some(seconds @ 2..)) => {
                 plan.notes.push(format!("at {rate} routes a second this takes {seconds} s"));
             }
-            (None, _) => plan.notes.push("how many routes a second leave is not known here (drain-rate)".to_owned()),
+            (None, _) => {
+                plan.notes.push("how many routes a second leave is not known here (scheduler.drain-rate)".to_owned())
+            }
             _ => {}
         }
         plan.tell(steps, &labels, &call.platform.forecast, &call.context());
@@ -335,7 +337,7 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
                     plan::span(seconds)
                 ),
                 None => format!(
-                    "it can be deleted when its condition Drained is True, at the end of trail-minimum; to stop: signpost \
+                    "it can be deleted when its condition Drained is True, at the end of former-name.retention; to stop: signpost \
                      uncordon {name}"
                 ),
             });

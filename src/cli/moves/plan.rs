@@ -372,7 +372,7 @@ impl Plan {
                 }
                 None => write!(
                     text,
-                    " The old names stay, as CNAMEs of the new ones, for as long as the platform's trail-minimum says, \
+                    " The old names stay, as CNAMEs of the new ones, for as long as the platform's former-name.retention says, \
                      which is not known here;"
                 ),
             };

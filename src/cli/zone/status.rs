@@ -90,12 +90,12 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
 
 /// The servers of the configuration, or those that the platform itself asks.
 fn listed(place: &Place, zones: &Zones, port: Option<u16>) -> Vec<SocketAddr> {
-    let servers = &place.settings.nameservers;
+    let servers = &place.settings.nameserver;
     if servers.is_empty() {
         let asked = zones.asked.iter().map(|server| SocketAddr::new(server.ip(), port.unwrap_or(server.port())));
         let asked: Vec<SocketAddr> = asked.collect();
-        return if place.is_given("dns-listen") || asked.is_empty() {
-            place.settings.dns_listen.clone()
+        return if place.is_given("dns.listen") || asked.is_empty() {
+            place.settings.dns.listen.clone()
         } else {
             asked
         };

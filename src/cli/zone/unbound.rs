@@ -15,7 +15,7 @@ use crate::cli::serve;
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Table};
 use crate::cli::{Exit, access, age, complain, exit_of, progress};
-use crate::config::strategy;
+use signpost_runtime::trust;
 
 /// How long asking all processes may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -62,9 +62,9 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         });
         let token = token.transpose()?;
         if token.is_some()
-            && let Some(url) = urls.iter().find(|url| strategy::is_readable_on_its_way(url))
+            && let Some(url) = urls.iter().find(|url| trust::is_readable_on_its_way(url))
         {
-            return Err(format!("{url}: over plain HTTP the token is readable on its way: use https (admin-tls)"));
+            return Err(format!("{url}: over plain HTTP the token is readable on its way: use https (admin.tls)"));
         }
         let reports = futures::future::join_all(urls.iter().map(|url| admin.unbound(url, token.as_deref())));
         Ok(progress::during("asking processes", reports).await)

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::config::{LogClients, LogFormat};
+use crate::config::value::{LogClients, LogFormat};
 use signpost_dns::nameserver::query_log::{Record, Reply};
 use signpost_dns::nameserver::stats::TRANSPORTS;
 use signpost_dns::wire::header::{FLAG_AA, FLAG_CD, FLAG_QR, FLAG_RD, FLAG_TC, Opcode, Rcode};

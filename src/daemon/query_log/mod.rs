@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::config::QueryLog as Settings;
+use crate::config::parts::QueryLog as Settings;
 use signpost_dns::transport::query_log::{RING_RECORDS, Tap};
 
 /// How often the rings are emptied: seldom enough to cost nothing, often enough that a line is seen at once.

@@ -130,7 +130,7 @@ pub struct HealthCheck {
     #[serde(default)]
     pub insecure: bool,
     /// How many of a hundred active addresses must be healthy for health to count; with fewer, all are answered. 0 to 100.
-    /// Absent: what the configuration says (`health-panic-threshold`).
+    /// Absent: what the configuration says (`health.panic-threshold`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub panic_threshold: Option<u32>,

@@ -9,6 +9,7 @@
 
 pub mod certificate;
 pub mod impersonate;
+pub mod issuer;
 pub mod jwks;
 pub mod jwt;
 pub mod rules;

@@ -1,7 +1,7 @@
 //! Whether custom hosts point here: the condition `HostPointsHere` of Routes with a host outside the platform.
 //!
 //! The host's DNS is its owner's, and name servers of the platform know nothing of it. So resolvers of the configuration
-//! (`host-resolvers`) are asked, as clients of the host ask theirs: a host points here if its CNAME chain leads to one of the
+//! (`host.resolvers`) are asked, as clients of the host ask theirs: a host points here if its CNAME chain leads to one of the
 //! Route's names, or if all its addresses are active ones of the Route's Router. Without resolvers nobody is asked, and the
 //! condition is `Unknown`.
 //!
@@ -280,12 +280,12 @@ impl Found {
             Found::Unresolved | Found::Failed => (
                 "Unknown",
                 "ResolverFailed",
-                format!("no resolver of host-resolvers could resolve {host}; the record to create is {record}"),
+                format!("no resolver of host.resolvers could resolve {host}; the record to create is {record}"),
             ),
             Found::NotChecked => (
                 "Unknown",
                 "NotChecked",
-                format!("host-resolvers is not set, so that nobody is asked whether {host} has the record {record}"),
+                format!("host.resolvers is not set, so that nobody is asked whether {host} has the record {record}"),
             ),
         }
     }

@@ -99,12 +99,12 @@ impl Quarantined {
 pub fn refusal(kind: ClaimKind, most: u32) -> (&'static str, String) {
     let message = match kind {
         ClaimKind::Label => format!(
-            "{most} labels of former routes of the namespace are in quarantine, and no more are allowed (name-quarantine-max): \
+            "{most} labels of former routes of the namespace are in quarantine, and no more are allowed (name.quarantine-max): \
              the route gets a label when one of them is free again; a route by the name of one of those gets its label back at \
              once"
         ),
         ClaimKind::Host => format!(
-            "{most} hosts of deleted routes of the namespace are reserved, and no more are allowed (name-quarantine-max): the \
+            "{most} hosts of deleted routes of the namespace are reserved, and no more are allowed (name.quarantine-max): the \
              route gets its host when one of them is free again; a route by the name and with the host of one of those gets it \
              back at once"
         ),

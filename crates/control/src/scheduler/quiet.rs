@@ -1,8 +1,8 @@
 //! When a trail whose time is over ends: when its name was not asked for in the quiet time, or the longest time is over.
 //!
 //! ```text
-//!  the route leaves     trail-minimum, caches      asked  asked
-//!  ├────────────────────────────┤────────────────────┤──────┤┄┄┄┄┄┄ trail-quiet ┄┄┄┄┄┄┤ the trail ends
+//!  the route leaves         retention, caches      asked  asked
+//!  ├────────────────────────────┤────────────────────┤──────┤┄┄┄┄┄┄ idle-timeout ┄┄┄┄┄┄┤ the trail ends
 //!                               until: then it is looked at     until: then it is looked at
 //! ```
 //!

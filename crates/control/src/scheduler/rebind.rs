@@ -135,7 +135,7 @@ impl Binder {
             return Ok(false);
         }
         for name in ended {
-            tracing::warn!(route = %key, %name, "a former name ends that is still asked for (trail-maximum)");
+            tracing::warn!(route = %key, %name, "a former name ends that is still asked for (former-name.retention-max)");
         }
         if alias.is_some() {
             // It is bound anew, as the Route is at the moment.

@@ -348,12 +348,12 @@ async fn it_is_shown_the_token_of_a_file_as_the_file_is_now() {
             "two",
             Some("one\n"),
             "least-routes",
-            "answered 401 Unauthorized: it does not accept the token in webhook-token-file",
+            "answered 401 Unauthorized: it does not accept the token in webhook.token-file",
         ),
         ("two", Some("  two"), "webhook", "webhook chose shard2"),
-        ("two", Some("two three"), "least-routes", "webhook-token-file: it must hold one token"),
-        ("two", Some("\n"), "least-routes", "webhook-token-file: it must hold one token"),
-        ("two", None, "least-routes", "cannot be asked: webhook-token-file: No such file"),
+        ("two", Some("two three"), "least-routes", "webhook.token-file: it must hold one token"),
+        ("two", Some("\n"), "least-routes", "webhook.token-file: it must hold one token"),
+        ("two", None, "least-routes", "cannot be asked: webhook.token-file: No such file"),
         ("two", Some("two"), "webhook", "webhook chose shard2"),
     ]
     .into_iter()
@@ -377,7 +377,7 @@ async fn it_is_shown_the_token_of_a_file_as_the_file_is_now() {
     let running = start_choosing(&api, &endpoint.chooser());
     until("it is placed", || scheduled(&api) == 1).await;
     let summary = told(&api, "app").2;
-    assert!(summary.contains("it requires a token, which the setting webhook-token-file names"), "{summary}");
+    assert!(summary.contains("it requires a token, which the setting webhook.token-file names"), "{summary}");
     running.stop().await;
 }
 

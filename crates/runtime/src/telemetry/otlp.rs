@@ -51,6 +51,28 @@ pub struct Settings {
     pub instance: String,
 }
 
+/// Checks the URL of a collector. The path of a URL without one is `/v1/traces`.
+///
+/// # Errors
+///
+/// The reason why spans cannot be sent to it.
+pub fn endpoint(text: &str) -> Result<String, trust::UrlError> {
+    let url = trust::url(text)?;
+    let bare = url.trim_end_matches('/');
+    let is_bare = bare.split_once("://").is_some_and(|(_, rest)| !rest.contains(['/', '?']));
+    Ok(if is_bare { format!("{bare}/v1/traces") } else { url })
+}
+
+/// Checks the name of a service.
+///
+/// # Errors
+///
+/// The form of a name.
+pub fn service(text: &str) -> Result<String, &'static str> {
+    let is_plain = text.bytes().all(|octet| octet.is_ascii_graphic()) && (1..=128).contains(&text.len());
+    is_plain.then(|| text.to_owned()).ok_or("must be 1 to 128 characters of ASCII without spaces")
+}
+
 /// Why spans cannot be sent at all.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {

@@ -313,7 +313,7 @@ function welcome(why) {
         "p.problem",
         null,
         "This page came over plain HTTP from another machine, where a token could be read on its way. Turn on TLS (",
-        h("code", null, "--admin-tls on"),
+        h("code", null, "--admin-tls true"),
         "), or reach it by ",
         h("code", null, "ssh -L 9453:127.0.0.1:9453 HOST"),
         " and open http://127.0.0.1:9453/dashboard/.",

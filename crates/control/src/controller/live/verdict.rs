@@ -246,7 +246,7 @@ impl Proofs {
         };
         let zone = text(apex);
         if !self.asks {
-            let message = format!("{zone} has serial {serial}; name servers are not asked (verify-names is off)");
+            let message = format!("{zone} has serial {serial}; name servers are not asked (verify.names is false)");
             return say(true, "Published", message);
         }
         if self.servers.is_empty() {
@@ -348,7 +348,7 @@ fn shard_state(zone: &Zone, index: usize) -> State<'_> {
 /// The reason where no zone holds the names.
 const NOT_PUBLISHED: &str = "NotPublished";
 const NO_NAME_SERVER: &str =
-    "no name server is listed with an address to ask: set nameserver or verify-server in the configuration";
+    "no name server is listed with an address to ask: set nameserver or verify.server in the configuration";
 
 /// What is said of a name that something else has in the shard of this Router.
 fn is_taken(name: &Name, taken: &Taken, router: &str) -> String {

@@ -90,7 +90,7 @@ impl Authorities {
             (false, _) => Ok(found),
             (true, Some(barred)) => Err(format!(
                 "no name server of {} has a public address: {barred} is not queried; only the operator can allow it \
-                 (verify-hosts-private-addresses)",
+                 (verify.hosts-private-addresses)",
                 text(name)
             )),
             (true, None) => Err(format!("no name server of {} has an address that can be asked", text(name))),
@@ -122,7 +122,7 @@ impl Authorities {
 
     async fn resolve(&self, name: &Name, rtype: RecordType) -> Result<Response, String> {
         let question = Question { name: name.clone(), rtype };
-        let mut failed = "no resolver is configured: set verify-resolver".to_owned();
+        let mut failed = "no resolver is configured: set verify.resolver".to_owned();
         for resolver in &self.resolvers {
             match question.ask_resolver(*resolver, self.patience).await {
                 Ok(reply) if matches!(reply.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => return Ok(reply),

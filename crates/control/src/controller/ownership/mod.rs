@@ -1,4 +1,4 @@
-//! Proof of control: that whoever wants a custom host for a Route may change the host's DNS. Off unless `verify-hosts` is on.
+//! Proof of control: that whoever wants a custom host for a Route may change the host's DNS. Off unless `verify.hosts` is on.
 //!
 //! Each Route with a host gets a challenge in its status, a TXT record to create. The host's own authoritative servers are
 //! asked for it ([`authorities`]), and the condition `HostProven` says what came of it; the scheduler admits no host without

@@ -68,9 +68,9 @@ pub enum AskError {
     Timeout(Duration),
     /// It answered 401, without a token or to the one that it was shown.
     #[error("answered {}: {}", StatusCode::UNAUTHORIZED, if *.0 {
-        "it does not accept the token in webhook-token-file"
+        "it does not accept the token in webhook.token-file"
     } else {
-        "it requires a token, which the setting webhook-token-file names"
+        "it requires a token, which the setting webhook.token-file names"
     })]
     Unauthorized(bool),
     /// It answered with another status than 2xx.
@@ -169,7 +169,7 @@ impl Webhook {
 
 /// Whether questions can be asked at all: why not, if a file that the settings name is not as it must be.
 pub async fn check(settings: &Settings) -> Result<(), String> {
-    client(settings.authorities.as_ref()).await.map_err(|error| format!("webhook-ca: {error}"))?;
+    client(settings.authorities.as_ref()).await.map_err(|error| format!("webhook.ca: {error}"))?;
     authorization(settings.token.as_deref()).await.map(drop)
 }
 
@@ -182,15 +182,15 @@ async fn authorization(token: Option<&Path>) -> Result<Option<HeaderValue>, Stri
         file.take(TOKEN_OCTETS_MAX as u64 + 1).read_to_end(&mut octets).await?;
         Ok::<_, std::io::Error>(octets)
     };
-    let octets = read.await.map_err(|error| format!("webhook-token-file: {error}"))?;
+    let octets = read.await.map_err(|error| format!("webhook.token-file: {error}"))?;
     let token = octets.trim_ascii();
     if token.is_empty() || octets.len() > TOKEN_OCTETS_MAX || !token.iter().all(u8::is_ascii_graphic) {
         return Err(
-            "webhook-token-file: it must hold one token of printable ASCII characters and nothing else".to_owned()
+            "webhook.token-file: it must hold one token of printable ASCII characters and nothing else".to_owned()
         );
     }
     let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat())
-        .map_err(|error| format!("webhook-token-file: {error}"))?;
+        .map_err(|error| format!("webhook.token-file: {error}"))?;
     value.set_sensitive(true);
     Ok(Some(value))
 }
@@ -240,5 +240,5 @@ async fn post(
 }
 
 fn told(error: reqwest::Error) -> AskError {
-    AskError::Unreachable(unreached::told(error, "that of webhook-url"))
+    AskError::Unreachable(unreached::told(error, "that of webhook.url"))
 }

@@ -1,23 +1,34 @@
-//! The key `jwt-issuer`: an identity provider, as `key=value` pairs parted by commas.
-//!
-//! In the file it may be a table, which is nicer to read; the reader of the file makes the same text of it.
+//! The settings of an identity provider, written as `key=value` pairs that commas separate.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use signpost_apiserver::auth::jwks::Source;
-use signpost_apiserver::auth::jwt::{ALGORITHMS, IssuerSettings, LEEWAY_MAX};
+use super::jwks::Source;
+use super::jwt::{ALGORITHMS, IssuerSettings, LEEWAY_MAX};
 
-/// The keys of one provider, for messages.
-pub const KEYS: &str =
+/// The keys of a provider, for messages.
+const KEYS: &str =
     "issuer, audience, jwks, ca, algorithm, username-claim, username-prefix, groups-claim, groups-prefix, leeway";
-/// Keys whose values are paths (`jwks` unless it is a URL), relative to the file's folder where they stand in a file.
+/// The keys whose values are paths (`jwks` unless it is a URL).
 pub const PATHS: [&str; 2] = ["jwks", "ca"];
-/// How far a provider's clock may be off, unless it is said.
+/// The default tolerance for a provider's clock.
 const LEEWAY: Duration = Duration::from_secs(30);
 
+/// The reason why a text does not describe a provider.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct IssuerError(String);
+
 /// Reads one provider. `duration` reads texts such as `30s`.
-pub fn issuer(text: &str, duration: impl Fn(&str) -> Result<Duration, String>) -> Result<IssuerSettings, String> {
+///
+/// # Errors
+///
+/// The first error in `text`.
+pub fn parse(text: &str, duration: impl Fn(&str) -> Result<Duration, String>) -> Result<IssuerSettings, IssuerError> {
+    issuer(text, duration).map_err(IssuerError)
+}
+
+fn issuer(text: &str, duration: impl Fn(&str) -> Result<Duration, String>) -> Result<IssuerSettings, String> {
     let (mut issuer, mut jwks, mut ca, mut leeway) = (None, None, None, LEEWAY);
     let (mut username_claim, mut username_prefix, mut groups_claim, mut groups_prefix) = (None, None, None, None);
     let (mut audiences, mut algorithms) = (Vec::new(), Vec::new());
@@ -54,15 +65,17 @@ pub fn issuer(text: &str, duration: impl Fn(&str) -> Result<Duration, String>) -
         }
     }
     let given = |value: Option<String>, key: &str| {
-        value.filter(|value| !value.is_empty()).ok_or_else(|| format!("{key} lacks; give {key}=VALUE"))
+        value.filter(|value| !value.is_empty()).ok_or_else(|| format!("{key} is missing; give {key}=VALUE"))
     };
     let issuer = given(issuer, "issuer")?;
     let keys = source(given(jwks, "jwks")?, ca)?;
     if audiences.is_empty() || audiences.iter().any(String::is_empty) {
-        return Err("audience lacks; give audience=VALUE, else tokens made for others would be taken".to_owned());
+        return Err(
+            "audience is missing; give audience=VALUE, otherwise tokens issued for others would be accepted".to_owned()
+        );
     }
     if leeway > LEEWAY_MAX {
-        return Err(format!("leeway must be no more than {}s", LEEWAY_MAX.as_secs()));
+        return Err(format!("leeway must be at most {}s", LEEWAY_MAX.as_secs()));
     }
     let default_prefix = format!("{issuer}#");
     Ok(IssuerSettings {
@@ -92,11 +105,9 @@ fn source(jwks: String, ca: Option<String>) -> Result<Source, String> {
     };
     let loopback = matches!(host, "127.0.0.1" | "::1" | "localhost");
     match scheme {
-        _ if host.is_empty() || authority.contains('@') => {
-            Err(format!("jwks \"{jwks}\" is no URL that can be fetched"))
-        }
+        _ if host.is_empty() || authority.contains('@') => Err(format!("jwks \"{jwks}\" is not a URL of a host")),
         "https" => Ok(Source::Url { url: jwks, authorities: ca.map(PathBuf::from) }),
-        // Keys that come over an open network are anybody's keys.
+        // Anybody on the network can replace keys that come over plain http.
         "http" if loopback => Ok(Source::Url { url: jwks, authorities: None }),
         _ => Err(format!("jwks \"{jwks}\" must be a file or an https URL (http only on this machine)")),
     }
@@ -140,18 +151,18 @@ mod tests {
     fn faults_say_what_is_wrong() {
         for (text, part) in [
             ("", "must be KEY=VALUE"),
-            ("issuer=i,audience=a", "jwks lacks"),
-            ("audience=a,jwks=k", "issuer lacks"),
-            ("issuer=i,jwks=k", "audience lacks"),
+            ("issuer=i,audience=a", "jwks is missing"),
+            ("audience=a,jwks=k", "issuer is missing"),
+            ("issuer=i,jwks=k", "audience is missing"),
             ("issuer=i,issuer=j,audience=a,jwks=k", "issuer is given twice"),
             ("issuer=i,audience=a,jwks=k,algorithm=HS256", "must be one of RS256"),
             ("issuer=i,audience=a,jwks=k,algorithm=none", "must be one of RS256"),
             ("issuer=i,audience=a,jwks=http://idp.example/keys", "https URL"),
             ("issuer=i,audience=a,jwks=ftp://idp.example/keys", "https URL"),
-            ("issuer=i,audience=a,jwks=https:///keys", "no URL"),
-            ("issuer=i,audience=a,jwks=http://127.0.0.1@idp.example/", "no URL"),
+            ("issuer=i,audience=a,jwks=https:///keys", "not a URL"),
+            ("issuer=i,audience=a,jwks=http://127.0.0.1@idp.example/", "not a URL"),
             ("issuer=i,audience=a,jwks=k,ca=c", "ca is for"),
-            ("issuer=i,audience=a,jwks=k,leeway=301s", "no more than 300s"),
+            ("issuer=i,audience=a,jwks=k,leeway=301s", "at most 300s"),
             ("issuer=i,audience=a,jwks=k,colour=red", "unknown key \"colour\""),
         ] {
             let error = read(text).expect_err(text);

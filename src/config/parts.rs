@@ -1,0 +1,133 @@
+//! The settings of each part, made from the settings of the process.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::settings::Settings;
+use super::value::{LogClients, LogFormat, Role, Strategy};
+use signpost_api::names::LabelRules;
+use signpost_apiserver::audit;
+use signpost_apiserver::limits::{Amount, Limits};
+use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::webhook;
+use signpost_dns::nameserver::rrl::RateLimit;
+
+/// The transport of the admin endpoints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminTls {
+    /// Plain HTTP.
+    Off,
+    /// HTTPS, with the certificate of the API or a self-signed one.
+    On,
+    /// HTTPS, with a certificate of the operator.
+    Files {
+        /// `admin.tls-certificate`.
+        certificate: PathBuf,
+        /// `admin.tls-key`.
+        key: PathBuf,
+    },
+}
+
+/// The query log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueryLog {
+    /// Log one request in this many; `None`: none.
+    pub every: Option<NonZeroU32>,
+    /// `None`: standard output.
+    pub file: Option<PathBuf>,
+    /// The format of a line.
+    pub format: LogFormat,
+    /// The client data in a line.
+    pub clients: LogClients,
+}
+
+impl Settings {
+    /// Whether this process has the role.
+    pub fn has(&self, role: Role) -> bool {
+        self.roles.contains(&role)
+    }
+
+    /// Whether the DNS server follows the API's objects, not only zone files.
+    pub fn dns_follows_api(&self) -> bool {
+        self.has(Role::Dns) && (self.has(Role::Api) || self.kubeconfig.is_some())
+    }
+
+    /// Whether the process stores anything on disk. A process that only serves zone files does not.
+    pub fn needs_data_dir(&self) -> bool {
+        self.has(Role::Api) || self.has(Role::Scheduler) || self.dns_follows_api()
+    }
+
+    /// The strategy or the webhook that chooses Routers.
+    pub fn chooser(&self) -> Chooser {
+        match (self.scheduler.strategy, &self.webhook.url) {
+            (Strategy::Webhook, Some(url)) => Chooser::Webhook(webhook::Settings {
+                url: url.clone(),
+                timeout: self.webhook.timeout,
+                authorities: self.webhook.ca.clone(),
+                token: self.webhook.token_file.clone(),
+                fallback: self.webhook.fallback,
+            }),
+            // Without a URL the settings are rejected.
+            (Strategy::Webhook, None) => Chooser::Strategy(self.webhook.fallback),
+            (Strategy::Own(name), _) => Chooser::Strategy(name),
+        }
+    }
+
+    /// The transport of the admin endpoints. A certificate turns TLS on.
+    pub fn admin_tls(&self) -> AdminTls {
+        match (self.admin.tls, &self.admin.tls_certificate, &self.admin.tls_key) {
+            (None | Some(true), Some(certificate), Some(key)) => {
+                AdminTls::Files { certificate: certificate.clone(), key: key.clone() }
+            }
+            (Some(true), ..) => AdminTls::On,
+            _ => AdminTls::Off,
+        }
+    }
+
+    /// The limits of the API server.
+    pub fn limits(&self) -> Limits {
+        let namespace = &self.namespace;
+        Limits {
+            object_bytes: usize::try_from(self.api.object_size).expect("it is at most 512Ki"),
+            routes: Amount { objects: namespace.routes, bytes: namespace.route_bytes },
+            events: Amount { objects: namespace.events, bytes: namespace.event_bytes },
+        }
+    }
+
+    /// The rules on the labels of Routes.
+    pub fn label_rules(&self) -> LabelRules {
+        LabelRules { reserved: self.name.reserved_labels.clone(), tenant_subdomains: self.name.tenant_subdomains }
+    }
+
+    /// How long a former name must be without queries before it ends; `None`: queries do not matter.
+    pub fn former_name_idle_timeout(&self) -> Option<Duration> {
+        Some(self.former_name.idle_timeout).filter(|timeout| !timeout.is_zero())
+    }
+
+    /// The size and the number of the audit log files.
+    pub fn audit_bounds(&self) -> audit::log::Bounds {
+        audit::log::Bounds { octets: self.audit.log_size, files: self.audit.log_files }
+    }
+
+    /// The query log.
+    pub fn query_log(&self) -> QueryLog {
+        let log = &self.query_log;
+        let every = NonZeroU32::new(log.sample);
+        QueryLog { every, file: log.file.clone(), format: log.format, clients: log.clients }
+    }
+
+    /// The response rate limit; 0 responses per second mean none.
+    pub fn rate_limit(&self) -> RateLimit {
+        let limit = &self.dns_rate_limit;
+        RateLimit {
+            per_second: limit.per_second,
+            enforced: limit.mode,
+            window: u16::try_from(limit.window.as_secs()).expect("it is at most an hour"),
+            slip: limit.slip,
+            ipv4_prefix: limit.ipv4_prefix,
+            ipv6_prefix: limit.ipv6_prefix,
+            exempt: limit.exempt.as_slice().into(),
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! The table of settings: the one source of the file's keys, the flags, the environment variables, their defaults and
+//! bounds, help, `docs/configuration.md`, and the differences that a reload finds. [`super::table`] describes its syntax.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::rule::{boolean, by, duration, number, parsed, path, size, table, text, words};
+use super::table::{settings, unset};
+use super::value::{self, CookieMode, LogClients, LogFormat, NameServer, Resolver, Role, SecretName, Strategy};
+use signpost_apiserver::audit::Policy;
+use signpost_apiserver::auth::issuer;
+use signpost_apiserver::auth::jwt::IssuerSettings;
+use signpost_control::controller::live::proofs::{SERVERS_MAX, Server};
+use signpost_control::scheduler::strategy::StrategyName;
+use signpost_dns::nameserver::cookie::Secret;
+use signpost_dns::nameserver::prefix::Prefix;
+use signpost_dns::nameserver::settings::NSID_OCTETS_MAX;
+use signpost_dns::zone::counter_slots::NUMBERS_MAX;
+use signpost_runtime::telemetry::{self, Format, otlp};
+use signpost_runtime::trust;
+
+/// Each resolver is queried only after the one before it failed.
+const RESOLVERS_MAX: usize = 8;
+/// The Zone object of the platform lists them.
+const RESERVED_LABELS_MAX: usize = 1_000;
+/// The current secret, and those before and after it, with room for a slow change. An invalid cookie costs a hash for each.
+const COOKIE_SECRETS_MAX: usize = 4;
+/// Every response over the limit is compared with each prefix.
+const EXEMPT_MAX: usize = 256;
+/// The greatest quotas: twice as much is still a number.
+const COUNT_MAX: u64 = 1_000_000_000;
+const BYTES_MAX: u64 = 1 << 40;
+
+const STRATEGIES: [(&str, StrategyName); 4] = [
+    ("round-robin", StrategyName::RoundRobin),
+    ("least-routes", StrategyName::LeastRoutes),
+    ("weighted", StrategyName::Weighted),
+    ("rendezvous", StrategyName::Rendezvous),
+];
+
+settings! {
+    /// The settings of a process: every value is valid, and they are consistent.
+    Settings "General" {
+        /// The roles of this process: `api` serves the API from a store in the data directory, `scheduler` binds Routes
+        /// to Routers and runs the controllers, `dns` answers queries, `admin` serves health and metrics. Without
+        /// `api`, the roles `scheduler` and `dns` connect to the API with `kubeconfig`; `dns` with only `zones` needs
+        /// no API.
+        roles: Vec<Role> = words("ROLE", Role::WORDS).list(), "api,scheduler,dns,admin", common;
+        /// The directory for the store, certificates, kubeconfigs, and last-known-good zones. It is created with mode
+        /// 0700 if it does not exist. A process that only serves zone files does not use it.
+        data_dir: PathBuf = path("DIR"), "signpost-data", common;
+        /// The domain of the platform: the parent zone of all shards. It is required, except for a process that only
+        /// serves zone files.
+        domain: String = by("NAME", value::optional_zone), value::NO_DOMAIN, common;
+        /// The former domain of the platform. Set it for one start on all processes when you change `domain` on
+        /// purpose: every name changes, and Signpost deletes what belongs to the former domain. Without it, a process
+        /// refuses to start on the objects of another domain.
+        former_domain: Option<String> = by("NAME", value::zone), unset("none");
+        /// A name server of the platform's zones and its public addresses; the first is the primary in the SOA record.
+        /// A name server outside the domain needs no addresses. All processes need the same list.
+        nameserver: Vec<NameServer> =
+            by("NAME=ADDR[,ADDR]", value::name_server).list_of_lists().unless(|a, b| a.name == b.name),
+            unset("ns1.<domain> with the addresses of `dns.listen`"), common;
+        /// The directory of zone files (`*.zone`) to serve. Changed files are reloaded automatically; SIGHUP reloads at
+        /// once.
+        zones: Option<PathBuf> = path("DIR"), unset("none"), common;
+        /// A YAML or JSON file of objects, or a directory of such files, to apply to the API at every start. Requires
+        /// the role `api`.
+        manifests: Vec<PathBuf> = path("PATH").list(), unset("none"), common;
+        /// The kubeconfig of the API, for a process without the role `api`; for example `name-server.kubeconfig` from
+        /// the data directory of the API server.
+        kubeconfig: Option<PathBuf> = path("FILE"), unset("none"), common;
+        /// The Secret of the Kubernetes cluster that this process, in a pod with the role `api`, keeps equal to
+        /// `name-server.kubeconfig`, under the key `kubeconfig`, for the pods of name servers. The service account of
+        /// the pod needs the verbs `create` and `patch` on it.
+        name_server_secret: Option<SecretName> = by("NAMESPACE/NAME", value::secret_name), unset("none");
+        /// How long to keep serving after SIGTERM or SIGINT. /readyz returns 503 immediately, so that load balancers
+        /// and routers can shift traffic. A second signal stops the process at once.
+        lame_duck: Duration = duration(0..=600), "0s", reload, common;
+        /// An identity provider whose tokens (JWT) the API accepts. Required: `issuer` (exact match), `audience`
+        /// (repeats), and `jwks` (its keys: a file, or an https URL). Optional: `ca` (CA certificates for that URL),
+        /// `algorithm` (repeats; default RS, PS, ES and EdDSA), `username-claim` (`sub`), `username-prefix` and
+        /// `groups-prefix` (`ISSUER#`), `groups-claim` (`groups`), `leeway` (`30s`). Groups grant permissions: with
+        /// `groups-prefix=signpost:`, the group `viewers` of the provider has the role of viewers.
+        jwt_issuer: Vec<IssuerSettings> =
+            table(&issuer::PATHS, value::issuer).list().unless(|a, b| a.issuer == b.issuer), unset("none");
+    }
+    dns: Dns "dns" "DNS server" {
+        /// The addresses that answer queries over UDP and TCP. Port 0 selects a free port, the same for both.
+        listen: Vec<SocketAddr> = value::listen(), "127.0.0.1:5300", common;
+        /// The number of threads that answer UDP queries on each address; 0: one for each processor.
+        workers: usize = number("N", 0..=256), "0";
+        /// Pin the n-th UDP thread of each address to the n-th processor that this process may use. Use it only on a
+        /// machine that runs nothing else.
+        pin_workers: bool = boolean(), "false";
+        /// Send four or more UDP responses of one length to one client as one message (UDP generic segmentation
+        /// offload). Clients see no difference. A thread whose kernel, device, or path rejects such a message sends
+        /// singly from then on.
+        udp_gso: bool = boolean(), "true", was("dns-reply-trains");
+        /// Set the DF bit in UDP responses over IPv4, which are at most 1,232 octets long. Turn it off if clients are
+        /// behind a path with an MTU below 1,260 octets. In both modes, the server ignores path MTU messages.
+        dont_fragment: bool = boolean(), "true";
+        /// The maximum size of a UDP response, and the size that the server announces in EDNS. Responses of 1232 octets
+        /// are never fragmented; larger ones can be, and increase amplification for clients with forged addresses.
+        udp_payload: u16 = number("OCTETS", 512..=4096), "1232", reload;
+        /// How to use DNS cookies (RFC 7873). `on`: answer a query that has a cookie with a server cookie. `off`:
+        /// ignore cookies. `require`: answer BADCOOKIE to a UDP query with a client cookie but without a valid server
+        /// cookie.
+        cookies: CookieMode = words("MODE", value::COOKIE_MODES), "on", reload;
+        /// The secret of server cookies: 32 hexadecimal digits. All name servers behind one address need the same
+        /// secrets. The first one signs, and all of them verify. Flags are visible in the list of processes: use the
+        /// file or the variable.
+        cookie_secret: Vec<Secret> = parsed::<Secret>("HEX").list().at_most(COOKIE_SECRETS_MAX),
+            unset("a random one, replaced every day"), reload, secret;
+        /// The time without a response from the API after which a name server marks answers from the platform's zones
+        /// as possibly stale (EDE 3, RFC 8914), such as `10m`; `0s`: never. It continues to answer in any case.
+        stale_after: Duration = duration(0..), "0s", reload, was("stale-after");
+    }
+    dns_rate_limit: DnsRateLimit "dns.rate-limit" "Response rate limiting" {
+        /// The number of responses of one kind that a client network gets per second over UDP, from each worker; 0: no
+        /// limit. Queries over TCP or with a valid cookie are not limited.
+        per_second: u32 = number("N", 0..=1_000_000), "0", reload, was("dns-rate-limit");
+        /// `enforce` the rate limit, or only `watch`: count the responses over it.
+        mode: bool = words("MODE", [("enforce", true), ("watch", false)]), "enforce", reload;
+        /// The burst of a client network that was silent, as a time: the limit for so many seconds at once.
+        window: Duration = duration(1..=3600), "5s", reload;
+        /// Replace every N-th response over the limit with a truncated one, so that a real client retries over TCP, or
+        /// with a bare error if it was an error; drop the others. 1: replace all; 0: drop all.
+        slip: u16 = number("N", 0..=1000), "1", reload;
+        /// The prefix length of an IPv4 client network.
+        ipv4_prefix: u8 = number("BITS", 1..=32), "24", reload;
+        /// The prefix length of an IPv6 client network.
+        ipv6_prefix: u8 = number("BITS", 1..=128), "56", reload;
+        /// A client network without a rate limit, such as `192.0.2.0/24` or `2001:db8::53`.
+        exempt: Vec<Prefix> = parsed::<Prefix>("PREFIX").list().at_most(EXEMPT_MAX), unset("none"), reload;
+    }
+    tcp: Tcp "tcp" "DNS over TCP" {
+        /// The maximum number of TCP connections of the name server; at most three quarters of the files that this
+        /// process may open.
+        connections: usize = number("N", 1..=1_000_000), "8192";
+        /// The same for one client: an IPv4 address, or an IPv6 /56.
+        connections_per_client: usize = number("N", 1..=1_000_000), "256";
+        /// How long a TCP connection may be idle between queries; a tenth of it while three quarters of the connections
+        /// are in use. Clients that ask for it get the value (RFC 7828).
+        idle_timeout: Duration = duration(1..), "10s";
+        /// How long a query may take from its first octet to its last.
+        read_timeout: Duration = duration(1..), "5s";
+        /// How long a client may take to read its responses.
+        write_timeout: Duration = duration(1..), "5s";
+    }
+    server: Identity "server" "DNS server identity" {
+        /// The name that this name server reports to clients that ask (NSID, and TXT of id.server in class CH).
+        id: Option<String> = text("TEXT", 1..=NSID_OCTETS_MAX), unset("none: it reports no name"), reload;
+        /// The version that this name server reports for TXT of version.bind or version.server in class CH (RFC 4892).
+        version: Option<String> = text("TEXT", 1..=NSID_OCTETS_MAX), unset("none: it refuses the query"), reload;
+    }
+    api: Api "api" "API server" {
+        /// The addresses that serve the API over HTTPS. Port 0 selects a free port.
+        listen: Vec<SocketAddr> = value::listen(), "127.0.0.1:6453", common;
+        /// An additional host name or address of the API, for its certificate. localhost, the loopback addresses, the
+        /// addresses of `api.listen`, and the name of this host are always included. The first one is the server in the
+        /// kubeconfigs.
+        name: Vec<String> = by("NAME", value::host).list(), unset("none"), common;
+        /// The certificate chain of the API in PEM, the server's own certificate first, instead of a self-signed one.
+        /// It is reloaded when the file changes, and by SIGHUP; after an error the former one stays in use. Requires
+        /// `tls-key`.
+        tls_certificate: Option<PathBuf> = path("FILE"), unset("none");
+        /// The private key of `tls-certificate` in PEM.
+        tls_key: Option<PathBuf> = path("FILE"), unset("none");
+        /// The CA certificates in PEM for clients to trust with `tls-certificate`; they are copied to the kubeconfigs.
+        tls_ca: Option<PathBuf> = path("FILE"), unset("none: clients trust the CAs of their system");
+        /// How long a process without the role `api` waits for a response, an event, or a bookmark that is due, before
+        /// it reconnects. The API sends one bookmark per minute: with less than that, idle watches are restarted in
+        /// vain.
+        read_timeout: Duration = duration(1..=150), "150s", was("api-silence");
+        /// The maximum size of the stored JSON of a namespaced object, including managed fields. The API rejects a
+        /// larger one with 413. The platform's own processes may write twice as much, for the status. Cluster-scoped
+        /// objects may have 512Ki.
+        object_size: u64 = size(16 << 10..=512 << 10), "64Ki", was("object-size");
+    }
+    namespace: Namespace "namespace" "Quotas of a namespace" {
+        /// The maximum number of Routes in a namespace, bound or not. The API rejects more with 403. The annotation
+        /// `signpost.dev/max-routes` of a Namespace overrides it.
+        routes: u64 = number("N", 0..=COUNT_MAX), "10000";
+        /// The maximum total size of the Routes in a namespace, including status and managed fields: a typical Route
+        /// has 3Ki. The annotation `signpost.dev/max-route-bytes` of a Namespace overrides it.
+        route_bytes: u64 = size(0..=BYTES_MAX), "32Mi";
+        /// The maximum number of Events in a namespace. The platform's own processes may write twice as many, and drop
+        /// more. The annotation `signpost.dev/max-events` of a Namespace overrides it.
+        events: u64 = number("N", 0..=COUNT_MAX), "5000";
+        /// The maximum total size of the Events in a namespace. The platform's own processes may write twice as much.
+        /// The annotation `signpost.dev/max-event-bytes` of a Namespace overrides it.
+        event_bytes: u64 = size(0..=BYTES_MAX), "8Mi";
+    }
+    audit: Audit "audit" "Audit log of the API" {
+        /// The requests to record: `writes` (and rejected requests), `all` (also reads), or `off`.
+        policy: Option<Policy> = words("POLICY", value::AUDIT_POLICIES), "writes", was("audit");
+        /// The audit log: one JSON object (`audit.k8s.io/v1` Event) per line, mode 0600. SIGHUP reopens it.
+        log: Option<PathBuf> = path("FILE"), unset("<data-dir>/audit.log");
+        /// The size at which the audit log is rotated (`audit.log.1`, …).
+        log_size: u64 = size(1 << 20..=64 << 30), "64Mi";
+        /// The number of audit log files to keep, including the current one. In the oldest one, each user has an equal
+        /// share, so that one user cannot displace the events of others.
+        log_files: usize = number("N", 1..=1_000), "4";
+    }
+    http: Http "http" "HTTP connections of the API and admin listeners" {
+        /// The maximum number of connections to the API, and as many to the admin endpoints; at most an eighth of the
+        /// files that this process may open. Beyond it, a new connection replaces the oldest one without a request in
+        /// flight. An eighth is reserved for loopback and for the platform's own processes.
+        connections: usize = number("N", 1..=1_000_000), "8192";
+        /// The same for one client: an IPv4 address, or an IPv6 /56.
+        connections_per_client: usize = number("N", 1..=1_000_000), "1024";
+        /// How long a connection may have no request in flight. A watch is a request in flight. The first request must
+        /// arrive within 10s, or within this time if it is shorter.
+        idle_timeout: Duration = duration(1..), "2m";
+    }
+    scheduler: Scheduler "scheduler" "Scheduler" {
+        /// The strategy that chooses among the feasible Routers of a Route; `webhook` calls `webhook.url`. Bound Routes
+        /// stay on their Router when it changes.
+        strategy: Strategy = words("NAME", value::strategies(STRATEGIES)), "round-robin", reload, common, was("strategy");
+        /// The number of Routes to move per second from Routers in state `draining`, in total. Each move changes the
+        /// name of a Route and sends its users to another Router.
+        drain_rate: u32 = number("N", 1..=10_000), "10", was("drain-rate");
+        /// How long after the last renewal of a failed leader another scheduler takes over. The leader renews five
+        /// times in that time, and stops leading after two thirds without a response from the API. A leader that stops
+        /// releases it at once.
+        lease_duration: Duration = duration(3..=300), "15s", was("lease-duration");
+    }
+    webhook: Webhook "webhook" "Scheduler webhook" {
+        /// The endpoint that the strategy `webhook` calls; see docs/scheduling.md for its requests and responses.
+        /// `https`, or `http` at a loopback address; for other addresses see `allow-http`.
+        url: Option<String> = by("URL", trust::url), unset("none"), reload;
+        /// How long the webhook may take to respond. Signpost calls it at most twice.
+        timeout: Duration = duration(1..), "2s", reload;
+        /// The CA certificates in PEM to trust for `url` instead of those of the system, or the certificate of the
+        /// server itself. SIGHUP reloads it.
+        ca: Option<PathBuf> = path("FILE"), unset("none"), reload;
+        /// A file with a token that each request to `url` carries, as `Authorization: Bearer TOKEN`. The file is read
+        /// for each request, so that a new token needs no reload.
+        token_file: Option<PathBuf> = path("FILE"), unset("none"), reload;
+        /// Permit plain `http` to another machine. Others on the network can then read the requests and the token, and
+        /// forge responses.
+        allow_http: bool = boolean(), "false", reload;
+        /// The strategy that decides when the webhook gives no usable response. The explanation of the Route names the
+        /// cause.
+        fallback: StrategyName = words("NAME", STRATEGIES), "round-robin", reload;
+    }
+    name: Name "name" "Names of Routes" {
+        /// How long to reserve a released label for a Route of the same namespace and name, such as `30d` or `12h`.
+        quarantine: Duration = duration(0..), "30d";
+        /// The maximum number of labels in quarantine for a namespace. Beyond it, Routes that need a new label wait,
+        /// with the reason `NamesInQuarantine`; otherwise a tenant could fill the store. As many hosts may be reserved
+        /// for a namespace.
+        quarantine_max: u32 = number("N", 1..=1_000_000), "10000";
+        /// The labels that no Route gets, instead of the default list; `routes` is always one of them. The API rejects
+        /// them as a `subdomain`; a Route whose namespace and name form one gets a label with a hash. The API servers
+        /// and the schedulers need the same list.
+        reserved_labels: Vec<String> = by("LABEL", value::label).list().at_most(RESERVED_LABELS_MAX),
+            "routes,localhost,wpad,isatap,autodiscover,mta-sts,login,admin", was("reserved-labels");
+        /// Let tenants set `subdomain` of a Route. `false`: the API rejects it from everyone but administrators; Routes
+        /// that have one keep it.
+        tenant_subdomains: bool = boolean(), "true", was("tenant-subdomains");
+    }
+    former_name: FormerName "former-name" "Former names of moved Routes" {
+        /// How long the former name of a moved Route leads to its new name, such as `30d` or `12h`; longer if caches
+        /// can hold the former addresses for longer. Until then, the former Router is not deleted.
+        retention: Duration = duration(0..), "7d", was("trail-minimum");
+        /// How long a former name must be without queries before it ends, such as `12h`; it ends after `retention-max`
+        /// in any case. `0s`: queries do not matter. Schedulers and name servers need the same value.
+        idle_timeout: Duration = duration(0..), "1d", was("trail-quiet");
+        /// How long after the move a former name ends that still gets queries, so that a client that nobody maintains
+        /// does not keep the name and the Router forever. It never ends before `retention`.
+        retention_max: Duration = duration(0..), "90d", was("trail-maximum");
+    }
+    host: Host "host" "Custom hosts" {
+        /// How long to reserve the host of a deleted Route for a Route of the same namespace and name. Other Routes
+        /// that need the host have the reason `HostReserved` meanwhile. `0s`: the next of them gets it at once.
+        reservation: Duration = duration(0..), "10m";
+        /// A resolver to query whether the custom hosts of Routes point here, for the condition `HostPointsHere`;
+        /// queried in this order. `system` stands for those of /etc/resolv.conf. Without any, the condition is
+        /// `Unknown`. Each host is queried again at least every 5 to 7 minutes.
+        resolvers: Vec<Resolver> = by("ADDR[:PORT]", value::resolver).list().at_most(RESOLVERS_MAX), unset("none");
+    }
+    verify: Verify "verify" "Verification of names and hosts" {
+        /// Query the listed name servers for a Route's names before setting `Resolvable`, and repeat periodically.
+        /// `false`: do not query, and do not set `Resolvable`. See docs/live.md.
+        names: bool = boolean(), "true";
+        /// A name server to query for verification, by default at port 53. Use it if name servers answer at another
+        /// address or port than the one that resolvers use.
+        server: Vec<Server> = by("[NAME=]ADDR[:PORT]", value::verify_server).list().at_most(SERVERS_MAX),
+            unset("the addresses of every `nameserver` at port 53; without any, `dns.listen`");
+        /// How long a name server may take to answer one query before it is sent once more.
+        timeout: Duration = duration(1..), "1s";
+        /// The approximate time between two checks of a zone on a name server after a correct answer.
+        interval: Duration = duration(1..), "30s";
+        /// Verify the ownership of custom hosts: a Route gets a custom host only after the host's own name servers
+        /// returned the TXT record in the Route's status; see docs/ownership.md. All processes with the role
+        /// `scheduler` need the same value.
+        hosts: bool = boolean(), "false";
+        /// The approximate time between two queries for the record of a verified host.
+        hosts_interval: Duration = duration(1..), "1h";
+        /// How long a host stays verified after its record was last found.
+        hosts_grace: Duration = duration(0..), "7d";
+        /// Query name servers of hosts at private addresses and at those of this machine, too. The owners of hosts
+        /// choose these addresses: set it only if they may reach that network anyway.
+        hosts_private_addresses: bool = boolean(), "false";
+        /// A resolver that finds the name servers of hosts for `hosts`; queried in this order.
+        resolver: Vec<SocketAddr> = by("ADDR[:PORT]", value::server_address).list().at_most(RESOLVERS_MAX),
+            unset("those of /etc/resolv.conf");
+    }
+    deletion_hold: DeletionHold "deletion-hold" "Deletion holds" {
+        /// The percentage of RouteBindings that, if they are missing from the API's list or deleted within a minute, a
+        /// name server holds: it continues to serve them until someone approves the deletion. 100: only a list without
+        /// any RouteBinding is held. Each Router that is missing from a list is held.
+        threshold: u32 = number("PERCENT", 1..=100), "25", reload, was("brake-share");
+    }
+    health: Health "health" "Health checks of addresses" {
+        /// The number of probes in flight of the leading controller. Routers share it fairly, so that one whose
+        /// addresses time out delays no other. If it is too low, probes are late.
+        probes: usize = number("N", 1..=10_000), "256", reload;
+        /// The percentage of the active addresses of a Router that must be healthy for health to count; with fewer, all
+        /// addresses are in answers. `healthCheck.panicThreshold` of a Router overrides it.
+        panic_threshold: u32 = number("PERCENT", 0..=100), "50", reload;
+    }
+    query_log: QueryLog "query-log" "Query log" {
+        /// Log one DNS request in N, selected at random, with its response: 1 logs all, 0 none. Records that the writer
+        /// cannot keep up with are dropped and counted; responses never wait for it.
+        sample: u32 = number("N", 0..=u32::MAX), "0", reload, was("query-log");
+        /// The file to append the query log to, created with mode 0640. SIGHUP reopens it, so that it can be rotated.
+        file: Option<PathBuf> = path("FILE"), unset("none: standard output"), reload;
+        /// The format: `json`, one object per line, or `text`, columns.
+        format: LogFormat = words("FORMAT", [("json", LogFormat::Json), ("text", LogFormat::Text)]), "json", reload;
+        /// The client data to log: `full`, address and port; `network`, the IPv4 /24 or IPv6 /48; `none`.
+        clients: LogClients = words("WHAT", value::LOG_CLIENTS), "full", reload;
+    }
+    admin: Admin "admin" "Admin endpoints" {
+        /// The addresses that serve the dashboard, /livez, /readyz and /metrics, over plain HTTP unless `tls` is set.
+        /// Port 0 selects a free port.
+        listen: Vec<SocketAddr> = value::listen(), "127.0.0.1:9453", common;
+        /// An additional host name or address of the admin endpoints. They answer requests for other names with status
+        /// 421, except health checks; the certificate of `tls` is valid for it. localhost, IP addresses, the name of
+        /// this host, and the names in the certificate are always accepted.
+        name: Vec<String> = by("NAME", value::host).list(), unset("none");
+        /// Serve the admin endpoints over HTTPS only. Without `tls-certificate`, they use the certificate of the API if
+        /// this process has the role `api`, and otherwise one signed by a CA in `<data-dir>/admin-pki`.
+        tls: Option<bool> = boolean(), unset("true with `tls-certificate`, otherwise false"), common;
+        /// The certificate chain of the admin endpoints in PEM, the server's own certificate first. It is reloaded when
+        /// the file changes, and by SIGHUP; after an error the former one stays in use. Requires `tls-key`.
+        tls_certificate: Option<PathBuf> = path("FILE"), unset("none");
+        /// The private key of `tls-certificate` in PEM.
+        tls_key: Option<PathBuf> = path("FILE"), unset("none");
+    }
+    metrics: Metrics "metrics" "Metrics" {
+        /// The number of zones with request counters of their own in /metrics: the first zones that are served, and of
+        /// zones that load together those with the shortest names. All others are counted as `other`.
+        zones: usize = number("N", 0..=NUMBERS_MAX), "200";
+        /// The number of names per shard to report that the wildcard of the shard answers but no Route has: those with
+        /// the most queries. 0: do not count them.
+        unrouted_names: usize = number("N", 0..=100), "20", was("metrics-unbound-names");
+    }
+    trace: Trace "trace" "Tracing" {
+        /// The OpenTelemetry collector for the spans of each Route, from its creation until its name is verified, by
+        /// OTLP over HTTP, such as `http://127.0.0.1:4318` (`/v1/traces` is appended). See docs/tracing.md.
+        endpoint: Option<String> = by("URL", otlp::endpoint), unset("none: there are no spans");
+        /// A file of headers for `endpoint`, one `Name: value` per line, such as a token of the collector.
+        headers: Option<PathBuf> = path("FILE"), unset("none");
+        /// The CA certificates in PEM to trust for `endpoint` instead of those of the system.
+        ca: Option<PathBuf> = path("FILE"), unset("none");
+        /// The percentage of Routes to trace. The UID of a Route decides, so that all processes with the same share
+        /// trace the same Routes.
+        share: u32 = number("PERCENT", 1..=100), "100";
+        /// The name of this service in traces (`service.name`).
+        service: String = by("NAME", otlp::service), "signpost";
+    }
+    log: Log "log" "Log of the process" {
+        /// `error`, `warn`, `info`, `debug` or `trace`, or directives such as `info,signpost::scheduler=debug`.
+        level: String = by("LEVEL", telemetry::level), "info", reload, common;
+        /// The format of log lines on standard error.
+        format: Format = words("FORMAT", [("human", Format::Human), ("json", Format::Json)]), "human", common;
+    }
+}
