@@ -9,7 +9,8 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use signpost_dns::wire::{Name, RecordType};
-use signpost_dns::zonefile::folder::{Extent, FileChange, FileStamp, Folder, origin_by_name};
+use signpost_dns::zonefile::file_stamp::FileStamp;
+use signpost_dns::zonefile::folder::{Extent, FileChange, Folder, origin_by_name};
 
 struct Fixture {
     dir: tempfile::TempDir,

@@ -25,7 +25,8 @@ use super::apexes::{Apexes, Placed};
 use super::zone_watch::{self, Told, Watch, Writes};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Contents, Zone, ZoneDb, diff};
-use signpost_dns::zonefile::folder::{Extent, FileChange, FileStamp, Folder, Tally};
+use signpost_dns::zonefile::file_stamp::FileStamp;
+use signpost_dns::zonefile::folder::{Extent, FileChange, Folder, Tally};
 use signpost_dns::zonefile::{Finding, Severity};
 
 /// How long a change of the folder must be the last one before it is read: an editor's or an unpacker's writes come

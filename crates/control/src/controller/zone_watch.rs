@@ -20,7 +20,8 @@ use notify::event::{AccessKind, AccessMode, CreateKind, EventKind, ModifyKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 
-use signpost_dns::zonefile::folder::{FileStamp, is_zone_file};
+use signpost_dns::zonefile::file_stamp::FileStamp;
+use signpost_dns::zonefile::folder::is_zone_file;
 
 /// How long after a write a file that was not closed is taken for whole nevertheless: who writes seldom, and never closes,
 /// is heard too. Longer than the pauses of a copy over a slow line.

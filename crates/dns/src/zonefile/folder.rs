@@ -20,52 +20,18 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::file_path::FilePath;
+use super::file_stamp::FileStamp;
 use super::finding::{Finding, Severity};
 use super::include::{FolderIncludes, read_file};
 use super::read::{CheckLevel, read_zone_with};
 use crate::wire::Name;
 use crate::zone::Contents;
 use crate::zone::parallel::in_order;
-
-/// What tells one state of a file from another without reading it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileStamp {
-    /// Size in octets.
-    pub octets: u64,
-    /// Time of the last modification, in nanoseconds since 1970. Who writes a file can set it.
-    pub modified: i64,
-    /// Time of the last change of the file or of what is known of it, likewise. Nobody can set it.
-    pub changed: i64,
-    /// Device and inode, after symbolic links.
-    pub inode: (u64, u64),
-}
-
-impl FileStamp {
-    /// Of a file that was looked at.
-    pub fn of(metadata: &std::fs::Metadata) -> Self {
-        FileStamp {
-            octets: metadata.len(),
-            modified: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
-            changed: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
-            inode: (metadata.dev(), metadata.ino()),
-        }
-    }
-
-    fn of_path(path: &Path) -> Option<Self> {
-        std::fs::metadata(path).ok().map(|metadata| FileStamp::of(&metadata))
-    }
-}
-
-/// Of seconds with nanoseconds; what is beyond the year 2262 is as if it were then.
-fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
-    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
-}
 
 /// The files that a zone was read from, as they were then.
 #[derive(Debug, Clone, PartialEq, Eq)]

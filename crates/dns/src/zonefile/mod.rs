@@ -5,6 +5,7 @@
 //! is the way back, so that writing and reading give the same zone. [`folder::Folder`] keeps up with a folder of
 //! `*.zone` files. Nothing else here reads files, save [`mod@include`].
 
+pub mod file_stamp;
 pub mod finding;
 pub mod folder;
 pub mod include;

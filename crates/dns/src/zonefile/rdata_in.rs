@@ -152,17 +152,12 @@ fn read_field(field: Field, source: &mut Source<'_, '_>, out: &mut Vec<u8>) -> R
                 check_length(&word, out)?;
             }
         }
-        Field::Text | Field::Target => {
-            let word = source.text()?;
-            push_text(&word, out)?;
-        }
+        Field::Text | Field::Target => push_text(&source.text()?, out)?,
         Field::Hex | Field::ZoneDigest => out.extend(source.decoded(hex)?),
         Field::Scheme => out.push(source.parsed(|text| coded(text, SCHEMES, u8::MAX.into()))? as u8),
         Field::Nsap => {
             let word = source.plain()?;
-            let digits = word.raw.strip_prefix(b"0x").or_else(|| word.raw.strip_prefix(b"0X"));
-            let digits = digits.map(|digits| digits.iter().copied().filter(|octet| *octet != b'.').collect::<Vec<_>>());
-            out.extend(digits.and_then(|digits| hex(&digits)).ok_or_else(|| source.unexpected(&word))?);
+            out.extend(nsap(word.raw).ok_or_else(|| source.unexpected(&word))?);
         }
         Field::Base64 => out.extend(source.decoded(base64)?),
         Field::Base64OrNone => {
@@ -186,35 +181,52 @@ fn read_field(field: Field, source: &mut Source<'_, '_>, out: &mut Vec<u8>) -> R
             return Err(Fault::new(at, "rdata", "expected a gateway type from 0 to 3 before this"));
         }
         Field::Gateway => read_host(out[1], source, "the gateway type is 0", out)?,
-        Field::Relay => {
-            let discovery = source.number(1)? as u8;
-            let kind = source.number(3)? as u8;
-            out.push(discovery << 7 | kind);
-            read_host(kind, source, "the relay type is 0", out)?;
-        }
-        Field::HostIdentity => {
-            let algorithm = source.number(u8::MAX.into())? as u8;
-            let word = source.plain()?;
-            let tag = hex(word.raw).filter(|tag| tag.len() <= 255);
-            let tag = tag.ok_or_else(|| expected_but(&word, "a host identity tag in hex", "rdata"))?;
-            let word = source.plain()?;
-            let key = base64(word.raw).filter(|key| key.len() <= RDATA_OCTETS_MAX);
-            let key = key.ok_or_else(|| expected_but(&word, "a public key in base64", "rdata"))?;
-            out.extend([tag.len() as u8, algorithm]);
-            out.extend((key.len() as u16).to_be_bytes());
-            out.extend(tag);
-            out.extend(key);
-        }
-        Field::AddressPrefixes => {
-            while let Some(word) = source.scanner.word()? {
-                let prefix = std::str::from_utf8(word.raw).ok().filter(|_| !word.quoted).and_then(address_prefix);
-                out.extend(prefix.ok_or_else(|| source.unexpected(&word))?);
-            }
-        }
+        Field::Relay => read_relay(source, out)?,
+        Field::HostIdentity => read_host_identity(source, out)?,
+        Field::AddressPrefixes => read_address_prefixes(source, out)?,
         Field::SvcParams => svc::read(source.scanner, out)?,
         Field::Location => location::read(source.scanner, out)?,
         // The caller has dealt with types of this one field.
         Field::Opaque => {}
+    }
+    Ok(())
+}
+
+/// The octets of an NSAP address (RFC 1706 §7): hex digits after `0x`, with dots anywhere.
+fn nsap(text: &[u8]) -> Option<Vec<u8>> {
+    let digits = text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X"))?;
+    hex(&digits.iter().copied().filter(|octet| *octet != b'.').collect::<Vec<_>>())
+}
+
+/// Algorithm, host identity tag and public key (RFC 8005 §6).
+fn read_host_identity(source: &mut Source<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    let algorithm = source.number(u8::MAX.into())? as u8;
+    let word = source.plain()?;
+    let tag = hex(word.raw).filter(|tag| tag.len() <= 255);
+    let tag = tag.ok_or_else(|| expected_but(&word, "a host identity tag in hex", "rdata"))?;
+    let word = source.plain()?;
+    let key = base64(word.raw).filter(|key| key.len() <= RDATA_OCTETS_MAX);
+    let key = key.ok_or_else(|| expected_but(&word, "a public key in base64", "rdata"))?;
+    out.extend([tag.len() as u8, algorithm]);
+    out.extend((key.len() as u16).to_be_bytes());
+    out.extend(tag);
+    out.extend(key);
+    Ok(())
+}
+
+/// A relay: whether it was discovered, its kind, and its host (RFC 8777 §4.3).
+fn read_relay(source: &mut Source<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    let discovery = source.number(1)? as u8;
+    let kind = source.number(3)? as u8;
+    out.push(discovery << 7 | kind);
+    read_host(kind, source, "the relay type is 0", out)
+}
+
+/// Address prefixes (RFC 3123 §5).
+fn read_address_prefixes(source: &mut Source<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    while let Some(word) = source.scanner.word()? {
+        let prefix = std::str::from_utf8(word.raw).ok().filter(|_| !word.quoted).and_then(address_prefix);
+        out.extend(prefix.ok_or_else(|| source.unexpected(&word))?);
     }
     Ok(())
 }

@@ -68,21 +68,11 @@ fn write_field(item: &Item<'_>, rdata: &[u8], out: &mut Vec<u8>) -> bool {
         }
         Field::Ipv4 => return push_address(octets, out),
         Field::Ipv6 => return push_address(octets, out),
-        Field::Node64 => {
-            for (index, pair) in octets.chunks_exact(2).enumerate() {
-                if index > 0 {
-                    out.push(b':');
-                }
-                print(out, format_args!("{:04x}", number16(pair)));
-            }
-        }
+        Field::Node64 => separated(out, b':', octets.chunks_exact(2), |out, pair| {
+            print(out, format_args!("{:04x}", number16(pair)));
+        }),
         Field::Eui48 | Field::Eui64 => {
-            for (index, octet) in octets.iter().enumerate() {
-                if index > 0 {
-                    out.push(b'-');
-                }
-                print(out, format_args!("{octet:02x}"));
-            }
+            separated(out, b'-', octets, |out, octet| print(out, format_args!("{octet:02x}")))
         }
         Field::CharacterString => push_quoted(&octets[1..], out),
         Field::CharacterStrings => {
@@ -107,14 +97,7 @@ fn write_field(item: &Item<'_>, rdata: &[u8], out: &mut Vec<u8>) -> bool {
         Field::Salt if octets.len() == 1 => out.push(b'-'),
         Field::Salt => push_hex(&octets[1..], out),
         Field::HashedOwner => out.extend_from_slice(BASE32HEX_NOPAD.encode(&octets[1..]).as_bytes()),
-        Field::TypeBitmap => {
-            for (index, rtype) in types_of(octets).enumerate() {
-                if index > 0 {
-                    out.push(b' ');
-                }
-                push_type(rtype, out);
-            }
-        }
+        Field::TypeBitmap => separated(out, b' ', types_of(octets), |out, rtype| push_type(rtype, out)),
         Field::Gateway => return push_host(rdata[1], octets, out),
         Field::Relay => {
             let (discovery, kind) = (octets[0] >> 7, octets[0] & 0x7f);
@@ -132,6 +115,16 @@ fn write_field(item: &Item<'_>, rdata: &[u8], out: &mut Vec<u8>) -> bool {
         Field::Opaque => return false,
     }
     true
+}
+
+/// Appends `items` with `separator` between them.
+fn separated<T>(out: &mut Vec<u8>, separator: u8, items: impl IntoIterator<Item = T>, push: impl Fn(&mut Vec<u8>, T)) {
+    for (index, item) in items.into_iter().enumerate() {
+        if index > 0 {
+            out.push(separator);
+        }
+        push(out, item);
+    }
 }
 
 /// RFC 3597 §5.

@@ -135,6 +135,16 @@ struct Scope {
     owner: Option<Name>,
 }
 
+/// What bounds limit over all files.
+#[derive(Default)]
+struct Totals {
+    /// Files.
+    included: u32,
+    included_octets: u64,
+    /// Records of `$GENERATE`.
+    generated: u64,
+}
+
 struct Reader<'i, S> {
     sink: S,
     includes: &'i mut dyn Includes,
@@ -147,9 +157,7 @@ struct Reader<'i, S> {
     open: Vec<u32>,
     /// Whether reading was given up.
     stopped: bool,
-    included: u32,
-    included_octets: u64,
-    generated: u64,
+    totals: Totals,
     said_ttl_inherited: bool,
     /// What is known of the record that is being read: whether the scope's owner is its, and its type.
     has_owner: bool,
@@ -171,9 +179,7 @@ impl<'i, S: Sink> Reader<'i, S> {
             file: 0,
             open: vec![0],
             stopped: false,
-            included: 0,
-            included_octets: 0,
-            generated: 0,
+            totals: Totals::default(),
             said_ttl_inherited: false,
             has_owner: false,
             rtype: None,
@@ -373,10 +379,10 @@ impl<'i, S: Sink> Reader<'i, S> {
                 format!("includes are nested more than {INCLUDE_DEPTH_MAX} deep; does a file include itself?");
             return Err(fault(message));
         }
-        if self.included >= INCLUDES_MAX {
+        if self.totals.included >= INCLUDES_MAX {
             return Err(fault(format!("the zone includes more than {INCLUDES_MAX} files")));
         }
-        self.included += 1;
+        self.totals.included += 1;
         let mut file = Vec::new();
         push_text(word, &mut file)?;
         let file = String::from_utf8(file).map_err(|_| fault(format!("{} is no file name in UTF-8", word.shown())))?;
@@ -385,8 +391,8 @@ impl<'i, S: Sink> Reader<'i, S> {
         if self.open.iter().any(|file| self.files[*file as usize] == path) {
             return Err(fault(format!("{} includes itself", path.display())));
         }
-        self.included_octets += text.len() as u64;
-        if self.included_octets > INCLUDED_OCTETS_MAX {
+        self.totals.included_octets += text.len() as u64;
+        if self.totals.included_octets > INCLUDED_OCTETS_MAX {
             return Err(fault(format!("the zone's includes have more than {INCLUDED_OCTETS_MAX} octets")));
         }
         let outer = self.file;
@@ -407,8 +413,8 @@ impl<'i, S: Sink> Reader<'i, S> {
         template: &[u8],
         outer: &mut Scope,
     ) -> Result<(), Fault> {
-        self.generated += range.count();
-        if self.generated > GENERATED_MAX {
+        self.totals.generated += range.count();
+        if self.totals.generated > GENERATED_MAX {
             let message = format!("the zone's $GENERATE make more than {GENERATED_MAX} records");
             return Err(Fault::new(at, "generate", message));
         }

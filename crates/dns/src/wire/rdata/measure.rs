@@ -26,13 +26,7 @@ pub(super) fn end_of(field: Field, rdata: &[u8], start: usize) -> Result<usize, 
     };
     match field {
         Field::Name(_) => Ok(end_of_name(rdata, start)?),
-        Field::Names => {
-            let mut at = start;
-            while at < rdata.len() {
-                at = end_of_name(rdata, at)?;
-            }
-            Ok(at)
-        }
+        Field::Names => Ok(end_of_names(rdata, start)?),
         Field::U8 | Field::Algorithm | Field::Scheme => fixed(1),
         Field::U16 | Field::Type | Field::CertificateType => fixed(2),
         Field::U32 | Field::Seconds | Field::Timestamp | Field::Ipv4 => fixed(4),
@@ -46,16 +40,7 @@ pub(super) fn end_of(field: Field, rdata: &[u8], start: usize) -> Result<usize, 
             (_, end) => Ok(end),
         },
         Field::CharacterStrings => {
-            let mut at = start;
-            loop {
-                let length = *rdata.get(at).ok_or(RdataError::Truncated(field))?;
-                at += 1 + usize::from(length);
-                match at.cmp(&rdata.len()) {
-                    std::cmp::Ordering::Less => {}
-                    std::cmp::Ordering::Equal => return Ok(at),
-                    std::cmp::Ordering::Greater => return Err(RdataError::Truncated(field)),
-                }
-            }
+            check_character_strings(rest).ok_or(RdataError::Truncated(field)).map(|()| rdata.len())
         }
         Field::Tag => {
             let end = counted(1)?;
@@ -81,15 +66,9 @@ pub(super) fn end_of(field: Field, rdata: &[u8], start: usize) -> Result<usize, 
             3 => Ok(end_of_name(rdata, start + 1)?),
             _ => Err(malformed("the relay type is not 0 to 3")),
         },
-        // RFC 8976 §5.2 and §5.3: of the scheme 1, SIMPLE, the hash 1 is SHA-384, 2 SHA-512. What another scheme makes of a hash is
-        // its own affair; its example A.3 has one.
-        Field::ZoneDigest => match (rdata[start - 2], rdata[start - 1], rest.len()) {
-            (1, 1, 48) | (1, 2, 64) => Ok(rdata.len()),
-            (1, 1, _) => Err(malformed("the digest has not the 48 octets of SHA-384")),
-            (1, 2, _) => Err(malformed("the digest has not the 64 octets of SHA-512")),
-            (_, _, 12..) => Ok(rdata.len()),
-            _ => Err(malformed("the digest has fewer than 12 octets")),
-        },
+        Field::ZoneDigest => {
+            check_zone_digest(rdata[start - 2], rdata[start - 1], rest.len()).map_err(malformed).map(|()| rdata.len())
+        }
         Field::HostIdentity => match *rest {
             [0, ..] => Err(malformed("the tag is empty")),
             [_, _, 0, 0, ..] => Err(malformed("the key is empty")),
@@ -102,6 +81,37 @@ pub(super) fn end_of(field: Field, rdata: &[u8], start: usize) -> Result<usize, 
             let end = fixed(16)?;
             check_location(&rdata[start..end]).map_err(malformed).map(|()| end)
         }
+    }
+}
+
+/// The end of the uncompressed names that fill `octets` from octet `start` on.
+fn end_of_names(octets: &[u8], mut start: usize) -> Result<usize, NameError> {
+    while start < octets.len() {
+        start = end_of_name(octets, start)?;
+    }
+    Ok(start)
+}
+
+/// Checks that strings with a length before each fill `octets`, and that there is one at least.
+fn check_character_strings(mut octets: &[u8]) -> Option<()> {
+    loop {
+        let (&length, rest) = octets.split_first()?;
+        octets = rest.get(usize::from(length)..)?;
+        if octets.is_empty() {
+            return Some(());
+        }
+    }
+}
+
+/// Checks the length of a digest. RFC 8976 §5.2 and §5.3: of the scheme 1, SIMPLE, the hash 1 is SHA-384, 2 SHA-512. Other
+/// schemes may use a hash in their own way, as example A.3 does.
+fn check_zone_digest(scheme: u8, hash: u8, octets: usize) -> Result<(), &'static str> {
+    match (scheme, hash, octets) {
+        (1, 1, 48) | (1, 2, 64) => Ok(()),
+        (1, 1, _) => Err("the digest has not the 48 octets of SHA-384"),
+        (1, 2, _) => Err("the digest has not the 64 octets of SHA-512"),
+        (_, _, 12..) => Ok(()),
+        _ => Err("the digest has fewer than 12 octets"),
     }
 }
 

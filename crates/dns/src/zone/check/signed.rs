@@ -283,18 +283,7 @@ fn check_nsec3(view: &CheckContext<'_>, names: &[Authority<'_>], parameters: &[u
     if is_too_costly(iterations, salt) {
         return false;
     }
-    // The chain: each hash's owner, data after the parameters, and whether it opts out.
-    let mut chain: BTreeMap<Nsec3Hash, (&Name, &[u8], bool)> = BTreeMap::new();
-    for (owner, rrsets) in zone.owners() {
-        let Some(rrset) = rrsets.iter().find(|rrset| rrset.rtype == RecordType::NSEC3) else { continue };
-        let label = owner.labels().next().unwrap_or_default().to_ascii_uppercase();
-        let hash = data_encoding::BASE32HEX_NOPAD.decode(&label).ok().and_then(|hash| Nsec3Hash::try_from(hash).ok());
-        for data in &rrset.rdata {
-            if let (true, Some(hash)) = (is_of_chain(data, parameters), hash) {
-                chain.insert(hash, (owner, &data[parameters.len()..], data[1] & 1 == 1));
-            }
-        }
-    }
+    let chain = nsec3_chain(zone, parameters);
     if chain.is_empty() {
         push(
             Code::Nsec3Missing,
@@ -304,22 +293,7 @@ fn check_nsec3(view: &CheckContext<'_>, names: &[Authority<'_>], parameters: &[u
         );
         return false;
     }
-    // What the chain must tell, and of empty non-terminals whether a name with a proof lies below.
-    let mut wanted: BTreeMap<&[u8], (Name, BTreeSet<u16>, bool)> = BTreeMap::new();
-    for name in names {
-        let must = !name.cut || name.has_ds();
-        wanted.insert(name.owner.as_wire(), (name.owner.clone(), name.types(), must));
-    }
-    let mut between: BTreeMap<Name, bool> = BTreeMap::new();
-    for name in names {
-        let must = !name.cut || name.has_ds();
-        let mut above = name.owner.parent();
-        while let Some(parent) = above.filter(|parent| parent.is_below(zone.apex()) && zone.owner(parent).is_empty()) {
-            above = parent.parent();
-            *between.entry(parent).or_default() |= must;
-        }
-    }
-    let all = wanted.into_values().chain(between.into_iter().map(|(name, must)| (name, BTreeSet::new(), must)));
+    let all = nsec3_names(zone, names);
     let mut told = BTreeSet::new();
     for (name, types, must) in all {
         let hash = hash_name(name.to_lowercase().as_wire(), salt, iterations);
@@ -366,6 +340,45 @@ fn check_nsec3(view: &CheckContext<'_>, names: &[Authority<'_>], parameters: &[u
         }
     }
     true
+}
+
+/// The owner of an NSEC3 record, its data after the parameters, and whether it opts out.
+type Nsec3Data<'z> = (&'z Name, &'z [u8], bool);
+
+/// The NSEC3 records of these parameters by their hashes.
+fn nsec3_chain<'z>(zone: &'z Contents, parameters: &[u8]) -> BTreeMap<Nsec3Hash, Nsec3Data<'z>> {
+    let mut chain = BTreeMap::new();
+    for (owner, rrsets) in zone.owners() {
+        let Some(rrset) = rrsets.iter().find(|rrset| rrset.rtype == RecordType::NSEC3) else { continue };
+        let label = owner.labels().next().unwrap_or_default().to_ascii_uppercase();
+        let hash = data_encoding::BASE32HEX_NOPAD.decode(&label).ok().and_then(|hash| Nsec3Hash::try_from(hash).ok());
+        for data in &rrset.rdata {
+            if let (true, Some(hash)) = (is_of_chain(data, parameters), hash) {
+                chain.insert(hash, (owner, &data[parameters.len()..], data[1] & 1 == 1));
+            }
+        }
+    }
+    chain
+}
+
+/// The names that a chain must prove, with their types, and whether an opt-out may not leave them out.
+fn nsec3_names(zone: &Contents, names: &[Authority<'_>]) -> impl Iterator<Item = (Name, BTreeSet<u16>, bool)> + use<> {
+    // An empty non-terminal must be there if a name with a proof lies below.
+    let mut wanted: BTreeMap<Box<[u8]>, (Name, BTreeSet<u16>, bool)> = BTreeMap::new();
+    for name in names {
+        let must = !name.cut || name.has_ds();
+        wanted.insert(name.owner.as_wire().into(), (name.owner.clone(), name.types(), must));
+    }
+    let mut between: BTreeMap<Name, bool> = BTreeMap::new();
+    for name in names {
+        let must = !name.cut || name.has_ds();
+        let mut above = name.owner.parent();
+        while let Some(parent) = above.filter(|parent| parent.is_below(zone.apex()) && zone.owner(parent).is_empty()) {
+            above = parent.parent();
+            *between.entry(parent).or_default() |= must;
+        }
+    }
+    wanted.into_values().chain(between.into_iter().map(|(name, must)| (name, BTreeSet::new(), must)))
 }
 
 /// The types of a type bitmap (RFC 4034 §4.1.2).
